@@ -1,0 +1,31 @@
+"""What every test starts from: one backend, fixed seeds, a quiet log, the float32 policy."""
+
+import os
+
+# Before Keras is imported: it reads these once.
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import pytest
+
+BACKEND = keras.backend.backend()
+
+
+def pytest_collection_modifyitems(items):
+    """Skips `@pytest.mark.tensorflow_only` tests on the other backends."""
+    if BACKEND == "tensorflow":
+        return
+    skip = pytest.mark.skip(reason=f"only TensorFlow has this; the backend is {BACKEND}")
+    for item in items:
+        if item.get_closest_marker("tensorflow_only"):
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def same_start():
+    """Fixed seeds before each test, and the global dtype policy put back after it."""
+    keras.utils.set_random_seed(20170612)
+    policy = keras.config.dtype_policy()
+    yield
+    keras.config.set_dtype_policy(policy)
