@@ -1,0 +1,290 @@
+"""Tokenised parallel text on disk, memory-mapped: built once, opened in no time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import keras
+import numpy as np
+
+from keras_attention.data.tokenizer import Tokenizer
+
+FORMAT_VERSION = 1
+METADATA_FILE = "metadata.json"
+SIDES = ("source", "target")
+CHUNK_PAIRS = 10_000
+
+
+class TokenStore:
+    """Token ids of a parallel text, each sentence closed by the end token.
+
+    Make one with `TokenStore.build` or `TokenStore.open`. The ids stay on disk (two bytes each, four if
+    the vocabulary needs it) and are mapped into memory, so that a store may be larger than the memory
+    and several processes share it.
+
+    Attributes:
+        metadata: dict: numbers of pairs and tokens, fingerprints of text and tokenizer.
+        source_lengths, target_lengths: int32 arrays (pairs,): tokens of each sentence, end token counted.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_attention.data.corpora import load_corpus
+    >>> text = load_corpus("demo").validation
+    >>> tokenizer = Tokenizer.train(text.sources(), vocabulary_size=400)
+    >>> store = TokenStore.build(tempfile.mkdtemp(), text, tokenizer)
+    >>> len(store) == len(text)
+    True
+    >>> int(store.source(0)[-1]) == tokenizer.end_token_id
+    True
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.metadata = _read_metadata(self.folder)
+        dtype = np.dtype(self.metadata["dtype"])
+        pairs = self.metadata["pairs"]
+        self._ids = {}
+        self._offsets = {}
+        for side in SIDES:
+            tokens = self.metadata[f"{side}_tokens"]
+            self._ids[side] = _mapped(self.folder / f"{side}.ids", dtype, tokens)
+            self._offsets[side] = _mapped(self.folder / f"{side}.offsets", np.dtype("<i8"), pairs + 1)
+        self.source_lengths = np.diff(self._offsets["source"]).astype("int32")
+        self.target_lengths = np.diff(self._offsets["target"]).astype("int32")
+
+    @classmethod
+    def build(
+        cls,
+        folder: str | os.PathLike[str],
+        text: Iterable[tuple[str, str]],
+        tokenizer: Tokenizer,
+        verbose: bool = True,
+    ) -> TokenStore:
+        """Tokenises a parallel text, or opens the store where that was done before.
+
+        Every store lies in its own subfolder of `folder`, named by the fingerprints of text, tokenizer
+        and format: what changed is built beside the old, and nothing is overwritten. A store appears
+        whole or not at all; pairs are read and written in chunks, so memory does not grow with them.
+
+        Pairs with an empty side are left out (`metadata["dropped_empty"]` counts them); long ones stay,
+        `TokenBatches` decides about them.
+
+        Args:
+            folder: where stores are kept; made if absent.
+            text: a `ParallelText`: an iterable of (source, target) str pairs with `len()` and
+                `fingerprint()`.
+            tokenizer: `Tokenizer` for both sides.
+            verbose: whether to show a progress bar if there is much to do.
+
+        Returns:
+            A `TokenStore`.
+
+        Raises:
+            ValueError: `folder` is a file, no pair is left, or a store there is damaged.
+        """
+        parent = Path(folder)
+        if parent.exists() and not parent.is_dir():
+            raise ValueError(f"`folder` must be a folder. Received a file: '{parent}'")
+        wanted = {
+            "format_version": FORMAT_VERSION,
+            "text_fingerprint": text.fingerprint(),  # type: ignore[attr-defined]
+            "tokenizer_fingerprint": tokenizer.fingerprint(),
+        }
+        final = parent / f"{wanted['text_fingerprint'][:16]}-{wanted['tokenizer_fingerprint'][:16]}"
+        if not final.exists():
+            parent.mkdir(parents=True, exist_ok=True)
+            building = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
+            try:
+                _write_store(building, text, tokenizer, wanted, verbose)
+                _publish(building, final)
+            finally:
+                shutil.rmtree(building, ignore_errors=True)
+        store = cls(final)
+        different = [key for key, value in wanted.items() if store.metadata.get(key) != value]
+        if different:
+            raise ValueError(f"'{final}' holds another store ({', '.join(different)} differ). Move it away.")
+        return store
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> TokenStore:
+        """Opens a store (`store.folder`), or the only one that `build` made in this folder."""
+        folder = Path(folder)
+        if not (folder / METADATA_FILE).exists() and folder.is_dir():
+            stores = sorted(path.parent for path in folder.glob(f"[!.]*/{METADATA_FILE}"))
+            if len(stores) > 1:
+                names = ", ".join(path.name for path in stores)
+                raise ValueError(f"'{folder}' holds several token stores; open one of: {names}")
+            if stores:
+                return cls(stores[0])
+        return cls(folder)
+
+    def __len__(self) -> int:
+        return self.metadata["pairs"]
+
+    def source(self, index: int) -> np.ndarray:
+        """Ids (S,) of the source sentence of a pair, end token included."""
+        return self._sentence("source", index)
+
+    def target(self, index: int) -> np.ndarray:
+        """Ids (T,) of the target sentence of a pair, end token included."""
+        return self._sentence("target", index)
+
+    def padded(self, side: str, indices: np.ndarray, length: int) -> np.ndarray:
+        """Sentences of several pairs in one array, without a loop over them.
+
+        Args:
+            side: `"source"` or `"target"`.
+            indices: int array (B,) of pairs; -1 gives a row of padding.
+            length: columns; at least the longest of these sentences.
+
+        Returns:
+            int32 array (B, length), padded with the padding id, 0.
+        """
+        offsets = self._offsets[side]
+        real = indices >= 0
+        starts = np.where(real, offsets[indices], 0)
+        lengths = np.where(real, offsets[indices + 1] - starts, 0)
+        columns = np.arange(length)
+        inside = columns < lengths[:, None]
+        positions = (starts[:, None] + columns)[inside]
+        rows = np.zeros(inside.shape, "int32")
+        rows[inside] = self._ids[side][positions]
+        return rows
+
+    def _sentence(self, side: str, index: int) -> np.ndarray:
+        if not 0 <= index < len(self):
+            raise IndexError(f"The store holds pairs 0 to {len(self) - 1}. Received: {index}")
+        begin, end = self._offsets[side][index : index + 2]
+        return np.array(self._ids[side][begin:end])
+
+
+def _write_store(
+    folder: Path, text: Any, tokenizer: Tokenizer, wanted: dict[str, Any], verbose: bool
+) -> None:
+    dtype = np.dtype("<u2" if tokenizer.vocabulary_size <= 2**16 else "<u4")
+    dropped = pairs = 0
+    tokens = dict.fromkeys(SIDES, 0)
+    progress = _Progress(len(text), verbose)
+    with _Writers(folder, dtype) as writers:
+        for chunk in _chunks(text):
+            encoded = [tokenizer.encode(list(texts)) for texts in zip(*chunk)]
+            kept = [pair for pair in zip(*encoded) if pair[0] and pair[1]]
+            dropped += len(chunk) - len(kept)
+            pairs += len(kept)
+            for side, rows in zip(SIDES, zip(*kept)):
+                tokens[side] += writers.append(side, rows, tokenizer.end_token_id)
+            progress.add(len(chunk))
+    if not pairs:
+        raise ValueError(
+            f"No pair of sentences is left of {dropped}: every pair has an empty side. "
+            "Check that both files hold text."
+        )
+    metadata = dict(
+        wanted,
+        dtype=dtype.str,
+        pairs=pairs,
+        dropped_empty=dropped,
+        source_tokens=tokens["source"],
+        target_tokens=tokens["target"],
+        vocabulary_size=tokenizer.vocabulary_size,
+    )
+    (folder / METADATA_FILE).write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
+
+
+class _Writers:
+    """The four files of a store while it grows."""
+
+    def __init__(self, folder: Path, dtype: np.dtype) -> None:
+        self._dtype = dtype
+        self._ids: dict[str, BinaryIO] = {}
+        self._offsets: dict[str, BinaryIO] = {}
+        self._ends = dict.fromkeys(SIDES, 0)
+        for side in SIDES:
+            self._ids[side] = open(folder / f"{side}.ids", "wb")
+            self._offsets[side] = open(folder / f"{side}.offsets", "wb")
+            self._offsets[side].write(np.zeros(1, "<i8").tobytes())
+
+    def append(self, side: str, rows: Iterable[list[int]], end_token_id: int) -> int:
+        """Adds sentences, each closed by the end token; returns the number of tokens."""
+        rows = list(rows)
+        ends = np.cumsum([len(row) + 1 for row in rows])
+        ids = np.full(ends[-1], end_token_id, self._dtype)
+        inside = np.ones(ends[-1], bool)
+        inside[ends - 1] = False
+        ids[inside] = np.fromiter(itertools.chain.from_iterable(rows), self._dtype, ends[-1] - len(rows))
+        self._ids[side].write(ids.tobytes())
+        self._offsets[side].write((self._ends[side] + ends).astype("<i8").tobytes())
+        self._ends[side] += int(ends[-1])
+        return int(ends[-1])
+
+    def __enter__(self) -> _Writers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for file in (*self._ids.values(), *self._offsets.values()):
+            file.close()
+
+
+class _Progress:
+    """Keras' progress bar over pairs, if there is more than one chunk of them."""
+
+    def __init__(self, total: int, verbose: bool) -> None:
+        interval = 0.1 if sys.stdout.isatty() else 10.0  # a log file wants few lines
+        self._bar = (
+            keras.utils.Progbar(total, unit_name="pair", interval=interval)
+            if verbose and total > CHUNK_PAIRS
+            else None
+        )
+
+    def add(self, count: int) -> None:
+        if self._bar is not None:
+            self._bar.add(count)
+
+
+def _chunks(text: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    pairs = iter(text)
+    while chunk := list(itertools.islice(pairs, CHUNK_PAIRS)):
+        yield chunk
+
+
+def _publish(building: Path, final: Path) -> None:
+    try:
+        os.rename(building, final)
+    except OSError:
+        if not (final / METADATA_FILE).exists():  # else another process was faster: its store is as good
+            raise
+
+
+def _read_metadata(folder: Path) -> dict[str, Any]:
+    path = folder / METADATA_FILE
+    try:
+        metadata = json.loads(path.read_text(encoding="utf-8"))
+        version = metadata["format_version"]
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"'{folder}' holds no token store: {METADATA_FILE} is absent.") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"'{path}' is no metadata of a token store. Delete the store, build again.") from error
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"'{folder}' has format version {version!r}; this package reads {FORMAT_VERSION}. Build it again."
+        )
+    return metadata
+
+
+def _mapped(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
+    size = path.stat().st_size if path.exists() else None
+    if size != count * dtype.itemsize:
+        raise ValueError(
+            f"'{path}' is damaged: {count * dtype.itemsize} bytes expected, found {size}. "
+            f"Delete the folder '{path.parent}' and build the store again."
+        )
+    return np.memmap(path, dtype, mode="r", shape=(count,))

@@ -1,0 +1,364 @@
+"""Text to token ids and back: one vocabulary shared by source and target (paper, section 5.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_attention.data.word_pieces import WordPieces
+
+PAD_TOKEN_ID = 0
+END_TOKEN_ID = 1
+UNKNOWN_TOKEN_ID = 2
+
+ALGORITHMS = ("bpe", "wordpiece")
+FORMAT_VERSION = 1
+MODEL_FILE = "tokenizer.model"
+METADATA_FILE = "tokenizer.json"
+
+
+def normalize(text: str) -> str:
+    """Text as the tokenizer sees it: Unicode NFC, every run of white space one space, none at the ends.
+
+    Nothing else is changed: no case folding, and no compatibility folding (NFKC rewrites "½", "²" and
+    "…", which a detokenised BLEU would then count as errors). White space is what `str.split` says:
+    tabs, line breaks and no-break spaces too. U+2581, which SentencePiece writes for a space, is one.
+
+    Example:
+
+    >>> normalize(" Zwei\\tM\\u00e4nner\\n")
+    'Zwei Männer'
+    """
+    return " ".join(unicodedata.normalize("NFC", text).replace("\u2581", " ").split())
+
+
+class Tokenizer:
+    """Splits text into subwords and numbers them.
+
+    Ids: padding 0, end of sentence 1, unknown 2, then the vocabulary. There is no begin token: a decoder
+    starts from the padding token, whose embedding is the zero vector, as in the authors' code.
+
+    Text is first brought into the form of `normalize`. With the default `"bpe"` any text survives the
+    round trip: `decode(encode(text)) == normalize(text)`, as characters outside the vocabulary are
+    written as their UTF-8 bytes, for which 256 ids are kept. With `"wordpiece"` a word that holds an
+    unknown character becomes the unknown token.
+
+    Make one with `Tokenizer.train` or `Tokenizer.load`.
+
+    Args:
+        model: the trained model, as bytes: a SentencePiece model ("bpe"), or UTF-8 text with
+            one piece a line ("wordpiece").
+        algorithm: `"bpe"` or `"wordpiece"`.
+
+    Example:
+
+    >>> texts = ["the cat sat on the mat", "die Katze saß auf der Matte"]
+    >>> tokenizer = Tokenizer.train(texts, vocabulary_size=300)
+    >>> ids = tokenizer.encode("the cat 😀")
+    >>> tokenizer.decode(ids + [tokenizer.end_token_id, tokenizer.pad_token_id])
+    'the cat 😀'
+    >>> tokenizer.tokens("the cat")
+    ['▁the', '▁cat']
+
+    Reference: sections 5.1 (byte-pair encoding for English-German, word-pieces for English-French) and
+    3.4 (one matrix for both languages) of [Attention Is All You Need](https://arxiv.org/abs/1706.03762).
+    """
+
+    pad_token_id = PAD_TOKEN_ID
+    start_token_id = PAD_TOKEN_ID
+    end_token_id = END_TOKEN_ID
+    unknown_token_id = UNKNOWN_TOKEN_ID
+
+    def __init__(self, model: bytes, algorithm: str = "bpe") -> None:
+        _check_algorithm(algorithm)
+        self.algorithm = algorithm
+        self._model = bytes(model)
+        self._pieces: Any = (
+            WordPieces(self._model) if algorithm == "wordpiece" else _load_sentencepiece(self._model)
+        )
+        self.vocabulary_size: int = self._pieces.vocab_size()
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str],
+        vocabulary_size: int = 8000,
+        algorithm: str = "bpe",
+        character_coverage: float = 0.99999,
+        max_sentences: int = 5_000_000,
+    ) -> Tokenizer:
+        """Learns a vocabulary; give it the sentences of both languages.
+
+        The same texts give the same tokenizer.
+
+        Args:
+            texts: iterable of str, read once.
+            vocabulary_size: the number of ids wanted, special ones included. A corpus too small to fill
+                it gives a smaller vocabulary: see the attribute `vocabulary_size` of the result.
+            algorithm: `"bpe"`, trained by SentencePiece, or `"wordpiece"`, trained by
+                `keras_hub.tokenizers.compute_word_piece_vocabulary` (needs `tensorflow` and
+                `tensorflow-text`).
+            character_coverage: the share of the characters of `texts` that get an id of their own;
+                rarer ones are written as bytes. "bpe" only.
+            max_sentences: if there are more texts, a random sample of this size is used, which bounds
+                memory. "bpe" only.
+
+        Returns:
+            A `Tokenizer`.
+
+        Raises:
+            ValueError: no text, text that is not str, or a vocabulary too small for the characters.
+        """
+        _check_algorithm(algorithm)
+        if not isinstance(vocabulary_size, int) or vocabulary_size < 4:
+            raise ValueError(
+                f"`vocabulary_size` must be an int of at least 4. Received: {vocabulary_size!r}"
+            )
+        sentences = _training_sentences(texts)
+        if algorithm == "wordpiece":
+            return cls(WordPieces.train(sentences, vocabulary_size), algorithm)
+        model = _train_sentencepiece(sentences, vocabulary_size, character_coverage, max_sentences)
+        return cls(model, algorithm)
+
+    def encode(
+        self, texts: str | Sequence[str], dropout: float = 0.0, seed: int | None = None
+    ) -> list[int] | list[list[int]]:
+        """Token ids of a text, or of each text of a list. No end token is added.
+
+        Args:
+            texts: a str, or a list of str (faster: encoded together, on all cores).
+            dropout: probability with which BPE skips a merge, for subword regularisation
+                ([Provilkov et al., 2020](https://arxiv.org/abs/1910.13267)). "bpe" only.
+            seed: int, needed with `dropout`: the same seed and texts give the same ids.
+
+        Returns:
+            A list of int, or a list of such lists.
+        """
+        single = isinstance(texts, str)
+        normalized = _checked_texts([texts] if single else texts)  # type: ignore[list-item]
+        if dropout:
+            rows = self._encode_with_dropout(normalized, dropout, seed)
+        else:
+            rows = self._pieces.encode(normalized)
+        return rows[0] if single else rows
+
+    def decode(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> str | list[str]:
+        """Text of a sequence of ids, or of each sequence of a list or 2-D array.
+
+        Reads up to the first end token and skips padding. Bytes that are no valid UTF-8, which only a
+        model can produce, become U+FFFD; the text never holds a line break.
+
+        Args:
+            ids: ids, or sequences of ids; an empty list is one empty sequence.
+
+        Returns:
+            A str, or a list of str.
+
+        Raises:
+            ValueError: an id outside the vocabulary.
+        """
+        rows = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+        single = not rows or not isinstance(rows[0], (list, tuple)) and not hasattr(rows[0], "__len__")
+        trimmed = [self._without_special(row) for row in ([rows] if single else rows)]
+        decoded = [normalize(text) for text in self._pieces.decode(trimmed)] if trimmed else []
+        return decoded[0] if single else decoded
+
+    def tokens(self, text: str) -> list[str]:
+        """The subwords of a text, for display; "▁" marks the begin of a word in "bpe"."""
+        return [self.id_to_token(token_id) for token_id in self.encode(text)]  # type: ignore[arg-type]
+
+    def id_to_token(self, token_id: int) -> str:
+        """The subword with this id, for display."""
+        self._check_ids([int(token_id)])
+        return self._pieces.id_to_piece(int(token_id))
+
+    def fingerprint(self) -> str:
+        """Hex SHA-256 of all that decides the ids; equal for equal tokenizers."""
+        digest = hashlib.sha256(f"{FORMAT_VERSION} {self.algorithm} ".encode())
+        digest.update(self._model)
+        return digest.hexdigest()
+
+    def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Writes `tokenizer.model` and `tokenizer.json` into a folder, made if absent.
+
+        Raises:
+            ValueError: the folder holds another tokenizer and `overwrite` is False.
+        """
+        folder = Path(folder)
+        if (folder / METADATA_FILE).exists() and not overwrite:
+            if _read_metadata(folder).get("fingerprint") == self.fingerprint():
+                return
+            raise ValueError(
+                f"'{folder}' holds another tokenizer. Save to another folder, or pass `overwrite=True`."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        metadata = {
+            "format_version": FORMAT_VERSION,
+            "algorithm": self.algorithm,
+            "vocabulary_size": self.vocabulary_size,
+            "fingerprint": self.fingerprint(),
+        }
+        _write_atomically(folder / MODEL_FILE, self._model)
+        _write_atomically(folder / METADATA_FILE, json.dumps(metadata, indent=2).encode() + b"\n")
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
+        """Reads a tokenizer that `save` wrote.
+
+        Raises:
+            ValueError: a file is absent, damaged, or of a newer format.
+        """
+        folder = Path(folder)
+        metadata = _read_metadata(folder)
+        if metadata.get("format_version") != FORMAT_VERSION:
+            raise ValueError(
+                f"'{folder / METADATA_FILE}' has format version {metadata.get('format_version')!r}; "
+                f"this package reads version {FORMAT_VERSION}. Update keras_attention or train again."
+            )
+        try:
+            model = (folder / MODEL_FILE).read_bytes()
+        except FileNotFoundError:
+            raise ValueError(f"'{folder}' holds no {MODEL_FILE}. Copy it there or train again.") from None
+        damaged = f"'{folder / MODEL_FILE}' is damaged: it does not belong to {METADATA_FILE}. "
+        try:
+            tokenizer = cls(model, metadata.get("algorithm", ""))
+        except (ValueError, RuntimeError) as error:
+            raise ValueError(f"{damaged}Copy it again or train again. ({error})") from error
+        if tokenizer.fingerprint() != metadata.get("fingerprint"):
+            raise ValueError(f"{damaged}Copy both files again or train again.")
+        return tokenizer
+
+    def _encode_with_dropout(self, texts: list[str], dropout: float, seed: int | None) -> list[list[int]]:
+        if self.algorithm != "bpe":
+            raise ValueError(f"`dropout` needs a 'bpe' tokenizer. This one is '{self.algorithm}'.")
+        if not 0 < dropout < 1 or not isinstance(seed, int):
+            raise ValueError(
+                "`dropout` must lie in [0, 1) and comes with an int `seed`. "
+                f"Received: dropout={dropout!r}, seed={seed!r}"
+            )
+        import sentencepiece
+
+        # SentencePiece draws from one generator a thread: one thread makes the seed decide everything.
+        sentencepiece.set_random_generator_seed(seed % 2**32)
+        return self._pieces.encode(
+            texts, enable_sampling=True, alpha=dropout, nbest_size=-1, num_threads=1
+        )
+
+    def _without_special(self, row: Any) -> list[int]:
+        ids = [int(token_id) for token_id in row]
+        if END_TOKEN_ID in ids:
+            ids = ids[: ids.index(END_TOKEN_ID)]
+        self._check_ids(ids)
+        return [token_id for token_id in ids if token_id != PAD_TOKEN_ID]
+
+    def _check_ids(self, ids: list[int]) -> None:
+        if ids and not 0 <= min(ids) <= max(ids) < self.vocabulary_size:
+            raise ValueError(
+                f"Token ids must lie in [0, {self.vocabulary_size}), the vocabulary of this tokenizer. "
+                f"Received ids from {min(ids)} to {max(ids)}: another tokenizer's?"
+            )
+
+
+def _check_algorithm(algorithm: str) -> None:
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"`algorithm` must be one of {ALGORITHMS}. Received: {algorithm!r}")
+
+
+def _checked_texts(texts: Sequence[str]) -> list[str]:
+    """Normalised texts; an error names the first that is none."""
+    normalized = []
+    for position, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"Text {position} must be a str. Received: {text!r} ({type(text).__name__})")
+        normalized.append(normalize(text))
+        if not text.isascii() and re.search("[\ud800-\udfff]", text):
+            raise ValueError(f"Text {position} holds a lone surrogate, which is no character: {text!r}")
+    return normalized
+
+
+def _training_sentences(texts: Iterable[str]) -> Iterator[str]:
+    if isinstance(texts, str):
+        raise ValueError("`texts` must be an iterable of str, not one str.")
+    for text in texts:
+        (normalized,) = _checked_texts([text])
+        if normalized:
+            yield normalized
+
+
+def _train_sentencepiece(
+    sentences: Iterator[str], vocabulary_size: int, character_coverage: float, max_sentences: int
+) -> bytes:
+    import sentencepiece
+
+    first = next(sentences, None)
+    if first is None:
+        raise ValueError("`texts` holds no text: a vocabulary cannot be learned from nothing.")
+
+    def all_sentences() -> Iterator[str]:
+        yield first
+        yield from sentences
+
+    model = io.BytesIO()
+    sentencepiece.set_random_generator_seed(0)  # decides the sample of `max_sentences`
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=all_sentences(),
+            model_writer=model,
+            model_type="bpe",
+            vocab_size=vocabulary_size,
+            hard_vocab_limit=False,
+            character_coverage=character_coverage,
+            byte_fallback=True,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            pad_id=PAD_TOKEN_ID,
+            eos_id=END_TOKEN_ID,
+            unk_id=UNKNOWN_TOKEN_ID,
+            bos_id=-1,
+            input_sentence_size=max_sentences,
+            shuffle_input_sentence=True,
+            num_threads=1,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise ValueError(
+            f"SentencePiece could not learn a vocabulary of {vocabulary_size} ids. "
+            "It needs 3 special ids, 256 bytes and one id a character; raise `vocabulary_size` or "
+            f"lower `character_coverage`. ({error})"
+        ) from error
+    return model.getvalue()
+
+
+def _load_sentencepiece(model: bytes) -> Any:
+    import sentencepiece
+
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as error:
+        raise ValueError(f"`model` is no SentencePiece model. ({error})") from error
+
+
+def _read_metadata(folder: Path) -> dict[str, Any]:
+    path = folder / METADATA_FILE
+    try:
+        metadata = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"'{folder}' holds no tokenizer: {METADATA_FILE} is absent.") from None
+    except ValueError as error:
+        raise ValueError(f"'{path}' is damaged: no JSON. Copy it again or train again.") from error
+    if not isinstance(metadata, dict):
+        raise ValueError(f"'{path}' is damaged: no JSON object. Copy it again or train again.")
+    return metadata
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)

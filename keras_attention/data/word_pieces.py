@@ -1,0 +1,134 @@
+"""Word-pieces: subwords of words, for `Tokenizer(algorithm="wordpiece")`."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Iterable
+
+SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")  # ids 0, 1, 2
+UNKNOWN_ID = 2
+UNKNOWN_TEXT = "⁇"
+JOINER = "\u2581"  # marks a piece inside a word; cannot occur in normalised text
+
+
+def split_words(text: str) -> list[str]:
+    """Splits at every border between letters or digits and others; a lone space is left out.
+
+    The authors' own tokenisation (tensor2tensor), which `join_words` inverts.
+
+    Example:
+
+    >>> split_words("Well, it works.")
+    ['Well', ', ', 'it', 'works', '.']
+    """
+    return [word for word in re.findall(r"[^\W_]+|[\W_]+", text) if word != " "]
+
+
+def join_words(words: Iterable[str]) -> str:
+    """Inverts `split_words`: a space goes between two neighbours that are letters or digits.
+
+    Example:
+
+    >>> join_words(['Well', ', ', 'it', 'works', '.'])
+    'Well, it works.'
+    """
+    text = ""
+    for word in words:
+        text += f" {word}" if text[-1:].isalnum() and word[:1].isalnum() else word
+    return text
+
+
+class WordPieces:
+    """Greedy longest-match subwords, with the few methods of a SentencePiece processor.
+
+    A word that holds an unknown character is the unknown token and decodes as "⁇".
+
+    Args:
+        model: UTF-8 text, one piece a line; the line number is the id.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        try:
+            self._tokens = model.decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"`model` is no list of word-pieces. ({error})") from error
+        if tuple(self._tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
+            raise ValueError(f"`model` is no list of word-pieces: it must begin with {SPECIAL_TOKENS}.")
+        self._ids = {token: index for index, token in enumerate(self._tokens)}
+        self._longest = max(map(len, self._tokens))
+        self._encode_word = functools.lru_cache(maxsize=200_000)(self._match_word)
+
+    @staticmethod
+    def train(sentences: Iterable[str], vocabulary_size: int) -> bytes:
+        """Learns pieces with keras-hub's trainer; returns the model."""
+        try:
+            import keras_hub
+            import tensorflow as tf
+            import tensorflow_text  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                "Training word-pieces needs keras-hub, tensorflow and tensorflow-text: "
+                "`pip install keras-hub tensorflow tensorflow-text`, or use algorithm='bpe'."
+            ) from error
+
+        with tf.device("CPU"):
+            words = tf.data.Dataset.from_generator(
+                lambda: (split_words(sentence) for sentence in sentences),
+                output_signature=tf.TensorSpec((None,), tf.string),
+            )
+            pieces = keras_hub.tokenizers.compute_word_piece_vocabulary(
+                words,
+                vocabulary_size,
+                split=False,
+                suffix_indicator=JOINER,
+                reserved_tokens=list(SPECIAL_TOKENS),
+            )
+        if len(pieces) <= len(SPECIAL_TOKENS) + 1:
+            raise ValueError(
+                f"No word-piece was learned: `texts` holds no text, or `vocabulary_size` "
+                f"({vocabulary_size}) is too small for its characters."
+            )
+        return "\n".join(pieces).encode()
+
+    def vocab_size(self) -> int:
+        return len(self._tokens)
+
+    def id_to_piece(self, token_id: int) -> str:
+        """The piece for display: "##" marks one inside a word."""
+        return re.sub(f"^{JOINER}", "##", self._tokens[token_id])
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return [
+            list(itertools.chain.from_iterable(map(self._encode_word, split_words(text))))
+            for text in texts
+        ]
+
+    def decode(self, rows: list[list[int]]) -> list[str]:
+        return [join_words(self._words(row)) for row in rows]
+
+    def _words(self, row: list[int]) -> list[str]:
+        words: list[str] = []
+        for token_id in row:
+            token = UNKNOWN_TEXT if token_id == UNKNOWN_ID else self._tokens[token_id]
+            if token.startswith(JOINER) and words:
+                words[-1] += token[len(JOINER) :]
+            else:
+                words.append(token.removeprefix(JOINER))
+        return words
+
+    def _match_word(self, word: str) -> tuple[int, ...]:
+        ids = []
+        begin = 0
+        while begin < len(word):
+            prefix = JOINER if begin else ""
+            for end in range(min(len(word), begin + self._longest), begin, -1):
+                token_id = self._ids.get(prefix + word[begin:end])
+                if token_id is not None:
+                    ids.append(token_id)
+                    begin = end
+                    break
+            else:
+                return (UNKNOWN_ID,)
+        return tuple(ids)
