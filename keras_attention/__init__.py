@@ -1,0 +1,46 @@
+"""keras_attention: the Transformer of "Attention Is All You Need" for Keras 3."""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Public name -> room. Each room is imported on the first use of one of its names.
+_ROOMS = {
+    "layers": (
+        "FeedForward",
+        "MultiHeadAttention",
+        "PositionalEncoding",
+        "ResidualConnection",
+        "TokenEmbedding",
+        "TransformerDecoderBlock",
+        "TransformerEncoderBlock",
+    ),
+    "models": ("PRESETS", "Transformer"),
+    "training": (
+        "Adam",
+        "LabelSmoothedCrossentropy",
+        "LearningRateSchedule",
+        "Perplexity",
+        "TokenAccuracy",
+    ),
+    "data": (),
+    "decoding": (),
+    "evaluation": (),
+    "visualization": (),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = sorted([*_ROOM_OF, *_ROOMS])
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in _ROOM_OF:
+        return getattr(importlib.import_module(f"{__name__}.{_ROOM_OF[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

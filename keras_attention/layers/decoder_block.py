@@ -1,0 +1,184 @@
+"""One decoder layer of the paper (section 3.1)."""
+
+from typing import Any
+
+import keras
+
+from keras_attention.layers.encoder_block import TransformerBlock
+from keras_attention.layers.masks import merge_masks
+from keras_attention.layers.multi_head_attention import State
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class TransformerDecoderBlock(TransformerBlock):
+    """Masked self-attention, attention to the encoder, feed-forward network (section 3.1).
+
+    Args:
+        num_heads: Number of heads N, the paper's h.
+        intermediate_dim: Width F of the feed-forward network, the paper's d_ff.
+        key_dim: Width of a head's queries and keys, d_k. Defaults to D // num_heads.
+        value_dim: Width of a head's values, d_v. Defaults to `key_dim`.
+        dropout: Rate on each sub-layer's output before the residual sum (section 5.4).
+        attention_dropout: Rate on the attention weights.
+        activation_dropout: Rate after the activation of the feed-forward network.
+        activation: Activation of the feed-forward network.
+        normalize_first: False for the paper's post-norm, True for pre-norm.
+        use_attention_bias: Whether the attention projections have biases; the paper's have none.
+        layer_norm_epsilon: Added to the variance in the layer normalisations.
+        kernel_initializer: Initializer of all kernels.
+        seed: Optional integer seed of the dropouts.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        decoder_sequence: Tensor of shape `(B, T, D)`.
+        encoder_sequence: Tensor of shape `(B, S, D)`; not needed where `memory` is given.
+        decoder_padding_mask: Boolean `(B, T)`, True = a real token. Defaults to the implicit Keras
+            mask of `decoder_sequence`. The causal mask is always on.
+        encoder_padding_mask: Boolean `(B, S)`. Defaults to the implicit Keras mask of
+            `encoder_sequence`.
+        decoder_attention_mask: Boolean `(B, T, T)`, merged with the other masks.
+        encoder_attention_mask: Boolean `(B, T, S)`, merged with the other masks.
+        training: Whether dropout is on.
+        return_attention_scores: Whether to return the weights of both attentions as well.
+        memory: Keys and values of the encoder sequence, from `project_memory`. Its batch axis may be a
+            divisor of the decoder sequence's: consecutive rows (beams) share one row of the memory.
+        cache: Keys and values of earlier positions, `{"key": (B, L, N, K), "value": (B, L, N, V)}`.
+        start_index: Position of the first row of `decoder_sequence` in the cache.
+
+    Returns:
+        Tensor of shape `(B, T, D)`; then, if asked for, the self-attention weights `(B, N, T, T)` and
+        the cross-attention weights `(B, N, T, S)`; then, with `cache`, the updated cache.
+
+    Example:
+
+    >>> import numpy as np
+    >>> block = TransformerDecoderBlock(num_heads=2, intermediate_dim=16)
+    >>> tuple(block(np.ones((2, 3, 8)), np.ones((2, 5, 8))).shape)
+    (2, 3, 8)
+    """
+
+    def build(self, decoder_sequence_shape: Any, encoder_sequence_shape: Any = None) -> None:
+        memory_shape = encoder_sequence_shape or decoder_sequence_shape
+        hidden_dim = decoder_sequence_shape[-1]
+        self.self_attention = self._attention("self_attention", hidden_dim)
+        self.self_attention.build(decoder_sequence_shape, decoder_sequence_shape)
+        self.self_attention_residual = self._residual("self_attention_residual")
+        self.self_attention_residual.build(decoder_sequence_shape)
+        self.cross_attention = self._attention("cross_attention", hidden_dim)
+        self.cross_attention.build(decoder_sequence_shape, memory_shape)
+        self.cross_attention_residual = self._residual("cross_attention_residual")
+        self.cross_attention_residual.build(decoder_sequence_shape)
+        self.feed_forward = self._feed_forward()
+        self.feed_forward.build(decoder_sequence_shape)
+        self.feed_forward_residual = self._residual("feed_forward_residual")
+        self.feed_forward_residual.build(decoder_sequence_shape)
+        self.built = True
+
+    def project_memory(self, encoder_sequence: Any) -> State:
+        """Keys and values of the encoder sequence `(B, S, D)`, computed once for all steps."""
+        return self.cross_attention.project_key_value(encoder_sequence)
+
+    def call(
+        self,
+        decoder_sequence: Any,
+        encoder_sequence: Any = None,
+        decoder_padding_mask: Any = None,
+        encoder_padding_mask: Any = None,
+        decoder_attention_mask: Any = None,
+        encoder_attention_mask: Any = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+        memory: State | None = None,
+        cache: State | None = None,
+        start_index: Any = 0,
+        decoder_sequence_mask: Any = None,
+        encoder_sequence_mask: Any = None,
+    ) -> Any:
+        if encoder_sequence is None and memory is None:
+            raise ValueError(f"{self.name} needs `encoder_sequence` or `memory`. Received neither.")
+        results = self._self_attend(
+            decoder_sequence,
+            _first(decoder_padding_mask, decoder_sequence_mask),
+            decoder_attention_mask,
+            return_attention_scores,
+            training,
+            cache,
+            start_index,
+        )
+        x = self.self_attention_residual(decoder_sequence, results.pop(0), training=training)
+
+        encoder_padding_mask = _first(encoder_padding_mask, encoder_sequence_mask)
+        if encoder_padding_mask is not None:
+            encoder_attention_mask = merge_masks(
+                encoder_padding_mask[:, None, :], encoder_attention_mask
+            )
+        update = self.cross_attention(
+            self.cross_attention_residual.normalize_input(x),
+            None if memory is not None else encoder_sequence,
+            attention_mask=encoder_attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            cache=memory,
+        )
+        if return_attention_scores:
+            update, cross_scores = update
+            results.insert(1, cross_scores)
+        x = self.cross_attention_residual(x, update, training=training)
+
+        update = self.feed_forward(
+            self.feed_forward_residual.normalize_input(x), training=training
+        )
+        x = self.feed_forward_residual(x, update, training=training)
+        return (x, *results) if results else x
+
+    def _self_attend(
+        self,
+        inputs: Any,
+        padding_mask: Any,
+        attention_mask: Any,
+        return_attention_scores: bool,
+        training: bool | None,
+        cache: State | None,
+        start_index: Any,
+    ) -> list[Any]:
+        """Masked self-attention; a list of the update, the scores if asked for, the cache if given."""
+        if padding_mask is not None:
+            attention_mask = merge_masks(padding_mask[:, None, :], attention_mask)
+        x = self.self_attention_residual.normalize_input(inputs)
+        results = self.self_attention(
+            x,
+            x,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+            use_causal_mask=True,
+            cache=cache,
+            start_index=start_index,
+        )
+        return list(results) if isinstance(results, tuple) else [results]
+
+    def compute_output_spec(
+        self,
+        decoder_sequence: Any,
+        encoder_sequence: Any = None,
+        return_attention_scores: bool = False,
+        memory: State | None = None,
+        cache: State | None = None,
+        **_: Any,
+    ) -> Any:
+        batch, length, _ = decoder_sequence.shape
+        results: list[Any] = [keras.KerasTensor(decoder_sequence.shape, dtype=self.compute_dtype)]
+        if return_attention_scores:
+            own = length if cache is None else cache["key"].shape[1]
+            source = (memory["key"] if memory is not None else encoder_sequence).shape[1]
+            for attended in (own, source):
+                shape = (batch, self.num_heads, length, attended)
+                results.append(keras.KerasTensor(shape, dtype=self.compute_dtype))
+        if cache is not None:
+            results.append({k: keras.KerasTensor(v.shape, v.dtype) for k, v in cache.items()})
+        return tuple(results) if len(results) > 1 else results[0]
+
+
+def _first(*values: Any) -> Any:
+    """The first value that is not None."""
+    return next((value for value in values if value is not None), None)

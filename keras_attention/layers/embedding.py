@@ -1,0 +1,89 @@
+"""One table for source, target and softmax (section 3.4 of the paper)."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_attention.kernels.linear import fold_leading_axes, unfold_leading_axes
+from keras_attention.layers.masks import padding_mask
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class TokenEmbedding(keras.layers.ReversibleEmbedding):
+    """The token embedding of the paper: scaled, zero for padding, and tied to the softmax.
+
+    Section 3.4: rows are multiplied by `sqrt(hidden_dim)` on lookup, and the same table, unscaled and
+    without a bias, projects hidden states to logits. As in the authors' code, the padding token
+    embeds as the zero vector; the decoder starts from it.
+
+    Args:
+        vocabulary_size: Number of rows V.
+        hidden_dim: Width D of the rows.
+        pad_token_id: Id that embeds as zeros, or None for no such id. Defaults to 0.
+        tie_weights: Whether the softmax projection uses the same table. Defaults to True.
+        embeddings_initializer: Defaults to a normal distribution with standard deviation
+            `hidden_dim ** -0.5`, which gives scaled embeddings of unit variance.
+        **kwargs: Keyword arguments of `keras.layers.ReversibleEmbedding`.
+
+    Call arguments:
+        inputs: Token ids `(B, T)`; hidden states `(B, T, D)` if `reverse=True`.
+        reverse: Whether to project hidden states to logits.
+
+    Returns:
+        Embeddings `(B, T, D)`, or logits `(B, T, V)`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> embedding = TokenEmbedding(vocabulary_size=11, hidden_dim=4)
+    >>> x = embedding(np.array([[7, 0]]))
+    >>> np.array(x)[0, 1].tolist()
+    [0.0, 0.0, 0.0, 0.0]
+    >>> tuple(embedding(x, reverse=True).shape)
+    (1, 2, 11)
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        hidden_dim: int,
+        pad_token_id: int | None = 0,
+        tie_weights: bool = True,
+        embeddings_initializer: Any = None,
+        **kwargs: Any,
+    ):
+        if embeddings_initializer is None:
+            embeddings_initializer = keras.initializers.RandomNormal(stddev=hidden_dim**-0.5)
+        super().__init__(
+            vocabulary_size,
+            hidden_dim,
+            tie_weights=tie_weights,
+            embeddings_initializer=embeddings_initializer,
+            **kwargs,
+        )
+        self.vocabulary_size = vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.pad_token_id = pad_token_id
+
+    def call(self, inputs: Any, reverse: bool = False) -> Any:
+        if reverse:
+            logits = super().call(fold_leading_axes(inputs), reverse=True)
+            return unfold_leading_axes(logits, inputs)
+        embedded = super().call(inputs)
+        scale = ops.cast(self.hidden_dim**0.5, embedded.dtype)
+        if self.pad_token_id is not None:
+            is_token = padding_mask(inputs, self.pad_token_id)
+            scale = ops.multiply(ops.cast(is_token, embedded.dtype), scale)[..., None]
+        return ops.multiply(embedded, scale)
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        for name in ("input_dim", "output_dim"):
+            del config[name]
+        return {
+            **config,
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "pad_token_id": self.pad_token_id,
+        }

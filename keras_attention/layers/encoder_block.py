@@ -1,0 +1,194 @@
+"""One encoder layer of the paper (section 3.1)."""
+
+from typing import Any
+
+import keras
+
+from keras_attention.layers.feed_forward import FeedForward
+from keras_attention.layers.masks import merge_masks
+from keras_attention.layers.multi_head_attention import MultiHeadAttention
+from keras_attention.layers.residual import ResidualConnection
+
+
+class TransformerBlock(keras.layers.Layer):
+    """What encoder and decoder blocks have in common: their arguments and the parts made from them."""
+
+    def __init__(
+        self,
+        num_heads: int,
+        intermediate_dim: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: Any = "relu",
+        normalize_first: bool = False,
+        use_attention_bias: bool = False,
+        layer_norm_epsilon: float = 1e-6,
+        kernel_initializer: Any = "glorot_uniform",
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.intermediate_dim = intermediate_dim
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = keras.activations.get(activation)
+        self.normalize_first = normalize_first
+        self.use_attention_bias = use_attention_bias
+        self.layer_norm_epsilon = layer_norm_epsilon
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.seed = seed
+        self.supports_masking = True
+
+    def _attention(self, name: str, hidden_dim: int) -> MultiHeadAttention:
+        if self.key_dim is None and hidden_dim % self.num_heads:
+            raise ValueError(
+                f"`num_heads` must divide the width of the inputs when `key_dim` is not given. "
+                f"Received: num_heads={self.num_heads}, width {hidden_dim}. Pass `key_dim`, or a "
+                "number of heads that divides the width."
+            )
+        return MultiHeadAttention(
+            num_heads=self.num_heads,
+            key_dim=self.key_dim or hidden_dim // self.num_heads,
+            value_dim=self.value_dim,
+            dropout=self.attention_dropout,
+            use_bias=self.use_attention_bias,
+            kernel_initializer=self._kernel_initializer(),
+            seed=self.seed,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _feed_forward(self) -> FeedForward:
+        return FeedForward(
+            self.intermediate_dim,
+            activation=self.activation,
+            dropout=self.activation_dropout,
+            kernel_initializer=self._kernel_initializer(),
+            seed=self.seed,
+            dtype=self.dtype_policy,
+            name="feed_forward",
+        )
+
+    def _residual(self, name: str) -> ResidualConnection:
+        return ResidualConnection(
+            dropout=self.dropout,
+            normalize_first=self.normalize_first,
+            epsilon=self.layer_norm_epsilon,
+            seed=self.seed,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _kernel_initializer(self) -> Any:
+        return self.kernel_initializer.__class__.from_config(self.kernel_initializer.get_config())
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "intermediate_dim": self.intermediate_dim,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
+            "activation": keras.activations.serialize(self.activation),
+            "normalize_first": self.normalize_first,
+            "use_attention_bias": self.use_attention_bias,
+            "layer_norm_epsilon": self.layer_norm_epsilon,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "seed": self.seed,
+        }
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class TransformerEncoderBlock(TransformerBlock):
+    """Self-attention and feed-forward network, each inside a residual connection (section 3.1).
+
+    Args:
+        num_heads: Number of heads N, the paper's h.
+        intermediate_dim: Width F of the feed-forward network, the paper's d_ff.
+        key_dim: Width of a head's queries and keys, d_k. Defaults to D // num_heads.
+        value_dim: Width of a head's values, d_v. Defaults to `key_dim`.
+        dropout: Rate on each sub-layer's output before the residual sum (section 5.4).
+        attention_dropout: Rate on the attention weights.
+        activation_dropout: Rate after the activation of the feed-forward network.
+        activation: Activation of the feed-forward network.
+        normalize_first: False for the paper's post-norm, True for pre-norm.
+        use_attention_bias: Whether the attention projections have biases; the paper's have none.
+        layer_norm_epsilon: Added to the variance in the layer normalisations.
+        kernel_initializer: Initializer of all kernels.
+        seed: Optional integer seed of the dropouts.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Tensor of shape `(B, S, D)`.
+        padding_mask: Boolean `(B, S)`, True = a real token. Defaults to the implicit Keras mask.
+        attention_mask: Boolean `(B, S, S)`, True = may attend; merged with the padding mask.
+        training: Whether dropout is on.
+        return_attention_scores: Whether to return the attention weights `(B, N, S, S)` as well.
+
+    Returns:
+        Tensor of shape `(B, S, D)`; with `return_attention_scores`, a tuple with the weights.
+
+    Example:
+
+    >>> import numpy as np
+    >>> block = TransformerEncoderBlock(num_heads=2, intermediate_dim=16)
+    >>> tuple(block(np.ones((2, 3, 8)), padding_mask=np.ones((2, 3), bool)).shape)
+    (2, 3, 8)
+    """
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.self_attention = self._attention("self_attention", input_shape[-1])
+        self.self_attention.build(input_shape, input_shape)
+        self.self_attention_residual = self._residual("self_attention_residual")
+        self.self_attention_residual.build(input_shape)
+        self.feed_forward = self._feed_forward()
+        self.feed_forward.build(input_shape)
+        self.feed_forward_residual = self._residual("feed_forward_residual")
+        self.feed_forward_residual.build(input_shape)
+        self.built = True
+
+    def call(
+        self,
+        inputs: Any,
+        padding_mask: Any = None,
+        attention_mask: Any = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+        mask: Any = None,
+    ) -> Any:
+        padding_mask = mask if padding_mask is None else padding_mask
+        if padding_mask is not None:
+            attention_mask = merge_masks(padding_mask[:, None, :], attention_mask)
+        x = self.self_attention_residual.normalize_input(inputs)
+        update = self.self_attention(
+            x,
+            x,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        update, scores = update if return_attention_scores else (update, None)
+        x = self.self_attention_residual(inputs, update, training=training)
+        update = self.feed_forward(
+            self.feed_forward_residual.normalize_input(x), training=training
+        )
+        x = self.feed_forward_residual(x, update, training=training)
+        return (x, scores) if return_attention_scores else x
+
+    def compute_output_spec(self, inputs: Any, return_attention_scores: bool = False, **_: Any):
+        outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return outputs
+        batch, length, _ = inputs.shape
+        shape = (batch, self.num_heads, length, length)
+        return outputs, keras.KerasTensor(shape, dtype=self.compute_dtype)

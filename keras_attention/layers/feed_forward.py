@@ -1,0 +1,106 @@
+"""The position-wise feed-forward network (section 3.3 of the paper)."""
+
+from typing import Any
+
+import keras
+
+from keras_attention.kernels.linear import fold_leading_axes, unfold_leading_axes
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class FeedForward(keras.layers.Layer):
+    """`max(0, x W_1 + b_1) W_2 + b_2`, the same at every position (equation 2 of the paper).
+
+    Args:
+        intermediate_dim: Width F of the inner layer, the paper's d_ff.
+        activation: Activation of the inner layer. Defaults to `"relu"`.
+        dropout: Rate of the dropout after the activation ("relu dropout" of later tensor2tensor
+            settings; the paper has none).
+        kernel_initializer: Initializer of both kernels.
+        bias_initializer: Initializer of both biases.
+        seed: Optional integer seed of the dropout.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Tensor of shape `(B, T, D)`.
+        training: Whether dropout is on.
+
+    Returns:
+        Tensor of shape `(B, T, D)`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> tuple(FeedForward(intermediate_dim=16)(np.ones((2, 3, 8))).shape)
+    (2, 3, 8)
+    """
+
+    def __init__(
+        self,
+        intermediate_dim: int,
+        activation: Any = "relu",
+        dropout: float = 0.0,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        if not isinstance(intermediate_dim, int) or intermediate_dim < 1:
+            raise ValueError(
+                "`intermediate_dim` must be a positive integer. "
+                f"Received: intermediate_dim={intermediate_dim!r}"
+            )
+        self.intermediate_dim = intermediate_dim
+        self.activation = keras.activations.get(activation)
+        self.dropout = dropout
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.seed = seed
+        self.supports_masking = True
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        hidden_dim = input_shape[-1]
+        self.inner = self._dense(self.intermediate_dim, "inner", self.activation)
+        self.inner.build((None, hidden_dim))
+        self.outer = self._dense(hidden_dim, "outer", None)
+        self.outer.build((None, self.intermediate_dim))
+        self.dropout_layer = keras.layers.Dropout(
+            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
+        )
+        self.built = True
+
+    def _dense(self, units: int, name: str, activation: Any) -> keras.layers.Dense:
+        return keras.layers.Dense(
+            units,
+            activation=activation,
+            kernel_initializer=_clone(self.kernel_initializer),
+            bias_initializer=_clone(self.bias_initializer),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        x = self.inner(fold_leading_axes(inputs))
+        if self.dropout > 0.0:
+            x = self.dropout_layer(x, training=training)
+        return unfold_leading_axes(self.outer(x), inputs)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "activation": keras.activations.serialize(self.activation),
+            "dropout": self.dropout,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "seed": self.seed,
+        }
+
+
+def _clone(initializer: Any) -> Any:
+    """A fresh initializer: a seeded one would give two kernels the same numbers."""
+    return initializer.__class__.from_config(initializer.get_config())

@@ -1,0 +1,338 @@
+"""Multi-head attention (section 3.2.2 of the paper)."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_attention.kernels.attention import dot_product_attention, masked_softmax
+from keras_attention.kernels.linear import linear
+from keras_attention.layers.masks import causal_mask, merge_masks, window_mask
+
+State = dict[str, Any]
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class MultiHeadAttention(keras.layers.MultiHeadAttention):
+    """`keras.layers.MultiHeadAttention` with a float32 softmax, decoding state and two-dimensional products.
+
+    A drop-in for Keras' own layer: the same constructor and call arguments, defaults, weights, masks,
+    scores and errors. On top of it:
+
+    * the softmax runs in float32 whatever the dtype policy, and a row that may attend to nothing gives
+      zeros, never NaN;
+    * projections are plain products of two matrices, q, k and v in one product for self-attention;
+    * attention can go on from projected keys and values: see `cache` and `project_key_value`;
+    * `return_attention_scores=True` has the right symbolic shape `(B, N, T, S)` also when T != S;
+    * a mask that does not fit is refused with the shapes spelled out.
+
+    Equations of section 3.2.2: `Concat(head_1, ..., head_h) W^O` with
+    `head_i = softmax(Q W_i^Q (K W_i^K)^T / sqrt(d_k)) V W_i^V`. The paper's formulas have no biases:
+    pass `use_bias=False` for them.
+
+    Args:
+        num_heads: Number of heads, the paper's h.
+        key_dim: Width of each head's queries and keys, d_k.
+        value_dim: Width of each head's values, d_v. Defaults to `key_dim`.
+        dropout: Rate of the dropout on the attention weights, after the softmax.
+        use_bias: Whether the projections have biases.
+        **kwargs: Every other argument of `keras.layers.MultiHeadAttention`: `output_shape`,
+            `attention_axes`, `sliding_window`, `flash_attention`, initializers, regularizers,
+            constraints, `use_gate`, `seed`, `name`, `dtype`.
+
+    Call arguments:
+        query: Tensor of shape `(B, T, D)`.
+        value: Tensor of shape `(B, S, D)`. None when `cache` holds all there is to attend to.
+        key: Tensor of shape `(B, S, D)`. Defaults to `value`.
+        query_mask, value_mask, key_mask: Padding masks `(B, T)`, `(B, S)`, `(B, S)`. Default to the
+            implicit Keras masks of the inputs.
+        attention_mask: Boolean mask `(B, T, S)` or `(B, N, T, S)`, or broadcastable; True = may attend.
+        return_attention_scores: Whether to return the weights after the softmax as well.
+        training: Whether dropout is on.
+        use_causal_mask: Whether position t sees the positions up to t only.
+        cache: Projected keys and values, `{"key": (B, L, N, K), "value": (B, L, N, V)}`. With `value`
+            given, the projections of `value` are written at `start_index` and everything up to there is
+            attended to (masked self-attention, one or several positions at a time); the updated cache is
+            returned last. Without `value`, the cache is attended to as it is (cross-attention); then
+            query rows may be a multiple of the cache's rows: consecutive rows share one row of the cache
+            (the beams of a sentence share its memory).
+        start_index: Position of the first query in the cache; an integer or a scalar tensor.
+
+    Returns:
+        The outputs `(B, T, D)`; then, if asked for, the attention scores `(B, N, T, S)`; then, if keys
+        and values were written to a cache, the new cache.
+
+    Raises:
+        ValueError: For sizes that are not positive integers, and for masks that do not broadcast.
+
+    Example:
+
+    >>> import numpy as np
+    >>> layer = MultiHeadAttention(num_heads=2, key_dim=4)
+    >>> x, memory = np.ones((1, 3, 8)), np.ones((1, 5, 8))
+    >>> outputs, scores = layer(x, memory, return_attention_scores=True)
+    >>> tuple(outputs.shape), tuple(scores.shape)
+    ((1, 3, 8), (1, 2, 3, 5))
+    """
+
+    def call(
+        self,
+        query: Any,
+        value: Any = None,
+        key: Any = None,
+        query_mask: Any = None,
+        value_mask: Any = None,
+        key_mask: Any = None,
+        attention_mask: Any = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        cache: State | None = None,
+        start_index: Any = 0,
+    ) -> Any:
+        gate = self._gate_dense(query) if self._use_gate else None
+        projected, cache_to_return = self._project_all(query, value, key, cache, start_index)
+        shared_rows = cache is not None and value is None
+        attention_mask = self._compute_attention_mask(
+            projected[0],
+            projected[2],
+            query_mask=query_mask,
+            value_mask=value_mask,
+            key_mask=key_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=use_causal_mask or cache_to_return is not None,
+            start_index=start_index,
+        )
+        outputs, scores = self._compute_attention(
+            _share_rows(projected[0], projected[1]) if shared_rows else projected[0],
+            projected[1],
+            projected[2],
+            attention_mask,
+            training,
+            return_attention_scores,
+        )
+        if shared_rows:
+            outputs = ops.reshape(outputs, (*ops.shape(projected[0])[:-1], self._value_dim))
+        if gate is not None:
+            outputs = ops.multiply(outputs, gate)
+        results = [_project(self._output_dense, outputs, bound_axes=2)]
+        if return_attention_scores:
+            results.append(scores)
+        if cache_to_return is not None:
+            results.append(cache_to_return)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def project_key_value(self, value: Any, key: Any = None) -> State:
+        """Return the keys and values of `value` (B, S, D) for a later `call(query, cache=...)`."""
+        return {
+            "key": _project(self._key_dense, value if key is None else key),
+            "value": _project(self._value_dense, value),
+        }
+
+    def _project_all(
+        self, query: Any, value: Any, key: Any, cache: State | None, start_index: Any
+    ) -> tuple[tuple[Any, Any, Any], State | None]:
+        """Project the inputs; return `(query, key, value)` and the cache if one was written."""
+        if value is None:
+            if cache is None:
+                raise ValueError(
+                    f"{self.name} needs `value`, or a `cache` with projected keys and values. "
+                    "Received: value=None, cache=None"
+                )
+            return (_project(self._query_dense, query), cache["key"], cache["value"]), None
+        if cache is None and value is query and (key is None or key is query):
+            fused = self._project_self(query)
+            if fused is not None:
+                return fused, None
+        state = self.project_key_value(value, key)
+        if cache is not None:
+            start = (0, start_index, 0, 0)
+            state = {
+                name: ops.slice_update(cache[name], start, ops.cast(new, cache[name].dtype))
+                for name, new in state.items()
+            }
+        projected = (_project(self._query_dense, query), state["key"], state["value"])
+        return projected, state if cache is not None else None
+
+    def _project_self(self, inputs: Any) -> tuple[Any, Any, Any] | None:
+        """Project queries, keys and values of one tensor in one product, if the layers are plain."""
+        layers = (self._query_dense, self._key_dense, self._value_dense)
+        if not all(_is_plain(layer) for layer in layers):
+            return None
+        widths = (self._key_dim, self._key_dim, self._value_dim)
+        kernel = ops.concatenate([_flat_kernel(layer, 1) for layer in layers], axis=-1)
+        bias = None
+        if self._use_bias:
+            bias = ops.concatenate([_flat_bias(layer) for layer in layers], axis=-1)
+        cuts = [self._num_heads * width for width in widths]
+        parts = ops.split(linear(inputs, kernel, bias), [cuts[0], cuts[0] + cuts[1]], axis=-1)
+        leading = ops.shape(inputs)[:-1]
+        query, key, value = (
+            ops.reshape(part, (*leading, self._num_heads, width))
+            for part, width in zip(parts, widths, strict=True)
+        )
+        return query, key, value
+
+    def _compute_attention(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        attention_mask: Any = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+        use_causal_mask: bool = False,
+    ) -> tuple[Any, Any]:
+        """Attend with projected inputs `(B, T, N, K)`, `(B, S, N, K)`, `(B, S, N, V)`."""
+        is_sequence = len(query.shape) == 4 and len(self._attention_axes) == 1
+        if self._flash_attention or not is_sequence:
+            return super()._compute_attention(
+                query,
+                key,
+                value,
+                attention_mask,
+                training,
+                return_attention_scores,
+                use_causal_mask=use_causal_mask,
+            )
+        if use_causal_mask:
+            causal = causal_mask(ops.shape(query)[1], ops.shape(key)[1])
+            attention_mask = merge_masks(attention_mask, causal)
+        return dot_product_attention(
+            query,
+            key,
+            value,
+            mask=self._expanded_mask(attention_mask, query, key),
+            scale=self._inverse_sqrt_key_dim,
+            dropout=(lambda weights: self._dropout_layer(weights, training=training))
+            if self._dropout > 0.0
+            else None,
+        )
+
+    def _masked_softmax(self, attention_scores: Any, attention_mask: Any = None) -> Any:
+        """Keras' hook for inputs of any rank; the same float32 softmax."""
+        if attention_mask is not None:
+            heads_axis = -len(self._attention_axes) * 2 - 1
+            while len(attention_mask.shape) < len(attention_scores.shape):
+                attention_mask = ops.expand_dims(attention_mask, axis=heads_axis)
+        axes = tuple(range(-len(self._attention_axes), 0))
+        return masked_softmax(attention_scores, attention_mask, axes if len(axes) > 1 else -1)
+
+    def _expanded_mask(self, mask: Any, query: Any, key: Any) -> Any:
+        """Give the mask a heads axis and check that it broadcasts to `(B, N, T, S)`."""
+        if mask is None:
+            return None
+        scores_shape = (query.shape[0], self._num_heads, query.shape[1], key.shape[1])
+        received = tuple(mask.shape)
+        if len(received) < 4:
+            mask = ops.expand_dims(mask, axis=-3)
+        fits = len(mask.shape) <= 4 and all(
+            size is None or expected is None or size in (1, expected)
+            for size, expected in zip(mask.shape[::-1], scores_shape[::-1], strict=False)
+        )
+        if not fits:
+            raise ValueError(
+                f"`attention_mask` must be broadcastable to (batch, heads, T, S) = {scores_shape}, "
+                f"or have the shape (batch, T, S). Received: attention_mask of shape {received}. "
+                "Build it as (B, T, S) with True where a query may attend."
+            )
+        return mask
+
+    def _compute_attention_mask(
+        self,
+        query: Any,
+        value: Any,
+        query_mask: Any = None,
+        value_mask: Any = None,
+        key_mask: Any = None,
+        attention_mask: Any = None,
+        use_causal_mask: bool = False,
+        start_index: Any = 0,
+    ) -> Any:
+        """Merge all masks into one of shape `(B, T, S)`, or None."""
+        lengths = ops.shape(query)[1], ops.shape(value)[1]
+        window = self._sliding_window
+        return merge_masks(
+            None if query_mask is None else query_mask[:, :, None],
+            None if value_mask is None else value_mask[:, None, :],
+            None if key_mask is None else key_mask[:, None, :],
+            causal_mask(*lengths, start_index) if use_causal_mask else None,
+            window_mask(*lengths, window, start_index) if window is not None else None,
+            attention_mask,
+        )
+
+    def compute_output_spec(
+        self,
+        query: Any,
+        value: Any = None,
+        key: Any = None,
+        query_mask: Any = None,
+        value_mask: Any = None,
+        key_mask: Any = None,
+        attention_mask: Any = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        cache: State | None = None,
+        start_index: Any = 0,
+    ) -> Any:
+        attended = (cache["value"] if cache is not None else value).shape
+        value_shape = attended if value is None else value.shape
+        output_shape = self.compute_output_shape(
+            query.shape, value_shape, None if key is None else key.shape
+        )
+        results: list[Any] = [keras.KerasTensor(output_shape, dtype=self.compute_dtype)]
+        if return_attention_scores:
+            shape = self._scores_shape(query.shape, attended)
+            results.append(keras.KerasTensor(shape, dtype=self.compute_dtype))
+        if cache is not None and value is not None:
+            results.append(
+                {k: keras.KerasTensor(v.shape, dtype=v.dtype) for k, v in cache.items()}
+            )
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _scores_shape(self, query_shape: Any, value_shape: Any) -> tuple[int | None, ...]:
+        axes = self._attention_axes or tuple(range(1, len(query_shape) - 1))
+        batch = [size for i, size in enumerate(query_shape[:-1]) if i not in axes]
+        targets = [query_shape[axis] for axis in axes]
+        sources = [value_shape[axis] for axis in axes]
+        return (*batch, self._num_heads, *targets, *sources)
+
+
+def _is_plain(layer: keras.layers.EinsumDense) -> bool:
+    """Whether the projection is nothing but a product: no quantization, no activity regularizer."""
+    return layer.quantization_mode is None and layer.activity_regularizer is None
+
+
+def _flat_kernel(layer: keras.layers.EinsumDense, bound_axes: int) -> Any:
+    """The kernel as a matrix; `bound_axes` of its axes belong to the input."""
+    shape = layer.kernel.shape
+    rows = 1
+    for size in shape[:bound_axes]:
+        rows *= size
+    return ops.reshape(ops.cast(layer.kernel, layer.compute_dtype), (rows, -1))
+
+
+def _flat_bias(layer: keras.layers.EinsumDense) -> Any:
+    return ops.reshape(ops.cast(layer.bias, layer.compute_dtype), (-1,))
+
+
+def _project(layer: keras.layers.EinsumDense, inputs: Any, bound_axes: int = 1) -> Any:
+    """Apply a projection as one product of two matrices."""
+    if not _is_plain(layer):
+        return layer(inputs)
+    output_axes = layer.kernel.shape[bound_axes:]
+    leading = ops.shape(inputs)[:-bound_axes]
+    if bound_axes > 1:
+        width = 1
+        for size in inputs.shape[-bound_axes:]:
+            width *= size
+        inputs = ops.reshape(inputs, (*leading, width))
+    bias = None if layer.bias is None else _flat_bias(layer)
+    outputs = linear(inputs, _flat_kernel(layer, bound_axes), bias)
+    return ops.reshape(outputs, (*leading, *output_axes))
+
+
+def _share_rows(query: Any, key: Any) -> Any:
+    """Fold query rows that share a row of the cache, `(B K, T, N, d)`, to `(B, K T, N, d)`."""
+    return ops.reshape(query, (ops.shape(key)[0], -1, *query.shape[2:]))

@@ -1,0 +1,147 @@
+"""Positions, added to the embeddings (section 3.5 of the paper)."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+LAYOUTS = ("interleaved", "halves", "learned")
+
+
+def sinusoid(positions: np.ndarray, hidden_dim: int, layout: str = "interleaved") -> np.ndarray:
+    """Return the sinusoidal encoding of `positions` (T,) as a float32 array (T, D).
+
+    Args:
+        positions: Integer positions, counted from 0.
+        hidden_dim: Width D.
+        layout: `"interleaved"` is the paper's formula: columns 2i and 2i+1 hold the sine and cosine
+            of `position / 10000^(2i / D)`. `"halves"` is the authors' code (tensor2tensor): all sines
+            first, then all cosines, of `position / 10000^(k / (D/2 - 1))`; an odd D ends in a zero column.
+
+    Example:
+
+    >>> import numpy as np
+    >>> sinusoid(np.array([1]), 4).round(4).tolist()
+    [[0.8414999842643738, 0.5403000116348267, 0.009999999776482582, 1.0]]
+    """
+    # float64 keeps far positions exact; the table is built once.
+    positions = np.asarray(positions, dtype="float64")[:, None]
+    if layout == "interleaved":
+        columns = np.arange(hidden_dim)
+        angles = positions / 10000.0 ** (2 * (columns // 2) / hidden_dim)
+        return np.where(columns % 2 == 0, np.sin(angles), np.cos(angles)).astype("float32")
+    if layout == "halves":
+        timescales = hidden_dim // 2
+        angles = positions / 10000.0 ** (np.arange(timescales) / max(timescales - 1, 1))
+        parts = [np.sin(angles), np.cos(angles), np.zeros((len(positions), hidden_dim % 2))]
+        return np.concatenate(parts, axis=1).astype("float32")
+    raise ValueError(f"`layout` must be 'interleaved' or 'halves'. Received: layout={layout!r}")
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class PositionalEncoding(keras.layers.Layer):
+    """Adds the encoding of each position to the inputs (section 3.5 of the paper).
+
+    Args:
+        layout: `"interleaved"` (the paper's sinusoid), `"halves"` (the sinusoid as laid out in the
+            authors' code) or `"learned"` (a trained row for each position, row E of Table 3).
+        max_length: Number of positions. A sinusoid is kept for that many positions and computed on
+            the fly for longer inputs; learned positions cannot go beyond it. Defaults to 256, the
+            authors' limit.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Tensor of shape `(B, T, D)`.
+        start_index: Position of the first input, an integer or a scalar tensor; used in decoding.
+
+    Returns:
+        `inputs` plus the encodings, `(B, T, D)`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> layer = PositionalEncoding()
+    >>> layer(np.zeros((2, 3, 8))).shape[1:] == (3, 8)
+    True
+    """
+
+    def __init__(self, layout: str = "interleaved", max_length: int = 256, **kwargs: Any):
+        super().__init__(**kwargs)
+        if layout not in LAYOUTS:
+            raise ValueError(f"`layout` must be one of {LAYOUTS}. Received: layout={layout!r}")
+        if not isinstance(max_length, int) or max_length < 1:
+            raise ValueError(
+                f"`max_length` must be a positive integer. Received: max_length={max_length!r}"
+            )
+        self.layout = layout
+        self.max_length = max_length
+        self.supports_masking = True
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        hidden_dim = input_shape[-1]
+        if self.layout == "learned":
+            self.positions = self.add_weight(
+                name="positions",
+                shape=(self.max_length, hidden_dim),
+                initializer="glorot_uniform",
+            )
+        else:
+            self._table = sinusoid(np.arange(self.max_length), hidden_dim, self.layout)
+        self.built = True
+
+    def call(self, inputs: Any, start_index: Any = 0) -> Any:
+        length = ops.shape(inputs)[1]
+        if self.layout == "learned":
+            self._check_length(length, start_index)
+            table = ops.convert_to_tensor(self.positions)
+        elif isinstance(length, int) and isinstance(start_index, int):
+            table = self._rows(start_index + length)
+            return ops.add(inputs, ops.cast(table[start_index:], inputs.dtype))
+        else:
+            return ops.add(inputs, self._computed(length, start_index, inputs))
+        indices = ops.add(ops.arange(length, dtype="int32"), ops.cast(start_index, "int32"))
+        return ops.add(inputs, ops.cast(ops.take(table, indices, axis=0), inputs.dtype))
+
+    def _rows(self, length: int) -> np.ndarray:
+        if length > len(self._table):
+            hidden_dim = self._table.shape[-1]
+            return sinusoid(np.arange(length), hidden_dim, self.layout)
+        return self._table[:length]
+
+    def _computed(self, length: Any, start_index: Any, inputs: Any) -> Any:
+        """The sinusoid of positions that are known only when the graph runs."""
+        hidden_dim = inputs.shape[-1]
+        positions = ops.add(ops.arange(length, dtype="int32"), ops.cast(start_index, "int32"))
+        positions = ops.cast(positions, "float32")[:, None]
+        columns = np.arange(hidden_dim)
+        if self.layout == "interleaved":
+            rates = 10000.0 ** (-2 * (columns // 2) / hidden_dim)
+            is_sine = columns % 2 == 0
+            is_pad = np.zeros(hidden_dim, dtype=bool)
+        else:
+            half = hidden_dim // 2
+            rates = 10000.0 ** (-(columns % max(half, 1)) / max(half - 1, 1))
+            is_sine = columns < half
+            is_pad = columns >= 2 * half
+        # cos(x) = sin(x + pi/2): one pass of sines gives both halves.
+        phase = np.where(is_sine, 0.0, np.pi / 2).astype("float32")
+        encoding = ops.sin(ops.add(ops.multiply(positions, rates.astype("float32")), phase))
+        if is_pad.any():
+            encoding = ops.where(is_pad, ops.zeros_like(encoding), encoding)
+        return ops.cast(encoding, inputs.dtype)
+
+    def _check_length(self, length: Any, start_index: Any) -> None:
+        end = start_index + length if isinstance(start_index, int) else length
+        if isinstance(end, int) and end > self.max_length:
+            raise ValueError(
+                f"{self.name} has learned positions for {self.max_length} tokens. Received a "
+                f"sequence that ends at position {end}: shorten it or build the layer with "
+                f"`max_length={end}`."
+            )
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "layout": self.layout, "max_length": self.max_length}

@@ -1,0 +1,87 @@
+"""Dropout, residual sum and layer normalisation around a sub-layer (sections 3.1 and 5.4)."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class ResidualConnection(keras.layers.Layer):
+    """What surrounds every sub-layer: `LayerNorm(x + Dropout(Sublayer(x)))`, written once.
+
+    Post-norm, as in the paper: `connection(x, sublayer(x))` is the formula above. Pre-norm
+    (`normalize_first=True`, later tensor2tensor): `x + Dropout(Sublayer(LayerNorm(x)))`. One line
+    serves both: `x = connection(x, sublayer(connection.normalize_input(x)))`.
+
+    Args:
+        dropout: Rate of the dropout on the sub-layer's output, the paper's P_drop.
+        normalize_first: Whether to normalise the sub-layer's input instead of the sum.
+        epsilon: Added to the variance in the layer normalisation. Defaults to 1e-6, the authors'
+            value (Keras' own default is 1e-3).
+        seed: Optional integer seed of the dropout.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Tensor x of shape `(B, T, D)`.
+        update: The sub-layer's output, `(B, T, D)`.
+        training: Whether dropout is on.
+
+    Returns:
+        Tensor of shape `(B, T, D)`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> connection = ResidualConnection()
+    >>> x = np.array([[[1.0, 3.0]]])
+    >>> np.round(np.array(connection(x, x)), 3).tolist()
+    [[[-1.0, 1.0]]]
+    """
+
+    def __init__(
+        self,
+        dropout: float = 0.1,
+        normalize_first: bool = False,
+        epsilon: float = 1e-6,
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.dropout = dropout
+        self.normalize_first = normalize_first
+        self.epsilon = epsilon
+        self.seed = seed
+        self.supports_masking = True
+        self.normalization = keras.layers.LayerNormalization(
+            epsilon=epsilon, dtype=self.dtype_policy, name="normalization"
+        )
+        self.dropout_layer = keras.layers.Dropout(
+            dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
+        )
+
+    def build(self, input_shape: Any, update_shape: Any = None) -> None:
+        self.normalization.build(input_shape)
+        self.built = True
+
+    def normalize_input(self, inputs: Any) -> Any:
+        """What the sub-layer reads: the inputs, normalised in the pre-norm form."""
+        return self.normalization(inputs) if self.normalize_first else inputs
+
+    def call(self, inputs: Any, update: Any, training: bool | None = None) -> Any:
+        if self.dropout > 0.0:
+            update = self.dropout_layer(update, training=training)
+        outputs = ops.add(inputs, update)
+        return outputs if self.normalize_first else self.normalization(outputs)
+
+    def compute_output_shape(self, inputs_shape: Any, update_shape: Any = None) -> Any:
+        return inputs_shape
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "dropout": self.dropout,
+            "normalize_first": self.normalize_first,
+            "epsilon": self.epsilon,
+            "seed": self.seed,
+        }

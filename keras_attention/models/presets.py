@@ -1,0 +1,56 @@
+"""The models of the paper as data; every number is a cell of Table 3 or a size of ours, and says which."""
+
+from typing import Any
+
+# The bottom line of every row of Table 3: "base".
+BASE: dict[str, Any] = {
+    "num_layers": 6,
+    "hidden_dim": 512,
+    "intermediate_dim": 2048,
+    "num_heads": 8,
+    "dropout": 0.1,
+}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "base": BASE,
+    # Table 3, "big", English-German; English-French has dropout 0.1 (section 6.1).
+    "big": {**BASE, "hidden_dim": 1024, "intermediate_dim": 4096, "num_heads": 16, "dropout": 0.3},
+    "big_en_fr": {**BASE, "hidden_dim": 1024, "intermediate_dim": 4096, "num_heads": 16},
+    # Table 3 (A): number of heads, with key and value widths that keep the cost constant.
+    "table3_a_heads_1": {**BASE, "num_heads": 1, "key_dim": 512, "value_dim": 512},
+    "table3_a_heads_4": {**BASE, "num_heads": 4, "key_dim": 128, "value_dim": 128},
+    "table3_a_heads_16": {**BASE, "num_heads": 16, "key_dim": 32, "value_dim": 32},
+    "table3_a_heads_32": {**BASE, "num_heads": 32, "key_dim": 16, "value_dim": 16},
+    # Table 3 (B): width of the keys; the values keep theirs.
+    "table3_b_key_dim_16": {**BASE, "key_dim": 16, "value_dim": 64},
+    "table3_b_key_dim_32": {**BASE, "key_dim": 32, "value_dim": 64},
+    # Table 3 (C): size of the model.
+    "table3_c_layers_2": {**BASE, "num_layers": 2},
+    "table3_c_layers_4": {**BASE, "num_layers": 4},
+    "table3_c_layers_8": {**BASE, "num_layers": 8},
+    "table3_c_hidden_256": {**BASE, "hidden_dim": 256, "key_dim": 32, "value_dim": 32},
+    "table3_c_hidden_1024": {**BASE, "hidden_dim": 1024, "key_dim": 128, "value_dim": 128},
+    "table3_c_intermediate_1024": {**BASE, "intermediate_dim": 1024},
+    "table3_c_intermediate_4096": {**BASE, "intermediate_dim": 4096},
+    # Table 3 (D): dropout. Label smoothing, its other half, is an argument of the loss.
+    "table3_d_dropout_0": {**BASE, "dropout": 0.0},
+    "table3_d_dropout_2": {**BASE, "dropout": 0.2},
+    # Table 3 (E): learned positions.
+    "table3_e_learned_positions": {**BASE, "position_layout": "learned"},
+    # Sizes of ours, not of the paper. "tiny": the embedded demo corpus on a CPU in minutes.
+    "tiny": {
+        "num_layers": 2,
+        "hidden_dim": 128,
+        "intermediate_dim": 512,
+        "num_heads": 4,
+        "dropout": 0.1,
+    },
+    # "small": corpora of some ten thousand pairs, such as Multi30K, on a CPU in an hour.
+    "small": {
+        "num_layers": 4,
+        "hidden_dim": 256,
+        "intermediate_dim": 1024,
+        "num_heads": 4,
+        "dropout": 0.3,
+    },
+}

@@ -1,0 +1,441 @@
+"""The Transformer (section 3 of the paper)."""
+
+import copy
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_attention.layers.decoder_block import TransformerDecoderBlock
+from keras_attention.layers.embedding import TokenEmbedding
+from keras_attention.layers.encoder_block import TransformerEncoderBlock
+from keras_attention.layers.masks import padding_mask
+from keras_attention.layers.positional_encoding import PositionalEncoding
+from keras_attention.models.presets import PRESETS
+
+Cache = list[dict[str, Any]]
+Memory = dict[str, Any]
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class Transformer(keras.Model):
+    """The encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017, section 3).
+
+    Defaults are the paper's base model: post-norm, sinusoidal positions, one table for source, target
+    and softmax, no biases in the attention. Source ids end with the end token. Decoder ids are the
+    target shifted right by one: they begin with the start token, which is the padding token and
+    embeds as the zero vector, as in the authors' code.
+
+    Args:
+        vocabulary_size: Number of tokens V of the shared vocabulary.
+        num_layers: Number of blocks in each stack, the paper's N.
+        hidden_dim: Width D of the model, d_model.
+        intermediate_dim: Width F of the feed-forward networks, d_ff.
+        num_heads: Number of heads, h.
+        key_dim: Width of a head's queries and keys, d_k. Defaults to `hidden_dim // num_heads`.
+        value_dim: Width of a head's values, d_v. Defaults to `key_dim`.
+        dropout: Rate P_drop on every sub-layer's output and on the sums of embeddings and positions.
+        attention_dropout: Rate on the attention weights. 0 in the paper's text and its base model.
+        activation_dropout: Rate inside the feed-forward networks. 0 in the paper.
+        activation: Activation of the feed-forward networks.
+        normalize_first: False for post-norm, the paper's; True for pre-norm, with one more layer
+            normalisation at the end of each stack.
+        use_attention_bias: Whether attention projections have biases; the paper's formulas have none.
+        layer_norm_epsilon: Added to the variance in every layer normalisation.
+        position_layout: `"interleaved"`, `"halves"` or `"learned"`; see `PositionalEncoding`.
+        max_length: Number of learned positions; sinusoids have no limit and ignore it.
+        pad_token_id: Id of padding. It is also the start token.
+        end_token_id: Id of the end of a sentence.
+        seed: Optional integer seed of the initial weights and the dropout.
+        **kwargs: `name`, `dtype`.
+
+    Call arguments:
+        inputs: Dict of `encoder_token_ids` `(B, S)` and `decoder_token_ids` `(B, T)`, integers.
+        training: Whether dropout is on.
+
+    Returns:
+        Logits of shape `(B, T, V)`; position t predicts target token t.
+
+    Raises:
+        ValueError: For sizes that are not positive integers, rates outside [0, 1), a number of heads
+            that does not divide `hidden_dim`, and inputs that are not the dict above.
+
+    Example:
+
+    >>> import numpy as np
+    >>> model = Transformer(vocabulary_size=11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
+    >>> source, target = np.array([[5, 6, 1]]), np.array([[0, 7]])
+    >>> tuple(model({"encoder_token_ids": source, "decoder_token_ids": target}).shape)
+    (1, 2, 11)
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        num_layers: int = 6,
+        hidden_dim: int = 512,
+        intermediate_dim: int = 2048,
+        num_heads: int = 8,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: Any = "relu",
+        normalize_first: bool = False,
+        use_attention_bias: bool = False,
+        layer_norm_epsilon: float = 1e-6,
+        position_layout: str = "interleaved",
+        max_length: int = 256,
+        pad_token_id: int = 0,
+        end_token_id: int = 1,
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        sizes = {
+            "vocabulary_size": vocabulary_size,
+            "num_layers": num_layers,
+            "hidden_dim": hidden_dim,
+            "intermediate_dim": intermediate_dim,
+            "num_heads": num_heads,
+            "max_length": max_length,
+        }
+        rates = {
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation_dropout": activation_dropout,
+        }
+        _check_sizes({**sizes, "key_dim": key_dim, "value_dim": value_dim})
+        _check_rates(rates)
+        self._config = {
+            **sizes,
+            **rates,
+            "key_dim": key_dim,
+            "value_dim": value_dim,
+            "activation": activation if isinstance(activation, str) else keras.activations.serialize(activation),
+            "normalize_first": normalize_first,
+            "use_attention_bias": use_attention_bias,
+            "layer_norm_epsilon": layer_norm_epsilon,
+            "position_layout": position_layout,
+            "pad_token_id": pad_token_id,
+            "end_token_id": end_token_id,
+            "seed": seed,
+        }
+        self.vocabulary_size = vocabulary_size
+        self.num_layers = num_layers
+        self.hidden_dim = hidden_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.normalize_first = normalize_first
+        self.pad_token_id = pad_token_id
+        self.start_token_id = pad_token_id
+        self.end_token_id = end_token_id
+        self.max_length = max_length if position_layout == "learned" else None
+        self._make_layers()
+
+    def _make_layers(self) -> None:
+        config = self._config
+        seeds = _SeedSequence(config["seed"])
+        common = {"dtype": self.dtype_policy}
+        sequence = (None, None, self.hidden_dim)
+
+        def embedding_part(kind: str) -> tuple[PositionalEncoding, keras.layers.Dropout]:
+            positions = PositionalEncoding(
+                config["position_layout"], config["max_length"], name=f"{kind}_positions", **common
+            )
+            positions.build(sequence)
+            dropout = keras.layers.Dropout(
+                self.dropout, seed=seeds.next(), name=f"{kind}_dropout", **common
+            )
+            return positions, dropout
+
+        self.token_embedding = TokenEmbedding(
+            self.vocabulary_size,
+            self.hidden_dim,
+            pad_token_id=self.pad_token_id,
+            embeddings_initializer=keras.initializers.RandomNormal(
+                stddev=self.hidden_dim**-0.5, seed=seeds.next()
+            ),
+            name="token_embedding",
+            **common,
+        )
+        self.token_embedding.build((None, None))
+        self.encoder_positions, self.encoder_dropout = embedding_part("encoder")
+        self.decoder_positions, self.decoder_dropout = embedding_part("decoder")
+
+        block_arguments = {
+            name: config[name]
+            for name in (
+                "num_heads",
+                "intermediate_dim",
+                "key_dim",
+                "value_dim",
+                "dropout",
+                "attention_dropout",
+                "activation_dropout",
+                "activation",
+                "normalize_first",
+                "use_attention_bias",
+                "layer_norm_epsilon",
+            )
+        }
+
+        def stack(block: type, kind: str) -> list[Any]:
+            blocks = []
+            for index in range(self.num_layers):
+                blocks.append(
+                    block(
+                        **block_arguments,
+                        kernel_initializer=keras.initializers.GlorotUniform(seeds.next()),
+                        seed=seeds.next(),
+                        name=f"{kind}_block_{index + 1}",
+                        **common,
+                    )
+                )
+                blocks[-1].build(sequence)
+            return blocks
+
+        self.encoder_blocks = stack(TransformerEncoderBlock, "encoder")
+        self.decoder_blocks = stack(TransformerDecoderBlock, "decoder")
+        if self.normalize_first:
+            self.encoder_normalization = self._final_normalization("encoder")
+            self.decoder_normalization = self._final_normalization("decoder")
+        self.built = True
+
+    def _final_normalization(self, kind: str) -> keras.layers.LayerNormalization:
+        layer = keras.layers.LayerNormalization(
+            epsilon=self._config["layer_norm_epsilon"],
+            dtype=self.dtype_policy,
+            name=f"{kind}_normalization",
+        )
+        layer.build((None, None, self.hidden_dim))
+        return layer
+
+    @classmethod
+    def base(cls, vocabulary_size: int = 37000, **kwargs: Any) -> "Transformer":
+        """The paper's base model (Table 3, first row); about 37,000 tokens for English-German."""
+        return cls.from_preset("base", vocabulary_size=vocabulary_size, **kwargs)
+
+    @classmethod
+    def big(cls, vocabulary_size: int = 37000, **kwargs: Any) -> "Transformer":
+        """The paper's big model (Table 3, last row)."""
+        return cls.from_preset("big", vocabulary_size=vocabulary_size, **kwargs)
+
+    @classmethod
+    def from_preset(cls, name: str, vocabulary_size: int, **kwargs: Any) -> "Transformer":
+        """Build an untrained model of a named size.
+
+        Args:
+            name: A key of `keras_attention.models.PRESETS`: `"base"`, `"big"`, the rows of Table 3
+                (`"table3_a_heads_1"`, ...), and sizes for small corpora, `"small"` and `"tiny"`.
+            vocabulary_size: Number of tokens V.
+            **kwargs: Arguments of `Transformer` that replace those of the preset.
+
+        Example:
+
+        >>> model = Transformer.from_preset("tiny", vocabulary_size=100, num_layers=1)
+        >>> model.hidden_dim, model.num_layers
+        (128, 1)
+        """
+        if name not in PRESETS:
+            raise ValueError(f"Unknown preset {name!r}. Known presets: {', '.join(PRESETS)}.")
+        return cls(vocabulary_size=vocabulary_size, **{**copy.deepcopy(PRESETS[name]), **kwargs})
+
+    def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        source, target = _token_ids(inputs)
+        source_mask = padding_mask(source, self.pad_token_id)
+        encoded = self._encode(source, source_mask, training)
+        x = self._embed(target, self.decoder_positions, self.decoder_dropout, training)
+        for block in self.decoder_blocks:
+            x = block(x, encoded, encoder_padding_mask=source_mask, training=training)
+        return self._project(x)
+
+    def encode(self, encoder_token_ids: Any) -> Memory:
+        """Encode the source once, for any number of `decode_step`s.
+
+        Args:
+            encoder_token_ids: Integers `(B, S)`.
+
+        Returns:
+            The memory: a dict of the keys and values of every decoder block's attention to the
+            encoder and of the source's padding mask. It never changes during decoding.
+        """
+        source = ops.convert_to_tensor(encoder_token_ids)
+        mask = padding_mask(source, self.pad_token_id)
+        encoded = self._encode(source, mask, training=False)
+        blocks = [block.project_memory(encoded) for block in self.decoder_blocks]
+        return {"blocks": blocks, "padding_mask": mask}
+
+    def initial_cache(self, batch_size: int, beam_size: int, max_length: int) -> Cache:
+        """An empty cache for `decode_step`: one dict of keys and values for each decoder block.
+
+        Args:
+            batch_size: Number of sentences B.
+            beam_size: Number of beams K of each sentence.
+            max_length: Number of positions L that will be decoded at most.
+
+        Returns:
+            A list of dicts of zeros `(B, K, L, N, d)`.
+        """
+        attention = self.decoder_blocks[0].self_attention
+        shape = (batch_size, beam_size, max_length, self.num_heads)
+        widths = {"key": attention.key_dim, "value": attention.value_dim}
+        return [
+            {name: ops.zeros((*shape, width), self.compute_dtype) for name, width in widths.items()}
+            for _ in self.decoder_blocks
+        ]
+
+    def decode_step(
+        self, token_ids: Any, start_index: Any, memory: Memory, cache: Cache
+    ) -> tuple[Any, Cache]:
+        """Feed one token to every beam and predict the next.
+
+        Args:
+            token_ids: Integers `(B, K)`: the last token of each of the K beams of B sentences; the
+                start token at first.
+            start_index: Position of these tokens, 0 at first; an integer or a scalar tensor.
+            memory: What `encode` returned for the B sentences. Beams share their sentence's memory.
+            cache: From `initial_cache` or the step before, its beams in the order of `token_ids`.
+
+        Returns:
+            The logits, float32 `(B, K, V)`, and the new cache.
+        """
+        token_ids = ops.convert_to_tensor(token_ids)
+        batch_size, beam_size = ops.shape(token_ids)
+        new_cache = []
+        ids = ops.reshape(token_ids, (-1, 1))
+        x = self._embed(ids, self.decoder_positions, self.decoder_dropout, False, start_index)
+        for block, block_memory, block_cache in zip(
+            self.decoder_blocks, memory["blocks"], cache, strict=True
+        ):
+            rows = {k: ops.reshape(v, (-1, *v.shape[2:])) for k, v in block_cache.items()}
+            x, rows = block(
+                x,
+                encoder_padding_mask=memory["padding_mask"],
+                memory=block_memory,
+                cache=rows,
+                start_index=start_index,
+                training=False,
+            )
+            new_cache.append(
+                {
+                    k: ops.reshape(v, (batch_size, beam_size, *v.shape[1:]))
+                    for k, v in rows.items()
+                }
+            )
+        logits = ops.reshape(
+            self._project(x), (batch_size, beam_size, self.vocabulary_size)
+        )
+        return ops.cast(logits, "float32"), new_cache
+
+    def attention_scores(
+        self, encoder_token_ids: Any, decoder_token_ids: Any
+    ) -> dict[str, list[Any]]:
+        """Attention weights of every layer and head, after the softmax (the paper's figures 3 to 5).
+
+        Args:
+            encoder_token_ids: Source ids `(B, S)`.
+            decoder_token_ids: Target ids shifted right, `(B, T)`.
+
+        Returns:
+            A dict of lists with one tensor for each layer: `"encoder"` `(B, N, S, S)`, `"decoder"`
+            `(B, N, T, T)` and `"cross"` `(B, N, T, S)`. Rows of the last axis sum to 1.
+        """
+        source = ops.convert_to_tensor(encoder_token_ids)
+        target = ops.convert_to_tensor(decoder_token_ids)
+        mask = padding_mask(source, self.pad_token_id)
+        scores: dict[str, list[Any]] = {"encoder": [], "decoder": [], "cross": []}
+        encoded = self._encode(source, mask, training=False, scores=scores["encoder"])
+        x = self._embed(target, self.decoder_positions, self.decoder_dropout, False)
+        for block in self.decoder_blocks:
+            x, own, cross = block(
+                x,
+                encoded,
+                encoder_padding_mask=mask,
+                training=False,
+                return_attention_scores=True,
+            )
+            scores["decoder"].append(own)
+            scores["cross"].append(cross)
+        return scores
+
+    def _embed(
+        self, token_ids: Any, positions: Any, dropout: Any, training: Any, start_index: Any = 0
+    ) -> Any:
+        x = positions(self.token_embedding(token_ids), start_index=start_index)
+        return dropout(x, training=training) if self.dropout > 0.0 else x
+
+    def _encode(
+        self, source: Any, mask: Any, training: bool | None, scores: list[Any] | None = None
+    ) -> Any:
+        x = self._embed(source, self.encoder_positions, self.encoder_dropout, training)
+        for block in self.encoder_blocks:
+            if scores is None:
+                x = block(x, padding_mask=mask, training=training)
+            else:
+                x, weights = block(
+                    x, padding_mask=mask, training=training, return_attention_scores=True
+                )
+                scores.append(weights)
+        return self.encoder_normalization(x) if self.normalize_first else x
+
+    def _project(self, x: Any) -> Any:
+        if self.normalize_first:
+            x = self.decoder_normalization(x)
+        return self.token_embedding(x, reverse=True)
+
+    def build(self, input_shape: Any = None) -> None:
+        """The layers are built in the constructor: all their shapes are known there."""
+
+    def compute_output_shape(self, input_shape: dict[str, Any]) -> tuple[int | None, ...]:
+        return (*input_shape["decoder_token_ids"], self.vocabulary_size)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**self._config, "name": self.name, "dtype": keras.dtype_policies.serialize(self.dtype_policy)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "Transformer":
+        return cls(**config)
+
+
+class _SeedSequence:
+    """Distinct seeds from one; None stays None."""
+
+    def __init__(self, seed: int | None):
+        self._next = seed
+
+    def next(self) -> int | None:
+        if self._next is not None:
+            self._next += 1
+        return self._next
+
+
+def _token_ids(inputs: Any) -> tuple[Any, Any]:
+    names = ("encoder_token_ids", "decoder_token_ids")
+    if not isinstance(inputs, dict) or any(name not in inputs for name in names):
+        received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
+        raise ValueError(
+            "Transformer expects a dict with the keys 'encoder_token_ids' and 'decoder_token_ids'. "
+            f"Received: {received}"
+        )
+    return inputs["encoder_token_ids"], inputs["decoder_token_ids"]
+
+
+def _check_sizes(sizes: dict[str, Any]) -> None:
+    for name, size in sizes.items():
+        if size is None and name in ("key_dim", "value_dim"):
+            continue
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size!r}")
+    if sizes["key_dim"] is None and sizes["hidden_dim"] % sizes["num_heads"]:
+        raise ValueError(
+            "`num_heads` must divide `hidden_dim` when `key_dim` is not given. Received: "
+            f"num_heads={sizes['num_heads']}, hidden_dim={sizes['hidden_dim']}"
+        )
+
+
+def _check_rates(rates: dict[str, float]) -> None:
+    for name, rate in rates.items():
+        if not 0.0 <= rate < 1.0:
+            raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {name}={rate!r}")

@@ -1,0 +1,14 @@
+"""The training recipe of the paper (section 5)."""
+
+from keras_attention.training.learning_rate import LearningRateSchedule
+from keras_attention.training.losses import LabelSmoothedCrossentropy
+from keras_attention.training.metrics import Perplexity, TokenAccuracy
+from keras_attention.training.optimizer import Adam
+
+__all__ = [
+    "Adam",
+    "LabelSmoothedCrossentropy",
+    "LearningRateSchedule",
+    "Perplexity",
+    "TokenAccuracy",
+]

@@ -1,0 +1,97 @@
+"""Accuracy and perplexity of tokens; padding counts for nothing."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_attention.kernels.crossentropy import token_nll
+from keras_attention.training.losses import check_labels
+
+
+class _TokenMean(keras.metrics.Metric):
+    """A mean over all real tokens seen since the last reset."""
+
+    def __init__(self, name: str, pad_token_id: int = 0, **kwargs: Any):
+        super().__init__(name=name, **kwargs)
+        self.pad_token_id = pad_token_id
+        self.total = self.add_variable(shape=(), initializer="zeros", name="total")
+        self.count = self.add_variable(shape=(), initializer="zeros", name="count")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        y_true, y_pred = check_labels(y_true, y_pred)
+        values = self.token_values(y_true, y_pred)
+        weights = ops.cast(ops.not_equal(y_true, self.pad_token_id), values.dtype)
+        if sample_weight is not None:
+            sample_weight = ops.cast(sample_weight, values.dtype)
+            if len(sample_weight.shape) == 1:
+                sample_weight = sample_weight[:, None]
+            weights = ops.multiply(weights, sample_weight)
+        self.total.assign_add(ops.cast(ops.sum(ops.multiply(values, weights)), self.dtype))
+        self.count.assign_add(ops.cast(ops.sum(weights), self.dtype))
+
+    def token_values(self, y_true: Any, y_pred: Any) -> Any:
+        """The value of every token, `(B, T)`."""
+        raise NotImplementedError
+
+    def result(self) -> Any:
+        return ops.divide_no_nan(self.total, self.count)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "pad_token_id": self.pad_token_id}
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class TokenAccuracy(_TokenMean):
+    """Share of real target tokens whose most probable prediction is right.
+
+    Args:
+        name: Name of the metric.
+        pad_token_id: Label that counts for nothing. Defaults to 0.
+        **kwargs: `dtype`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> metric = TokenAccuracy()
+    >>> logits = np.array([[[0.0, 1, 2], [0.0, 2, 1], [9.0, 0, 0]]])
+    >>> metric.update_state(np.array([[2, 2, 0]]), logits)
+    >>> float(metric.result())
+    0.5
+    """
+
+    def __init__(self, name: str = "token_accuracy", pad_token_id: int = 0, **kwargs: Any):
+        super().__init__(name=name, pad_token_id=pad_token_id, **kwargs)
+
+    def token_values(self, y_true: Any, y_pred: Any) -> Any:
+        return ops.cast(ops.equal(ops.cast(ops.argmax(y_pred, axis=-1), "int32"), y_true), "float32")
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class Perplexity(_TokenMean):
+    """`exp` of the mean negative log-likelihood of real target tokens, without smoothing (Table 3).
+
+    Args:
+        name: Name of the metric.
+        pad_token_id: Label that counts for nothing. Defaults to 0.
+        **kwargs: `dtype`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> metric = Perplexity()
+    >>> metric.update_state(np.array([[1, 0]]), np.zeros((1, 2, 7)))
+    >>> round(float(metric.result()), 4)
+    7.0
+    """
+
+    def __init__(self, name: str = "perplexity", pad_token_id: int = 0, **kwargs: Any):
+        super().__init__(name=name, pad_token_id=pad_token_id, **kwargs)
+
+    def token_values(self, y_true: Any, y_pred: Any) -> Any:
+        rows = ops.reshape(y_pred, (-1, y_pred.shape[-1]))
+        nll, _ = token_nll(rows, ops.reshape(y_true, (-1,)))
+        return ops.reshape(nll, ops.shape(y_true))
+
+    def result(self) -> Any:
+        return ops.exp(super().result())
