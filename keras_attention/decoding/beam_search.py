@@ -1,0 +1,325 @@
+"""Beam search over a step function: it knows log-probabilities and a cache, but no model.
+
+The algorithm is tensor2tensor's, with which the paper's numbers were made: beam 4 and length
+penalty 0.6 (section 6.1 of "Attention Is All You Need"), the penalty of Wu et al. 2016, equation 14.
+Each step makes three moves: `grow_topk` expands the alive hypotheses, `grow_alive` keeps the best
+that go on, `grow_finished` keeps the best that have ended.
+
+Shape letters: B sentences, K beams, C candidates, L the longest hypothesis, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+STOPPING_RULES = ("best", "n_best", "n_best_2017")
+# The score of a slot that holds no hypothesis: sums and penalties leave it as it is.
+NO_HYPOTHESIS = float("-inf")
+
+Step = Callable[[Any, Any, Any], tuple[Any, Any]]
+
+
+class BeamSearchResult(NamedTuple):
+    """The hypotheses of every sentence, best first.
+
+    A sentence in which no hypothesis ended shows its unfinished ones instead, with their plain
+    log-probability as score. A slot without a hypothesis has score `-inf` and length 0.
+    """
+
+    sequences: Any  # (B, K, L) int32, EOS included, `pad_token_id` behind it
+    scores: Any  # (B, K) float32, log-probability / length_penalty; descending
+    lengths: Any  # (B, K) int32, EOS counted
+    finished: Any  # (B, K) bool, True where the hypothesis ends with EOS
+
+
+class _Beams(NamedTuple):
+    """What the loop carries, beside the cache."""
+
+    index: Any  # () int32, the position that is fed next
+    done: Any  # (B,) bool, True where the sentence is frozen
+    last_tokens: Any  # (B, K) int32, the tokens to feed
+    alive_sequences: Any  # (B, K, L) int32
+    alive_scores: Any  # (B, K) float32, log-probability, not penalised
+    finished_sequences: Any  # (B, K, L) int32
+    finished_scores: Any  # (B, K) float32, penalised
+
+
+def beam_search(
+    step: Step,
+    cache: Any,
+    max_lengths: Any,
+    beam_size: int = 4,
+    *,
+    start_token_id: int,
+    end_token_id: int,
+    pad_token_id: int = 0,
+    length_penalty: float = 0.6,
+    stop: str = "best",
+    max_length: int | None = None,
+) -> BeamSearchResult:
+    """Searches for the likeliest sequences under a step function.
+
+    Every sentence is searched on its own: it has its own maximum length and its own end, and what
+    it yields does not depend on the others of the batch. The loop ends when all have ended. The
+    code is `keras.ops` only: it runs eagerly, in a `tf.function` and in `jax.jit`.
+
+    A hypothesis of `n` tokens, EOS counted, scores its log-probability divided by
+    `((5 + n) / 6) ** length_penalty`. Each step looks at the best `2 * beam_size` continuations;
+    an EOS that is not among them is lost. `beam_size=1` is greedy search: it looks at the single
+    best continuation, and ends when that is EOS.
+
+    A beam larger than the vocabulary is fine: there are fewer candidates in the first steps, and
+    slots stay empty where fewer than `beam_size` hypotheses exist.
+
+    Args:
+        step: `step(token_ids (B, K), index, cache) -> (logits (B, K, V), cache)`. `index` is the
+            position of `token_ids`, 0 first, where the start token is fed. Log-probabilities are
+            taken from the logits in float32.
+        cache: Pytree of tensors (B, K, ...), whatever `step` wants to remember of the hypotheses.
+            It is reordered together with them.
+        max_lengths: (B,) int, the longest hypothesis allowed for each sentence, EOS counted. A
+            sentence of 0 is never searched: its slots are empty (useful for dummy rows).
+        beam_size: K, the number of hypotheses kept.
+        start_token_id: Token fed at position 0. It is not part of the results.
+        end_token_id: The EOS token.
+        pad_token_id: Filler behind the end of a sequence.
+        length_penalty: alpha, 0 or more; 0 compares plain log-probabilities.
+        stop: When a sentence is done before its maximum length. All three compare with the bound
+            `best alive log-probability / penalty(maximum length)`, which no alive hypothesis can
+            exceed. `"best"`: the best finished score is above it, so that the best result is
+            certain; `"n_best"`: all K finished scores are above it; `"n_best_2017"`: those that
+            are there are above it (tensor2tensor from June 2017 to November 2018).
+        max_length: L, the static size of the results. Needed where `max_lengths` is not known
+            when tracing; otherwise it is the largest of them.
+
+    Returns:
+        A `BeamSearchResult`.
+
+    Raises:
+        ValueError: `beam_size` below 1, a negative `length_penalty` or an unknown `stop`.
+
+    Example:
+
+    >>> def step(token_ids, index, cache):  # over a, EOS, b; the next token depends on the last one
+    ...     table = ops.log(ops.array([[.4, .05, .55], [1/3, 1/3, 1/3], [.05, .45, .5]]))
+    ...     return ops.take(table, token_ids, axis=0), cache
+    >>> result = beam_search(step, {}, [6], beam_size=2, start_token_id=0, end_token_id=1)
+    >>> [int(token) for token in result.sequences[0, 0]], round(float(result.scores[0, 0]), 4)
+    ([2, 1, 0, 0, 0, 0], -1.273)
+    """
+    _check_arguments(beam_size, length_penalty, stop)
+    if max_length is None:
+        max_length = max(1, int(np.max(ops.convert_to_numpy(max_lengths))))
+    max_lengths = ops.clip(ops.cast(ops.convert_to_tensor(max_lengths), "int32"), 0, max_length)
+    # Greedy search must not find an EOS that is only second best.
+    num_candidates = 2 * beam_size if beam_size > 1 else 1
+    longest_penalty = _penalty(max_lengths, length_penalty)
+
+    def unfinished(beams, cache):
+        return ops.logical_not(ops.all(beams.done))
+
+    def advance(beams, cache):
+        logits, cache = step(beams.last_tokens, beams.index, cache)
+        scores, tokens, parents = grow_topk(logits, beams.alive_scores, num_candidates)
+        sequences = _append(_select(beams.alive_sequences, parents), tokens, beams.index)
+        is_end = ops.equal(tokens, end_token_id)
+        alive_scores, kept = grow_alive(scores, is_end, beam_size)
+        finished_sequences, finished_scores = grow_finished(
+            beams.finished_sequences,
+            beams.finished_scores,
+            sequences,
+            ops.where(is_end, scores / _penalty(beams.index + 1, length_penalty), NO_HYPOTHESIS),
+        )
+        cache = _reorder(cache, ops.take_along_axis(parents, kept, axis=1))
+        grown = beams._replace(
+            index=beams.index + 1,
+            last_tokens=ops.take_along_axis(tokens, kept, axis=1),
+            alive_sequences=_select(sequences, kept),
+            alive_scores=alive_scores,
+            finished_sequences=finished_sequences,
+            finished_scores=finished_scores,
+        )
+        grown = _freeze(beams, grown)
+        bound_met = _bound_met(stop, grown, longest_penalty)
+        at_limit = ops.greater_equal(grown.index, max_lengths)
+        return grown._replace(done=beams.done | bound_met | at_limit), cache
+
+    beams = _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_id)
+    beams, _ = ops.while_loop(unfinished, advance, (beams, cache))
+    return _result(beams, max_lengths, end_token_id, pad_token_id)
+
+
+def grow_topk(logits, alive_scores, num_candidates: int):
+    """The best continuations of all alive hypotheses of a sentence.
+
+    Args:
+        logits: (B, K, V) of the next token, any float type.
+        alive_scores: (B, K) log-probabilities of the hypotheses so far.
+        num_candidates: How many are wanted; fewer are returned where K * V is smaller.
+
+    Returns:
+        `scores` (B, C) log-probabilities, descending; `tokens` (B, C) and `parents` (B, C), the
+        beam that was continued, int32. Ties go to the lower beam, then to the lower token (PyTorch
+        leaves the order of equal logits open).
+    """
+    batch_size, beam_size, vocabulary_size = logits.shape
+    width = min(num_candidates, vocabulary_size)
+    # Two axes: what the fast top-k of each backend wants.
+    logits = ops.cast(ops.reshape(logits, (-1, vocabulary_size)), "float32")
+    # A beam gives at most C candidates, so only they pay the softmax's division.
+    best, tokens = ops.top_k(logits, width)
+    log_probabilities = best - ops.logsumexp(logits, axis=-1, keepdims=True)
+    scores = (
+        ops.reshape(log_probabilities, (batch_size, beam_size, width)) + alive_scores[:, :, None]
+    )
+    scores, order = ops.top_k(
+        ops.reshape(scores, (batch_size, beam_size * width)),
+        min(num_candidates, beam_size * width),
+    )
+    order = ops.cast(order, "int32")
+    tokens = ops.cast(ops.reshape(tokens, (batch_size, beam_size * width)), "int32")
+    return scores, ops.take_along_axis(tokens, order, axis=1), ops.floor_divide(order, width)
+
+
+def grow_alive(scores, is_end, beam_size: int):
+    """The best candidates that have not ended.
+
+    Args:
+        scores: (B, C) log-probabilities, descending.
+        is_end: (B, C) bool, True where the candidate ends with EOS.
+        beam_size: K.
+
+    Returns:
+        `alive_scores` (B, K), `-inf` where there are fewer, and their places `kept` (B, K) int32
+        among the candidates.
+    """
+    scores, kept = ops.top_k(ops.where(is_end, NO_HYPOTHESIS, scores), beam_size)
+    return scores, ops.cast(kept, "int32")
+
+
+def grow_finished(finished_sequences, finished_scores, sequences, scores):
+    """The best of the finished hypotheses and of the candidates that end now.
+
+    Args:
+        finished_sequences: (B, K, L) so far.
+        finished_scores: (B, K) penalised, `-inf` in empty slots.
+        sequences: (B, C, L) the candidates.
+        scores: (B, C) penalised, `-inf` for those that do not end.
+
+    Returns:
+        The new `finished_sequences` and `finished_scores`, descending. Ties go to the older one.
+    """
+    beam_size = finished_scores.shape[1]
+    sequences = ops.concatenate([finished_sequences, sequences], axis=1)
+    scores, kept = ops.top_k(ops.concatenate([finished_scores, scores], axis=1), beam_size)
+    return _select(sequences, ops.cast(kept, "int32")), scores
+
+
+def _check_arguments(beam_size: int, length_penalty: float, stop: str) -> None:
+    if beam_size < 1:
+        raise ValueError(f"beam_size must be 1 (greedy) or more; got {beam_size}.")
+    if not length_penalty >= 0:
+        raise ValueError(
+            f"length_penalty must be 0 or more (the stopping rules need it); got {length_penalty}."
+        )
+    if stop not in STOPPING_RULES:
+        raise ValueError(f"stop must be one of {STOPPING_RULES}; got {stop!r}.")
+
+
+def _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_id) -> _Beams:
+    """One alive hypothesis, the empty one, and none finished."""
+    batch_size = max_lengths.shape[0]
+    sequences = ops.full((batch_size, beam_size, max_length), pad_token_id, dtype="int32")
+    nothing = ops.full((batch_size, beam_size), NO_HYPOTHESIS, dtype="float32")
+    is_first = ops.equal(ops.arange(beam_size), 0)
+    return _Beams(
+        index=ops.zeros((), dtype="int32"),
+        done=ops.less_equal(max_lengths, 0),
+        last_tokens=ops.full((batch_size, beam_size), start_token_id, dtype="int32"),
+        alive_sequences=sequences,
+        alive_scores=ops.where(is_first, ops.zeros_like(nothing), nothing),
+        finished_sequences=sequences,
+        finished_scores=nothing,
+    )
+
+
+def _penalty(length, length_penalty: float):
+    """((5 + length) / 6) ** alpha, in float32."""
+    return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, length_penalty)
+
+
+def _bound_met(stop: str, beams: _Beams, longest_penalty):
+    """(B,) bool: nothing alive can change what the stopping rule asks for."""
+    scores = beams.finished_scores
+    bound = beams.alive_scores[:, 0] / longest_penalty
+    if stop == "best":
+        decisive = scores[:, 0]
+    elif stop == "n_best":
+        decisive = scores[:, -1]
+    else:
+        present = ops.min(ops.where(ops.isfinite(scores), scores, float("inf")), axis=1)
+        decisive = ops.where(ops.isfinite(scores[:, 0]), present, NO_HYPOTHESIS)
+    none_alive = ops.equal(bound, NO_HYPOTHESIS)
+    return ops.greater(decisive, bound) | none_alive
+
+
+def _freeze(old: _Beams, new: _Beams) -> _Beams:
+    """The new beams, but the old ones where a sentence is done."""
+
+    def choose(before, after):
+        done = ops.reshape(old.done, (-1,) + (1,) * (len(before.shape) - 1))
+        return ops.where(done, before, after)
+
+    return new._replace(
+        alive_sequences=choose(old.alive_sequences, new.alive_sequences),
+        alive_scores=choose(old.alive_scores, new.alive_scores),
+        finished_sequences=choose(old.finished_sequences, new.finished_sequences),
+        finished_scores=choose(old.finished_scores, new.finished_scores),
+    )
+
+
+def _append(sequences, tokens, index):
+    """`sequences` (B, C, L) with `tokens` (B, C) at position `index`."""
+    here = ops.equal(ops.arange(sequences.shape[-1], dtype="int32"), index)
+    return ops.where(here, tokens[:, :, None], sequences)
+
+
+def _select(values, places):
+    """Rows `places` (B, C) along axis 1 of `values` (B, K, ...): (B, C, ...)."""
+    batch_size, num_rows, *rest = values.shape
+    if num_rows == 1 and places.shape[1] == 1:  # greedy: there is nothing to choose
+        return values
+    first = ops.expand_dims(ops.arange(batch_size, dtype="int32") * num_rows, 1)
+    # One gather of whole rows: much faster than take_along_axis, which gathers numbers.
+    rows = ops.take(ops.reshape(values, (batch_size * num_rows, *rest)), first + places, axis=0)
+    return ops.reshape(rows, (batch_size, places.shape[1], *rest))
+
+
+def _reorder(cache, parents):
+    """The cache of the hypotheses that go on."""
+    return keras.tree.map_structure(lambda leaf: _select(leaf, parents), cache)
+
+
+def _result(beams: _Beams, max_lengths, end_token_id: int, pad_token_id: int) -> BeamSearchResult:
+    """Finished hypotheses where a sentence has any, else the alive ones."""
+    any_finished = ops.isfinite(beams.finished_scores[:, :1])
+    scores = ops.where(any_finished, beams.finished_scores, beams.alive_scores)
+    sequences = ops.where(any_finished[:, :, None], beams.finished_sequences, beams.alive_sequences)
+    ends = ops.cast(ops.argmax(ops.equal(sequences, end_token_id), axis=-1), "int32") + 1
+    # A sentence without a finished hypothesis has been searched up to its limit.
+    lengths = ops.where(any_finished, ends, max_lengths[:, None])
+    # Empty slots, and sentences that were not searched at all.
+    exists = ops.isfinite(scores) & ops.greater(lengths, 0)
+    lengths = ops.where(exists, lengths, 0)
+    inside = ops.less(ops.arange(sequences.shape[-1], dtype="int32"), lengths[:, :, None])
+    return BeamSearchResult(
+        sequences=ops.where(inside, sequences, pad_token_id),
+        scores=ops.where(exists, scores, NO_HYPOTHESIS),
+        lengths=lengths,
+        finished=exists & any_finished,
+    )

@@ -1,0 +1,85 @@
+"""Compiles an inference function of a model, on the backend that runs.
+
+The one place that knows how: decoding and evaluation hand in plain `keras.ops` functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+
+def compiled(function: Callable[..., Any], model: keras.layers.Layer) -> Callable[..., Any]:
+    """Returns `function`, compiled once for every combination of input shapes.
+
+    TensorFlow runs it as a `tf.function`, JAX as a `jax.jit` of the function and the weights,
+    PyTorch eagerly without gradients. The weights are read anew at each call and are never
+    constants of the compiled program: a model that was trained on computes with its new weights.
+
+    Args:
+        function: Pure function of arrays (and pytrees of arrays) that calls `model` for inference;
+            its result is a pytree of tensors. Python values that it closes over are constants.
+        model: The model or layer whose weights the function uses, already built.
+
+    Returns:
+        A function of the same arguments. It takes NumPy arrays or tensors.
+
+    Raises:
+        ValueError: `model` has no weights yet.
+
+    Example:
+
+    >>> import numpy as np
+    >>> layer = keras.layers.Dense(1, kernel_initializer="ones")
+    >>> layer.build((None, 3))
+    >>> total = compiled(lambda x: keras.ops.sum(layer(x)), layer)
+    >>> float(total(np.ones((2, 3), "float32")))
+    6.0
+    >>> _ = layer.kernel.assign(np.full((3, 1), 2.0))
+    >>> float(total(np.ones((2, 3), "float32")))
+    12.0
+    """
+    if not model.built:
+        raise ValueError(
+            f"The model {model.name!r} is not built, so it has no weights yet. Call it once on a "
+            "batch, or load weights, before it is compiled for inference."
+        )
+    compile_for_backend = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
+    backend = keras.backend.backend()
+    if backend not in compile_for_backend:
+        raise ValueError(
+            f"Inference is compiled on {sorted(compile_for_backend)}; the backend is {backend!r}."
+        )
+    run = compile_for_backend[backend](function, model)
+
+    def call(*arguments):
+        return run(*keras.tree.map_structure(keras.ops.convert_to_tensor, arguments))
+
+    return call
+
+
+def _tensorflow(function, model):
+    import tensorflow as tf
+
+    return tf.function(function)
+
+
+def _jax(function, model):
+    import jax
+
+    @jax.jit
+    def run(values, arguments):
+        # Without the scope the weights would be baked in when tracing.
+        with keras.StatelessScope(state_mapping=list(zip(model.weights, values, strict=True))):
+            return function(*arguments)
+
+    return lambda *arguments: run([weight.value for weight in model.weights], arguments)
+
+
+def _torch(function, model):
+    import torch
+
+    # Not inference_mode: what a layer keeps of such a call could never be trained with.
+    return torch.no_grad()(function)

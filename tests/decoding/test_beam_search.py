@@ -1,0 +1,526 @@
+"""Beam search against the worked example of the facts, exhaustive search and a slow rewriting."""
+
+import itertools
+import math
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_attention.decoding.beam_search import beam_search, grow_topk
+from keras_attention.kernels.compiled import compiled
+from tests.decoding.oracle_search import (
+    Tables,
+    every_hypothesis,
+    greedy,
+    penalty,
+    slow_beam_search,
+)
+
+BACKEND = keras.backend.backend()
+A, EOS, B = 0, 1, 2
+
+# The search tree of the worked example: P(next | previous), in the order a, EOS, b.
+#
+#                     start
+#        a .60        EOS .15        b .25
+#   a .40 EOS .05 b .55        a .05 EOS .45 b .50
+#
+START = [0.60, 0.15, 0.25]
+AFTER_A = [0.40, 0.05, 0.55]
+AFTER_B = [0.05, 0.45, 0.50]
+NEVER = [1 / 3, 1 / 3, 1 / 3]  # nothing follows EOS
+ENDS = [1e-30, 1.0, 1e-30]
+
+
+def example_step(ends_at=(99,)):
+    """The worked example as a step; all of a sentence ends at position `ends_at`."""
+    ends_at = np.array(ends_at, "int32")[:, None]
+    table = np.log([AFTER_A, NEVER, AFTER_B, START, ENDS]).astype("float32")
+
+    def step(token_ids, index, cache):
+        # As in tensor2tensor, the start token is the id of "a": only the position tells them apart.
+        rows = ops.where(ops.equal(index, 0), 3, token_ids)
+        rows = ops.where(ops.greater_equal(index, ops.convert_to_tensor(ends_at)), 4, rows)
+        return ops.take(ops.convert_to_tensor(table), rows, axis=0), cache
+
+    return step
+
+
+def search(step, cache, max_lengths, beam_size, end=EOS, **options):
+    """`beam_search` as a list; compiled on JAX, which else compiles each operation."""
+    max_lengths = np.array(max_lengths, "int32")
+    options = {"max_length": max(1, int(max_lengths.max())), **options}
+
+    def run(cache, max_lengths):
+        return beam_search(
+            step, cache, max_lengths, beam_size, start_token_id=0, end_token_id=end, **options
+        )
+
+    if BACKEND == "jax":
+        run = compiled(run, built_layer())
+    return as_list(run(cache, max_lengths))
+
+
+def built_layer():
+    layer = keras.layers.Dense(2)
+    layer.build((None, 3))
+    return layer
+
+
+def as_list(result):
+    """Per sentence: [(score, tokens, is_finished)], without the empty slots."""
+    sequences, scores, lengths, finished = (ops.convert_to_numpy(field) for field in result)
+    assert sequences.dtype == np.int32 and lengths.dtype == np.int32
+    assert scores.dtype == np.float32 and finished.dtype == bool
+    sentences = []
+    for b in range(len(scores)):
+        assert np.all(scores[b, :-1] >= scores[b, 1:]), "best first"
+        slots = []
+        for k in range(scores.shape[1]):
+            length = lengths[b, k]
+            assert np.all(sequences[b, k, length:] == 0), "padding behind the end"
+            if length:
+                tokens = tuple(int(token) for token in sequences[b, k, :length])
+                slots.append((float(scores[b, k]), tokens, bool(finished[b, k])))
+            else:
+                assert scores[b, k] == -np.inf and not finished[b, k]
+        sentences.append(slots)
+    return sentences
+
+
+def assert_same(got, expected):
+    assert [(tokens, is_finished) for _, tokens, is_finished in got] == [
+        (tuple(tokens), is_finished) for _, tokens, is_finished in expected
+    ]
+    np.testing.assert_allclose(
+        [score for score, *_ in got], [score for score, *_ in expected], rtol=2e-5
+    )
+
+
+# --- the worked example -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", ["best", "n_best", "n_best_2017"])
+def test_example_final_n_best(stop):
+    (got,) = search(example_step(), {}, [6], 2, stop=stop)
+    assert_same(got, [(-1.6048196659, (A, B, EOS), True), (-1.8971199849, (EOS,), True)])
+
+
+@pytest.mark.parametrize(
+    "step, alive, candidates",
+    [
+        (
+            1,
+            [(0.0, START), (-1e7, START)],
+            [(-0.51082562, 0, A), (-1.38629436, 0, B), (-1.89711998, 0, EOS)],
+        ),
+        (
+            2,
+            [(-0.51082562, AFTER_A), (-1.38629436, AFTER_B)],
+            [(-1.10866262, 0, B), (-1.42711636, 0, A), (-2.07944154, 1, B), (-2.18480206, 1, EOS)],
+        ),
+        (
+            3,
+            [(-1.10866262, AFTER_B), (-1.42711636, AFTER_A)],
+            [(-1.80180981, 0, B), (-1.90717032, 0, EOS), (-2.02495336, 1, B), (-2.34340709, 1, A)],
+        ),
+        (
+            4,
+            [(-1.80180981, AFTER_B), (-2.02495336, AFTER_B)],
+            [
+                (-2.49495699, 0, B),
+                (-2.60031750, 0, EOS),
+                (-2.71810054, 1, B),
+                (-2.82346105, 1, EOS),
+            ],
+        ),
+        (
+            5,
+            [(-2.49495699, AFTER_B), (-2.71810054, AFTER_B)],
+            [
+                (-3.18810417, 0, B),
+                (-3.29346468, 0, EOS),
+                (-3.41124772, 1, B),
+                (-3.51660823, 1, EOS),
+            ],
+        ),
+    ],
+)
+def test_example_candidates(step, alive, candidates):
+    logits = np.log([[row for _, row in alive]]).astype("float32") + 3.0  # any constant
+    alive_scores = np.array([[score for score, _ in alive]], "float32")
+    scores, tokens, parents = grow_topk(
+        ops.convert_to_tensor(logits), ops.convert_to_tensor(alive_scores), 4
+    )
+    shown = len(candidates)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(scores)[0, :shown], [c[0] for c in candidates], rtol=1e-6, atol=1e-6
+    )
+    assert ops.convert_to_numpy(parents)[0, :shown].tolist() == [c[1] for c in candidates]
+    assert ops.convert_to_numpy(tokens)[0, :shown].tolist() == [c[2] for c in candidates]
+
+
+def test_example_finished_after_each_step():
+    """Five sentences, cut off after 1, 2, .. 5 steps."""
+    last = [(-1.60481967, (A, B, EOS), True), (-1.89711998, (EOS,), True)]
+    second = [(-1.89711998, (EOS,), True), (-1.99179218, (B, EOS), True)]
+    got = search(example_step([99] * 5), {}, [1, 2, 3, 4, 5], 2, stop="n_best")
+    for slots, expected in zip(got, [second[:1], second, last, last, last], strict=True):
+        assert_same(slots, expected)
+
+
+def test_example_alive_after_each_step():
+    """Four sentences; what is alive after 1, 2, .. 4 steps is made to end in the next one."""
+    alive = [
+        [(-0.51082562, (A,)), (-1.38629436, (B,))],
+        [(-1.10866262, (A, B)), (-1.42711636, (A, A))],
+        [(-1.80180981, (A, B, B)), (-2.02495336, (A, A, B))],
+        # The other one alive would score -2.0006, less than the EOS of step 1.
+        [(-2.49495699, (A, B, B, B))],
+    ]
+    got = search(example_step([1, 2, 3, 4]), {}, [6] * 4, 2, stop="n_best")
+    for after, slots in enumerate(got, start=1):
+        ended = [
+            (x / penalty(after + 1, 0.6), (*tokens, EOS), True) for x, tokens in alive[after - 1]
+        ]
+        if after == 4:
+            ended = [(-1.60481967, (A, B, EOS), True), *ended]
+        assert_same(slots, ended)
+
+
+@pytest.mark.parametrize("stop, steps", [("best", 4), ("n_best", 5), ("n_best_2017", 5)])
+def test_example_step_of_the_stop(stop, steps):
+    """A hypothesis that could end only after the stop is not seen; in the last step, it is."""
+    normal, after, within = search(example_step([99, steps, steps - 1]), {}, [6] * 3, 2, stop=stop)
+    assert after == normal
+    if steps == 4:
+        best = (-1.80180981 / penalty(4, 0.6), (A, B, B, EOS), True)
+        second = (-2.02495336 / penalty(4, 0.6), (A, A, B, EOS), True)
+        assert_same(within, [best, second])
+    else:
+        second = (-2.49495699 / penalty(5, 0.6), (A, B, B, B, EOS), True)
+        assert_same(within, [normal[0], second])
+
+
+@pytest.mark.parametrize("stop, calls", [("best", 4), ("n_best", 5), ("n_best_2017", 5)])
+@pytest.mark.skipif(BACKEND == "jax", reason="JAX traces the loop: the step is called once")
+def test_example_number_of_steps(stop, calls):
+    positions = []
+    plain = example_step()
+
+    def step(token_ids, index, cache):
+        positions.append(int(index))
+        return plain(token_ids, index, cache)
+
+    search(step, {}, [6], 2, stop=stop)
+    assert positions == list(range(calls))
+
+
+def test_example_exhaustive_n_best():
+    (got,) = search(example_step(), {}, [6], 63, stop="n_best")
+    assert len(got) == 63  # 2^0 + ... + 2^5 hypotheses of at most 6 tokens
+    best = [
+        (-1.6048196659, (A, B, EOS), True),
+        (-1.8971199849, (EOS,), True),
+        (-1.9917921771, (B, EOS), True),
+        (-2.0387859101, (A, B, B, EOS), True),
+    ]
+    assert_same(got[:4], best)
+
+
+def test_example_without_length_penalty_prefers_the_shorter():
+    (got,) = search(example_step(), {}, [6], 2, length_penalty=0.0, stop="n_best")
+    assert_same(got, [(-1.8971199849, (EOS,), True), (-1.9071703207, (A, B, EOS), True)])
+
+
+def test_example_greedy_never_ends():
+    (got,) = search(example_step(), {}, [6], 1)
+    assert_same(got, [(math.log(0.60 * 0.55 * 0.50**4), (A, B, B, B, B, B), False)])
+
+
+def test_length_penalty_values():
+    """Six sentences that end after 1, 2, .. 6 tokens for sure, with probability 1/2 altogether."""
+    values = [1, 1.0969026199, 1.1884016386, 1.2754245006, 1.3586551827, 1.4386159163]
+    goes_on = np.log([1e-30, 1e-30, 1.0, 1e-30])
+    last = np.log([1e-30, 0.5, 1e-30, 0.5])  # EOS, or a token after which the limit cuts
+    rows = np.array([[goes_on] * n + [last] * (6 - n) for n in range(6)], "float32")
+
+    def step(token_ids, index, cache):
+        row = ops.take(ops.convert_to_tensor(rows), index, axis=1)
+        return ops.repeat(row[:, None], token_ids.shape[1], axis=1), cache
+
+    got = search(step, {}, [1, 2, 3, 4, 5, 6], 3)
+    for length, (slots, value) in enumerate(zip(got, values, strict=True), start=1):
+        expected = (math.log(0.5) / value, (*[2] * (length - 1), EOS), True)
+        assert_same(slots[:1], [expected])
+
+
+# --- random tables, in which everything before matters ------------------------------------------
+
+
+def history_step(tables, limit):
+    """A step that knows its prefix only from the cache, which has leaves of two ranks."""
+    size = tables.vocabulary_size
+    codes = size ** (limit - 1)
+    rows = np.zeros((tables.num_sentences, limit, codes, size), "float32")
+    for sentence in range(tables.num_sentences):
+        for length in range(limit):
+            for prefix in itertools.product(range(size), repeat=length):
+                code = sum(token * size**i for i, token in enumerate(prefix))
+                rows[sentence, length, code] = tables.log_probabilities(sentence, prefix)
+    flat = rows.reshape(-1, size)
+    sentences = np.arange(tables.num_sentences, dtype="int32")[:, None]
+    weights = size ** np.arange(limit, dtype="int32")
+
+    def step(token_ids, index, cache):
+        # Position 0 feeds the start token, which is no part of the prefix.
+        weight = ops.where(index > 0, ops.take(ops.convert_to_tensor(weights), index - 1), 0)
+        code = cache["code"] + token_ids * weight
+        here = ops.equal(ops.arange(limit, dtype="int32"), index - 1)
+        history = ops.where(here, token_ids[:, :, None], cache["nested"]["history"])
+        seen = ops.cast(ops.sum(history * ops.convert_to_tensor(weights), -1), "int32")
+        # Half of the answer from either leaf: a wrong reorder of one of them shows.
+        first = (ops.convert_to_tensor(sentences) * limit + index) * codes
+        table = ops.convert_to_tensor(flat)
+        logits = ops.take(table, first + code, axis=0) + ops.take(table, first + seen, axis=0)
+        return logits / 2, {"code": code, "nested": {"history": history}}
+
+    return step
+
+
+def history_cache(batch_size, beam_size, limit):
+    return {
+        "code": ops.zeros((batch_size, beam_size), dtype="int32"),
+        "nested": {"history": ops.zeros((batch_size, beam_size, limit), dtype="int32")},
+    }
+
+
+def search_tables(tables, limits, beam_size, end, **options):
+    limit = max(limits)
+    step = history_step(tables, limit)
+    cache = history_cache(len(limits), beam_size, limit)
+    return search(step, cache, limits, beam_size, end, **options)
+
+
+@pytest.mark.parametrize(
+    "vocabulary_size, limit, beam_size, alpha", [(4, 4, 54, 0.6), (3, 5, 31, 1.3)]
+)
+def test_wide_beam_finds_every_hypothesis(vocabulary_size, limit, beam_size, alpha):
+    tables = Tables(seed=7, num_sentences=5, vocabulary_size=vocabulary_size)
+    end = vocabulary_size - 2
+    options = {"length_penalty": alpha}
+    got = search_tables(tables, [limit] * 5, beam_size, end, stop="n_best", **options)
+    best = search_tables(tables, [limit] * 5, beam_size, end, stop="best", **options)
+    greedy_is_best = 0
+    for sentence in range(5):
+
+        def row(prefix, sentence=sentence):
+            return tables.log_probabilities(sentence, prefix)
+
+        every = every_hypothesis(row, vocabulary_size, end, limit, alpha)
+        assert len(every) <= beam_size
+        assert_same(got[sentence], [(score, tokens, True) for score, tokens in every])
+        assert_same(best[sentence][:1], got[sentence][:1])
+        greedy_is_best += greedy(row, end, limit)[1] == every[0][1]
+    assert greedy_is_best < 5, "greedy search would pass"
+
+
+@pytest.mark.parametrize(
+    "beam_size, alpha, stop",
+    [
+        (2, 0.6, "best"),
+        (3, 0.0, "n_best"),
+        (3, 1.0, "n_best_2017"),
+        (7, 0.6, "best"),
+        (7, 0.6, "n_best"),
+    ],
+)
+def test_same_as_slow_search(beam_size, alpha, stop):
+    """Different limits in one batch; a beam of 7 is larger than the vocabulary of 5."""
+    size, end, limits = 5, 3, [4, 5, 1, 3, 5, 2, 5, 4, 5, 5, 5]
+    tables = Tables(seed=11, num_sentences=len(limits), vocabulary_size=size)
+    got = search_tables(tables, limits, beam_size, end, length_penalty=alpha, stop=stop)
+    for sentence, limit in enumerate(limits):
+        expected, _ = slow_beam_search(
+            lambda prefix, sentence=sentence: tables.log_probabilities(sentence, prefix),
+            size,
+            end,
+            limit,
+            alpha,
+            beam_size,
+            stop,
+        )
+        assert_same(got[sentence], expected)
+
+
+def test_slow_search_cases_differ():
+    """The cases above are worth something: rules, limits and widths change the answers."""
+    tables = Tables(seed=11, num_sentences=11, vocabulary_size=5)
+
+    def answers(beam_size, alpha, stop, limit=5):
+        return [
+            slow_beam_search(
+                lambda prefix, sentence=sentence: tables.log_probabilities(sentence, prefix),
+                5, 3, limit, alpha, beam_size, stop,
+            )
+            for sentence in range(11)
+        ]  # fmt: skip
+
+    normal = answers(3, 0.6, "best")
+    steps = {steps for _, steps in normal}
+    assert len(steps) > 1, "sentences stop at different steps"
+    assert any(not hypotheses[0][2] for hypotheses, _ in answers(2, 0.6, "best", 1)), "unfinished"
+    for other in [answers(3, 0.6, "n_best"), answers(3, 0.0, "best"), answers(2, 0.6, "best")]:
+        assert other != normal
+
+
+def test_greedy_takes_the_likeliest_token():
+    limits = [5, 4, 5, 3, 5, 5, 2]
+    tables = Tables(seed=3, num_sentences=7, vocabulary_size=4)
+    got = search_tables(tables, limits, 1, end=2)
+    endings = set()
+    for sentence, limit in enumerate(limits):
+        total, tokens = greedy(
+            lambda prefix, sentence=sentence: tables.log_probabilities(sentence, prefix), 2, limit
+        )
+        is_finished = tokens[-1] == 2
+        endings.add(is_finished)
+        score = total / penalty(len(tokens), 0.6) if is_finished else total
+        assert_same(got[sentence], [(score, tokens, is_finished)])
+    assert endings == {True, False}
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_sentence_does_not_depend_on_its_neighbours(beam_size):
+    limits = [5, 2, 4, 0, 5, 3]
+    tables = Tables(seed=19, num_sentences=6, vocabulary_size=4)
+    step = history_step(tables, 5)
+
+    def run(limits):
+        cache = history_cache(6, beam_size, 5)
+        return beam_search(
+            step, cache, limits, beam_size,
+            start_token_id=0, end_token_id=1, stop="n_best", max_length=5,
+        )  # fmt: skip
+
+    run = compiled(run, built_layer())
+    together = as_list(run(np.array(limits, "int32")))
+    assert together[3] == [], "a limit of 0 is never searched"
+    for chosen in range(6):
+        # The others are cut off at once: the loop ends when the chosen one does.
+        alone = [limit if sentence == chosen else 0 for sentence, limit in enumerate(limits)]
+        assert as_list(run(np.array(alone, "int32")))[chosen] == together[chosen]
+
+
+def test_larger_buffers_change_nothing():
+    tables = Tables(seed=23, num_sentences=4, vocabulary_size=4)
+    step = history_step(tables, 6)
+    small, large = (
+        search(step, history_cache(4, 3, 6), [2, 3, 4, 1], 3, max_length=size) for size in (4, 6)
+    )
+    assert small == large
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="the other tests run compiled on JAX")
+def test_compiled_is_eager(beam_size):
+    tables = Tables(seed=29, num_sentences=5, vocabulary_size=4)
+    limits = [5, 3, 4, 0, 5]
+    step = history_step(tables, 5)
+
+    def run(limits):
+        cache = history_cache(5, beam_size, 5)
+        return beam_search(
+            step, cache, limits, beam_size, start_token_id=0, end_token_id=1, max_length=5
+        )
+
+    fast = as_list(compiled(run, built_layer())(np.array(limits, "int32")))
+    for got, expected in zip(fast, search_tables(tables, limits, beam_size, 1), strict=True):
+        assert_same(got, expected)
+
+
+@pytest.mark.tensorflow_only
+def test_xla_is_eager():
+    import tensorflow as tf
+
+    tables = Tables(seed=31, num_sentences=3, vocabulary_size=4)
+    step = history_step(tables, 4)
+
+    @tf.function(jit_compile=True)
+    def search(limits):
+        return beam_search(
+            step, history_cache(3, 2, 4), limits, 2,
+            start_token_id=0, end_token_id=1, max_length=4,
+        )  # fmt: skip
+
+    limits = tf.constant([4, 3, 4])
+    expected = search_tables(tables, [4, 3, 4], 2, end=1)
+    for got, slots in zip(as_list(search(limits)), expected, strict=True):
+        assert_same(got, slots)
+
+
+# --- edges ---------------------------------------------------------------------------------------
+
+
+def constant_step(logits):
+    def step(token_ids, index, cache):
+        row = ops.convert_to_tensor(np.array(logits, "float32"))
+        return ops.broadcast_to(row, (*token_ids.shape, len(logits))), cache
+
+    return step
+
+
+def test_limit_reached_gives_the_alive_with_plain_log_probability():
+    (got,) = search(constant_step([math.log(0.7), -np.inf, math.log(0.3)]), {}, [2], 2)
+    assert_same(got, [(2 * math.log(0.7), (0, 0), False), (math.log(0.7 * 0.3), (0, 2), False)])
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+def test_a_certain_end_stops_at_once(beam_size):
+    """Every other token is impossible: no hypothesis stays alive, and nothing becomes NaN."""
+    got = search(constant_step([-np.inf, 2.0, -np.inf]), {}, [4, 4], beam_size)
+    assert got == [[(0.0, (1,), True)]] * 2
+
+
+def test_a_vocabulary_of_one_token():
+    assert search(constant_step([0.3]), {}, [3], 4, end=0) == [[(0.0, (0,), True)]]
+    assert search(constant_step([0.3]), {}, [3], 4, end=1) == [[(0.0, (0, 0, 0), False)]]
+
+
+def test_nothing_to_search():
+    assert search(constant_step([0.3, 1.0]), {}, [0, 0], 3) == [[], []]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_scores_of_low_precision_logits_are_float32(dtype):
+    logits = [1.5, 0.25, -2.0, 0.75]
+
+    def step(token_ids, index, cache):
+        row = ops.cast(ops.convert_to_tensor(logits), dtype)
+        return ops.broadcast_to(row, (*token_ids.shape, 4)), cache
+
+    (got,) = search(step, {}, [1], 2, stop="n_best")
+    expected = 0.25 - math.log(sum(math.exp(x) for x in logits))
+    assert_same(got, [(expected, (1,), True)])
+
+
+def test_padding_token_fills_the_rest():
+    step = constant_step(np.log([0.1, 0.8, 0.1]))
+    result = beam_search(step, {}, [4], 1, start_token_id=0, end_token_id=1, pad_token_id=9)
+    assert ops.convert_to_numpy(result.sequences).tolist() == [[[1, 9, 9, 9]]]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"beam_size": 0}, "beam_size must be 1"),
+        ({"length_penalty": -0.1}, "length_penalty must be 0 or more"),
+        ({"length_penalty": float("nan")}, "length_penalty must be 0 or more"),
+        ({"stop": "first"}, "stop must be one of .*'first'"),
+    ],
+)
+def test_bad_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        beam_search(constant_step([0.0, 1.0]), {}, [2], start_token_id=0, end_token_id=1, **options)
