@@ -2,81 +2,80 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import itertools
+import numbers
 from typing import Any
 
 import keras
 import numpy as np
 
+from keras_attention.data.buckets import BatchShape, choose_buckets, round_up
 from keras_attention.data.token_store import TokenStore
+from keras_attention.data.tokenizer import PAD_TOKEN_ID
 
 PADDING_ROW = -1
 
 
-@dataclasses.dataclass(frozen=True)
-class Bucket:
-    """Pairs of like length, and the shape of their batches."""
-
-    rows: int
-    source_length: int
-    target_length: int
-    pairs: np.ndarray  # int64 (pairs of this bucket,), ascending
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.rows, self.source_length, self.target_length
-
-
 class TokenBatches(keras.utils.PyDataset):
-    """Batches for `fit` from a `TokenStore`.
+    """Batches for `fit`, `evaluate` and loops of your own, from a `TokenStore`.
 
-    Batch i is `({"encoder_token_ids": (B, S), "decoder_token_ids": (B, T)}, labels (B, T))`, int32, padded
-    with the padding id. Labels are the target with its end token, the decoder's input is the target
-    shifted right by one: it starts with the padding id, whose embedding is the zero vector.
+    A batch is `({"encoder_token_ids": (B, S), "decoder_token_ids": (B, T)}, labels)`, labels (B,
+    T), all int32 and padded with the padding id. Labels are the target with its end token. The
+    decoder's input is the target shifted right by one: it begins with the padding id, whose
+    embedding is the zero vector, and lacks the end token.
 
-    **Shapes.** Pairs are sorted into at most `max_shapes` buckets by source and target length, chosen
-    from the lengths in the store so that little is padded. All batches of a bucket have the same shape
-    (B, S, T), B = `batch_tokens` // max(S, T), rounded down to a multiple of `num_replicas`: so
-    `batch_tokens` bounds the positions, padding included, that a batch holds on either side (the
-    authors' code counts so, too), and a graph is compiled for few shapes.
+    **Shapes.** Pairs are sorted into buckets by source and target length, chosen from the lengths
+    in the store so that little is padded. All whole batches of a bucket have one shape (B, S, T)
+    with B = `batch_tokens` // max(S, T), rounded down to a multiple of `num_replicas`:
+    `batch_tokens` bounds the positions, padding included, that a batch holds on either side (so
+    counts the authors' code). At most `max_shapes` shapes occur, the same ones every epoch.
 
-    **Every pair once.** An epoch shows each pair exactly once. What is left of a bucket after its whole
-    batches moves on to a bucket with room for such lengths; only where there is none, a last batch
-    is filled up with rows of padding. Loss and metrics that mask padding do not see them.
+    **Every pair once.** An epoch shows each pair exactly once. What does not fill a whole batch of
+    its bucket moves on to a bucket with room for such lengths; what is left where there is none
+    makes a smaller batch, with rows of padding (for a loss that masks padding: nothing) up to a
+    multiple of `num_replicas`.
 
-    **Order.** `batch(epoch, i)` is a pure function of (store, arguments, epoch, i), whatever was read
-    before: any step can be reached and resumed. With `shuffle` the pairs of a bucket and the order of
-    the batches are permuted anew each epoch; the first two batches differ in S and in T where any do,
-    as Keras reads from them which axes vary (TensorFlow). Without `shuffle` all epochs are alike.
+    **Order.** `batch(epoch, i)` is a pure function of store, arguments, epoch and i, whatever was
+    read before. With `shuffle` the pairs of a bucket and the order of the batches are permuted anew
+    each epoch; without, all epochs are alike. The first two batches differ in S and in T where any
+    do: on TensorFlow, `fit` learns from them which axes vary.
 
-    Pass `fit(batches, shuffle=False)`: `fit` shuffles the order of the batches once more otherwise,
-    which does no harm but cannot be resumed. `fit` needs no `steps_per_epoch`. To resume, call
-    `set_epoch(initial_epoch)` before `fit(..., initial_epoch=initial_epoch)`.
+    **In fit.** `batches[i]` belongs to the epoch `batches.epoch`, which grows by one when Keras
+    ends an epoch of which all batches were read. Pass `fit(batches, shuffle=False)`: Keras' own
+    default shuffles the order of the batches once more, from the global random state. To resume,
+    call `batches.set_epoch(k)` before `fit(..., initial_epoch=k)`.
 
     Args:
         store: `TokenStore`.
-        batch_tokens: int: positions a batch may hold on either side. The paper: about 25,000.
+        batch_tokens: int: positions a batch may hold on either side. The paper's batches hold about
+            25,000.
         shuffle: bool: a new order every epoch (training), or always the same (evaluation).
         seed: int: decides the order.
-        max_length: int: pairs with more tokens on a side, end token included, are dropped, as in the
-            authors' code (training only); `None` keeps all (evaluation).
+        max_length: int: pairs with more tokens on a side, end token included, are dropped, as the
+            authors' code does in training; `None` keeps all (for evaluation).
         num_replicas: int: B is a multiple of it.
-        max_shapes: int: the greatest number of different (B, S, T).
-        length_multiple: int: S and T are multiples of it; 8 may suit tensor cores and pads more.
+        max_shapes: int: bound on the number of different (B, S, T). Fewer compile sooner, but pad
+            more.
+        length_multiple: int: S and T are multiples of it. Some accelerators like 8; it pads more.
+
+    Raises:
+        ValueError: no pair is left, or a batch cannot hold the longest pair on every replica.
 
     Example:
 
     >>> import tempfile
-    >>> from keras_attention.data import load_corpus, Tokenizer, TokenStore
+    >>> from keras_attention.data.corpora import load_corpus
+    >>> from keras_attention.data.tokenizer import Tokenizer
     >>> text = load_corpus("demo").validation
-    >>> tokenizer = Tokenizer.train(text.sources(), vocabulary_size=400)
+    >>> tokenizer = Tokenizer.train([*text.sources(), *text.targets()], vocabulary_size=600)
     >>> store = TokenStore.build(tempfile.mkdtemp(), text, tokenizer)
     >>> batches = TokenBatches(store, batch_tokens=512)
     >>> inputs, labels = batches[0]
-    >>> sorted(inputs)
-    ['decoder_token_ids', 'encoder_token_ids']
-    >>> bool((inputs["decoder_token_ids"][:, 1:] == labels[:, :-1])[labels[:, 1:] != 0].all())
+    >>> inputs["decoder_token_ids"].shape == labels.shape
+    True
+    >>> ends = [(labels == tokenizer.end_token_id).sum() for _, labels in batches]
+    >>> int(sum(ends)) == len(text)
     True
 
     Reference: section 5.1 of [Attention Is All You Need](https://arxiv.org/abs/1706.03762).
@@ -94,9 +93,17 @@ class TokenBatches(keras.utils.PyDataset):
         length_multiple: int = 1,
     ) -> None:
         super().__init__()
-        _check_arguments(
-            store, batch_tokens, seed, max_length, num_replicas, max_shapes, length_multiple
-        )
+        if not isinstance(store, TokenStore):
+            raise ValueError(
+                f"`store` must be a TokenStore: see `TokenStore.build`. Received: {store!r}"
+            )
+        _check_integer("batch_tokens", batch_tokens, 1)
+        _check_integer("seed", seed, 0)
+        _check_integer("num_replicas", num_replicas, 1)
+        _check_integer("max_shapes", max_shapes, 2)
+        _check_integer("length_multiple", length_multiple, 1)
+        if max_length is not None:
+            _check_integer("max_length", max_length, 1)
         self.store = store
         self.batch_tokens = batch_tokens
         self.shuffle = shuffle
@@ -104,251 +111,147 @@ class TokenBatches(keras.utils.PyDataset):
         self.max_length = max_length
         self.num_replicas = num_replicas
         self.epoch = 0
+
         lengths = np.stack([store.source_lengths, store.target_lengths])
-        longest = lengths.max(axis=0)
-        kept = np.arange(len(store)) if max_length is None else np.flatnonzero(longest <= max_length)
+        kept = _kept_pairs(lengths, max_length)
         self.dropped_long = len(store) - len(kept)
-        if not len(kept):
-            raise ValueError(
-                f"No pair is left: all {len(store)} are longer than `max_length` ({max_length}) tokens."
-            )
-        needed = _round_up(int(longest[kept].max()), length_multiple) * num_replicas
-        if batch_tokens < needed:
-            raise ValueError(
-                f"`batch_tokens` ({batch_tokens}) is too small: the longest pair needs {needed} "
-                f"(its length times {num_replicas} replicas). Raise `batch_tokens` or lower `max_length`."
-            )
-        rows = functools.partial(_rows, batch_tokens=batch_tokens, num_replicas=num_replicas)
-        self.buckets = _choose_buckets(kept, lengths[:, kept], rows, max_shapes, length_multiple)
-        self._next = _next_buckets(self.buckets)
-        counts = _plan_counts([len(b.pairs) for b in self.buckets], self.buckets, self._next)
-        self._length = sum(counts)
-        self._seen = np.zeros(self._length, bool)
+        lengths = round_up(lengths[:, kept], length_multiple)
+        _check_room(batch_tokens, int(lengths.max()), num_replicas)
+        self._shapes, buckets = choose_buckets(lengths, batch_tokens, num_replicas, max_shapes)
+        self._pairs = [kept[buckets == bucket] for bucket in range(len(self._shapes))]
         self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
+        self._length = len(self._plan(0))
+        self._read = np.zeros(self._length, bool)
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         batch = self.batch(self.epoch, index)
-        self._seen[index] = True
+        self._read[index] = True
         return batch
 
     def batch(self, epoch: int, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Batch `index` of an epoch.
-
-        Args:
-            epoch: int from 0.
-            index: int from 0, less than `len(self)`.
-
-        Returns:
-            The tuple described above.
-        """
-        if not 0 <= index < self._length:
-            raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {index}")
-        bucket_index, pairs = self._plan(epoch if self.shuffle else 0)[index]
-        bucket = self.buckets[bucket_index]
-        labels = self.store.padded("target", pairs, bucket.target_length)
+        """Batch `index` of an epoch: inputs and labels, as described above."""
+        shape, pairs = self._planned(epoch, index)
+        labels = self.store.padded("target", pairs, shape.target_length)
         inputs = {
-            "encoder_token_ids": self.store.padded("source", pairs, bucket.source_length),
+            "encoder_token_ids": self.store.padded("source", pairs, shape.source_length),
             "decoder_token_ids": _shifted_right(labels),
         }
         return inputs, labels
 
     def pairs(self, epoch: int, index: int) -> np.ndarray:
-        """Indices (B,) in the store of the pairs of a batch; -1 is a row of padding."""
-        return self._plan(epoch if self.shuffle else 0)[index][1]
+        """Where in the store the pairs of a batch are, int64 (B,); -1 is a row of padding."""
+        return self._planned(epoch, index)[1]
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the one that is read next; for resuming."""
-        if not isinstance(epoch, int) or epoch < 0:
-            raise ValueError(f"`epoch` must be an int of at least 0. Received: {epoch!r}")
+        """Makes `epoch` the one that `batches[i]` reads; for resuming."""
+        _check_integer("epoch", epoch, 0)
         self.epoch = epoch
-        self._seen[:] = False
+        self._read[:] = False
 
     def on_epoch_end(self) -> None:
-        # Keras calls this before the first epoch, too, and reads batches to build the model: an epoch
-        # is over only when each of its batches was handed out.
-        if self._seen.all():
+        """Called by Keras. Goes on to the next epoch if this one was read."""
+        # Keras also calls it before the first epoch, having read a few to build the model.
+        if self._read.all():
             self.set_epoch(self.epoch + 1)
 
     def statistics(self) -> dict[str, Any]:
         """What an epoch holds.
 
         Returns:
-            dict: `pairs`, `dropped_long`, `batches`, `shapes` (list of (B, S, T)), `source_tokens` and
-            `target_tokens` (real ones, an epoch), `source_tokens_per_batch`, `target_tokens_per_batch`
-            (means) and `padding` (the share of padding in the positions of both sides).
+            dict with `pairs`, `dropped_long`, `batches`, `shapes` (list of (B, S, T)),
+            `source_tokens`, `target_tokens` (of an epoch, without padding),
+            `source_tokens_per_batch`, `target_tokens_per_batch` (their means) and `padding` (the
+            share of padding in all positions of both sides).
         """
-        shapes = [self.buckets[bucket].shape for bucket, _ in self._plan(0)]
-        positions = sum(rows * (source + target) for rows, source, target in shapes)
-        kept = np.concatenate([bucket.pairs for bucket in self.buckets])
-        source_tokens = int(self.store.source_lengths[kept].sum())
-        target_tokens = int(self.store.target_lengths[kept].sum())
+        shapes = [(len(pairs), shape) for shape, pairs in self._plan(0)]
+        positions = sum(rows * shape.positions for rows, shape in shapes)
+        kept = np.concatenate(self._pairs)
+        tokens = {
+            "source": int(self.store.source_lengths[kept].sum()),
+            "target": int(self.store.target_lengths[kept].sum()),
+        }
         return {
             "pairs": len(kept),
             "dropped_long": self.dropped_long,
             "batches": self._length,
-            "shapes": sorted(set(shapes)),
-            "source_tokens": source_tokens,
-            "target_tokens": target_tokens,
-            "source_tokens_per_batch": source_tokens / self._length,
-            "target_tokens_per_batch": target_tokens / self._length,
-            "padding": 1 - (source_tokens + target_tokens) / positions,
+            "shapes": sorted({(rows, s.source_length, s.target_length) for rows, s in shapes}),
+            "source_tokens": tokens["source"],
+            "target_tokens": tokens["target"],
+            "source_tokens_per_batch": tokens["source"] / self._length,
+            "target_tokens_per_batch": tokens["target"] / self._length,
+            "padding": 1 - sum(tokens.values()) / positions,
         }
 
-    def _make_plan(self, epoch: int) -> list[tuple[int, np.ndarray]]:
-        """The batches of an epoch: (index of the bucket, indices of the pairs)."""
+    def _planned(self, epoch: int, index: int) -> tuple[BatchShape, np.ndarray]:
+        if not 0 <= index < self._length:
+            raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {index}")
+        return self._plan(epoch if self.shuffle else 0)[index]
+
+    def _make_plan(self, epoch: int) -> list[tuple[BatchShape, np.ndarray]]:
+        """The batches of an epoch: (shape, indices of the pairs)."""
         random = np.random.default_rng([self.seed, epoch])
-        plan = []
-        waiting: list[list[np.ndarray]] = [[bucket.pairs] for bucket in self.buckets]
-        for index, bucket in enumerate(self.buckets):
-            pairs = np.concatenate(waiting[index])
+        plan: list[tuple[BatchShape, np.ndarray]] = []
+        waiting = [[pairs] for pairs in self._pairs]
+        for shape, parts in zip(self._shapes, waiting, strict=True):
+            pairs = np.concatenate(parts)
             if self.shuffle:
                 pairs = random.permutation(pairs)
-            whole = len(pairs) // bucket.rows * bucket.rows
-            plan += [(index, rows) for rows in pairs[:whole].reshape(-1, bucket.rows)]
-            rest = pairs[whole:]
-            if not len(rest):
-                continue
-            if self._next[index] is not None:
-                waiting[self._next[index]].append(rest)
-            else:
-                padding = np.full(bucket.rows - len(rest), PADDING_ROW)
-                plan.append((index, np.concatenate([rest, padding])))
+            whole, rest = np.split(pairs, [shape.whole * shape.rows])
+            plan += [(shape, rows) for rows in whole.reshape(-1, shape.rows)]
+            if shape.next is not None:
+                waiting[shape.next].append(rest)
+            elif len(rest):
+                missing = round_up(len(rest), self.num_replicas) - len(rest)
+                plan.append((shape, np.append(rest, np.full(missing, PADDING_ROW))))
         if self.shuffle:
             plan = [plan[position] for position in random.permutation(len(plan))]
-            _vary_first_two(plan, self.buckets)
-        return plan
-
-
-def _rows(source_length: int, target_length: int, batch_tokens: int, num_replicas: int) -> int:
-    rows = batch_tokens // max(source_length, target_length)
-    return rows // num_replicas * num_replicas
+        return _with_varied_start(plan)
 
 
 def _shifted_right(labels: np.ndarray) -> np.ndarray:
-    """Decoder input (B, T) of labels (B, T): starts with padding, has no end token."""
-    shifted = np.zeros_like(labels)
-    shifted[:, 1:] = labels[:, :-1]
-    shifted[labels == 0] = 0  # the end token would else be fed at the first padding
+    """Decoder input (B, T) for labels (B, T): padding, then all but the end token."""
+    shifted = np.full_like(labels, PAD_TOKEN_ID)
+    shifted[:, 1:] = np.where(labels[:, 1:] == PAD_TOKEN_ID, PAD_TOKEN_ID, labels[:, :-1])
     return shifted
 
 
-def _choose_buckets(pairs, lengths, rows, max_shapes, multiple) -> list[Bucket]:
-    """Buckets with the least padding, found by splitting the worst rectangle of lengths again and again.
-
-    The number of buckets, too, is the best one: more pad less inside, but leave more remainders.
-    """
-    groups = [np.arange(len(pairs))]
-    best: list[Bucket] = []
-    best_positions = None
-    while True:
-        buckets = [_bucket(pairs[group], lengths[:, group], rows, multiple) for group in groups]
-        buckets.sort(key=lambda bucket: (max(bucket.shape[1:]), bucket.shape))
-        following = _next_buckets(buckets)
-        counts = _plan_counts([len(bucket.pairs) for bucket in buckets], buckets, following)
-        positions = sum(n * b.rows * (b.source_length + b.target_length) for n, b in zip(counts, buckets))
-        if best_positions is None or positions < best_positions:
-            best, best_positions = buckets, positions
-        splits = [_best_split(lengths[:, group], multiple) for group in groups]
-        worst = int(np.argmax([gain for gain, _ in splits]))
-        if len(groups) == max_shapes or splits[worst][0] <= 0:
-            return best
-        group, left = groups.pop(worst), splits[worst][1]
-        groups += [group[left], group[~left]]
+def _with_varied_start(
+    plan: list[tuple[BatchShape, np.ndarray]],
+) -> list[tuple[BatchShape, np.ndarray]]:
+    """Moves two batches to the front that differ in S and in T, as far as any do."""
+    lengths = [(shape.source_length, shape.target_length) for shape, _ in plan]
+    varied = [axis for axis in (0, 1) if len({length[axis] for length in lengths}) > 1]
+    for first, second in itertools.combinations(range(len(plan)), 2):
+        if all(lengths[first][axis] != lengths[second][axis] for axis in varied):
+            others = [batch for i, batch in enumerate(plan) if i not in (first, second)]
+            return [plan[first], plan[second], *others]
+    return plan
 
 
-def _bucket(pairs, lengths, rows, multiple) -> Bucket:
-    source_length, target_length = (_round_up(int(n), multiple) for n in lengths.max(axis=1))
-    return Bucket(rows(source_length, target_length), source_length, target_length, pairs)
-
-
-def _best_split(lengths: np.ndarray, multiple: int) -> tuple[int, np.ndarray]:
-    """The threshold on one side that saves most positions: (saved, mask of the pairs below it)."""
-    rounded = _round_up(lengths, multiple)
-    whole = rounded.max(axis=1).sum()
-    best = (0, np.zeros(lengths.shape[1], bool))
-    for side in range(2):
-        order = np.argsort(rounded[side], kind="stable")
-        own, other = rounded[side][order], rounded[1 - side][order]
-        below = own + np.maximum.accumulate(other)
-        above = own[-1] + np.maximum.accumulate(other[::-1])[::-1]
-        cuts = np.flatnonzero(own[1:] != own[:-1])
-        if not len(cuts):
-            continue
-        count = cuts + 1
-        saved = whole * len(own) - count * below[cuts] - (len(own) - count) * above[cuts + 1]
-        cut = int(np.argmax(saved))
-        if saved[cut] > best[0]:
-            best = int(saved[cut]), rounded[side] <= own[cuts[cut]]
-    return best
-
-
-def _next_buckets(buckets: list[Bucket]) -> list[int | None]:
-    """For each bucket the smallest later one whose shape has room for its pairs."""
-    following: list[int | None] = []
-    for index, bucket in enumerate(buckets):
-        room = [
-            (later.source_length + later.target_length, position)
-            for position, later in enumerate(buckets)
-            if position > index
-            and later.source_length >= bucket.source_length
-            and later.target_length >= bucket.target_length
-        ]
-        following.append(min(room)[1] if room else None)
-    return following
-
-
-def _plan_counts(pairs: list[int], buckets: list[Bucket], following: list[int | None]) -> list[int]:
-    """Number of batches of each bucket, remainders moved on."""
-    waiting = list(pairs)
-    counts = []
-    for index, bucket in enumerate(buckets):
-        whole, rest = divmod(waiting[index], bucket.rows)
-        target = following[index]
-        if rest and target is not None:
-            waiting[target] += rest
-        counts.append(whole + (rest > 0 and target is None))
-    return counts
-
-
-def _vary_first_two(plan: list[tuple[int, np.ndarray]], buckets: list[Bucket]) -> None:
-    """Swaps two batches to the front that differ in S and in T, if any batches differ there."""
-    shapes = [buckets[bucket].shape for bucket, _ in plan]
-    wanted = [len({shape[axis] for shape in shapes}) > 1 for axis in (1, 2)]
-
-    def differ(first, second):
-        return all(shapes[first][axis] != shapes[second][axis] for axis in (1, 2) if wanted[axis - 1])
-
-    for first in range(len(plan)):
-        for second in range(first + 1, len(plan)):
-            if differ(first, second):
-                plan[0], plan[first] = plan[first], plan[0]
-                plan[1], plan[second] = plan[second], plan[1]
-                return
-
-
-def _round_up(length, multiple: int):
-    return -(-length // multiple) * multiple
-
-
-def _check_arguments(
-    store, batch_tokens, seed, max_length, num_replicas, max_shapes, length_multiple
-) -> None:
-    if not isinstance(store, TokenStore):
+def _kept_pairs(lengths: np.ndarray, max_length: int | None) -> np.ndarray:
+    if max_length is None:
+        return np.arange(lengths.shape[1])
+    kept = np.flatnonzero(lengths.max(axis=0) <= max_length)
+    if not len(kept):
         raise ValueError(
-            f"`store` must be a TokenStore; make one with `TokenStore.build`. Received: {store!r}"
+            f"No pair is left: all {lengths.shape[1]} have a side of more than `max_length` "
+            f"({max_length}) tokens. Raise `max_length`."
         )
-    numbers = {
-        "batch_tokens": batch_tokens,
-        "num_replicas": num_replicas,
-        "max_shapes": max_shapes,
-        "length_multiple": length_multiple,
-        "max_length": 1 if max_length is None else max_length,
-    }
-    for name, value in numbers.items():
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"`{name}` must be an int of at least 1. Received: {value!r}")
-    if not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"`seed` must be an int of at least 0. Received: {seed!r}")
+    return kept
+
+
+def _check_room(batch_tokens: int, longest: int, num_replicas: int) -> None:
+    if batch_tokens < longest * num_replicas:
+        raise ValueError(
+            f"`batch_tokens` ({batch_tokens}) is too small for the longest sentence: {longest} "
+            f"positions on each of {num_replicas} replica(s). Raise it to "
+            f"{longest * num_replicas}, or lower `max_length`."
+        )
+
+
+def _check_integer(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise ValueError(f"`{name}` must be an int of at least {least}. Received: {value!r}")

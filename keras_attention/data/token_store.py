@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,13 +25,14 @@ CHUNK_PAIRS = 10_000
 class TokenStore:
     """Token ids of a parallel text, each sentence closed by the end token.
 
-    Make one with `TokenStore.build` or `TokenStore.open`. The ids stay on disk (two bytes each, four if
-    the vocabulary needs it) and are mapped into memory, so that a store may be larger than the memory
-    and several processes share it.
+    Make one with `TokenStore.build` or `TokenStore.open`. The ids stay on disk (two bytes each,
+    four if the vocabulary needs it) and are mapped into memory, so that a store may be larger than
+    the memory and several processes share it.
 
     Attributes:
         metadata: dict: numbers of pairs and tokens, fingerprints of text and tokenizer.
-        source_lengths, target_lengths: int32 arrays (pairs,): tokens of each sentence, end token counted.
+        source_lengths, target_lengths: int32 arrays (pairs,): tokens of each sentence, end token
+            counted.
 
     Example:
 
@@ -57,7 +57,9 @@ class TokenStore:
         for side in SIDES:
             tokens = self.metadata[f"{side}_tokens"]
             self._ids[side] = _mapped(self.folder / f"{side}.ids", dtype, tokens)
-            self._offsets[side] = _mapped(self.folder / f"{side}.offsets", np.dtype("<i8"), pairs + 1)
+            self._offsets[side] = _mapped(
+                self.folder / f"{side}.offsets", np.dtype("<i8"), pairs + 1
+            )
         self.source_lengths = np.diff(self._offsets["source"]).astype("int32")
         self.target_lengths = np.diff(self._offsets["target"]).astype("int32")
 
@@ -71,12 +73,13 @@ class TokenStore:
     ) -> TokenStore:
         """Tokenises a parallel text, or opens the store where that was done before.
 
-        Every store lies in its own subfolder of `folder`, named by the fingerprints of text, tokenizer
-        and format: what changed is built beside the old, and nothing is overwritten. A store appears
-        whole or not at all; pairs are read and written in chunks, so memory does not grow with them.
+        Every store lies in its own subfolder of `folder`, named by the fingerprints of text,
+        tokenizer and format: what changed is built beside the old, and nothing is overwritten. A
+        store appears whole or not at all; pairs are read and written in chunks, so memory does not
+        grow with them.
 
-        Pairs with an empty side are left out (`metadata["dropped_empty"]` counts them); long ones stay,
-        `TokenBatches` decides about them.
+        Pairs with an empty side are left out (`metadata["dropped_empty"]` counts them); long ones
+        stay, `TokenBatches` decides about them.
 
         Args:
             folder: where stores are kept; made if absent.
@@ -102,7 +105,8 @@ class TokenStore:
         final = parent / f"{wanted['text_fingerprint'][:16]}-{wanted['tokenizer_fingerprint'][:16]}"
         if not final.exists():
             parent.mkdir(parents=True, exist_ok=True)
-            building = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
+            building = parent / f".building-{final.name}-{os.getpid()}"
+            building.mkdir()
             try:
                 _write_store(building, text, tokenizer, wanted, verbose)
                 _publish(building, final)
@@ -111,7 +115,9 @@ class TokenStore:
         store = cls(final)
         different = [key for key, value in wanted.items() if store.metadata.get(key) != value]
         if different:
-            raise ValueError(f"'{final}' holds another store ({', '.join(different)} differ). Move it away.")
+            raise ValueError(
+                f"'{final}' holds another store ({', '.join(different)} differ). Move it away."
+            )
         return store
 
     @classmethod
@@ -220,7 +226,9 @@ class _Writers:
         ids = np.full(ends[-1], end_token_id, self._dtype)
         inside = np.ones(ends[-1], bool)
         inside[ends - 1] = False
-        ids[inside] = np.fromiter(itertools.chain.from_iterable(rows), self._dtype, ends[-1] - len(rows))
+        ids[inside] = np.fromiter(
+            itertools.chain.from_iterable(rows), self._dtype, ends[-1] - len(rows)
+        )
         self._ids[side].write(ids.tobytes())
         self._offsets[side].write((self._ends[side] + ends).astype("<i8").tobytes())
         self._ends[side] += int(ends[-1])
@@ -260,7 +268,9 @@ def _publish(building: Path, final: Path) -> None:
     try:
         os.rename(building, final)
     except OSError:
-        if not (final / METADATA_FILE).exists():  # else another process was faster: its store is as good
+        if not (
+            final / METADATA_FILE
+        ).exists():  # else another process was faster: its store is as good
             raise
 
 
@@ -272,10 +282,13 @@ def _read_metadata(folder: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"'{folder}' holds no token store: {METADATA_FILE} is absent.") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"'{path}' is no metadata of a token store. Delete the store, build again.") from error
+        raise ValueError(
+            f"'{path}' is no metadata of a token store. Delete the store, build again."
+        ) from error
     if version != FORMAT_VERSION:
         raise ValueError(
-            f"'{folder}' has format version {version!r}; this package reads {FORMAT_VERSION}. Build it again."
+            f"'{folder}' has format version {version!r}; this package reads {FORMAT_VERSION}. "
+            "Build it again."
         )
     return metadata
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import re
@@ -12,13 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.word_pieces import WordPieces
 
 PAD_TOKEN_ID = 0
 END_TOKEN_ID = 1
 UNKNOWN_TOKEN_ID = 2
 
-ALGORITHMS = ("bpe", "wordpiece")
+ALGORITHMS: dict[str, type[SentencePieces] | type[WordPieces]] = {
+    "bpe": SentencePieces,
+    "wordpiece": WordPieces,
+}
 FORMAT_VERSION = 1
 MODEL_FILE = "tokenizer.model"
 METADATA_FILE = "tokenizer.json"
@@ -27,9 +30,10 @@ METADATA_FILE = "tokenizer.json"
 def normalize(text: str) -> str:
     """Text as the tokenizer sees it: Unicode NFC, every run of white space one space, none at the ends.
 
-    Nothing else is changed: no case folding, and no compatibility folding (NFKC rewrites "½", "²" and
-    "…", which a detokenised BLEU would then count as errors). White space is what `str.split` says:
-    tabs, line breaks and no-break spaces too. U+2581, which SentencePiece writes for a space, is one.
+    Nothing else is changed: no case folding, and no compatibility folding (NFKC rewrites "½", "²"
+    and "…", which a detokenised BLEU would then count as errors). White space is what `str.split`
+    says: tabs, line breaks and no-break spaces too. U+2581, which SentencePiece writes for a space,
+    is one.
 
     Example:
 
@@ -42,13 +46,14 @@ def normalize(text: str) -> str:
 class Tokenizer:
     """Splits text into subwords and numbers them.
 
-    Ids: padding 0, end of sentence 1, unknown 2, then the vocabulary. There is no begin token: a decoder
-    starts from the padding token, whose embedding is the zero vector, as in the authors' code.
+    Ids: padding 0, end of sentence 1, unknown 2, then the vocabulary. There is no begin token: a
+    decoder starts from the padding token, whose embedding is the zero vector, as in the authors'
+    code.
 
-    Text is first brought into the form of `normalize`. With the default `"bpe"` any text survives the
-    round trip: `decode(encode(text)) == normalize(text)`, as characters outside the vocabulary are
-    written as their UTF-8 bytes, for which 256 ids are kept. With `"wordpiece"` a word that holds an
-    unknown character becomes the unknown token.
+    Text is first brought into the form of `normalize`. With the default `"bpe"` any text survives
+    the round trip: `decode(encode(text)) == normalize(text)`, as characters outside the vocabulary
+    are written as their UTF-8 bytes, for which 256 ids are kept. With `"wordpiece"` a word that
+    holds an unknown character becomes the unknown token.
 
     Make one with `Tokenizer.train` or `Tokenizer.load`.
 
@@ -67,8 +72,9 @@ class Tokenizer:
     >>> tokenizer.tokens("the cat")
     ['▁the', '▁cat']
 
-    Reference: sections 5.1 (byte-pair encoding for English-German, word-pieces for English-French) and
-    3.4 (one matrix for both languages) of [Attention Is All You Need](https://arxiv.org/abs/1706.03762).
+    Reference: sections 5.1 (byte-pair encoding for English-German, word-pieces for English-French)
+    and 3.4 (one matrix for both languages) of [Attention Is All You
+    Need](https://arxiv.org/abs/1706.03762).
     """
 
     pad_token_id = PAD_TOKEN_ID
@@ -80,10 +86,8 @@ class Tokenizer:
         _check_algorithm(algorithm)
         self.algorithm = algorithm
         self._model = bytes(model)
-        self._pieces: Any = (
-            WordPieces(self._model) if algorithm == "wordpiece" else _load_sentencepiece(self._model)
-        )
-        self.vocabulary_size: int = self._pieces.vocab_size()
+        self._pieces = ALGORITHMS[algorithm](self._model)
+        self.vocabulary_size = self._pieces.vocab_size()
 
     @classmethod
     def train(
@@ -100,15 +104,16 @@ class Tokenizer:
 
         Args:
             texts: iterable of str, read once.
-            vocabulary_size: the number of ids wanted, special ones included. A corpus too small to fill
-                it gives a smaller vocabulary: see the attribute `vocabulary_size` of the result.
+            vocabulary_size: the number of ids wanted, special ones included. A corpus too small to
+                fill it gives a smaller vocabulary: see the attribute `vocabulary_size` of the
+                result.
             algorithm: `"bpe"`, trained by SentencePiece, or `"wordpiece"`, trained by
                 `keras_hub.tokenizers.compute_word_piece_vocabulary` (needs `tensorflow` and
                 `tensorflow-text`).
             character_coverage: the share of the characters of `texts` that get an id of their own;
                 rarer ones are written as bytes. "bpe" only.
-            max_sentences: if there are more texts, a random sample of this size is used, which bounds
-                memory. "bpe" only.
+            max_sentences: if there are more texts, a random sample of this size is used, which
+                bounds memory. "bpe" only.
 
         Returns:
             A `Tokenizer`.
@@ -124,7 +129,17 @@ class Tokenizer:
         sentences = _training_sentences(texts)
         if algorithm == "wordpiece":
             return cls(WordPieces.train(sentences, vocabulary_size), algorithm)
-        model = _train_sentencepiece(sentences, vocabulary_size, character_coverage, max_sentences)
+        model = SentencePieces.train(
+            sentences,
+            vocabulary_size,
+            character_coverage=character_coverage,
+            input_sentence_size=max_sentences,
+            shuffle_input_sentence=True,
+            pad_id=PAD_TOKEN_ID,
+            eos_id=END_TOKEN_ID,
+            unk_id=UNKNOWN_TOKEN_ID,
+            bos_id=-1,
+        )
         return cls(model, algorithm)
 
     def encode(
@@ -141,19 +156,25 @@ class Tokenizer:
         Returns:
             A list of int, or a list of such lists.
         """
-        single = isinstance(texts, str)
-        normalized = _checked_texts([texts] if single else texts)  # type: ignore[list-item]
-        if dropout:
-            rows = self._encode_with_dropout(normalized, dropout, seed)
-        else:
+        normalized = _checked_texts([texts] if isinstance(texts, str) else texts)
+        if not dropout:
             rows = self._pieces.encode(normalized)
-        return rows[0] if single else rows
+        elif not isinstance(self._pieces, SentencePieces):
+            raise ValueError(f"`dropout` needs a 'bpe' tokenizer. This one is '{self.algorithm}'.")
+        elif not 0 < dropout < 1 or not isinstance(seed, int):
+            raise ValueError(
+                "`dropout` must lie in [0, 1) and needs an int `seed`. "
+                f"Received: dropout={dropout!r}, seed={seed!r}"
+            )
+        else:
+            rows = self._pieces.encode_with_dropout(normalized, dropout, seed)
+        return rows[0] if isinstance(texts, str) else rows
 
     def decode(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> str | list[str]:
         """Text of a sequence of ids, or of each sequence of a list or 2-D array.
 
-        Reads up to the first end token and skips padding. Bytes that are no valid UTF-8, which only a
-        model can produce, become U+FFFD; the text never holds a line break.
+        Reads up to the first end token and skips padding. Bytes that are no valid UTF-8, which only
+        a model can produce, become U+FFFD; the text never holds a line break.
 
         Args:
             ids: ids, or sequences of ids; an empty list is one empty sequence.
@@ -165,7 +186,9 @@ class Tokenizer:
             ValueError: an id outside the vocabulary.
         """
         rows = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-        single = not rows or not isinstance(rows[0], (list, tuple)) and not hasattr(rows[0], "__len__")
+        single = (
+            not rows or not isinstance(rows[0], (list, tuple)) and not hasattr(rows[0], "__len__")
+        )
         trimmed = [self._without_special(row) for row in ([rows] if single else rows)]
         decoded = [normalize(text) for text in self._pieces.decode(trimmed)] if trimmed else []
         return decoded[0] if single else decoded
@@ -196,7 +219,8 @@ class Tokenizer:
             if _read_metadata(folder).get("fingerprint") == self.fingerprint():
                 return
             raise ValueError(
-                f"'{folder}' holds another tokenizer. Save to another folder, or pass `overwrite=True`."
+                f"'{folder}' holds another tokenizer. "
+                "Save to another folder, or pass `overwrite=True`."
             )
         folder.mkdir(parents=True, exist_ok=True)
         metadata = {
@@ -219,13 +243,16 @@ class Tokenizer:
         metadata = _read_metadata(folder)
         if metadata.get("format_version") != FORMAT_VERSION:
             raise ValueError(
-                f"'{folder / METADATA_FILE}' has format version {metadata.get('format_version')!r}; "
-                f"this package reads version {FORMAT_VERSION}. Update keras_attention or train again."
+                f"'{folder / METADATA_FILE}' has format version "
+                f"{metadata.get('format_version')!r}; this package reads version {FORMAT_VERSION}. "
+                "Update keras_attention or train again."
             )
         try:
             model = (folder / MODEL_FILE).read_bytes()
         except FileNotFoundError:
-            raise ValueError(f"'{folder}' holds no {MODEL_FILE}. Copy it there or train again.") from None
+            raise ValueError(
+                f"'{folder}' holds no {MODEL_FILE}. Copy it there or train again."
+            ) from None
         damaged = f"'{folder / MODEL_FILE}' is damaged: it does not belong to {METADATA_FILE}. "
         try:
             tokenizer = cls(model, metadata.get("algorithm", ""))
@@ -234,22 +261,6 @@ class Tokenizer:
         if tokenizer.fingerprint() != metadata.get("fingerprint"):
             raise ValueError(f"{damaged}Copy both files again or train again.")
         return tokenizer
-
-    def _encode_with_dropout(self, texts: list[str], dropout: float, seed: int | None) -> list[list[int]]:
-        if self.algorithm != "bpe":
-            raise ValueError(f"`dropout` needs a 'bpe' tokenizer. This one is '{self.algorithm}'.")
-        if not 0 < dropout < 1 or not isinstance(seed, int):
-            raise ValueError(
-                "`dropout` must lie in [0, 1) and comes with an int `seed`. "
-                f"Received: dropout={dropout!r}, seed={seed!r}"
-            )
-        import sentencepiece
-
-        # SentencePiece draws from one generator a thread: one thread makes the seed decide everything.
-        sentencepiece.set_random_generator_seed(seed % 2**32)
-        return self._pieces.encode(
-            texts, enable_sampling=True, alpha=dropout, nbest_size=-1, num_threads=1
-        )
 
     def _without_special(self, row: Any) -> list[int]:
         ids = [int(token_id) for token_id in row]
@@ -261,14 +272,16 @@ class Tokenizer:
     def _check_ids(self, ids: list[int]) -> None:
         if ids and not 0 <= min(ids) <= max(ids) < self.vocabulary_size:
             raise ValueError(
-                f"Token ids must lie in [0, {self.vocabulary_size}), the vocabulary of this tokenizer. "
-                f"Received ids from {min(ids)} to {max(ids)}: another tokenizer's?"
+                f"Token ids must lie in [0, {self.vocabulary_size}), the vocabulary of this "
+                f"tokenizer. Received ids from {min(ids)} to {max(ids)}: another tokenizer's?"
             )
 
 
 def _check_algorithm(algorithm: str) -> None:
     if algorithm not in ALGORITHMS:
-        raise ValueError(f"`algorithm` must be one of {ALGORITHMS}. Received: {algorithm!r}")
+        raise ValueError(
+            f"`algorithm` must be one of {sorted(ALGORITHMS)}. Received: {algorithm!r}"
+        )
 
 
 def _checked_texts(texts: Sequence[str]) -> list[str]:
@@ -276,10 +289,14 @@ def _checked_texts(texts: Sequence[str]) -> list[str]:
     normalized = []
     for position, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"Text {position} must be a str. Received: {text!r} ({type(text).__name__})")
+            raise ValueError(
+                f"Text {position} must be a str. Received: {text!r} ({type(text).__name__})"
+            )
         normalized.append(normalize(text))
         if not text.isascii() and re.search("[\ud800-\udfff]", text):
-            raise ValueError(f"Text {position} holds a lone surrogate, which is no character: {text!r}")
+            raise ValueError(
+                f"Text {position} holds a lone surrogate, which is no character: {text!r}"
+            )
     return normalized
 
 
@@ -290,59 +307,6 @@ def _training_sentences(texts: Iterable[str]) -> Iterator[str]:
         (normalized,) = _checked_texts([text])
         if normalized:
             yield normalized
-
-
-def _train_sentencepiece(
-    sentences: Iterator[str], vocabulary_size: int, character_coverage: float, max_sentences: int
-) -> bytes:
-    import sentencepiece
-
-    first = next(sentences, None)
-    if first is None:
-        raise ValueError("`texts` holds no text: a vocabulary cannot be learned from nothing.")
-
-    def all_sentences() -> Iterator[str]:
-        yield first
-        yield from sentences
-
-    model = io.BytesIO()
-    sentencepiece.set_random_generator_seed(0)  # decides the sample of `max_sentences`
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=all_sentences(),
-            model_writer=model,
-            model_type="bpe",
-            vocab_size=vocabulary_size,
-            hard_vocab_limit=False,
-            character_coverage=character_coverage,
-            byte_fallback=True,
-            normalization_rule_name="identity",
-            remove_extra_whitespaces=False,
-            pad_id=PAD_TOKEN_ID,
-            eos_id=END_TOKEN_ID,
-            unk_id=UNKNOWN_TOKEN_ID,
-            bos_id=-1,
-            input_sentence_size=max_sentences,
-            shuffle_input_sentence=True,
-            num_threads=1,
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        raise ValueError(
-            f"SentencePiece could not learn a vocabulary of {vocabulary_size} ids. "
-            "It needs 3 special ids, 256 bytes and one id a character; raise `vocabulary_size` or "
-            f"lower `character_coverage`. ({error})"
-        ) from error
-    return model.getvalue()
-
-
-def _load_sentencepiece(model: bytes) -> Any:
-    import sentencepiece
-
-    try:
-        return sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError as error:
-        raise ValueError(f"`model` is no SentencePiece model. ({error})") from error
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:

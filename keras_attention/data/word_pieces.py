@@ -55,7 +55,9 @@ class WordPieces:
         except UnicodeDecodeError as error:
             raise ValueError(f"`model` is no list of word-pieces. ({error})") from error
         if tuple(self._tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
-            raise ValueError(f"`model` is no list of word-pieces: it must begin with {SPECIAL_TOKENS}.")
+            raise ValueError(
+                f"`model` is no list of word-pieces: it must begin with {SPECIAL_TOKENS}."
+            )
         self._ids = {token: index for index, token in enumerate(self._tokens)}
         self._longest = max(map(len, self._tokens))
         self._encode_word = functools.lru_cache(maxsize=200_000)(self._match_word)
@@ -93,6 +95,7 @@ class WordPieces:
         return "\n".join(pieces).encode()
 
     def vocab_size(self) -> int:
+        """Number of ids."""
         return len(self._tokens)
 
     def id_to_piece(self, token_id: int) -> str:
@@ -100,12 +103,14 @@ class WordPieces:
         return re.sub(f"^{JOINER}", "##", self._tokens[token_id])
 
     def encode(self, texts: list[str]) -> list[list[int]]:
+        """Ids of each text."""
         return [
             list(itertools.chain.from_iterable(map(self._encode_word, split_words(text))))
             for text in texts
         ]
 
     def decode(self, rows: list[list[int]]) -> list[str]:
+        """Text of each row of ids."""
         return [join_words(self._words(row)) for row in rows]
 
     def _words(self, row: list[int]) -> list[str]:

@@ -1,0 +1,158 @@
+"""Which pairs share a batch shape: few shapes, little padding. Knows lengths, not tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchShape:
+    """The one shape of all whole batches of a bucket, and how its pairs fill them."""
+
+    rows: int
+    source_length: int
+    target_length: int
+    next: int | None = None  # bucket that takes what does not fill a whole batch
+    whole: int = 0  # whole batches an epoch
+    rest: int = 0  # pairs left over, an epoch
+
+    @property
+    def positions(self) -> int:
+        """Positions of a row on both sides."""
+        return self.source_length + self.target_length
+
+
+@dataclasses.dataclass(frozen=True)
+class Cells:
+    """The distinct (source length, target length) of a corpus and how many pairs have them."""
+
+    lengths: np.ndarray  # int64 (2, cells)
+    counts: np.ndarray  # int64 (cells,)
+
+    def take(self, mask: np.ndarray) -> Cells:
+        """Those cells where `mask` is True."""
+        return Cells(self.lengths[:, mask], self.counts[mask])
+
+
+def choose_buckets(
+    lengths: np.ndarray, batch_tokens: int, num_replicas: int, max_shapes: int
+) -> tuple[list[BatchShape], np.ndarray]:
+    """Sorts pairs into buckets by source and target length, so that little is padded.
+
+    Starts with one bucket and splits, again and again, the one that gains most, at the length (on
+    either side) that saves most positions. More buckets pad less inside but leave more remainders:
+    of all the stages the one with the fewest positions, remainders included, is taken.
+
+    Args:
+        lengths: int array (2, pairs): source and target lengths, in positions.
+        batch_tokens: int: positions a batch may hold on either side.
+        num_replicas: int: rows are a multiple of it.
+        max_shapes: int: bound on the number of shapes, those of remainders included.
+
+    Returns:
+        The buckets, from short to long, and the bucket of each pair, int array (pairs,).
+    """
+    base = int(lengths.max()) + 1
+    keys, cell_of_pair, counts = np.unique(
+        lengths[0].astype("int64") * base + lengths[1], return_inverse=True, return_counts=True
+    )
+    cells = Cells(np.stack([keys // base, keys % base]), counts)
+    members = [np.ones(len(counts), bool)]  # of each bucket: its cells
+    splits = [(-gain, 0, left) for gain, left in [_best_split(cells)]]
+    best, best_positions = _shapes(cells, members, batch_tokens, num_replicas), None
+    while True:
+        shapes = _shapes(cells, members, batch_tokens, num_replicas)
+        positions = sum(_batch_rows(shape, num_replicas) * shape.positions for shape, _ in shapes)
+        number = len(shapes) + sum(_has_own_remainder(shape) for shape, _ in shapes)
+        if number <= max_shapes and (best_positions is None or positions < best_positions):
+            best, best_positions = shapes, positions
+        if len(members) == max_shapes or splits[0][0] == 0:
+            break
+        _, worst, left = heapq.heappop(splits)
+        inside = np.flatnonzero(members[worst])
+        for position, part in ((worst, left), (len(members), ~left)):
+            mask = np.zeros(len(counts), bool)
+            mask[inside[part]] = True
+            members[position : position + 1] = [mask]
+            gain, half = _best_split(cells.take(mask))
+            heapq.heappush(splits, (-gain, position, half))
+    bucket_of_cell = np.zeros(len(counts), "int64")
+    for bucket, (_, mask) in enumerate(best):
+        bucket_of_cell[mask] = bucket
+    return [shape for shape, _ in best], bucket_of_cell[cell_of_pair]
+
+
+def round_up(number, multiple: int):
+    """The next multiple, of an int or an int array."""
+    return -(-number // multiple) * multiple
+
+
+def _best_split(cells: Cells) -> tuple[int, np.ndarray]:
+    """The length on a side that saves most positions: (positions saved, cells up to it)."""
+    best = 0, np.zeros(len(cells.counts), bool)
+    for side in range(2):
+        order = np.argsort(cells.lengths[side], kind="stable")
+        own, other = cells.lengths[side][order], cells.lengths[1 - side][order]
+        below = own + np.maximum.accumulate(
+            other
+        )  # positions of a row, were the cut after this cell
+        above = own[-1] + np.maximum.accumulate(other[::-1])[::-1]  # and were it before
+        pairs = np.cumsum(cells.counts[order])
+        cuts = np.flatnonzero(own[1:] != own[:-1])
+        if not len(cuts):
+            continue
+        cost = pairs[cuts] * below[cuts] + (pairs[-1] - pairs[cuts]) * above[cuts + 1]
+        cut = int(np.argmin(cost))
+        saved = int(pairs[-1] * below[-1] - cost[cut])
+        if saved > best[0]:
+            best = saved, cells.lengths[side] <= own[cuts[cut]]
+    return best
+
+
+def _shapes(
+    cells: Cells, members: list[np.ndarray], batch_tokens: int, num_replicas: int
+) -> list[tuple[BatchShape, np.ndarray]]:
+    """(shape, cells) of every bucket, from short to long, with the way its remainder goes."""
+    buckets = []
+    for mask in members:
+        source, target = (int(length) for length in cells.lengths[:, mask].max(axis=1))
+        rows = batch_tokens // max(source, target) // num_replicas * num_replicas
+        buckets.append((BatchShape(rows, source, target), mask))
+    buckets.sort(
+        key=lambda item: (max(item[0].source_length, item[0].target_length), item[0].positions)
+    )
+    waiting = [int(cells.counts[mask].sum()) for _, mask in buckets]
+    for index, (shape, mask) in enumerate(buckets):
+        whole, rest = divmod(waiting[index], shape.rows)
+        following = _smallest_with_room(shape, index, buckets)
+        if following is not None:
+            waiting[following] += rest
+        shape = dataclasses.replace(shape, next=following, whole=whole, rest=rest)
+        buckets[index] = shape, mask
+    return buckets
+
+
+def _smallest_with_room(
+    shape: BatchShape, index: int, buckets: list[tuple[BatchShape, np.ndarray]]
+) -> int | None:
+    room = [
+        (later.positions, position)
+        for position, (later, _) in enumerate(buckets)
+        if position > index
+        and later.source_length >= shape.source_length
+        and later.target_length >= shape.target_length
+    ]
+    return min(room)[1] if room else None
+
+
+def _has_own_remainder(shape: BatchShape) -> bool:
+    return shape.next is None and shape.rest > 0
+
+
+def _batch_rows(shape: BatchShape, num_replicas: int) -> int:
+    """Rows of all batches of a bucket in an epoch, padded ones included."""
+    rest = round_up(shape.rest, num_replicas) if shape.next is None else 0
+    return shape.whole * shape.rows + rest

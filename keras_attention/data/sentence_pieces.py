@@ -1,0 +1,85 @@
+"""Byte-pair encoding by SentencePiece, for `Tokenizer(algorithm="bpe")`."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+
+class SentencePieces:
+    """A SentencePiece model; text must be normalised already.
+
+    Characters outside the vocabulary are written as their UTF-8 bytes, so nothing is unknown.
+
+    Args:
+        model: a serialized SentencePiece model.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        import sentencepiece
+
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except RuntimeError as error:
+            raise ValueError(f"`model` is no SentencePiece model. ({error})") from error
+
+    @staticmethod
+    def train(sentences: Iterable[str], vocabulary_size: int, **options: Any) -> bytes:
+        """Learns merges; returns the model. Options go to SentencePiece's trainer."""
+        import sentencepiece
+
+        sentences = iter(sentences)
+        first = list(itertools.islice(sentences, 1))
+        if not first:
+            raise ValueError("`texts` holds no text: no vocabulary can be learned from it.")
+        model = io.BytesIO()
+        sentencepiece.set_random_generator_seed(0)  # decides which sentences are sampled
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=itertools.chain(first, sentences),
+                model_writer=model,
+                model_type="bpe",
+                vocab_size=vocabulary_size,
+                hard_vocab_limit=False,  # a small corpus gives a smaller vocabulary, not an error
+                byte_fallback=True,
+                normalization_rule_name="identity",
+                remove_extra_whitespaces=False,
+                num_threads=1,  # is written into the model: one number, one fingerprint
+                minloglevel=2,
+                **options,
+            )
+        except RuntimeError as error:
+            raise ValueError(
+                f"SentencePiece learned no vocabulary of {vocabulary_size} ids. It needs 3 special "
+                "ids, 256 bytes and an id for each character: raise `vocabulary_size`, or lower "
+                f"`character_coverage`. ({error})"
+            ) from error
+        return model.getvalue()
+
+    def vocab_size(self) -> int:
+        """Number of ids."""
+        return self._processor.vocab_size()
+
+    def id_to_piece(self, token_id: int) -> str:
+        """The piece for display: "▁" marks the begin of a word."""
+        return self._processor.id_to_piece(token_id)
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Ids of each text, on all cores."""
+        return self._processor.encode(texts)
+
+    def encode_with_dropout(self, texts: list[str], dropout: float, seed: int) -> list[list[int]]:
+        """Ids of each text, each merge skipped with probability `dropout`."""
+        import sentencepiece
+
+        # Each thread of SentencePiece has its own generator: with one, the seed decides everything.
+        sentencepiece.set_random_generator_seed(seed % 2**32)
+        return self._processor.encode(
+            texts, enable_sampling=True, alpha=dropout, nbest_size=-1, num_threads=1
+        )
+
+    def decode(self, rows: list[list[int]]) -> list[str]:
+        """Text of each row of ids."""
+        return self._processor.decode(rows)
