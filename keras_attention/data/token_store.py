@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,7 +15,7 @@ from typing import Any, BinaryIO
 import keras
 import numpy as np
 
-from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.data.tokenizer import PAD_TOKEN_ID, Tokenizer
 
 FORMAT_VERSION = 1
 METADATA_FILE = "metadata.json"
@@ -97,15 +98,21 @@ class TokenStore:
         parent = Path(folder)
         if parent.exists() and not parent.is_dir():
             raise ValueError(f"`folder` must be a folder. Received a file: '{parent}'")
+        if not hasattr(text, "fingerprint"):
+            raise ValueError(
+                "`text` must be a ParallelText, as `load_corpus` and `corpus_from_files` give. "
+                f"Received: {type(text).__name__}"
+            )
         wanted = {
             "format_version": FORMAT_VERSION,
-            "text_fingerprint": text.fingerprint(),  # type: ignore[attr-defined]
+            "text_fingerprint": text.fingerprint(),
             "tokenizer_fingerprint": tokenizer.fingerprint(),
         }
-        final = parent / f"{wanted['text_fingerprint'][:16]}-{wanted['tokenizer_fingerprint'][:16]}"
+        names = wanted["text_fingerprint"][:16], wanted["tokenizer_fingerprint"][:16]
+        final = parent / f"v{FORMAT_VERSION}-{names[0]}-{names[1]}"
         if not final.exists():
             parent.mkdir(parents=True, exist_ok=True)
-            building = parent / f".building-{final.name}-{os.getpid()}"
+            building = parent / f".building-{final.name}-{uuid.uuid4().hex}"
             building.mkdir()
             try:
                 _write_store(building, text, tokenizer, wanted, verbose)
@@ -153,16 +160,20 @@ class TokenStore:
             length: columns; at least the longest of these sentences.
 
         Returns:
-            int32 array (B, length), padded with the padding id, 0.
+            int32 array (B, length), padded with the padding id.
         """
         offsets = self._offsets[side]
         real = indices >= 0
         starts = np.where(real, offsets[indices], 0)
         lengths = np.where(real, offsets[indices + 1] - starts, 0)
+        if len(indices) and lengths.max() > length:
+            raise ValueError(
+                f"`length` ({length}) is too small for the longest {side}: {lengths.max()} tokens."
+            )
         columns = np.arange(length)
         inside = columns < lengths[:, None]
         positions = (starts[:, None] + columns)[inside]
-        rows = np.zeros(inside.shape, "int32")
+        rows = np.full(inside.shape, PAD_TOKEN_ID, "int32")
         rows[inside] = self._ids[side][positions]
         return rows
 
@@ -182,11 +193,13 @@ def _write_store(
     progress = _Progress(len(text), verbose)
     with _Writers(folder, dtype) as writers:
         for chunk in _chunks(text):
-            encoded = [tokenizer.encode(list(texts)) for texts in zip(*chunk)]
-            kept = [pair for pair in zip(*encoded) if pair[0] and pair[1]]
+            sources = tokenizer.encode([source for source, _ in chunk])
+            targets = tokenizer.encode([target for _, target in chunk])
+            kept = [pair for pair in zip(sources, targets, strict=True) if all(pair)]
             dropped += len(chunk) - len(kept)
             pairs += len(kept)
-            for side, rows in zip(SIDES, zip(*kept)):
+            for column, side in enumerate(SIDES):
+                rows = [pair[column] for pair in kept]
                 tokens[side] += writers.append(side, rows, tokenizer.end_token_id)
             progress.add(len(chunk))
     if not pairs:
@@ -219,9 +232,10 @@ class _Writers:
             self._offsets[side] = open(folder / f"{side}.offsets", "wb")
             self._offsets[side].write(np.zeros(1, "<i8").tobytes())
 
-    def append(self, side: str, rows: Iterable[list[int]], end_token_id: int) -> int:
+    def append(self, side: str, rows: list[list[int]], end_token_id: int) -> int:
         """Adds sentences, each closed by the end token; returns the number of tokens."""
-        rows = list(rows)
+        if not rows:
+            return 0
         ends = np.cumsum([len(row) + 1 for row in rows])
         ids = np.full(ends[-1], end_token_id, self._dtype)
         inside = np.ones(ends[-1], bool)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
+import numpy as np
+
+from keras_attention.data.normalization import normalize, normalized_texts
 from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.word_pieces import WordPieces
 
@@ -27,22 +28,6 @@ MODEL_FILE = "tokenizer.model"
 METADATA_FILE = "tokenizer.json"
 
 
-def normalize(text: str) -> str:
-    """Text as the tokenizer sees it: Unicode NFC, every run of white space one space, none at the ends.
-
-    Nothing else is changed: no case folding, and no compatibility folding (NFKC rewrites "½", "²"
-    and "…", which a detokenised BLEU would then count as errors). White space is what `str.split`
-    says: tabs, line breaks and no-break spaces too. U+2581, which SentencePiece writes for a space,
-    is one.
-
-    Example:
-
-    >>> normalize(" Zwei\\tM\\u00e4nner\\n")
-    'Zwei Männer'
-    """
-    return " ".join(unicodedata.normalize("NFC", text).replace("\u2581", " ").split())
-
-
 class Tokenizer:
     """Splits text into subwords and numbers them.
 
@@ -50,10 +35,10 @@ class Tokenizer:
     decoder starts from the padding token, whose embedding is the zero vector, as in the authors'
     code.
 
-    Text is first brought into the form of `normalize`. With the default `"bpe"` any text survives
-    the round trip: `decode(encode(text)) == normalize(text)`, as characters outside the vocabulary
-    are written as their UTF-8 bytes, for which 256 ids are kept. With `"wordpiece"` a word that
-    holds an unknown character becomes the unknown token.
+    Text is first brought into the form of `normalization.normalize`. With the default `"bpe"` any
+    text survives the round trip: `decode(encode(text)) == normalize(text)`, as characters outside
+    the vocabulary are written as their UTF-8 bytes, for which 256 ids are kept. With `"wordpiece"`
+    a word that holds an unknown character becomes the unknown token.
 
     Make one with `Tokenizer.train` or `Tokenizer.load`.
 
@@ -126,7 +111,7 @@ class Tokenizer:
             raise ValueError(
                 f"`vocabulary_size` must be an int of at least 4. Received: {vocabulary_size!r}"
             )
-        sentences = _training_sentences(texts)
+        sentences = filter(None, normalized_texts(texts))
         if algorithm == "wordpiece":
             return cls(WordPieces.train(sentences, vocabulary_size), algorithm)
         model = SentencePieces.train(
@@ -142,8 +127,19 @@ class Tokenizer:
         )
         return cls(model, algorithm)
 
+    @overload
+    def encode(self, texts: str, dropout: float = ..., seed: int | None = ...) -> list[int]: ...
+
+    @overload
     def encode(
-        self, texts: str | Sequence[str], dropout: float = 0.0, seed: int | None = None
+        self, texts: list[str] | tuple[str, ...], dropout: float = ..., seed: int | None = ...
+    ) -> list[list[int]]: ...
+
+    def encode(
+        self,
+        texts: str | list[str] | tuple[str, ...],
+        dropout: float = 0.0,
+        seed: int | None = None,
     ) -> list[int] | list[list[int]]:
         """Token ids of a text, or of each text of a list. No end token is added.
 
@@ -156,7 +152,7 @@ class Tokenizer:
         Returns:
             A list of int, or a list of such lists.
         """
-        normalized = _checked_texts([texts] if isinstance(texts, str) else texts)
+        normalized = list(normalized_texts([texts] if isinstance(texts, str) else texts))
         if not dropout:
             rows = self._pieces.encode(normalized)
         elif not isinstance(self._pieces, SentencePieces):
@@ -177,7 +173,8 @@ class Tokenizer:
         a model can produce, become U+FFFD; the text never holds a line break.
 
         Args:
-            ids: ids, or sequences of ids; an empty list is one empty sequence.
+            ids: sequence of ids, or sequence of such; also an array or a tensor. An empty list is
+                one empty sequence, an array of shape (0, T) no sequence.
 
         Returns:
             A str, or a list of str.
@@ -185,17 +182,17 @@ class Tokenizer:
         Raises:
             ValueError: an id outside the vocabulary.
         """
-        rows = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-        single = (
-            not rows or not isinstance(rows[0], (list, tuple)) and not hasattr(rows[0], "__len__")
-        )
+        if hasattr(ids, "__array__"):
+            rows, single = np.asarray(ids).tolist(), np.ndim(ids) == 1
+        else:
+            rows, single = list(ids), not ids or np.ndim(ids[0]) == 0
         trimmed = [self._without_special(row) for row in ([rows] if single else rows)]
-        decoded = [normalize(text) for text in self._pieces.decode(trimmed)] if trimmed else []
+        decoded = [normalize(text) for text in self._pieces.decode(trimmed)]
         return decoded[0] if single else decoded
 
     def tokens(self, text: str) -> list[str]:
         """The subwords of a text, for display; "▁" marks the begin of a word in "bpe"."""
-        return [self.id_to_token(token_id) for token_id in self.encode(text)]  # type: ignore[arg-type]
+        return [self.id_to_token(token_id) for token_id in self.encode(text)]
 
     def id_to_token(self, token_id: int) -> str:
         """The subword with this id, for display."""
@@ -282,31 +279,6 @@ def _check_algorithm(algorithm: str) -> None:
         raise ValueError(
             f"`algorithm` must be one of {sorted(ALGORITHMS)}. Received: {algorithm!r}"
         )
-
-
-def _checked_texts(texts: Sequence[str]) -> list[str]:
-    """Normalised texts; an error names the first that is none."""
-    normalized = []
-    for position, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(
-                f"Text {position} must be a str. Received: {text!r} ({type(text).__name__})"
-            )
-        normalized.append(normalize(text))
-        if not text.isascii() and re.search("[\ud800-\udfff]", text):
-            raise ValueError(
-                f"Text {position} holds a lone surrogate, which is no character: {text!r}"
-            )
-    return normalized
-
-
-def _training_sentences(texts: Iterable[str]) -> Iterator[str]:
-    if isinstance(texts, str):
-        raise ValueError("`texts` must be an iterable of str, not one str.")
-    for text in texts:
-        (normalized,) = _checked_texts([text])
-        if normalized:
-            yield normalized
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
