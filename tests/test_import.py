@@ -1,6 +1,6 @@
 """What `import keras_attention` pulls in, and which room imports which.
 
-Each import runs in a process of its own: in this one Keras and the tests have loaded nearly everything.
+Each import runs in a process of its own: in this one the tests have loaded nearly everything.
 """
 
 import ast

@@ -1,0 +1,20 @@
+"""Pictures: attention as heat maps and lines, curves of the recipe, and TensorBoard logs."""
+
+from keras_attention.visualization.attention_lines import attention_lines_figure
+from keras_attention.visualization.curves import learning_rate_figure, positional_encoding_figure
+from keras_attention.visualization.figures import figure_to_array
+from keras_attention.visualization.heatmaps import attention_figure, attention_figures
+from keras_attention.visualization.summary_writer import SummaryWriter
+from keras_attention.visualization.tensorboard import AttentionHeatmaps, TrainingMonitor
+
+__all__ = [
+    "AttentionHeatmaps",
+    "SummaryWriter",
+    "TrainingMonitor",
+    "attention_figure",
+    "attention_figures",
+    "attention_lines_figure",
+    "figure_to_array",
+    "learning_rate_figure",
+    "positional_encoding_figure",
+]

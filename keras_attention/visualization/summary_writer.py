@@ -1,0 +1,126 @@
+"""Writes TensorBoard event files on every Keras backend, without importing TensorFlow."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import time
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_attention.visualization.figures import figure_to_array
+
+_file_numbers = count()
+
+
+class SummaryWriter:
+    """Writes one TensorBoard event file into a folder: scalars, pictures and text.
+
+    Look at them with `tensorboard --logdir FOLDER`. What was written is in the file as soon as
+    `flush` or `close` returns. Several writers may use one folder: a resumed run adds a file.
+
+    Args:
+        folder: Where the event file goes; made if need be.
+
+    Raises:
+        ImportError: If the `tensorboard` package is not installed.
+
+    Example:
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with SummaryWriter(folder) as writer:
+    ...         writer.scalar("train/loss", 1.5, step=10)
+    ...     [path.name.startswith("events.out.tfevents.") for path in Path(folder).iterdir()]
+    [True]
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        try:
+            # The event format and nothing else: `tensorboard.summary` would import TensorFlow.
+            from tensorboard.compat.proto import event_pb2, summary_pb2
+            from tensorboard.summary.writer.record_writer import RecordWriter
+        except ImportError as error:
+            raise ImportError(
+                "SummaryWriter needs tensorboard: pip install keras-attention[tensorboard]"
+            ) from error
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._metadata = summary_pb2.SummaryMetadata
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # TensorBoard reads files by this prefix, in the order of their names.
+        number = f"{socket.gethostname()}.{os.getpid()}.{next(_file_numbers)}"
+        self.path = self.folder / f"events.out.tfevents.{int(time.time()):010d}.{number}"
+        self._records = RecordWriter(open(self.path, "xb"))
+        self._write(file_version="brain.Event:2")
+        self.flush()
+
+    def scalar(self, tag: str, value: float, step: int) -> None:
+        """Adds a number to the curve called `tag`, at `step`."""
+        self._add(step, self._summary.Value(tag=tag, simple_value=float(value)))
+
+    def image(self, tag: str, image: Any, step: int) -> None:
+        """Adds a picture.
+
+        Args:
+            tag: Its name; a slash groups pictures.
+            image: A matplotlib figure, or a uint8 array of shape `(height, width, 3 or 4)`.
+            step: Training step that it belongs to.
+
+        Raises:
+            ValueError: If an array is no such picture.
+        """
+        from PIL import Image
+
+        pixels = figure_to_array(image) if hasattr(image, "savefig") else np.asarray(image)
+        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (3, 4):
+            raise ValueError(
+                "Expected a matplotlib figure or a uint8 array of shape (height, width, 3 or 4). "
+                f"Received: dtype {pixels.dtype}, shape {pixels.shape}"
+            )
+        encoded = io.BytesIO()
+        Image.fromarray(pixels).save(encoded, "PNG")
+        height, width, channels = pixels.shape
+        picture = self._summary.Image(
+            height=height,
+            width=width,
+            colorspace=channels,
+            encoded_image_string=encoded.getvalue(),
+        )
+        self._add(step, self._summary.Value(tag=tag, image=picture))
+
+    def text(self, tag: str, text: str, step: int) -> None:
+        """Adds a text, shown as Markdown."""
+        from tensorboard.compat.proto import tensor_pb2, types_pb2
+
+        metadata = self._metadata(plugin_data=self._metadata.PluginData(plugin_name="text"))
+        tensor = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[text.encode()])
+        self._add(step, self._summary.Value(tag=tag, metadata=metadata, tensor=tensor))
+
+    def flush(self) -> None:
+        """Hands everything written so far to the operating system."""
+        if not self._records.closed:
+            self._records.flush()
+
+    def close(self) -> None:
+        """Flushes and closes the file; closing twice does no harm."""
+        if not self._records.closed:
+            self._records.close()
+
+    def __enter__(self) -> SummaryWriter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _add(self, step: int, value: Any) -> None:
+        self._write(step=int(step), summary=self._summary(value=[value]))
+
+    def _write(self, **fields: Any) -> None:
+        if self._records.closed:
+            raise ValueError(f"This SummaryWriter is closed: open a new one on {self.folder}.")
+        self._records.write(self._event(wall_time=time.time(), **fields).SerializeToString())

@@ -1,0 +1,127 @@
+"""Event files, read back record by record, and by TensorBoard itself."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from keras_attention.visualization.figures import Canvas, figure_to_array
+from keras_attention.visualization.summary_writer import SummaryWriter
+from tests.visualization.event_files import read_events, read_values
+
+
+def test_values_come_back(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    figure = Canvas(1.5, 1).figure
+    figure.text(0.5, 0.5, "x")
+    with SummaryWriter(tmp_path / "new" / "folder") as writer:
+        writer.scalar("train/loss", 2.5, step=3)
+        writer.scalar("train/loss", np.float32(1.25), step=2**40)
+        writer.image("pixels", pixels, step=4)
+        writer.image("figure", figure, step=5)
+        writer.text("sample", "Grüße, *Welt*", step=6)
+    values = read_values(tmp_path / "new" / "folder")
+    assert list(values) == ["train/loss", "pixels", "figure", "sample"]
+    assert values["train/loss"] == [(3, 2.5), (2**40, 1.25)]
+    ((step, read),) = values["pixels"]
+    assert step == 4
+    np.testing.assert_array_equal(read, pixels)
+    ((step, read),) = values["figure"]
+    assert step == 5
+    np.testing.assert_array_equal(read, figure_to_array(figure))
+    assert values["sample"] == [(6, "Grüße, *Welt*")]
+
+
+def test_a_file_begins_with_its_version(tmp_path):
+    SummaryWriter(tmp_path).close()
+    (event,) = read_events(tmp_path)
+    assert event.file_version == "brain.Event:2"
+    assert event.wall_time > 1.7e9
+
+
+@pytest.mark.tensorflow_only
+def test_tensorboard_reads_it(tmp_path):
+    """TensorBoard's own reader imports TensorFlow where it can: hence on TensorFlow alone."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.util.tensor_util import make_ndarray
+
+    with SummaryWriter(tmp_path) as writer:
+        writer.scalar("validation/bleu", 27.5, step=8)
+        writer.image("attention", np.zeros((5, 7, 4), np.uint8), step=9)
+        writer.text("sample", "ein Text", step=10)
+    accumulator = EventAccumulator(str(tmp_path)).Reload()
+    tags = accumulator.Tags()
+    assert (tags["scalars"], tags["images"], tags["tensors"]) == (
+        ["validation/bleu"],
+        ["attention"],
+        ["sample"],
+    )
+    (scalar,) = accumulator.Scalars("validation/bleu")
+    assert (scalar.step, scalar.value) == (8, 27.5)
+    (image,) = accumulator.Images("attention")
+    assert (image.step, image.height, image.width) == (9, 5, 7)
+    (text,) = accumulator.Tensors("sample")
+    assert make_ndarray(text.tensor_proto).item() == b"ein Text"
+
+
+def test_flush_makes_values_readable_while_the_file_is_open(tmp_path):
+    writer = SummaryWriter(tmp_path)
+    writer.scalar("a", 1.5, step=1)
+    writer.flush()
+    assert read_values(tmp_path) == {"a": [(1, 1.5)]}
+    writer.close()
+
+
+def test_two_writers_share_a_folder(tmp_path):
+    with SummaryWriter(tmp_path) as first, SummaryWriter(tmp_path) as second:
+        first.scalar("a", 1.0, step=1)
+        second.scalar("a", 2.0, step=2)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert sorted(read_values(tmp_path)["a"]) == [(1, 1.0), (2, 2.0)]
+
+
+def test_after_close(tmp_path):
+    writer = SummaryWriter(tmp_path)
+    writer.close()
+    writer.close()
+    writer.flush()
+    with pytest.raises(ValueError, match=f"closed: open a new one on {tmp_path}"):
+        writer.scalar("a", 1.0, step=1)
+
+
+@pytest.mark.parametrize(
+    "image", [np.zeros((5, 7, 3)), np.zeros((5, 7), np.uint8), np.zeros((5, 7, 2), np.uint8)]
+)
+def test_wrong_pixels(tmp_path, image):
+    with (
+        SummaryWriter(tmp_path) as writer,
+        pytest.raises(ValueError, match=r"uint8 array of shape .* Received: dtype"),
+    ):
+        writer.image("image", image, step=1)
+
+
+def test_without_tensorboard(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
+    with pytest.raises(ImportError, match=r"pip install keras-attention\[tensorboard\]"):
+        SummaryWriter(tmp_path)
+
+
+def test_another_backend_logs_without_tensorflow(tmp_path):
+    code = f"""
+import sys
+import numpy as np
+from keras_attention.visualization import SummaryWriter, attention_figure
+with SummaryWriter({str(tmp_path)!r}) as writer:
+    writer.scalar("a", 1.0, step=1)
+    writer.image("b", attention_figure(np.ones((1, 1, 1)), ["word"]), step=1)
+    writer.text("c", "text", step=1)
+print([name for name in sys.modules if name.split(".")[0] == "tensorflow"])
+"""
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    output = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert output.stdout == "[]\n"
+    assert list(read_values(tmp_path)) == ["a", "b", "c"]
