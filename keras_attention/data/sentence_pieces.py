@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -30,15 +29,11 @@ class SentencePieces:
         """Learns merges; returns the model. Options go to SentencePiece's trainer."""
         import sentencepiece
 
-        sentences = iter(sentences)
-        first = list(itertools.islice(sentences, 1))
-        if not first:
-            raise ValueError("`texts` holds no text: no vocabulary can be learned from it.")
         model = io.BytesIO()
         sentencepiece.set_random_generator_seed(0)  # decides which sentences are sampled
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=itertools.chain(first, sentences),
+                sentence_iterator=iter(sentences),
                 model_writer=model,
                 model_type="bpe",
                 vocab_size=vocabulary_size,

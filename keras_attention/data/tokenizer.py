@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -111,7 +112,15 @@ class Tokenizer:
             raise ValueError(
                 f"`vocabulary_size` must be an int of at least 4. Received: {vocabulary_size!r}"
             )
-        sentences = filter(None, normalized_texts(texts))
+        if not isinstance(max_sentences, int) or max_sentences <= 100:
+            raise ValueError(
+                f"`max_sentences` must be an int of more than 100. Received: {max_sentences!r}"
+            )
+        sentences: Iterator[str] = filter(None, normalized_texts(texts))
+        first = list(itertools.islice(sentences, 1))
+        if not first:
+            raise ValueError("`texts` holds no text: no vocabulary can be learned from it.")
+        sentences = itertools.chain(first, sentences)
         if algorithm == "wordpiece":
             return cls(WordPieces.train(sentences, vocabulary_size), algorithm)
         model = SentencePieces.train(
@@ -296,5 +305,8 @@ def _read_metadata(folder: Path) -> dict[str, Any]:
 
 def _write_atomically(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")  # ids 0, 1, 2
 UNKNOWN_ID = 2
-UNKNOWN_TEXT = "⁇"
+UNKNOWN_TEXT = " ⁇ "  # as SentencePiece has it
 JOINER = "\u2581"  # marks a piece inside a word; cannot occur in normalised text
 
 
@@ -89,8 +89,8 @@ class WordPieces:
             )
         if len(pieces) <= len(SPECIAL_TOKENS) + 1:
             raise ValueError(
-                f"No word-piece was learned: `texts` holds no text, or `vocabulary_size` "
-                f"({vocabulary_size}) is too small for its characters."
+                f"No word-piece was learned: `vocabulary_size` ({vocabulary_size}) is too small "
+                "for the characters of the texts. Raise it."
             )
         return "\n".join(pieces).encode()
 

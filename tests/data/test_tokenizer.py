@@ -1,0 +1,351 @@
+"""Tokenizer: round trips, determinism, files; both algorithms against oracles."""
+
+import json
+import os
+import random
+import sys
+import unicodedata
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.data.normalization import normalize
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.data.word_pieces import join_words, split_words
+
+TEXTS = [
+    "The quick brown fox jumps over the lazy dog.",
+    "Der schnelle braune Fuchs springt über den faulen Hund.",
+    "The dog barks, and the fox jumps quickly away from the dogs.",
+    "Die Hündin bellt, weil der Fuchs größer ist als ein Hündchen.",
+    "Which fox is quicker: the brown one or the white one?",
+    "Welcher Fuchs ist schneller: der braune oder der weiße?",
+]
+HARD_TEXTS = [
+    "",
+    "unbekannt: 中文, ελληνικά, 😀👩‍👩‍👧",
+    "<pad> </s> <unk> <0x41> ## ⁇",
+    "nul \x00 and \x07 bell",
+    "½ ² … ﬁ “Anführung” ‚einfach‘ – —",
+    "x",
+    "___ !!! ,,,",
+]
+
+
+@pytest.fixture(scope="module")
+def bpe():
+    return Tokenizer.train(TEXTS * 3, vocabulary_size=400)
+
+
+@pytest.fixture(scope="module")
+def word_pieces():
+    pieces = ["<pad>", "</s>", "<unk>", "the", "f", "x", ", ", ".", "do"]
+    inner = ["o", "x", "g", "s", "gs", "d"]
+    return Tokenizer("\n".join(pieces + ["\u2581" + p for p in inner]).encode(), "wordpiece")
+
+
+class TestNormalize:
+    @pytest.mark.parametrize(
+        "text, expected",
+        [
+            ("  two\t tabs\r\nand\u00a0lines \u2028", "two tabs and lines"),
+            ("u\u0308ber", "\u00fcber"),
+            ("½ ² … ﬁ ＡＢ", "½ ² … ﬁ ＡＢ"),
+            ("GROSS groß", "GROSS groß"),
+            ("a\u2581b", "a b"),
+            ("zero\u200bwidth", "zero\u200bwidth"),
+            ("\n\t ", ""),
+        ],
+    )
+    def test_cases(self, text, expected):
+        assert normalize(text) == expected
+
+    def test_is_idempotent(self):
+        for text in HARD_TEXTS:
+            assert normalize(normalize(text)) == normalize(text)
+
+
+class TestBytePairEncoding:
+    def test_special_ids(self, bpe):
+        assert (bpe.pad_token_id, bpe.end_token_id, bpe.unknown_token_id) == (0, 1, 2)
+        assert bpe.start_token_id == bpe.pad_token_id
+
+    @pytest.mark.parametrize("text", TEXTS + HARD_TEXTS)
+    def test_round_trip(self, bpe, text):
+        ids = bpe.encode(text)
+        assert bpe.decode(ids) == normalize(text)
+        assert all(3 <= token_id < bpe.vocabulary_size for token_id in ids)
+
+    def test_round_trip_of_random_characters(self, bpe):
+        generator = random.Random(7)
+        points = [p for p in range(1, 0x11000) if not 0xD800 <= p < 0xE000]
+        texts = ["".join(map(chr, generator.choices(points, k=17))) for _ in range(300)]
+        assert bpe.decode(bpe.encode(texts)) == [normalize(text) for text in texts]
+
+    def test_merges_like_the_algorithm(self, bpe):
+        """Sennrich et al. (2016): merge the pair learned first, until no pair was learned."""
+        rank = {bpe.id_to_token(i): i for i in range(3 + 256, bpe.vocabulary_size)}
+        characters = {piece for piece in rank if len(piece) == 1}
+        for text in TEXTS + ["The quickest foxes overjump", "Hundehütte schnell weg"]:
+            expected = []
+            for word in text.split():
+                parts = list("▁" + word)
+                assert characters.issuperset(parts)
+                while True:
+                    pairs = [a + b for a, b in zip(parts, parts[1:], strict=False)]
+                    best = min(pairs, key=lambda p: rank.get(p, 10**9), default=None)
+                    if best not in rank:
+                        break
+                    at = pairs.index(best)
+                    parts[at : at + 2] = [best]
+                expected += parts
+            assert bpe.tokens(text) == expected
+
+    def test_frequent_words_are_one_token_of_both_languages(self, bpe):
+        assert bpe.tokens("fox Fuchs the") == ["▁fox", "▁Fuchs", "▁the"]
+
+    def test_batch_equals_single(self, bpe):
+        texts = TEXTS + HARD_TEXTS
+        singles = [bpe.encode(text) for text in texts]
+        assert bpe.encode(texts) == singles
+        assert bpe.encode(tuple(texts)) == singles
+        assert bpe.encode([]) == []
+
+    def test_vocabulary_size_is_a_wish(self):
+        assert Tokenizer.train(TEXTS, vocabulary_size=333).vocabulary_size == 333
+        small = Tokenizer.train(["ab"] * 4, vocabulary_size=5000)
+        assert 3 + 256 + 2 < small.vocabulary_size < 300
+        assert small.decode(small.encode("abba")) == "abba"
+
+    def test_same_texts_same_tokenizer(self, bpe):
+        again = Tokenizer.train(iter(TEXTS * 3), vocabulary_size=400)
+        assert again.fingerprint() == bpe.fingerprint()
+        assert Tokenizer.train(TEXTS[1:] * 3, 400).fingerprint() != bpe.fingerprint()
+
+    def test_sample_of_sentences(self):
+        signs = [chr(0x4E00 + i) for i in range(400)]
+        texts = [f"wort {sign}" for sign in signs]
+        trained = [
+            Tokenizer.train(texts, 500, character_coverage=1.0, max_sentences=101) for _ in range(2)
+        ]
+        assert trained[0].fingerprint() == trained[1].fingerprint()
+        vocabulary = set(map(trained[0].id_to_token, range(trained[0].vocabulary_size)))
+        seen = [i for i, sign in enumerate(signs) if sign in vocabulary]
+        assert len(seen) == 101
+        assert max(seen) > 150  # a sample, not the first ones
+        with pytest.raises(ValueError, match="more than 100"):
+            Tokenizer.train(texts, 500, max_sentences=100)
+
+    def test_rare_characters_become_bytes(self):
+        texts = ["aaaa bbbb"] * 300 + ["é"]
+        covered = Tokenizer.train(texts, 300, character_coverage=1.0)
+        rare = Tokenizer.train(texts, 300, character_coverage=0.999)
+        assert covered.tokens("é")[-1].endswith("é")
+        assert rare.tokens("é")[-2:] == ["<0xC3>", "<0xA9>"]
+        assert rare.decode(rare.encode("aé")) == "aé"
+
+
+class TestDropout:
+    def test_seed_decides(self, bpe):
+        first, second = (bpe.encode(TEXTS, dropout=0.3, seed=seed) for seed in (11, 12))
+        assert first != second
+        assert bpe.encode(TEXTS, dropout=0.3, seed=11) == first
+
+    def test_more_and_smaller_tokens_same_text(self, bpe):
+        plain = bpe.encode(TEXTS)
+        dropped = bpe.encode(TEXTS, dropout=0.5, seed=3)
+        assert sum(map(len, dropped)) > 1.2 * sum(map(len, plain))
+        assert bpe.decode(dropped) == TEXTS
+
+    def test_single_text(self, bpe):
+        assert (
+            bpe.encode(TEXTS[0], dropout=0.4, seed=5)
+            == bpe.encode(TEXTS[:1], dropout=0.4, seed=5)[0]
+        )
+
+    @pytest.mark.parametrize("dropout, seed", [(0.1, None), (1.0, 1), (-0.1, 1), (0.1, 1.5)])
+    def test_errors(self, bpe, dropout, seed):
+        with pytest.raises(ValueError, match="`dropout` must lie in"):
+            bpe.encode(TEXTS, dropout=dropout, seed=seed)
+
+    def test_word_pieces_have_none(self, word_pieces):
+        with pytest.raises(ValueError, match="'bpe' tokenizer"):
+            word_pieces.encode("fox", dropout=0.1, seed=0)
+
+
+class TestDecode:
+    def test_stops_at_end_and_skips_padding(self, bpe):
+        fox, dog = bpe.encode(["fox", "dog"])
+        assert bpe.decode([0, *fox, 0, *dog, 1, *fox, 0]) == "fox dog"
+        assert bpe.decode([1, *fox]) == ""
+
+    def test_containers(self, bpe):
+        rows = [row + [1] for row in bpe.encode(["the fox", "the dog"])]
+        assert len(set(map(len, rows))) == 1
+        expected = ["the fox", "the dog"]
+        assert bpe.decode(rows) == bpe.decode(tuple(map(tuple, rows))) == expected
+        assert bpe.decode(np.array(rows)) == bpe.decode(list(np.array(rows))) == expected
+        assert bpe.decode(keras.ops.convert_to_tensor(rows)) == expected
+        assert bpe.decode(keras.ops.convert_to_tensor(rows[1])) == expected[1]
+        assert bpe.decode(np.array(rows[0])) == bpe.decode(list(np.array(rows[0]))) == expected[0]
+
+    def test_empty(self, bpe):
+        assert bpe.decode([]) == ""
+        assert bpe.decode([[]]) == [""]
+        assert bpe.decode(np.zeros((0, 5), int)) == []
+
+    def test_is_one_clean_line(self, bpe):
+        byte = {bpe.id_to_token(i): i for i in range(bpe.vocabulary_size)}
+        assert bpe.decode([byte["<0x41>"], byte["<0x0A>"], byte["<0x42>"]]) == "A B"
+        assert bpe.decode([byte["<0xC3>"], byte["<0x41>"]]) == "\ufffdA"
+
+    @pytest.mark.parametrize("ids", [[5, -1], [400], [[3], [10**6]]])
+    def test_ids_outside_the_vocabulary(self, bpe, ids):
+        with pytest.raises(ValueError, match=r"must lie in \[0, 400\)"):
+            bpe.decode(ids)
+        with pytest.raises(ValueError, match=r"must lie in \[0, 400\)"):
+            bpe.id_to_token(np.ravel(ids[-1])[-1])
+
+
+class TestErrors:
+    @pytest.mark.parametrize("texts", [[], ["", "  \n"]])
+    def test_no_text(self, texts):
+        with pytest.raises(ValueError, match="holds no text"):
+            Tokenizer.train(texts, 300)
+
+    @pytest.mark.parametrize("texts", ["one text", b"bytes", None])
+    def test_no_list(self, texts):
+        with pytest.raises(ValueError, match="Expected an iterable of str"):
+            Tokenizer.train(texts, 300)
+
+    @pytest.mark.parametrize("bad", [None, 3, b"bytes"])
+    def test_no_text_in_list(self, bpe, bad):
+        with pytest.raises(ValueError, match="Text 1 must be a str"):
+            bpe.encode(["fine", bad])
+
+    def test_surrogate(self, bpe):
+        with pytest.raises(ValueError, match="Text 1 holds half of a surrogate pair"):
+            bpe.encode(["fine", "\udcff"])
+
+    def test_vocabulary_too_small(self):
+        with pytest.raises(ValueError, match="no vocabulary of 259 ids.*raise `vocabulary_size`"):
+            Tokenizer.train(TEXTS, vocabulary_size=259)
+        with pytest.raises(ValueError, match="at least 4. Received: 300.0"):
+            Tokenizer.train(TEXTS, vocabulary_size=300.0)
+
+    def test_algorithm(self):
+        with pytest.raises(ValueError, match=r"one of \['bpe', 'wordpiece'\]. Received: 'unigram'"):
+            Tokenizer.train(TEXTS, algorithm="unigram")
+
+
+class TestFiles:
+    def test_round_trip(self, bpe, word_pieces, tmp_path):
+        for name, tokenizer in {"a/b": bpe, "c": word_pieces}.items():
+            tokenizer.save(tmp_path / name)
+            loaded = Tokenizer.load(str(tmp_path / name))
+            assert loaded.fingerprint() == tokenizer.fingerprint()
+            assert loaded.algorithm == tokenizer.algorithm
+            assert loaded.vocabulary_size == tokenizer.vocabulary_size
+            assert loaded.encode("the fox") == tokenizer.encode("the fox")
+            assert sorted(os.listdir(tmp_path / name)) == ["tokenizer.json", "tokenizer.model"]
+
+    def test_never_overwrites_another(self, bpe, tmp_path):
+        other = Tokenizer.train(TEXTS, 300)
+        bpe.save(tmp_path)
+        bpe.save(tmp_path)
+        with pytest.raises(ValueError, match="holds another tokenizer.*overwrite=True"):
+            other.save(tmp_path)
+        assert Tokenizer.load(tmp_path).fingerprint() == bpe.fingerprint()
+        other.save(tmp_path, overwrite=True)
+        assert Tokenizer.load(tmp_path).fingerprint() == other.fingerprint()
+
+    def test_interrupted_save_leaves_the_old(self, bpe, tmp_path, monkeypatch):
+        bpe.save(tmp_path)
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+        def interrupted(*paths):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(os, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Tokenizer.train(TEXTS, 300).save(tmp_path, overwrite=True)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+    @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model"])
+    def test_absent(self, bpe, tmp_path, name):
+        bpe.save(tmp_path)
+        (tmp_path / name).unlink()
+        with pytest.raises(ValueError, match=name):
+            Tokenizer.load(tmp_path)
+
+    @pytest.mark.parametrize("damage", [lambda b: b[:-40], lambda b: b"", lambda b: b[:99] * 2])
+    def test_damaged_model(self, bpe, tmp_path, damage):
+        bpe.save(tmp_path)
+        path = tmp_path / "tokenizer.model"
+        path.write_bytes(damage(path.read_bytes()))
+        with pytest.raises(ValueError, match="tokenizer.model' is damaged"):
+            Tokenizer.load(tmp_path)
+
+    @pytest.mark.parametrize("content", ["{", "[]", "\udcff"])
+    def test_damaged_metadata(self, bpe, tmp_path, content):
+        bpe.save(tmp_path)
+        (tmp_path / "tokenizer.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+        with pytest.raises(ValueError, match="tokenizer.json' is damaged"):
+            Tokenizer.load(tmp_path)
+
+    def test_newer_format(self, bpe, tmp_path):
+        bpe.save(tmp_path)
+        path = tmp_path / "tokenizer.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": 99}))
+        with pytest.raises(ValueError, match="version 99; this package reads version 1"):
+            Tokenizer.load(tmp_path)
+
+
+class TestWordPieces:
+    def test_longest_match_first(self, word_pieces):
+        text = "the fox, the dogs."
+        expected = ["the", "f", "##o", "##x", ", ", "the", "do", "##gs", "."]
+        assert word_pieces.tokens(text) == expected
+        assert word_pieces.decode(word_pieces.encode(text)) == text
+
+    def test_unknown_word(self, word_pieces):
+        assert word_pieces.encode("the cat") == [3, word_pieces.unknown_token_id]
+        assert word_pieces.decode(word_pieces.encode("the cat, fox")) == "the ⁇ , fox"
+
+    def test_any_ids_decode(self, word_pieces):
+        ids = {word_pieces.id_to_token(i): i for i in range(word_pieces.vocabulary_size)}
+        assert word_pieces.decode([ids["##gs"], ids["the"], ids["##s"], ids["x"]]) == "gs thes x"
+
+    def test_words_join_again(self):
+        generator = random.Random(3)
+        alphabet = "aZß9 _.,#-\u0301" + "  " + "中é"
+        for _ in range(500):
+            text = normalize("".join(generator.choices(alphabet, k=13)))
+            words = split_words(text)
+            assert join_words(words) == text
+            assert all(len({c.isalnum() for c in word}) == 1 for word in words)
+
+    def test_model_is_checked(self):
+        with pytest.raises(ValueError, match="no list of word-pieces"):
+            Tokenizer(b"a\nb\nc", "wordpiece")
+        with pytest.raises(ValueError, match="no list of word-pieces"):
+            Tokenizer(b"\xff\xfe", "wordpiece")
+
+    @pytest.mark.tensorflow_only
+    def test_training(self):
+        pytest.importorskip("tensorflow_text")
+        pytest.importorskip("keras_hub")
+        tokenizer = Tokenizer.train(TEXTS * 3, vocabulary_size=90, algorithm="wordpiece")
+        assert 60 <= tokenizer.vocabulary_size <= 90
+        assert tokenizer.decode(tokenizer.encode(TEXTS)) == TEXTS
+        assert tokenizer.tokens("the") != tokenizer.tokens("The")
+        assert not any(unicodedata.category(c) == "Cc" for c in "".join(tokenizer.tokens(TEXTS[0])))
+        with pytest.raises(ValueError, match="holds no text"):
+            Tokenizer.train([" "], 90, "wordpiece")
+
+    def test_training_without_tensorflow_text(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "tensorflow_text", None)
+        monkeypatch.setitem(sys.modules, "tensorflow", None)
+        with pytest.raises(ImportError, match="pip install keras-hub tensorflow tensorflow-text"):
+            Tokenizer.train(TEXTS, 90, "wordpiece")
