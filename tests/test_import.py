@@ -17,14 +17,19 @@ PACKAGE = ROOT / "keras_attention"
 # Modules that only a feature somebody asked for may load.
 HEAVY = ["matplotlib", "sacrebleu", "sentencepiece", "keras_hub", "tensorboard", "tensorflow_text"]
 
-# TensorFlow is not installed: any attempt to import it fails.
+# As if TensorFlow, and what comes with it, were not installed.
 WITHOUT_TENSORFLOW = """
 import sys
-class Blocker:
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in ("tensorflow", "tensorflow_text", "tensorboard"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Blocker())
+            return None
+        return self.finder.find_spec(name, path, target)
+sys.meta_path[:] = [Hiding(finder) for finder in sys.meta_path]
 """
 
 TOUCH_EVERY_NAME = """
@@ -62,8 +67,8 @@ def test_works_where_tensorflow_is_not_installed(backend):
     assert run_python(WITHOUT_TENSORFLOW + TOUCH_EVERY_NAME + report, backend) == [backend]
 
 
-def test_the_blocker_blocks():
-    """The test above would pass with a blocker that does nothing; this one would not."""
+def test_hidden_tensorflow_cannot_be_imported():
+    """The test above would pass if nothing were hidden; this one would not."""
     attempt = """
 try:
     import tensorflow
@@ -95,8 +100,8 @@ ALLOWED = {
     "models": {"layers", "kernels"},
     "training": {"kernels"},
     "data": set(),
-    "decoding": set(),
-    "evaluation": {"training"},
+    "decoding": {"kernels"},
+    "evaluation": {"kernels", "training"},
     "visualization": set(),
 }
 

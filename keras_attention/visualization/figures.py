@@ -63,12 +63,12 @@ class Canvas:
     def write(self, title: str, note: str) -> None:
         """Puts the headline on top and the small print at the bottom."""
         left, inch = GAP / self.width, 1 / self.height
-        for text, y, style in (
-            (title, 1 - 0.1 * inch, {"fontsize": FONT_POINTS + 3, "va": "top"}),
-            (note, 0.1 * inch, {"fontsize": FONT_POINTS, "color": "dimgray"}),
-        ):
-            if text:
-                self.figure.text(left, y, text, parse_math=False, **style)
+        style: dict[str, Any] = {"parse_math": False, "fontsize": FONT_POINTS}
+        if title:
+            larger = {**style, "fontsize": FONT_POINTS + 3, "va": "top"}
+            self.figure.text(left, 1 - 0.1 * inch, title, **larger)
+        if note:
+            self.figure.text(left, 0.1 * inch, note, color="dimgray", **style)
 
 
 def title_width(title: str) -> float:
