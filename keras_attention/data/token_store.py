@@ -290,20 +290,22 @@ def _publish(building: Path, final: Path) -> None:
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
     path = folder / METADATA_FILE
+    foreign = f"'{path}' is no metadata of a token store. Delete the store and build it again."
     try:
         metadata = json.loads(path.read_text(encoding="utf-8"))
-        version = metadata["format_version"]
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"'{folder}' holds no token store: {METADATA_FILE} is absent.") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
+        raise ValueError(foreign) from error
+    if not isinstance(metadata, dict) or "format_version" not in metadata:
+        raise ValueError(foreign)
+    if metadata["format_version"] != FORMAT_VERSION:
         raise ValueError(
-            f"'{path}' is no metadata of a token store. Delete the store, build again."
-        ) from error
-    if version != FORMAT_VERSION:
-        raise ValueError(
-            f"'{folder}' has format version {version!r}; this package reads {FORMAT_VERSION}. "
-            "Build it again."
+            f"'{folder}' has format version {metadata['format_version']!r}; this package reads "
+            f"{FORMAT_VERSION}. Build it again."
         )
+    if not metadata.keys() >= {"dtype", "pairs", "source_tokens", "target_tokens"}:
+        raise ValueError(foreign)
     return metadata
 
 

@@ -1,0 +1,229 @@
+"""TokenStore: content, reuse, atomic building, damage."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from keras_attention.data import token_store
+from keras_attention.data.token_store import TokenStore
+from keras_attention.data.tokenizer import Tokenizer
+from tests.data.counting_text import NumberText, NumberTokenizer, number_text
+
+PAIRS = [("3 4 5", "6 7"), ("8", "9 10 11 12"), ("13 14", "15"), ("59999 2", "3 3 3")]
+TEXT = NumberText(PAIRS)
+
+
+class CountingTokenizer(NumberTokenizer):
+    calls = 0
+
+    def encode(self, texts):
+        self.calls += 1
+        return super().encode(texts)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_content(tmp_path):
+    store = TokenStore.build(tmp_path / "new" / "folder", TEXT, NumberTokenizer())
+    assert len(store) == 4
+    for i, (source, target) in enumerate(PAIRS):
+        assert store.source(i).tolist() == [*map(int, source.split()), 1]
+        assert store.target(i).tolist() == [*map(int, target.split()), 1]
+    assert store.source_lengths.tolist() == [4, 2, 3, 3]
+    assert store.target_lengths.tolist() == [3, 5, 2, 4]
+    assert store.source_lengths.dtype == store.target_lengths.dtype == np.int32
+    metadata = store.metadata
+    assert (metadata["pairs"], metadata["source_tokens"], metadata["target_tokens"]) == (4, 12, 14)
+    assert metadata["vocabulary_size"] == 60_000
+    for index in (4, -1):
+        with pytest.raises(IndexError, match="pairs 0 to 3"):
+            store.source(index)
+
+
+def test_real_tokenizer(tmp_path):
+    text = NumberText([("a dog", "ein Hund"), ("a cat,\n too", "eine Katze auch"), ("", "leer")])
+    tokenizer = Tokenizer.train([side for pair in text for side in pair], 300)
+    store = TokenStore.build(tmp_path, text, tokenizer)
+    assert [tokenizer.decode(store.source(i)) for i in (0, 1)] == ["a dog", "a cat, too"]
+    assert [tokenizer.decode(store.target(i)) for i in (0, 1)] == ["ein Hund", "eine Katze auch"]
+    assert len(store) == 2 and store.metadata["dropped_empty"] == 1
+
+
+@pytest.mark.parametrize("vocabulary_size, width", [(65_536, 2), (65_537, 4)])
+def test_id_width(tmp_path, vocabulary_size, width):
+    text = NumberText([(str(vocabulary_size - 1), "2 3")])
+    store = TokenStore.build(tmp_path, text, NumberTokenizer(vocabulary_size))
+    assert store.source(0).tolist() == [vocabulary_size - 1, 1]
+    assert (store.folder / "target.ids").stat().st_size == 3 * width
+
+
+def test_empty_sides_are_dropped_and_counted(tmp_path):
+    text = NumberText([("", "3"), ("4 5", "6"), (" ", ""), ("7", "8 9"), ("10", "\t")])
+    store = TokenStore.build(tmp_path, text, NumberTokenizer())
+    assert [store.source(i).tolist() for i in range(len(store))] == [[4, 5, 1], [7, 1]]
+    assert [store.target(i).tolist() for i in range(len(store))] == [[6, 1], [8, 9, 1]]
+    assert store.metadata["dropped_empty"] == 3
+
+
+def test_chunks_do_not_show(tmp_path, monkeypatch, capsys):
+    text = number_text([(3, 5), (2, 2), (7, 4), (5, 3), (4, 9)])
+    text.pairs[2:2] = [("", "")] * 3  # a whole chunk without a pair that stays
+    whole = TokenStore.build(tmp_path / "whole", text, NumberTokenizer())
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(token_store, "CHUNK_PAIRS", 2)
+    chunks = TokenStore.build(tmp_path / "chunks", text, NumberTokenizer())
+    assert contents(chunks.folder) == contents(whole.folder)
+    assert "8/8" in capsys.readouterr().out
+    TokenStore.build(tmp_path / "silent", text, NumberTokenizer(), verbose=False)
+    assert capsys.readouterr().out == ""
+
+
+def test_padded_rows(tmp_path):
+    store = TokenStore.build(tmp_path, TEXT, NumberTokenizer())
+    rows = store.padded("target", np.array([1, -1, 3, 0]), 6)
+    assert rows.dtype == np.int32
+    assert rows.tolist() == [
+        [9, 10, 11, 12, 1, 0],
+        [0, 0, 0, 0, 0, 0],
+        [3, 3, 3, 1, 0, 0],
+        [6, 7, 1, 0, 0, 0],
+    ]
+    with pytest.raises(ValueError, match="too small for the longest target: 5 tokens"):
+        store.padded("target", np.array([1, 0]), 4)
+
+
+class TestReuse:
+    def test_second_build_opens_the_first(self, tmp_path):
+        tokenizer = CountingTokenizer()
+        first = TokenStore.build(tmp_path, TEXT, tokenizer)
+        assert tokenizer.calls == 2
+        before = contents(first.folder)
+        second = TokenStore.build(tmp_path, NumberText(PAIRS), tokenizer)
+        assert tokenizer.calls == 2
+        assert second.folder == first.folder and contents(first.folder) == before
+
+    def test_changes_are_built_beside(self, tmp_path):
+        first = TokenStore.build(tmp_path, TEXT, NumberTokenizer())
+        before = contents(first.folder)
+        other_text = TokenStore.build(tmp_path, NumberText(PAIRS[:3]), NumberTokenizer())
+        other_tokenizer = TokenStore.build(tmp_path, TEXT, NumberTokenizer(70_000))
+        assert (len(first), len(other_text), len(other_tokenizer)) == (4, 3, 4)
+        assert len({first.folder, other_text.folder, other_tokenizer.folder}) == 3
+        assert contents(first.folder) == before
+
+    def test_foreign_files_stay(self, tmp_path):
+        (tmp_path / "notes.txt").write_text("mine")
+        TokenStore.build(tmp_path, TEXT, NumberTokenizer())
+        assert (tmp_path / "notes.txt").read_text() == "mine"
+
+    def test_foreign_folder_of_that_name(self, tmp_path):
+        folder = TokenStore.build(tmp_path, TEXT, NumberTokenizer()).folder
+        path = folder / "metadata.json"
+        metadata = json.loads(path.read_text())
+        path.write_text(json.dumps(metadata | {"text_fingerprint": "other"}))
+        before = contents(folder)
+        with pytest.raises(ValueError, match="holds another store .text_fingerprint differ"):
+            TokenStore.build(tmp_path, TEXT, NumberTokenizer())
+        assert contents(folder) == before
+
+    def test_built_by_two_at_once(self, tmp_path):
+        """Another process finishes the same store while we still read."""
+
+        class Meanwhile(NumberText):
+            def __iter__(self):
+                TokenStore.build(tmp_path, TEXT, NumberTokenizer())
+                return super().__iter__()
+
+        store = TokenStore.build(tmp_path, Meanwhile(PAIRS), NumberTokenizer())
+        assert store.source(1).tolist() == [8, 1]
+        assert os.listdir(tmp_path) == [store.folder.name]
+
+
+class TestInterrupted:
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, UnicodeDecodeError])
+    def test_leaves_nothing(self, tmp_path, monkeypatch, error):
+        monkeypatch.setattr(token_store, "CHUNK_PAIRS", 1)
+
+        class Broken(NumberText):
+            def __iter__(self):
+                yield from self.pairs[:3]
+                raise error(*(("utf-8", b"", 0, 1, "bad") if error is UnicodeDecodeError else ()))
+
+        with pytest.raises(error):
+            TokenStore.build(tmp_path, Broken(PAIRS), NumberTokenizer(), verbose=False)
+        assert os.listdir(tmp_path) == []
+        assert len(TokenStore.build(tmp_path, TEXT, NumberTokenizer(), verbose=False)) == 4
+
+
+class TestOpen:
+    def test_store_or_parent(self, tmp_path):
+        built = TokenStore.build(tmp_path, TEXT, NumberTokenizer())
+        (tmp_path / ".building-left-over").mkdir()
+        (tmp_path / ".building-left-over" / "metadata.json").write_text("{}")
+        for folder in (built.folder, str(tmp_path)):
+            assert TokenStore.open(folder).target(2).tolist() == [15, 1]
+
+    def test_several(self, tmp_path):
+        names = [
+            TokenStore.build(tmp_path, NumberText(PAIRS[:n]), NumberTokenizer()).folder.name
+            for n in (2, 3)
+        ]
+        with pytest.raises(ValueError, match="several token stores.*" + ", ".join(sorted(names))):
+            TokenStore.open(tmp_path)
+
+    def test_none(self, tmp_path):
+        file = tmp_path / "file"
+        file.write_text("x")
+        for folder in (tmp_path, tmp_path / "absent", file):
+            with pytest.raises(ValueError, match="holds no token store"):
+                TokenStore.open(folder)
+
+    @pytest.mark.parametrize("name", ["source.ids", "target.offsets"])
+    def test_damaged(self, tmp_path, name):
+        folder = TokenStore.build(tmp_path, TEXT, NumberTokenizer()).folder
+        path = folder / name
+        path.write_bytes(path.read_bytes()[:-1])
+        for attempt in (
+            lambda: TokenStore.open(folder),
+            lambda: TokenStore.build(tmp_path, TEXT, NumberTokenizer()),
+        ):
+            with pytest.raises(ValueError, match=f"{name}' is damaged.*Delete the folder"):
+                attempt()
+        path.unlink()
+        with pytest.raises(ValueError, match=f"{name}' is damaged"):
+            TokenStore.open(folder)
+
+    @pytest.mark.parametrize(
+        "content", ["", "[1]", '{"pairs": 3}', '{"format_version": 1}', "\u00ff"]
+    )
+    def test_foreign_metadata(self, tmp_path, content):
+        (tmp_path / "metadata.json").write_text(content, encoding="latin-1")
+        with pytest.raises(ValueError, match="is no metadata of a token store"):
+            TokenStore.open(tmp_path)
+
+    def test_format_version(self, tmp_path):
+        (tmp_path / "metadata.json").write_text('{"format_version": 99}')
+        with pytest.raises(ValueError, match="version 99; this package reads 1. Build it again"):
+            TokenStore.open(tmp_path)
+
+
+class TestBadInput:
+    def test_folder_is_a_file(self, tmp_path):
+        (tmp_path / "file").write_text("mine")
+        with pytest.raises(ValueError, match="must be a folder. Received a file"):
+            TokenStore.build(tmp_path / "file", TEXT, NumberTokenizer())
+        assert (tmp_path / "file").read_text() == "mine"
+
+    @pytest.mark.parametrize("pairs", [[], [("", "3"), ("4", " ")]])
+    def test_no_pair_left(self, tmp_path, pairs):
+        with pytest.raises(ValueError, match="No pair of sentences is left"):
+            TokenStore.build(tmp_path, NumberText(pairs), NumberTokenizer())
+        assert os.listdir(tmp_path) == []
+
+    def test_no_parallel_text(self, tmp_path):
+        with pytest.raises(ValueError, match="must be a ParallelText.*Received: list"):
+            TokenStore.build(tmp_path, PAIRS, NumberTokenizer())
