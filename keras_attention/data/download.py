@@ -1,0 +1,129 @@
+"""Downloads of public files: checked, resumed where they stopped, never half there."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import BinaryIO
+
+import keras
+
+CHUNK_BYTES = 1 << 16
+RETRY_CODES = (408, 429, 500, 502, 503, 504)
+
+
+def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
+    """`cache_dir`, else the folder $KERAS_ATTENTION_CACHE, else ~/.cache/keras_attention.
+
+    >>> cache_folder("downloads").name
+    'downloads'
+    """
+    default = Path.home() / ".cache" / "keras_attention"
+    return Path(cache_dir or os.environ.get("KERAS_ATTENTION_CACHE") or default).expanduser()
+
+
+def download(
+    url: str,
+    path: str | os.PathLike[str],
+    sha256: str,
+    *,
+    attempts: int = 4,
+    timeout: float = 30.0,
+    delay: float = 1.0,
+    verbose: bool = True,
+) -> Path:
+    """Downloads a file to `path` unless it is there already.
+
+    The bytes go to `path` + ".part", which a later call continues, and get their name only when
+    the checksum is right.
+
+    Args:
+        url: http or https address.
+        path: file to write; its folder is made.
+        sha256: expected checksum, in hexadecimal.
+        attempts: how often to try before giving up.
+        timeout: seconds without an answer that end an attempt.
+        delay: seconds before the second attempt, doubled before each one that follows.
+        verbose: show a progress bar.
+
+    Returns:
+        The path.
+
+    Raises:
+        ConnectionError: the file cannot be had; what came so far is kept for the next call.
+        ValueError: its content is not the expected one. A download is removed then; a file that
+            lay at `path` before is left alone.
+    """
+    path = Path(path)
+    if path.exists():
+        _check(path, sha256, f"Delete '{path}' to download it again from {url}")
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    for attempt in range(attempts):
+        try:
+            _fetch(url, part, timeout, path.name if verbose else "")
+            break
+        except (OSError, http.client.HTTPException) as error:
+            fatal = isinstance(error, urllib.error.HTTPError) and error.code not in RETRY_CODES
+            if fatal or attempt == attempts - 1:
+                raise ConnectionError(f"Could not download {url}: {error}") from error
+            time.sleep(delay * 2**attempt)
+    try:
+        _check(part, sha256, f"It came from {url} and was removed")
+    except ValueError:
+        part.unlink()
+        raise
+    os.replace(part, path)
+    return path
+
+
+def _fetch(url: str, part: Path, timeout: float, label: str) -> None:
+    """Appends to `part` what is missing; raises unless the file is complete after that."""
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"User-Agent": "keras-attention"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        response = urllib.request.urlopen(request, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        if error.code != 416:  # nothing after these bytes: complete, as the checksum will tell
+            raise
+        return
+    with response:
+        resumed = response.status == 206
+        have = have if resumed else 0
+        length = response.headers.get("Content-Length")
+        total = have + int(length) if length else None
+        with open(part, "ab" if resumed else "wb") as file:
+            _copy(response, file, have, total, label)
+    if total is not None and part.stat().st_size < total:
+        raise ConnectionError(f"the connection ended after {part.stat().st_size} of {total} bytes")
+
+
+def _copy(
+    response: http.client.HTTPResponse, file: BinaryIO, have: int, total: int | None, label: str
+) -> None:
+    if label:
+        print(f"Downloading {label}")
+    kilobytes = None if total is None else -(-total // 1000)
+    bar = keras.utils.Progbar(kilobytes, unit_name="kB", verbose=1 if label else 0)
+    while chunk := response.read(CHUNK_BYTES):
+        file.write(chunk)
+        have += len(chunk)
+        bar.update(-(-have // 1000), finalize=have == total)
+
+
+def _check(path: Path, sha256: str, remedy: str) -> None:
+    with open(path, "rb") as file:
+        received = hashlib.file_digest(file, "sha256").hexdigest()
+    if received != sha256:
+        raise ValueError(
+            f"'{path}' does not have the expected content. Expected sha256: {sha256}. "
+            f"Received: {received}. {remedy}."
+        )

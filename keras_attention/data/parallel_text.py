@@ -1,0 +1,174 @@
+"""Parallel text as a stream of sentence pairs, and the readers of the files it may lie in."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import hashlib
+import itertools
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+PathLike = str | os.PathLike[str]
+Pair = tuple[str, str]
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+class ParallelText:
+    """Sentence pairs that can be iterated again and again.
+
+    The pairs of a file are read anew on each pass, so that memory does not grow with the file.
+    Pairs with an empty side are passed on; the token store leaves them out.
+
+    Args:
+        name: label, for messages and reports.
+        pairs: re-iterable of (source, target), such as a list, `FilePairs` or `TsvPairs`.
+
+    >>> text = ParallelText("greetings", [("Good day.", "Guten Tag."), ("Hello!", "Hallo!")])
+    >>> len(text)
+    2
+    >>> list(text.targets())
+    ['Guten Tag.', 'Hallo!']
+    """
+
+    def __init__(self, name: str, pairs: Iterable[Pair]) -> None:
+        if isinstance(pairs, Iterator):
+            raise ValueError(
+                "`pairs` must be iterable more than once, as a list is. "
+                f"Received an iterator: {type(pairs).__name__}"
+            )
+        self.name = name
+        self._pairs = pairs
+        self._summary: tuple[int, str] | None = None
+
+    def __repr__(self) -> str:
+        return f"ParallelText('{self.name}')"
+
+    def __iter__(self) -> Iterator[Pair]:
+        return iter(self._pairs)
+
+    def __len__(self) -> int:
+        return self._scan()[0]
+
+    def sources(self) -> Iterator[str]:
+        """Source sentences."""
+        return (source for source, _ in self)
+
+    def targets(self) -> Iterator[str]:
+        """Target sentences."""
+        return (target for _, target in self)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of both sides, the same for the same pairs in whatever kind of file they lie."""
+        return self._scan()[1]
+
+    def _scan(self) -> tuple[int, str]:
+        """Number of pairs and fingerprint, from one pass; also the check that all can be read."""
+        if self._summary is None:
+            count, digest = 0, hashlib.sha256()
+            for count, (source, target) in enumerate(self, start=1):
+                if "\n" in source or "\n" in target:
+                    raise ValueError(f"Pair {count} of '{self.name}' has a line break in it.")
+                digest.update(f"{source}\n{target}\n".encode())
+            if count == 0:
+                raise ValueError(f"'{self.name}' has no sentence pairs.")
+            self._summary = count, digest.hexdigest()
+        return self._summary
+
+
+def read_lines(path: PathLike) -> Iterator[str]:
+    r"""Lines of a UTF-8 file, plain or gzip by its content.
+
+    Only "\n" ends a line ("\r\n" too), not the other characters that `str.splitlines` knows. A
+    byte order mark at the start is dropped; nothing else is changed or normalised.
+
+    Raises:
+        ValueError: bytes that are not UTF-8, with file, line and byte; a damaged gzip file.
+    """
+    with open(path, "rb") as file:
+        compressed = file.peek(2)[:2] == GZIP_MAGIC
+        stream = gzip.GzipFile(fileobj=file) if compressed else file
+        try:
+            for number, line in enumerate(stream, start=1):
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
+                yield _decode(line, number, path).removesuffix("\n").removesuffix("\r")
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"'{path}' is a damaged gzip file: {error}") from error
+
+
+def _decode(line: bytes, number: int, path: PathLike) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"'{path}', line {number}, byte {error.start + 1} of the line: "
+            f"0x{line[error.start]:02X} is not UTF-8 here. "
+            "Convert the file, for instance with `iconv -f latin1 -t utf-8`."
+        ) from error
+
+
+def existing_file(path: PathLike) -> Path:
+    """The path, if there is a file.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if not Path(path).is_file():
+        what = "is a folder" if Path(path).is_dir() else "does not exist"
+        raise FileNotFoundError(f"'{path}' {what}; a text file, plain or gzip, was expected.")
+    return Path(path)
+
+
+class FilePairs:
+    """Pairs from two files, line i of one and line i of the other.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: while iterating: the files differ in their number of lines, or are empty.
+    """
+
+    def __init__(self, source: PathLike, target: PathLike) -> None:
+        self.source, self.target = existing_file(source), existing_file(target)
+
+    def __iter__(self) -> Iterator[Pair]:
+        sides = read_lines(self.source), read_lines(self.target)
+        number = -1
+        for number, (source, target) in enumerate(itertools.zip_longest(*sides)):
+            if source is None or target is None:
+                lines = [number + (line is not None) for line in (source, target)]
+                lines = [n + sum(1 for _ in side) for n, side in zip(lines, sides, strict=True)]
+                raise ValueError(
+                    f"'{self.source}' has {lines[0]} lines, '{self.target}' has {lines[1]}. "
+                    "Line i of one must be the translation of line i of the other."
+                )
+            yield source, target
+        if number < 0:
+            raise ValueError(f"'{self.source}' and '{self.target}' are empty.")
+
+
+class TsvPairs:
+    """Pairs from one file with two columns, source and target, separated by a tab.
+
+    Raises:
+        FileNotFoundError: the file is missing.
+        ValueError: while iterating: a line without exactly one tab, or an empty file.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = existing_file(path)
+
+    def __iter__(self) -> Iterator[Pair]:
+        number = 0
+        for number, line in enumerate(read_lines(self.path), start=1):
+            columns = line.split("\t")
+            if len(columns) != 2:
+                raise ValueError(
+                    f"'{self.path}', line {number}: expected one tab, between source and target. "
+                    f"Received {len(columns) - 1} tabs: {line[:80]!r}"
+                )
+            yield columns[0], columns[1]
+        if number == 0:
+            raise ValueError(f"'{self.path}' is empty.")
