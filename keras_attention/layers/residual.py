@@ -5,6 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.kernels.residual import dropout_add_norm
+
 
 @keras.saving.register_keras_serializable("keras_attention")
 class ResidualConnection(keras.layers.Layer):
@@ -69,8 +71,19 @@ class ResidualConnection(keras.layers.Layer):
         return self.normalization(inputs) if self.normalize_first else inputs
 
     def call(self, inputs: Any, update: Any, training: bool | None = None) -> Any:
-        if self.dropout > 0.0:
-            update = self.dropout_layer(update, training=training)
+        drops = bool(training) and self.dropout > 0.0
+        if drops and not self.normalize_first:
+            return dropout_add_norm(
+                inputs,
+                update,
+                self.normalization.gamma,
+                self.normalization.beta,
+                self.epsilon,
+                self.dropout,
+                self.dropout_layer.seed_generator,
+            )
+        if drops:
+            update = self.dropout_layer(update, training=True)
         outputs = ops.add(inputs, update)
         return outputs if self.normalize_first else self.normalization(outputs)
 

@@ -90,8 +90,7 @@ class Perplexity(_TokenMean):
 
     def token_values(self, y_true: Any, y_pred: Any) -> Any:
         rows = ops.reshape(y_pred, (-1, y_pred.shape[-1]))
-        nll, _ = token_nll(rows, ops.reshape(y_true, (-1,)))
-        return ops.reshape(nll, ops.shape(y_true))
+        return ops.reshape(token_nll(rows, ops.reshape(y_true, (-1,))), ops.shape(y_true))
 
     def result(self) -> Any:
         return ops.exp(super().result())
