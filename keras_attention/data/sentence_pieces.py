@@ -30,7 +30,7 @@ class SentencePieces:
         import sentencepiece
 
         model = io.BytesIO()
-        sentencepiece.set_random_generator_seed(0)  # decides which sentences are sampled
+        sentencepiece.set_random_generator_seed(0)  # decides the order of sentences
         try:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=iter(sentences),

@@ -310,7 +310,8 @@ class TestWordPieces:
         assert word_pieces.decode(word_pieces.encode(text)) == text
 
     def test_unknown_word(self, word_pieces):
-        assert word_pieces.encode("the cat") == [3, word_pieces.unknown_token_id]
+        for word in ("cat", "foxi", "dod\u0107"):
+            assert word_pieces.encode(f"the {word}") == [3, word_pieces.unknown_token_id]
         assert word_pieces.decode(word_pieces.encode("the cat, fox")) == "the ⁇ , fox"
 
     def test_any_ids_decode(self, word_pieces):
