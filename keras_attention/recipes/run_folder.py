@@ -1,0 +1,60 @@
+"""The folder of a run: it belongs to one configuration and never loses anything."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from keras_attention.training.callbacks import write_atomically
+
+
+class RunFolder:
+    """Claims a folder for one configuration, or says whose it is.
+
+    Args:
+        path: The folder; made if absent.
+        config: JSON-serialisable settings that decide the result of the run.
+
+    Raises:
+        ValueError: If the folder holds the run of another configuration, or other files.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], config: dict[str, Any]):
+        self.path = Path(path)
+        self.config_file = self.path / "config.json"
+        config = json.loads(json.dumps(config))
+        if self.config_file.exists():
+            self._check_same(config)
+        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise ValueError(
+                f"'{self.path}' exists and is not the folder of a run. Nothing was changed there. "
+                "Choose another output folder."
+            )
+        else:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.config_file, json.dumps(config, indent=2) + "\n")
+
+    @property
+    def report_file(self) -> Path:
+        """Where the report of the finished run lies."""
+        return self.path / "report.json"
+
+    def finished_report(self) -> dict[str, Any] | None:
+        """The report, if this run has been finished before."""
+        if not self.report_file.exists():
+            return None
+        return json.loads(self.report_file.read_text("utf-8"))
+
+    def _check_same(self, config: dict[str, Any]) -> None:
+        there = json.loads(self.config_file.read_text("utf-8"))
+        different = [
+            f"{key}: {there.get(key)!r} there, {config.get(key)!r} asked for"
+            for key in sorted({*there, *config})
+            if there.get(key) != config.get(key)
+        ]
+        if different:
+            raise ValueError(
+                f"The run in '{self.path}' has another configuration ({'; '.join(different)}). "
+                "Nothing was changed there. Choose another output folder, or the same settings to go "
+                "on with that run."
+            )

@@ -1,0 +1,160 @@
+"""Callbacks of long runs: checkpoints, limits of time and steps, orderly ends."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_attention.training.checkpoints import save_weights_atomically
+
+
+class Checkpoints(keras.callbacks.Callback):
+    """Writes a checkpoint at the end of every epoch, keeps the last few, and can go on from them.
+
+    A checkpoint is a weights file with the optimizer's state and, once that is complete, a
+    `progress.json` that names it. Both are written atomically. An epoch that a signal cut short leaves
+    no checkpoint: the run goes on from the end of the epoch before, as if it had not been interrupted.
+
+    Args:
+        folder: Where the files go; made if absent.
+        keep: Number of checkpoints to keep.
+        interrupted: Called at the end of an epoch; whether a signal cut it short.
+
+    Example:
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> model = keras.Sequential([keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> checkpoints = Checkpoints(tempfile.mkdtemp(), keep=2)
+    >>> data = np.ones((4, 3)), np.ones((4, 1))
+    >>> history = model.fit(*data, epochs=3, callbacks=[checkpoints], verbose=0)
+    >>> [path.name for path in checkpoints.paths]
+    ['epoch-00002.weights.h5', 'epoch-00003.weights.h5']
+    >>> checkpoints.restore(model)
+    3
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        keep: int = 5,
+        interrupted: Callable[[], bool] = lambda: False,
+    ):
+        super().__init__()
+        if keep < 1:
+            raise ValueError(f"`keep` must be at least 1. Received: keep={keep}")
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.keep = keep
+        self.interrupted = interrupted
+        self.seconds = 0.0
+        self.finished = False
+        self._started = time.monotonic()
+        self._progress = self.folder / "progress.json"
+
+    @property
+    def paths(self) -> list[Path]:
+        """The complete checkpoints, oldest first."""
+        return sorted(self.folder.glob("epoch-*.weights.h5"))
+
+    def restore(self, model: keras.Model) -> int:
+        """Load the last checkpoint into a compiled model; return the number of epochs done, 0 if none."""
+        if not self._progress.exists():
+            return 0
+        progress = json.loads(self._progress.read_text("utf-8"))
+        if model.optimizer is not None:
+            model.optimizer.build(model.trainable_variables)
+        model.load_weights(self.folder / progress["checkpoint"])
+        self.seconds = progress["seconds"]
+        self.finished = progress["finished"]
+        return progress["epochs"]
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._started = time.monotonic() - self.seconds
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self.interrupted():
+            return
+        name = f"epoch-{epoch + 1:05d}.weights.h5"
+        save_weights_atomically(self.model, self.folder / name)
+        self.seconds = time.monotonic() - self._started
+        progress = {
+            "epochs": epoch + 1,
+            "checkpoint": name,
+            "seconds": round(self.seconds, 3),
+            "finished": self.model.stop_training,
+        }
+        write_atomically(self._progress, json.dumps(progress, indent=2) + "\n")
+        for path in self.paths[: -self.keep]:
+            path.unlink()
+
+
+class Budget(keras.callbacks.Callback):
+    """Stops training after a number of updates or of minutes, whichever is first.
+
+    Args:
+        steps: Number of optimizer updates, counted over all starts of a run; None for no limit.
+        minutes: Wall-clock minutes of training, counted over all starts of a run; None for no limit.
+        seconds_before: Seconds that earlier starts of the run have used.
+    """
+
+    def __init__(
+        self, steps: int | None = None, minutes: float | None = None, seconds_before: float = 0.0
+    ):
+        super().__init__()
+        self.steps = steps
+        self.minutes = minutes
+        self.seconds_before = seconds_before
+        self._updates = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._updates = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        self._started = time.monotonic() - self.seconds_before
+
+    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        over_time = (
+            self.minutes is not None and time.monotonic() - self._started > 60 * self.minutes
+        )
+        if over_time or (self.steps is not None and self._updates >= self.steps):
+            self.model.stop_training = True
+        self._updates += 1
+
+
+class StopOnSignal(keras.callbacks.Callback):
+    """Ends training in order on Ctrl-C or SIGTERM, after the present batch.
+
+    A second Ctrl-C interrupts at once, as ever. `signal_name` says what ended the training.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signal_name: str | None = None
+        self._previous: dict[int, Any] = {}
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._stop)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: Any) -> None:
+        self.signal_name = signal.Signals(number).name
+        self.model.stop_training = True
+        signal.signal(number, self._previous[number])
+
+
+def write_atomically(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file so that a crash leaves the old one or the new one."""
+    path = Path(path)
+    partial = path.with_name(f".partial-{path.name}")
+    partial.write_text(text, "utf-8")
+    os.replace(partial, path)
