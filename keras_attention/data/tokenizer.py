@@ -56,7 +56,7 @@ class Tokenizer:
     >>> tokenizer.decode(ids + [tokenizer.end_token_id, tokenizer.pad_token_id])
     'the cat 😀'
     >>> tokenizer.tokens("the cat")
-    ['▁the', '▁cat']
+    ['▁the', '▁c', 'at']
 
     Reference: sections 5.1 (byte-pair encoding for English-German, word-pieces for English-French)
     and 3.4 (one matrix for both languages) of [Attention Is All You
