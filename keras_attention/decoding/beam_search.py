@@ -1,7 +1,7 @@
 """Beam search over a step function: it knows log-probabilities and a cache, but no model.
 
 The algorithm is tensor2tensor's, with which the paper's numbers were made: beam 4 and length
-penalty 0.6 (section 6.1 of "Attention Is All You Need"), the penalty of Wu et al. 2016, equation 14.
+penalty 0.6 (section 6.1 of "Attention Is All You Need"; Wu et al. 2016, equation 14).
 Each step makes three moves: `grow_topk` expands the alive hypotheses, `grow_alive` keeps the best
 that go on, `grow_finished` keeps the best that have ended.
 
@@ -112,7 +112,7 @@ def beam_search(
     >>> [int(token) for token in result.sequences[0, 0]], round(float(result.scores[0, 0]), 4)
     ([2, 1, 0, 0, 0, 0], -1.273)
     """
-    _check_arguments(beam_size, length_penalty, stop)
+    check_search_options(beam_size, length_penalty, stop)
     if max_length is None:
         max_length = max(1, int(np.max(ops.convert_to_numpy(max_lengths))))
     max_lengths = ops.clip(ops.cast(ops.convert_to_tensor(max_lengths), "int32"), 0, max_length)
@@ -220,7 +220,8 @@ def grow_finished(finished_sequences, finished_scores, sequences, scores):
     return _select(sequences, ops.cast(kept, "int32")), scores
 
 
-def _check_arguments(beam_size: int, length_penalty: float, stop: str) -> None:
+def check_search_options(beam_size: int, length_penalty: float, stop: str = "best") -> None:
+    """Raises a ValueError for options that `beam_search` cannot take."""
     if beam_size < 1:
         raise ValueError(f"beam_size must be 1 (greedy) or more; got {beam_size}.")
     if not length_penalty >= 0:

@@ -1,0 +1,331 @@
+"""From text to text: the `Translator`.
+
+Shape letters: B sentences, S source length, K beams, L longest output, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import keras
+import numpy as np
+
+from keras_attention.decoding.beam_search import beam_search, check_search_options
+from keras_attention.decoding.progress import Progress
+from keras_attention.kernels.compiled import compiled
+
+SHORTEST_SOURCE = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation:
+    """One translation of a sentence, as `Translator.translate` returns it.
+
+    Attributes:
+        text: The translation.
+        score: Log-probability divided by the length penalty; plain where `is_finished` is False. Of
+            an empty line 0.
+        token_ids: The target tokens, without the end token.
+        is_finished: False if the maximum length cut it off.
+    """
+
+    text: str
+    score: float
+    token_ids: tuple[int, ...]
+    is_finished: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Translator:
+    """Translates text with a trained model, by beam search (section 6.1 of the paper).
+
+    Call it on a string or on any iterable of strings; it returns a string or a list. `translate`
+    gives the n best with their scores. Sentences are sorted by length, batched, and put back in
+    order.
+
+    The translation of a sentence depends on nothing but the sentence: not on its batch, the order,
+    or padding. Its longest output comes from its own length, its search ends on its own, its padded
+    length is a function of its length, and masks are exact. Only float rounding may differ between
+    batches of different numbers of rows, which can swap hypotheses whose scores agree to about six
+    digits (in bfloat16, to about two: decode with a float32 model to compare translations).
+
+    Every batch has one of a few shapes, each compiled at its first use: sources are padded to
+    16, 32, 64, ... tokens and batches to 1, 4, 16, 64, ... rows. The weights are read at each call,
+    so the translator of a model in training translates with its present weights.
+
+    What happens at the edges:
+
+    * no line at all gives `[]`; an empty line, or one of white space, gives `""` with score 0 and
+      never meets the model;
+    * a line longer than the model's learned positions raises a `ValueError` that names it, before
+      anything is translated; with sinusoids there is no limit;
+    * characters unknown to the tokenizer become whatever it makes of them (bytes, or its unknown
+      token);
+    * a beam larger than the vocabulary works, and there may be fewer than `n_best` translations.
+
+    Args:
+        model: A built `Transformer`, or what has its `encode`, `initial_cache`, `decode_step`,
+            `vocabulary_size`, `max_length` and special token ids.
+        tokenizer: A `Tokenizer` of the same vocabulary, for source and target.
+        beam_size: Hypotheses kept; 1 is greedy search.
+        length_penalty: The paper's alpha; 0 compares plain log-probabilities.
+        max_extra_length: A translation may have this many tokens more than its source, end tokens
+            counted. Learned positions may set a lower limit.
+        batch_tokens: Source positions of a batch, padding included. Memory grows with it times
+            `beam_size`.
+        batch_size: Most sentences in a batch, `None` for as many as `batch_tokens` allows.
+        show_progress: Whether work of more than 3 seconds writes a progress line to the standard
+            error.
+
+    Raises:
+        ValueError: Arguments out of range, or a tokenizer that does not belong to the model.
+
+    Example:
+
+    >>> from keras_attention.data.tokenizer import Tokenizer
+    >>> from keras_attention.models.transformer import Transformer
+    >>> tokenizer = Tokenizer.train(["ein kleines Haus", "a small house"], vocabulary_size=280)
+    >>> model = Transformer.from_preset("tiny", vocabulary_size=tokenizer.vocabulary_size)
+    >>> translator = Translator(model, tokenizer, beam_size=2, max_extra_length=3)
+    >>> type(translator("a house"))  # an untrained model babbles
+    <class 'str'>
+    >>> translator(["", " "])
+    ['', '']
+    >>> [len(best) for best in translator.translate(["a house", "a small house"], n_best=2)]
+    [2, 2]
+    """
+
+    model: Any
+    tokenizer: Any
+    _: dataclasses.KW_ONLY
+    beam_size: int = 4
+    length_penalty: float = 0.6
+    max_extra_length: int = 50
+    batch_tokens: int = 2048
+    batch_size: int | None = None
+    show_progress: bool = True
+
+    def __post_init__(self) -> None:
+        check_search_options(self.beam_size, self.length_penalty)
+        smallest = {"beam_size": 1, "max_extra_length": 0, "batch_tokens": 1, "batch_size": 1}
+        for name, least in smallest.items():
+            value = getattr(self, name)
+            if value is not None and (int(value) != value or value < least):
+                raise ValueError(f"{name} must be an integer of at least {least}; got {value!r}.")
+        for name in ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id"):
+            ours, theirs = getattr(self.model, name), getattr(self.tokenizer, name)
+            if ours != theirs:
+                raise ValueError(
+                    f"The model has {name} {ours}, the tokenizer {theirs}: they do not belong "
+                    "together. Use the tokenizer that the model was trained with."
+                )
+
+    @overload
+    def __call__(self, texts: str) -> str: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, texts: Iterable[str]) -> list[str]: ...
+
+    def __call__(self, texts):
+        """The best translation of a string (str), or of each of many (list of str)."""
+        if isinstance(texts, str):
+            return self.translate(texts)[0].text
+        return [best[0].text for best in self.translate(texts)]
+
+    @overload
+    def translate(self, texts: str, n_best: int = 1) -> list[Translation]: ...  # type: ignore[overload-overlap]
+    @overload
+    def translate(self, texts: Iterable[str], n_best: int = 1) -> list[list[Translation]]: ...
+
+    def translate(self, texts, n_best=1):
+        """The `n_best` translations, best first.
+
+        Args:
+            texts: A string, or an iterable of strings.
+            n_best: How many are wanted, at most `beam_size`. The best one does not depend on it.
+
+        Returns:
+            A list of `Translation` for a string; a list of such lists for many. There are fewer
+            than `n_best` where the search found fewer: those that ended within the maximum length
+            or, if there are none, those that were cut off.
+
+        Raises:
+            TypeError: Something that is not a string, named by its index.
+            ValueError: `n_best` out of range, a line too long for the model, or logits that are
+                NaN.
+        """
+        if isinstance(texts, str):
+            return self.translate([texts], n_best)[0]
+        if not 1 <= n_best <= self.beam_size:
+            raise ValueError(
+                f"n_best must be between 1 and beam_size, which is {self.beam_size}; got {n_best}."
+            )
+        sources = self._encode(_checked(texts))
+        results = [[Translation("", 0.0, (), True)] for _ in sources]
+        batches = self._batches([len(source) for source in sources])
+        total = sum(len(lines) for lines, _ in batches)
+        with Progress(total, "translating", "sentences", self.show_progress) as progress:
+            for lines, shape in batches:
+                found = self._translate_batch([sources[line] for line in lines], shape, n_best)
+                for line, translations in zip(lines, found, strict=True):
+                    if not translations:
+                        raise ValueError(
+                            f"The model's logits for text {line} are not finite, so nothing could "
+                            "be chosen. Has its training diverged?"
+                        )
+                    results[line] = translations
+                progress.add(len(lines))
+        return results
+
+    def translate_file(
+        self, source: str | os.PathLike[str], destination: str | os.PathLike[str]
+    ) -> None:
+        """Translates a UTF-8 text file line by line; line i of the result belongs to line i.
+
+        The result is written when it is complete; an interrupted translation leaves nothing behind.
+
+        Raises:
+            ValueError: Bytes that are not UTF-8, named by file and line, or a `destination` in a
+                folder that does not exist.
+        """
+        destination = Path(destination)
+        if not destination.parent.is_dir():
+            raise ValueError(
+                f"There is no folder {str(destination.parent)!r} to write to: create it."
+            )
+        lines = Path(source).read_bytes().split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        # A tokenizer of bytes can spell a line break, which would shift all lines after it.
+        translations = [" ".join(text.splitlines()) for text in self(_decoded(lines, source))]
+        partial = destination.with_name(f"{destination.name}.partial")
+        partial.write_bytes("".join(f"{text}\n" for text in translations).encode("utf-8"))
+        os.replace(partial, destination)
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        """Source ids with the end token; `[]` for lines that hold nothing."""
+        sources = [
+            [*ids, self.tokenizer.end_token_id] if ids and text.strip() else []
+            for text, ids in zip(texts, self.tokenizer.encode(texts), strict=True)
+        ]
+        limit = self.model.max_length
+        for line, ids in enumerate(sources):
+            if limit is not None and len(ids) > limit:
+                raise ValueError(
+                    f"Text {line} has {len(ids)} tokens, end token included, but the model has "
+                    f"learned {limit} positions. Split it into sentences: {texts[line][:60]!r}..."
+                )
+        return sources
+
+    def _batches(self, lengths: Sequence[int]) -> list[tuple[list[int], tuple[int, int]]]:
+        """Lines that are translated together, and their padded shape (B, S); longest first.
+
+        S is a function of a line's own length, so that it is padded alike in every batch.
+        """
+        groups: dict[int, list[int]] = {}
+        for line in sorted(range(len(lengths)), key=lambda line: -lengths[line]):
+            if lengths[line]:
+                groups.setdefault(self._padded_length(lengths[line]), []).append(line)
+        batches = []
+        for length, lines in groups.items():
+            most = max(1, self.batch_tokens // length)
+            most = most if self.batch_size is None else min(most, self.batch_size)
+            # The rest of a group is padded to the shape that is compiled anyway.
+            rows = most if len(lines) >= most else min(most, _next_power(len(lines), 4))
+            batches += [(lines[i : i + rows], (rows, length)) for i in range(0, len(lines), rows)]
+        return batches
+
+    def _padded_length(self, length: int) -> int:
+        padded = max(SHORTEST_SOURCE, _next_power(length, 2))
+        return padded if self.model.max_length is None else min(padded, self.model.max_length)
+
+    def _translate_batch(
+        self, sources: list[list[int]], shape: tuple[int, int], n_best: int
+    ) -> Iterator[list[Translation]]:
+        encoder_token_ids = np.full(shape, self.model.pad_token_id, "int32")
+        max_lengths = np.zeros(shape[0], "int32")  # 0 ends the search of a dummy row at once
+        for row, source in enumerate(sources):
+            encoder_token_ids[row, : len(source)] = source
+            max_lengths[row] = len(source) + self.max_extra_length
+        search = self._search_best if n_best == 1 else self._search_n_best
+        result = keras.tree.map_structure(
+            keras.ops.convert_to_numpy, search(encoder_token_ids, max_lengths)
+        )
+        for row in range(len(sources)):
+            found = [k for k in range(n_best) if result.lengths[row, k]]
+            yield [
+                self._translation(
+                    result.sequences[row, k, : result.lengths[row, k]].tolist(),
+                    float(result.scores[row, k]),
+                    bool(result.finished[row, k]),
+                )
+                for k in found
+            ]
+
+    def _translation(self, token_ids: list[int], score: float, is_finished: bool) -> Translation:
+        if is_finished:
+            token_ids = token_ids[:-1]
+        return Translation(self.tokenizer.decode(token_ids), score, tuple(token_ids), is_finished)
+
+    # Two programs: only who wants the n best must pay for the certainty of the others.
+    @functools.cached_property
+    def _search_best(self) -> Callable[..., Any]:
+        return compiled(functools.partial(self._search, stop="best"), self.model)
+
+    @functools.cached_property
+    def _search_n_best(self) -> Callable[..., Any]:
+        return compiled(functools.partial(self._search, stop="n_best"), self.model)
+
+    def _search(self, encoder_token_ids: Any, max_lengths: Any, stop: str) -> Any:
+        """Encoder and beam search of one batch: (B, S) and (B,) to a `BeamSearchResult`."""
+        rows, source_length = encoder_token_ids.shape
+        max_length = source_length + self.max_extra_length
+        if self.model.max_length is not None:
+            max_length = min(max_length, self.model.max_length)
+        memory = self.model.encode(encoder_token_ids)
+
+        def step(token_ids, index, cache):
+            return self.model.decode_step(token_ids, index, memory, cache)
+
+        return beam_search(
+            step,
+            self.model.initial_cache(rows, self.beam_size, max_length),
+            max_lengths,
+            self.beam_size,
+            start_token_id=self.model.start_token_id,
+            end_token_id=self.model.end_token_id,
+            pad_token_id=self.model.pad_token_id,
+            length_penalty=self.length_penalty,
+            stop=stop,
+            max_length=max_length,
+        )
+
+
+def _checked(texts: Iterable[str]) -> list[str]:
+    texts = list(texts)
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"Texts must be strings; text {index} is {type(text).__name__}: {text!r}."
+            )
+    return texts
+
+
+def _decoded(lines: Sequence[bytes], path: str | os.PathLike[str]) -> Iterator[str]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{os.fspath(path)}, line {number} is not UTF-8: {error}.") from error
+
+
+def _next_power(number: int, base: int) -> int:
+    """The smallest power of `base` that is not less than `number`."""
+    power = 1
+    while power < number:
+        power *= base
+    return power

@@ -1,0 +1,380 @@
+"""The Translator against a slow search over the training forward, and its edges."""
+
+import dataclasses
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.decoding import progress
+from keras_attention.decoding.translator import Translation, Translator
+from keras_attention.kernels.compiled import compiled
+from keras_attention.models.transformer import Transformer
+from tests.decoding.oracle_search import greedy, penalty, slow_beam_search
+
+BACKEND = keras.backend.backend()
+PAD, END, UNKNOWN = 0, 1, 2
+
+
+class LetterTokenizer:
+    """Ids 3.. are the letters a.. of the vocabulary; white space is dropped."""
+
+    pad_token_id, start_token_id, end_token_id, unknown_token_id = PAD, PAD, END, UNKNOWN
+
+    def __init__(self, vocabulary_size=17):
+        self.vocabulary_size = vocabulary_size
+
+    def encode(self, texts):
+        ids = [[ord(letter) - ord("a") + 3 for letter in text if letter.strip()] for text in texts]
+        return [[i if 3 <= i < self.vocabulary_size else UNKNOWN for i in row] for row in ids]
+
+    def decode(self, ids):
+        return "".join("_.?"[i] if i < 3 else chr(ord("a") + i - 3) for i in ids)
+
+
+class CopyModel(keras.Model):
+    """Likes token `source[i] + shift` at position i, and the letter "z" about a third as well."""
+
+    vocabulary_size = 31
+    pad_token_id, start_token_id, end_token_id = PAD, PAD, END
+
+    def __init__(self, max_length=None, ends=True):
+        super().__init__()
+        self.max_length = max_length
+        self.ends = ends
+        self.shift = self.add_weight(shape=(), initializer="zeros", name="shift")
+        self.built = True
+        self.shapes = []
+
+    def encode(self, encoder_token_ids):
+        self.shapes.append(tuple(encoder_token_ids.shape))
+        return {"ids": encoder_token_ids}
+
+    def initial_cache(self, batch_size, beam_size, max_length):
+        return [keras.ops.zeros((batch_size, beam_size, max_length), dtype="int32")]
+
+    def decode_step(self, token_ids, index, memory, cache):
+        last = memory["ids"].shape[1] - 1
+        here = keras.ops.take(memory["ids"], keras.ops.minimum(index, last), axis=1)
+        is_letter = keras.ops.cast(here >= 3, "float32")
+        wanted = keras.ops.cast(here, "float32") + self.shift * is_letter
+        wanted = keras.ops.where(here < 3, END if self.ends else 28, wanted)
+        tokens = keras.ops.arange(self.vocabulary_size, dtype="float32")
+        liked = keras.ops.cast(tokens == wanted[:, None], "float32")
+        z = keras.ops.cast(tokens == 28, "float32") * is_letter[:, None]
+        logits = 9 * liked + 8 * z + self.shift * 0
+        return keras.ops.repeat(logits[:, None], token_ids.shape[1], axis=1), cache
+
+
+def small_model(seed=7, **options):
+    """A model that nobody trained, with weights so large that its source and history matter."""
+    model = Transformer(
+        17, num_layers=1, hidden_dim=12, intermediate_dim=20, num_heads=3, **options
+    )
+    random = np.random.default_rng(seed)
+    for weight in model.weights:
+        if len(weight.shape) > 1:
+            weight.assign(1.2 * random.standard_normal(weight.shape))
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return small_model()
+
+
+@pytest.fixture(scope="module")
+def copier():
+    return Translator(CopyModel(), LetterTokenizer(31), beam_size=2, max_extra_length=2)
+
+
+def random_texts(number, longest=21, seed=1):
+    random = np.random.default_rng(seed)
+    return [
+        "".join(random.choice(list("abcdefghijklmn"), random.integers(1, longest)))
+        for _ in range(number)
+    ]
+
+
+def forward_log_probabilities(model, text, longest):
+    """log P(next | prefix) by the training forward, the source without padding."""
+    source = np.array([[*LetterTokenizer().encode([text])[0], END]], "int32")
+    forward = compiled(
+        lambda target: model({"encoder_token_ids": source, "decoder_token_ids": target}), model
+    )
+    known = {}
+
+    def log_probabilities(prefix):
+        if prefix not in known:
+            target = np.zeros((1, longest + 1), "int32")
+            target[0, 1 : len(prefix) + 1] = prefix
+            logits = keras.ops.convert_to_numpy(forward(target))[0, len(prefix)].astype("float64")
+            known[prefix] = logits - np.log(np.sum(np.exp(logits)))
+        return known[prefix]
+
+    return log_probabilities
+
+
+def assert_same(translations, expected):
+    """`expected`: [(score, tokens with EOS, is_finished)]."""
+    assert [(t.token_ids, t.is_finished) for t in translations] == [
+        (tokens[:-1] if is_finished else tokens, is_finished) for _, tokens, is_finished in expected
+    ]
+    np.testing.assert_allclose(
+        [t.score for t in translations], [score for score, *_ in expected], rtol=1e-4
+    )
+    assert [t.text for t in translations] == [
+        LetterTokenizer().decode(t.token_ids) for t in translations
+    ]
+
+
+# --- what it finds -------------------------------------------------------------------------------
+
+
+def test_same_as_slow_search_over_the_training_forward(model):
+    """Sentences of different lengths, so of different limits; a beam larger than the vocabulary."""
+    texts = ["cab", "gabelnick", "m", "hidegf"]
+    narrow = Translator(model, LetterTokenizer(), beam_size=3, max_extra_length=2)
+    wide = dataclasses.replace(narrow, beam_size=19, max_extra_length=0)
+    best = narrow.translate(texts)
+    three = narrow.translate(texts, n_best=3)
+    many = wide.translate(texts, n_best=19)
+    endings = set()
+    for line, text in enumerate(texts):
+        limit = len(text) + 1 + 2
+        row = forward_log_probabilities(model, text, limit)
+        expected, _ = slow_beam_search(row, 17, END, limit, 0.6, 3, "n_best")
+        assert_same(three[line], expected)
+        expected, _ = slow_beam_search(row, 17, END, limit, 0.6, 3, "best")
+        assert_same(best[line], expected[:1])
+        endings.add(best[line][0].is_finished)
+        if line in (0, 2):
+            expected, _ = slow_beam_search(row, 17, END, limit - 2, 0.6, 19, "n_best")
+            assert_same(many[line], expected)
+    assert endings == {True, False}, "the lines test both"
+
+
+def test_beam_of_one_is_greedy(model):
+    texts = ["cab", "gabelnickhim", "m"]
+    translator = Translator(model, LetterTokenizer(), beam_size=1, max_extra_length=7)
+    for text, (translation,) in zip(texts, translator.translate(texts), strict=True):
+        limit = len(text) + 1 + 7
+        total, tokens = greedy(forward_log_probabilities(model, text, limit), END, limit)
+        is_finished = tokens[-1] == END
+        score = total / penalty(len(tokens), 0.6) if is_finished else total
+        assert_same([translation], [(score, tokens, is_finished)])
+
+
+def test_the_same_whatever_the_batch_the_order_and_the_padding(model):
+    texts = random_texts(12, longest=19)
+    reference = Translator(model, LetterTokenizer(), beam_size=3, max_extra_length=5)
+    expected = reference.translate(texts, n_best=2)
+    assert len({best[0].text for best in expected}) > 5, "the source matters"
+    order = np.random.default_rng(2).permutation(len(texts))
+    for options in ({"batch_size": 1}, {"batch_tokens": 112}):
+        translator = dataclasses.replace(reference, **options)
+        shuffled = translator.translate([texts[line] for line in order], n_best=2)
+        for place, line in enumerate(order):
+            for got, wanted in zip(shuffled[place], expected[line], strict=True):
+                assert got.token_ids == wanted.token_ids
+                assert got.is_finished == wanted.is_finished
+                assert got.score == pytest.approx(wanted.score, rel=1e-5)
+    assert reference(texts) == [best[0].text for best in expected], "the best of any n is one"
+
+
+def test_string_in_string_out(copier):
+    assert copier("bed") == "bed"
+    assert copier(["bed", "cabin"]) == ["bed", "cabin"]
+    assert copier(text for text in ("cabin", "bed")) == ["cabin", "bed"]
+    best = copier.translate("bed", n_best=2)
+    assert [type(t) for t in best] == [Translation, Translation]
+    assert best[0] == copier.translate(["bed"])[0][0]
+    likely = math.exp(9) / (math.exp(9) + math.exp(8) + 29)
+    end = math.exp(9) / (math.exp(9) + 30)
+    assert best[0].score == pytest.approx(
+        (3 * math.log(likely) + math.log(end)) / penalty(4, 0.6), rel=1e-4
+    )
+    assert best[1].score == pytest.approx(best[0].score - 1 / penalty(4, 0.6), rel=1e-4)
+    assert best[0].token_ids == (4, 7, 6) and best[0].is_finished
+    assert best[1].text in ("zed", "bzd", "bez")
+
+
+def test_many_lines_keep_their_order(copier):
+    texts = random_texts(70, longest=40, seed=3)
+    small = dataclasses.replace(copier, batch_tokens=150)
+    assert small(texts) == texts
+
+
+def test_translates_with_the_present_weights():
+    """The compiled search must not hold the weights of its first use."""
+    translator = Translator(CopyModel(), LetterTokenizer(31), beam_size=2)
+    assert translator("cab") == "cab"
+    translator.model.shift.assign(2.0)
+    assert translator("cab") == "ecd"
+
+
+def test_few_shapes_each_compiled_once():
+    model = CopyModel()
+    translator = Translator(model, LetterTokenizer(31), beam_size=1, batch_tokens=96)
+    for number in (2, 3, 4, 19, 6):
+        texts = random_texts(number, longest=29, seed=number)
+        assert translator(texts) == texts
+    assert set(model.shapes) <= {(1, 16), (4, 16), (6, 16), (1, 32), (3, 32)}
+    if BACKEND != "torch":
+        assert len(model.shapes) == len(set(model.shapes)), "compiled twice"
+
+
+def test_mixed_precision():
+    model = small_model(dtype="mixed_bfloat16")
+    translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=1)
+    for best in translator.translate(["bed", "cabin"]):
+        assert np.isfinite(best[0].score)
+
+
+# --- edges ---------------------------------------------------------------------------------------
+
+
+def test_nothing_to_translate(copier):
+    assert copier([]) == [] and copier.translate([], n_best=2) == []
+    nothing = Translation("", 0.0, (), True)
+    assert copier("") == "" and copier.translate(" \t\n", n_best=2) == [nothing]
+
+
+def test_empty_lines_keep_their_places_and_never_meet_the_model():
+    model = CopyModel()
+    copier = Translator(model, LetterTokenizer(31))
+    assert copier(["", " "]) == ["", ""] and model.shapes == []
+    assert copier(["", "bed", "  ", "cabin", "\n"]) == ["", "bed", "", "cabin", ""]
+
+
+def test_unknown_characters(copier):
+    assert copier("b日d") == "b?d"
+
+
+def test_longer_than_learned_positions():
+    model = small_model(position_layout="learned", max_length=9)
+    translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=50)
+    fits, too_long = "abcdefgh", "abcdefghi"
+    (found,) = translator.translate(fits)
+    assert len(found.token_ids) + found.is_finished <= 9
+    with pytest.raises(ValueError, match="Text 2 has 10 tokens, end token included.* 9 positions"):
+        translator([fits, "", too_long])
+
+
+def test_limit_is_the_own_length():
+    """Lines that never end run to their own limits, not to that of their batch."""
+    endless = Translator(
+        CopyModel(ends=False), LetterTokenizer(31), beam_size=1, max_extra_length=3
+    )
+    assert endless(["ab", "abcde"]) == ["abzzzz", "abcdezzzz"]
+    assert not endless.translate("ab")[0].is_finished
+    short = dataclasses.replace(endless, model=CopyModel(max_length=5, ends=False))
+    assert short(["a", "abcd"]) == ["azzzz", "abcdz"]
+
+
+def test_diverged_model_is_named():
+    model = CopyModel()
+    model.shift.assign(np.nan)
+    translator = Translator(model, LetterTokenizer(31), beam_size=2, max_extra_length=1)
+    with pytest.raises(ValueError, match="text 1 are not finite"):
+        translator(["", "bed"])
+
+
+def test_texts_must_be_strings(copier):
+    with pytest.raises(TypeError, match="text 1 is int: 7"):
+        copier(["bed", 7])
+    with pytest.raises(TypeError, match="text 0 is bytes"):
+        copier([b"bed"])
+
+
+@pytest.mark.parametrize("n_best", [0, 3])
+def test_n_best_out_of_range(copier, n_best):
+    with pytest.raises(ValueError, match=f"between 1 and beam_size, which is 2; got {n_best}"):
+        copier.translate(["bed"], n_best=n_best)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"beam_size": 0}, "beam_size must be 1"),
+        ({"beam_size": 2.5}, "beam_size must be an integer"),
+        ({"length_penalty": -1.0}, "length_penalty must be 0 or more"),
+        ({"max_extra_length": -1}, "max_extra_length must be an integer of at least 0; got -1"),
+        ({"batch_tokens": 0}, "batch_tokens must be an integer of at least 1; got 0"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1; got 0"),
+    ],
+)
+def test_bad_arguments(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        Translator(model, LetterTokenizer(), **options)
+
+
+def test_foreign_tokenizer(model):
+    with pytest.raises(ValueError, match="vocabulary_size 17, the tokenizer 18"):
+        Translator(model, LetterTokenizer(18))
+    foreign = LetterTokenizer()
+    foreign.end_token_id = 3
+    with pytest.raises(ValueError, match="end_token_id 1, the tokenizer 3"):
+        Translator(model, foreign)
+
+
+def test_settings_cannot_change_under_the_compiled_search(copier):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        copier.beam_size = 4
+
+
+# --- files and progress --------------------------------------------------------------------------
+
+
+def test_translate_file(copier, tmp_path):
+    source, destination = tmp_path / "source.txt", tmp_path / "translated.txt"
+    source.write_bytes(b"bed\r\n\ncabin\n")
+    copier.translate_file(source, destination)
+    lines = destination.read_text(encoding="utf-8").split("\n")
+    assert lines == ["bed", "", "cabin", ""]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source.txt", "translated.txt"]
+
+
+def test_translate_file_that_is_not_text(copier, tmp_path):
+    source = tmp_path / "source.txt"
+    source.write_bytes(b"bed\nca\xffin\n")
+    with pytest.raises(ValueError, match=r"source.txt, line 2 is not UTF-8"):
+        copier.translate_file(source, tmp_path / "translated.txt")
+    with pytest.raises(ValueError, match="no folder .*nowhere"):
+        copier.translate_file(source, tmp_path / "nowhere" / "translated.txt")
+
+
+def test_interruption_leaves_what_was_there(copier, tmp_path, monkeypatch):
+    source, destination = tmp_path / "source.txt", tmp_path / "translated.txt"
+    source.write_text("bed\ncabin\n")
+    destination.write_text("of yesterday\n")
+
+    def interrupt(self, ids):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LetterTokenizer, "decode", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            copier.translate_file(source, destination)
+    assert destination.read_text() == "of yesterday\n"
+    assert len(list(tmp_path.iterdir())) == 2
+    assert copier(["bed"]) == ["bed"]
+
+
+def test_progress_of_long_work_only(copier, capsys, monkeypatch):
+    copier(["bed", "cabin", ""])
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(progress, "SILENT_SECONDS", -1.0)
+    monkeypatch.setattr(progress, "LOG_SECONDS", -1.0)
+    quiet = dataclasses.replace(copier, batch_size=1, show_progress=False)
+    chatty = dataclasses.replace(copier, batch_size=1)
+    quiet(["bed", "cabin", ""])
+    assert capsys.readouterr() == ("", "")
+    chatty(["bed", "cabin", ""])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [line.split(",")[0] for line in err.splitlines()] == [
+        "translating: 1 of 2 sentences",
+        "translating: 2 of 2 sentences",
+    ]
