@@ -1,0 +1,127 @@
+"""BLEU and chrF of translations, computed by sacreBLEU.
+
+BLEU numbers compare only when text, tokenisation and smoothing agree; the signature says which they
+were. The paper's 27.3 and 28.4 (Table 2) are tokenised BLEU with hyphens split, not this one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class CorpusScore:
+    """A score of a corpus, with what is needed to repeat it. Printed in one line.
+
+    Attributes:
+        metric: "BLEU" or "chrF2".
+        score: 0 to 100, higher is better.
+        signature: sacreBLEU's record of how it was computed.
+        details: What the score is made of; for BLEU the four precisions, the brevity penalty and
+            the lengths.
+    """
+
+    metric: str
+    score: float
+    signature: str
+    details: str
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.score:.2f} ({self.signature})"
+
+
+def corpus_bleu(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    *,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+    smoothing: str = "exp",
+) -> CorpusScore:
+    """BLEU-4 of a corpus (Papineni et al. 2002), one reference for each hypothesis.
+
+    Args:
+        hypotheses: Translations as plain text, not tokenised.
+        references: The reference of each translation, in the same order.
+        tokenize: sacreBLEU's tokeniser: `"13a"` (the standard), `"intl"`, `"none"`, ...
+        lowercase: Whether case is ignored.
+        smoothing: What a precision without a match counts: `"exp"` (the standard of sacreBLEU), or
+            `"none"`, which makes the whole score 0, as in multi-bleu.
+
+    Returns:
+        A `CorpusScore`.
+
+    Raises:
+        ValueError: Lists that are empty, differ in length or hold something else than strings.
+
+    Example:
+
+    >>> score = corpus_bleu(["the cat sat on the mat", "a small dog barked"],
+    ...                     ["the cat sat on the red mat", "a small dog barked loudly"])
+    >>> print(score)  # doctest: +ELLIPSIS
+    BLEU 70.41 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:...)
+    """
+    from sacrebleu.metrics import BLEU
+
+    _check_lines(hypotheses, references)
+    metric = BLEU(tokenize=tokenize, lowercase=lowercase, smooth_method=smoothing)
+    return _scored(metric, hypotheses, references)
+
+
+def corpus_chrf(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    *,
+    word_order: int = 0,
+    lowercase: bool = False,
+) -> CorpusScore:
+    """chrF2, the F-score of character n-grams (Popovic 2015), one reference for each hypothesis.
+
+    Args:
+        hypotheses: Translations as plain text, not tokenised.
+        references: The reference of each translation, in the same order.
+        word_order: 2 counts words and pairs of words as well: chrF2++.
+        lowercase: Whether case is ignored.
+
+    Returns:
+        A `CorpusScore`.
+
+    Raises:
+        ValueError: Lists that are empty, differ in length or hold something else than strings.
+
+    Example:
+
+    >>> corpus_chrf(["a small dog"], ["a small dog"]).score
+    100.0
+    """
+    from sacrebleu.metrics import CHRF
+
+    _check_lines(hypotheses, references)
+    return _scored(CHRF(word_order=word_order, lowercase=lowercase), hypotheses, references)
+
+
+def _scored(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:
+    result = metric.corpus_score(hypotheses, [references])
+    return CorpusScore(
+        result.name, result.score, str(metric.get_signature()), result.format(score_only=False)
+    )
+
+
+def _check_lines(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    for name, lines in (("hypotheses", hypotheses), ("references", references)):
+        if isinstance(lines, str):
+            raise ValueError(f"{name} must be a list of sentences; got one string: {lines[:60]!r}.")
+        for index, line in enumerate(lines):
+            if not isinstance(line, str):
+                raise ValueError(
+                    f"{name} must be strings; number {index} is {type(line).__name__}: {line!r}."
+                )
+    if len(hypotheses) != len(references):
+        raise ValueError(
+            f"Each hypothesis needs its reference; got {len(hypotheses)} hypotheses and "
+            f"{len(references)} references."
+        )
+    if not hypotheses:
+        raise ValueError("There is nothing to score: both lists are empty.")

@@ -1,0 +1,82 @@
+"""Perplexity of a model on a corpus.
+
+Shape letters: B sentences, S source length, T target length, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_attention.kernels.compiled import compiled
+
+
+def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
+    """exp of the mean negative log-likelihood of a target token, as in Table 3 of the paper.
+
+    No label smoothing, no dropout. The mean is over all target tokens of the corpus, end tokens
+    included and padding excluded, summed in float64: it does not depend on how the corpus is cut
+    into batches. It is a perplexity per token of the vocabulary, so models with different
+    vocabularies do not compare.
+
+    Args:
+        model: A built `Transformer`, or any model from `x` to logits (B, T, V) that has a
+            `pad_token_id`.
+        batches: `TokenBatches`, any other `keras.utils.PyDataset`, or an iterable of `(x, labels)`,
+            the labels int (B, T). Each shape is compiled once.
+
+    Returns:
+        The perplexity; `inf` where it is too large for a float.
+
+    Raises:
+        ValueError: The batches hold no target token, or labels that do not fit the logits.
+
+    Example:
+
+    >>> import keras
+    >>> model = keras.Sequential([keras.layers.Dense(7, kernel_initializer="zeros")])
+    >>> model.build((None, 3, 5))
+    >>> model.pad_token_id = 0
+    >>> labels = np.array([[4, 1, 0], [5, 6, 1]])
+    >>> round(perplexity(model, [(np.ones((2, 3, 5), "float32"), labels)]), 4)
+    7.0
+    """
+    measure = compiled(
+        lambda x, labels: _negative_log_likelihoods(model(x, training=False), labels), model
+    )
+    total, count = 0.0, 0
+    for x, labels in _one_epoch(batches):
+        labels = np.asarray(labels)
+        is_token = labels != model.pad_token_id
+        values = ops.convert_to_numpy(measure(x, labels.astype("int32")))
+        total += float(np.sum(values[is_token], dtype="float64"))
+        count += int(np.sum(is_token))
+    if not count:
+        raise ValueError("The batches hold no target token: there is nothing to measure.")
+    try:
+        return math.exp(total / count)
+    except OverflowError:
+        return math.inf
+
+
+def _one_epoch(batches: Any) -> Iterable[tuple[Any, Any]]:
+    if hasattr(batches, "__getitem__") and hasattr(batches, "__len__"):
+        # A plain `for` over a PyDataset may never end.
+        return (batches[index] for index in range(len(batches)))
+    return batches
+
+
+def _negative_log_likelihoods(logits: Any, labels: Any) -> Any:
+    """-log P(label), (B, T) float32."""
+    if tuple(logits.shape[:-1]) != tuple(labels.shape):
+        raise ValueError(
+            "Labels must have the shape of the logits without their last axis, "
+            f"{tuple(logits.shape[:-1])}; got {tuple(labels.shape)}."
+        )
+    logits = ops.cast(logits, "float32")
+    chosen = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    return ops.logsumexp(logits, axis=-1) - chosen

@@ -1,0 +1,74 @@
+"""BLEU and chrF against the vectors of the facts and a chrF counted by hand."""
+
+import math
+
+import pytest
+
+from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
+
+HYPOTHESES = ["the cat sat on the mat", "a small dog barked"]
+REFERENCES = ["the cat sat on the red mat", "a small dog barked loudly"]
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "none"])
+def test_bleu_of_the_facts(tokenize):
+    score = corpus_bleu(HYPOTHESES, REFERENCES, tokenize=tokenize)
+    assert score.score == pytest.approx(70.4065592875, abs=1e-8)
+    precisions = (10 / 10 * 7 / 8 * 5 / 6 * 3 / 4) ** 0.25
+    assert score.score == pytest.approx(100 * math.exp(1 - 12 / 10) * precisions)
+    assert "100.0/87.5/83.3/75.0" in score.details and "BP = 0.819" in score.details
+
+
+@pytest.mark.parametrize("smoothing, expected", [("none", 0.0), ("exp", 59.4603557501)])
+def test_smoothing_of_the_facts(smoothing, expected):
+    score = corpus_bleu(["a b c x"], ["a b c d"], smoothing=smoothing)
+    assert score.score == pytest.approx(expected, abs=1e-8)
+
+
+def test_signature_says_how():
+    score = corpus_bleu(HYPOTHESES, REFERENCES)
+    assert score.signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert str(score) == f"BLEU 70.41 ({score.signature})"
+    other = corpus_bleu(
+        HYPOTHESES, REFERENCES, tokenize="intl", lowercase=True, smoothing="none"
+    ).signature
+    assert other.startswith("nrefs:1|case:lc|eff:no|tok:intl|smooth:none|version:")
+
+
+def test_case_and_tokenisation_count():
+    hypotheses, references = ["The old dog barked twice."], ["the old dog barked twice ."]
+    assert corpus_bleu(hypotheses, references).score < 99
+    assert corpus_bleu(hypotheses, references, lowercase=True).score == pytest.approx(100)
+    without = corpus_bleu(hypotheses, references, lowercase=True, tokenize="none")
+    assert without.score < 99
+
+
+def test_hypotheses_and_references_are_not_exchanged():
+    """Brevity is punished, length is not: 3 of 3 words, but 3 of 6 the other way round."""
+    assert corpus_bleu(["a b c d"], ["a b c d e f g h"]).score == pytest.approx(100 * math.exp(-1))
+
+
+def test_chrf_by_hand():
+    """ "abc" against "abd": 2 of 3 letters, 1 of 2 pairs, 0 of 1 triples."""
+    score = corpus_chrf(["abc"], ["abd"])
+    mean = (2 / 3 + 1 / 2 + 0) / 3
+    assert score.score == pytest.approx(100 * mean, abs=1e-4)
+    assert score.metric == "chrF2" and "nc:6|nw:0" in score.signature
+    assert corpus_chrf(["ABC"], ["abc"]).score < 1
+    assert corpus_chrf(["ABC"], ["abc"], lowercase=True).score == pytest.approx(100)
+    assert "nw:2" in corpus_chrf(["a b"], ["a b"], word_order=2).signature
+
+
+@pytest.mark.parametrize("score", [corpus_bleu, corpus_chrf])
+@pytest.mark.parametrize(
+    "hypotheses, references, message",
+    [
+        ([], [], "nothing to score"),
+        (["a", "b"], ["a"], "2 hypotheses and 1 references"),
+        ("a b", ["a b"], "hypotheses must be a list of sentences; got one string: 'a b'"),
+        (["a b"], [["a b"]], "references must be strings; number 0 is list"),
+    ],
+)
+def test_bad_lists(score, hypotheses, references, message):
+    with pytest.raises(ValueError, match=message):
+        score(hypotheses, references)

@@ -1,0 +1,106 @@
+"""Perplexity against NumPy loops over logits."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.evaluation.perplexity import perplexity
+
+V, PAD = 7, 0
+
+
+class TableModel(keras.Model):
+    """Logits of the next token, from a table of the present one; dropout would show."""
+
+    pad_token_id = PAD
+
+    def __init__(self, scale=1.0, dtype=None):
+        super().__init__(dtype=dtype)
+        # Quarters: bfloat16 holds them without rounding.
+        rows = scale * np.round(4 * np.random.default_rng(3).standard_normal((V, V))) / 4
+        self.table = keras.layers.Embedding(V, V, dtype=dtype)
+        self.table.build((None, None))
+        self.table.embeddings.assign(rows.astype("float32"))
+        self.rows = keras.ops.convert_to_numpy(self.table.embeddings).astype("float64")
+        self.drop = keras.layers.Dropout(0.5, dtype=dtype)
+        self.built = True
+
+    def call(self, inputs, training=None):
+        return self.drop(self.table(inputs["decoder_token_ids"]), training=training)
+
+
+def batch(labels):
+    labels = np.array(labels, "int32")
+    shifted = np.concatenate([np.zeros((len(labels), 1), "int32"), labels[:, :-1]], axis=1)
+    return {"decoder_token_ids": shifted}, labels
+
+
+def by_loops(model, sentences):
+    total, count = 0.0, 0
+    for sentence in sentences:
+        previous = 0
+        for token in sentence:
+            row = model.rows[previous]
+            total -= row[token] - np.log(np.sum(np.exp(row)))
+            count += 1
+            previous = token
+    return np.exp(total / count)
+
+
+SENTENCES = [[4, 5, 1], [3, 1], [6, 6, 2, 5, 1], [1], [2, 4, 3, 1]]
+
+
+def padded(sentences, length):
+    return [sentence + [PAD] * (length - len(sentence)) for sentence in sentences]
+
+
+def test_counts_tokens_not_padding_and_whatever_the_batches():
+    model = TableModel()
+    expected = by_loops(model, SENTENCES)
+    cuts = [
+        [batch(padded(SENTENCES, 5))],
+        [batch(padded(SENTENCES, 9))],
+        [batch(padded(SENTENCES[:2], 3)), batch(padded(SENTENCES[2:], 6))],
+        [batch(padded([sentence], 5)) for sentence in SENTENCES] + [batch(padded([[]], 5))],
+    ]
+    for batches in cuts:
+        assert perplexity(model, batches) == pytest.approx(expected, rel=1e-6)
+        assert perplexity(model, iter(batches)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_reads_a_dataset_to_its_end():
+    class Endless(keras.utils.PyDataset):
+        """As Keras allows: nothing happens at the end but that `len` says so."""
+
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return batch(padded(SENTENCES[2 * index : 2 * index + 2], 5))
+
+    model = TableModel()
+    assert perplexity(model, Endless()) == pytest.approx(by_loops(model, SENTENCES[:4]), rel=1e-6)
+
+
+def test_low_precision_logits_are_measured_in_float32():
+    model = TableModel(dtype="mixed_bfloat16")
+    assert perplexity(model, [batch(padded(SENTENCES, 5))]) == pytest.approx(
+        by_loops(model, SENTENCES), rel=1e-6
+    )
+
+
+def test_too_large_for_a_float():
+    assert perplexity(TableModel(scale=1e5), [batch(padded(SENTENCES, 5))]) == np.inf
+
+
+def test_nothing_to_measure():
+    with pytest.raises(ValueError, match="no target token"):
+        perplexity(TableModel(), [])
+    with pytest.raises(ValueError, match="no target token"):
+        perplexity(TableModel(), [batch([[PAD, PAD]])])
+
+
+def test_labels_of_another_shape():
+    inputs, labels = batch(padded(SENTENCES, 5))
+    with pytest.raises(ValueError, match=r"\(5, 5\); got \(5, 4\)"):
+        perplexity(TableModel(), [(inputs, labels[:, 1:])])
