@@ -32,7 +32,8 @@ def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: 
     Returns:
         Tensor of shape `(rows,)`, float32, nats.
     """
-    kernel = fast_kernel("smoothed_crossentropy") or smoothed_crossentropy_reference
+    kernel = fast_kernel("smoothed_crossentropy", logits.shape[-1])
+    kernel = kernel or smoothed_crossentropy_reference
     return kernel(logits, ops.cast(labels, "int32"), on_value, off_value)
 
 

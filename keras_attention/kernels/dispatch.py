@@ -6,13 +6,21 @@ from typing import Any
 import keras
 
 
-def fast_kernel(name: str) -> Callable[..., Any] | None:
+# Below this width compiling costs more than it ever saves.
+SMALLEST_WIDTH = 64
+
+
+def fast_kernel(name: str, width: int) -> Callable[..., Any] | None:
     """Return the running backend's fast form of an operation, or None: then the reference serves.
 
     Fast forms exist for TensorFlow graphs, where they are compiled by XLA once for each shape. Eager
     calls keep to the reference: they are for looking at, and compiling would cost more than it saves.
+
+    Args:
+        name: Name of the operation.
+        width: Size of the last axis of its inputs.
     """
-    if keras.backend.backend() != "tensorflow":
+    if keras.backend.backend() != "tensorflow" or width < SMALLEST_WIDTH:
         return None
     import tensorflow as tf
 

@@ -25,7 +25,7 @@ def dropout_add_norm(
     Returns:
         Tensor of the shape and dtype of `inputs`.
     """
-    kernel = fast_kernel("dropout_add_norm") or dropout_add_norm_reference
+    kernel = fast_kernel("dropout_add_norm", inputs.shape[-1]) or dropout_add_norm_reference
     return kernel(inputs, update, gamma, beta, epsilon, rate, seed)
 
 

@@ -62,6 +62,9 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
             embeddings_initializer=embeddings_initializer,
             **kwargs,
         )
+        if self.reverse_dtype is None:
+            # Keras' embeddings do not autocast: their table would make the product float32.
+            self.reverse_dtype = self.compute_dtype
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
         self.pad_token_id = pad_token_id

@@ -1,0 +1,296 @@
+"""The Transformer against the paper in NumPy, and what users do with a model."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_attention import PRESETS, LabelSmoothedCrossentropy, Transformer
+from tests import oracle
+
+V, L, D, F, N, B, T, S = 13, 2, 12, 20, 3, 2, 4, 6
+rng = np.random.default_rng(2)
+SOURCE = np.array([[5, 6, 7, 8, 9, 1], [10, 11, 1, 0, 0, 0]])
+TARGET = np.array([[0, 3, 4, 5], [0, 6, 12, 0]])
+INPUTS = {"encoder_token_ids": SOURCE, "decoder_token_ids": TARGET}
+
+
+def small(**kwargs):
+    arguments = {
+        "vocabulary_size": V,
+        "num_layers": L,
+        "hidden_dim": D,
+        "intermediate_dim": F,
+        "num_heads": N,
+        "dropout": 0.0,
+        "seed": 4,
+    }
+    return Transformer(**{**arguments, **kwargs})
+
+
+def numpy(x):
+    return ops.convert_to_numpy(ops.cast(x, "float32"))
+
+
+def randomized(model):
+    """Gains and biases get numbers that matter, too."""
+    generator = np.random.default_rng(3)
+    model.set_weights(
+        [w + 0.1 * generator.normal(size=w.shape).astype("float32") for w in model.get_weights()]
+    )
+    return model
+
+
+def named_weights(model):
+    found = {"/".join(w.path.split("/")[-5:]): numpy(w) for w in model.weights}
+
+    def get(path):
+        matches = [w for name, w in found.items() if name == path or name.endswith("/" + path)]
+        assert len(matches) == 1, (path, sorted(found))
+        return matches[0].astype("float64")
+
+    return get
+
+
+def test_equals_the_paper_in_numpy():
+    model = randomized(small())
+    expected = oracle.transformer(SOURCE, TARGET, named_weights(model), L)
+    np.testing.assert_allclose(numpy(model(INPUTS)), expected, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "preset,vocabulary_size,count",
+    [
+        ("base", 37000, 63_045_632),
+        ("base", 32000, 60_485_632),
+        ("big", 37000, 214_171_648),
+        ("big", 32000, 209_051_648),
+        ("table3_a_heads_1", 37000, 63_045_632),
+        ("table3_a_heads_4", 37000, 63_045_632),
+        ("table3_a_heads_16", 37000, 63_045_632),
+        ("table3_a_heads_32", 37000, 63_045_632),
+        ("table3_b_key_dim_16", 37000, 55_967_744),
+        ("table3_b_key_dim_32", 37000, 58_327_040),
+        ("table3_c_layers_2", 37000, 33_644_544),
+        ("table3_c_layers_4", 37000, 48_345_088),
+        ("table3_c_layers_8", 37000, 77_746_176),
+        ("table3_c_hidden_256", 37000, 26_816_512),
+        ("table3_c_hidden_1024", 37000, 163_815_424),
+        ("table3_c_intermediate_1024", 37000, 50_450_432),
+        ("table3_c_intermediate_4096", 37000, 88_236_032),
+        ("table3_e_learned_positions", 37000, 63_307_776),
+    ],
+)
+def test_parameter_counts_of_table_3(preset, vocabulary_size, count):
+    assert counted(preset, vocabulary_size) == count
+
+
+def counted(preset, vocabulary_size):
+    """Count from shapes, without allocating 200 million floats: one layer of each kind, times N."""
+    config = dict(PRESETS[preset])
+    layers = config.pop("num_layers")
+    one = Transformer(vocabulary_size=11, num_layers=1, **config)
+    two = Transformer(vocabulary_size=11, num_layers=2, **config)
+    per_layer = two.count_params() - one.count_params()
+    table = (vocabulary_size - 11) * one.hidden_dim
+    return one.count_params() + (layers - 1) * per_layer + table
+
+
+def test_base_as_built_has_the_count_of_table_3():
+    assert Transformer.base().count_params() == 63_045_632
+
+
+def test_attention_biases_add_what_they_should():
+    plain, biased = (
+        Transformer(vocabulary_size=11, use_attention_bias=flag) for flag in (False, True)
+    )
+    assert biased.count_params() - plain.count_params() == 36_864
+
+
+def test_pre_norm_adds_a_normalisation_to_each_stack():
+    plain, pre = (
+        Transformer(vocabulary_size=11, normalize_first=flag) for flag in (False, True)
+    )
+    assert pre.count_params() - plain.count_params() == 2 * 2 * 512
+
+
+def test_embeddings_start_at_unit_variance():
+    model = Transformer(vocabulary_size=3000, num_layers=1)
+    table = numpy(model.token_embedding.embeddings)
+    assert table.std() == pytest.approx(0.04419417, rel=0.01)
+
+
+@pytest.mark.parametrize("options", [{}, {"normalize_first": True}, {"position_layout": "learned"}])
+def test_decoding_step_by_step_equals_the_forward(options):
+    model = randomized(small(**options))
+    expected = numpy(model(INPUTS))
+    memory = model.encode(SOURCE)
+    beams, length = 3, T + 2
+    cache = model.initial_cache(B, beams, length)
+    for t in range(T):
+        logits, cache = model.decode_step(np.repeat(TARGET[:, t : t + 1], beams, 1), t, memory, cache)
+        for k in range(beams):
+            np.testing.assert_allclose(numpy(logits)[:, k], expected[:, t], atol=2e-5)
+
+
+def test_beams_have_histories_of_their_own():
+    model = randomized(small())
+    memory = model.encode(SOURCE[:1])
+    histories = np.array([[0, 3, 4], [0, 7, 4]])
+    cache = model.initial_cache(1, 2, 3)
+    for t in range(3):
+        logits, cache = model.decode_step(histories[None, :, t], t, memory, cache)
+    expected = model(
+        {"encoder_token_ids": np.repeat(SOURCE[:1], 2, 0), "decoder_token_ids": histories}
+    )
+    np.testing.assert_allclose(numpy(logits)[0], numpy(expected)[:, -1], atol=2e-5)
+    assert np.abs(numpy(logits)[0, 0] - numpy(logits)[0, 1]).max() > 1e-3
+
+
+def test_padding_of_the_source_changes_nothing():
+    model = randomized(small())
+    longer = np.concatenate([SOURCE, np.zeros((B, 3), int)], axis=1)
+    got = model({"encoder_token_ids": longer, "decoder_token_ids": TARGET})
+    np.testing.assert_allclose(numpy(got), numpy(model(INPUTS)), atol=2e-5)
+
+
+def test_the_future_changes_nothing():
+    model = randomized(small())
+    changed = TARGET.copy()
+    changed[:, 2] = 9
+    got = numpy(model({"encoder_token_ids": SOURCE, "decoder_token_ids": changed}))
+    before = numpy(model(INPUTS))
+    np.testing.assert_allclose(got[:, :2], before[:, :2], atol=1e-6)
+    assert np.abs(got[:, 2] - before[:, 2]).max() > 1e-3
+
+
+def test_attention_scores_of_every_layer_and_kind():
+    model = randomized(small())
+    scores = model.attention_scores(SOURCE, TARGET)
+    shapes = {"encoder": (B, N, S, S), "decoder": (B, N, T, T), "cross": (B, N, T, S)}
+    assert {kind: len(layers) for kind, layers in scores.items()} == dict.fromkeys(shapes, L)
+    for kind, layers in scores.items():
+        for weights in layers:
+            weights = numpy(weights)
+            assert weights.shape == shapes[kind]
+            np.testing.assert_allclose(weights.sum(-1), 1.0, atol=1e-5)
+            if kind == "decoder":
+                assert (np.triu(weights, 1) == 0).all()
+            else:
+                assert (weights[1, :, :, 3:] == 0).all()
+
+
+def test_config_round_trip_of_every_argument(tmp_path):
+    arguments = {
+        "vocabulary_size": V,
+        "num_layers": 1,
+        "hidden_dim": D,
+        "intermediate_dim": F,
+        "num_heads": N,
+        "key_dim": 5,
+        "value_dim": 7,
+        "dropout": 0.11,
+        "attention_dropout": 0.12,
+        "activation_dropout": 0.13,
+        "activation": "gelu",
+        "normalize_first": True,
+        "use_attention_bias": True,
+        "layer_norm_epsilon": 1e-5,
+        "position_layout": "learned",
+        "max_length": 17,
+        "pad_token_id": 2,
+        "end_token_id": 3,
+        "seed": 6,
+        "name": "mine",
+    }
+    model = Transformer(**arguments)
+    config = json.loads(json.dumps(model.get_config()))
+    assert {name: config[name] for name in arguments} == arguments
+    copy = Transformer.from_config(config)
+    assert copy.get_config() == model.get_config()
+    assert [w.shape for w in copy.weights] == [w.shape for w in model.weights]
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_saves_and_loads_in_safe_mode(tmp_path, policy):
+    model = randomized(small(dtype=policy))
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    assert copy.compute_dtype == model.compute_dtype
+    np.testing.assert_array_equal(numpy(copy(INPUTS)), numpy(model(INPUTS)))
+    model.save_weights(tmp_path / "model.weights.h5")
+    other = small(seed=5, dtype=policy)
+    assert np.abs(numpy(other(INPUTS)) - numpy(model(INPUTS))).max() > 0.01
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(numpy(other(INPUTS)), numpy(model(INPUTS)))
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_is_close_and_finite(policy):
+    model, full = small(dtype=policy), small()
+    model.set_weights(full.get_weights())
+    got = model(INPUTS)
+    assert keras.backend.standardize_dtype(got.dtype) == policy.removeprefix("mixed_")
+    np.testing.assert_allclose(numpy(got), numpy(full(INPUTS)), atol=0.15)
+    logits, _ = model.decode_step(
+        TARGET[:, :1], 0, model.encode(SOURCE), model.initial_cache(B, 1, 2)
+    )
+    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+    np.testing.assert_allclose(numpy(logits)[:, 0], numpy(got)[:, 0], atol=0.15)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_fit_learns_with_and_without_jit(jit_compile):
+    if keras.backend.backend() == "torch" and jit_compile:
+        pytest.skip("torch.compile needs a C++ toolchain and minutes")
+    model = small(dropout=0.1)
+    model.compile(keras.optimizers.Adam(0.01), LabelSmoothedCrossentropy(), jit_compile=jit_compile)
+    labels = np.concatenate([TARGET[:, 1:], np.ones((B, 1), int)], axis=1)
+    losses = model.fit(INPUTS, labels, epochs=12, verbose=0).history["loss"]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_the_seed_decides_weights_and_dropout():
+    one, same, other = small(dropout=0.5), small(dropout=0.5), small(dropout=0.5, seed=5)
+    assert all((a == b).all() for a, b in zip(one.get_weights(), same.get_weights(), strict=True))
+    got = [numpy(model(INPUTS, training=True)) for model in (one, same, other)]
+    np.testing.assert_array_equal(got[0], got[1])
+    assert np.abs(got[0] - got[2]).max() > 0.01
+
+
+def test_summary_is_readable():
+    lines: list[str] = []
+    small().summary(print_fn=lines.append)
+    text = "\n".join(lines)
+    for name in ("token_embedding", "encoder_block_2", "decoder_block_1", "Total params"):
+        assert name in text
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        ({"vocabulary_size": 0}, "vocabulary_size=0"),
+        ({"num_heads": 5}, "num_heads=5, hidden_dim=12"),
+        ({"key_dim": 0}, "key_dim=0"),
+        ({"dropout": 1.0}, "dropout=1.0"),
+        ({"position_layout": "spiral"}, "spiral"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        small(**arguments)
+
+
+def test_bad_inputs_are_named():
+    with pytest.raises(ValueError, match="encoder_token_ids"):
+        small()({"tokens": SOURCE})
+    with pytest.raises(ValueError, match="Known presets: base, big"):
+        Transformer.from_preset("huge", vocabulary_size=9)
+
+
+def test_sequences_beyond_learned_positions_are_refused():
+    model = small(position_layout="learned", max_length=5)
+    with pytest.raises(ValueError, match="max_length=6"):
+        model(INPUTS)
