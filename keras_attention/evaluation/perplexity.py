@@ -27,7 +27,7 @@ def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
         model: A built `Transformer`, or any model from `x` to logits (B, T, V) that has a
             `pad_token_id`.
         batches: `TokenBatches`, any other `keras.utils.PyDataset`, or an iterable of `(x, labels)`,
-            the labels int (B, T). Each shape is compiled once.
+            the labels int (B, T). Each shape is compiled once in the life of the model.
 
     Returns:
         The perplexity; `inf` where it is too large for a float.
@@ -45,9 +45,7 @@ def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
     >>> round(perplexity(model, [(np.ones((2, 3, 5), "float32"), labels)]), 4)
     7.0
     """
-    measure = compiled(
-        lambda x, labels: _negative_log_likelihoods(model(x, training=False), labels), model
-    )
+    measure = _measure_of(model)
     total, count = 0.0, 0
     for x, labels in _one_epoch(batches):
         labels = np.asarray(labels)
@@ -61,6 +59,16 @@ def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
         return math.exp(total / count)
     except OverflowError:
         return math.inf
+
+
+def _measure_of(model: Any) -> Any:
+    """(x, labels) to the negative log-likelihoods, compiled once in the life of the model."""
+    # Kept with the model, as Keras keeps its `test_function`: it is freed when the model is.
+    if not hasattr(model, "_negative_log_likelihoods"):
+        model._negative_log_likelihoods = compiled(
+            lambda x, labels: _negative_log_likelihoods(model(x, training=False), labels), model
+        )
+    return model._negative_log_likelihoods
 
 
 def _one_epoch(batches: Any) -> Iterable[tuple[Any, Any]]:

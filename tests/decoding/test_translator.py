@@ -57,9 +57,9 @@ class CopyModel(keras.Model):
     def decode_step(self, token_ids, index, memory, cache):
         last = memory["ids"].shape[1] - 1
         here = keras.ops.take(memory["ids"], keras.ops.minimum(index, last), axis=1)
-        is_letter = keras.ops.cast(here >= 3, "float32")
+        is_letter = keras.ops.cast(here > END, "float32")
         wanted = keras.ops.cast(here, "float32") + self.shift * is_letter
-        wanted = keras.ops.where(here < 3, END if self.ends else 28, wanted)
+        wanted = keras.ops.where(here <= END, END if self.ends else 28, wanted)
         tokens = keras.ops.arange(self.vocabulary_size, dtype="float32")
         liked = keras.ops.cast(tokens == wanted[:, None], "float32")
         z = keras.ops.cast(tokens == 28, "float32") * is_letter[:, None]

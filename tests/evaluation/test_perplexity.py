@@ -93,6 +93,24 @@ def test_too_large_for_a_float():
     assert perplexity(TableModel(scale=1e5), [batch(padded(SENTENCES, 5))]) == np.inf
 
 
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch runs eagerly")
+def test_measures_again_without_compiling_again(monkeypatch):
+    """As after each epoch; with the weights of that time."""
+    traced = []
+    call = TableModel.call
+    monkeypatch.setattr(
+        TableModel,
+        "call",
+        lambda self, x, training=None: traced.append(1) or call(self, x, training),
+    )
+    model = TableModel()
+    batches = [batch(padded(SENTENCES, 5))]
+    first = perplexity(model, batches)
+    model.table.embeddings.assign(np.zeros((V, V), "float32"))
+    assert perplexity(model, batches) == pytest.approx(V) != pytest.approx(first)
+    assert len(traced) == 1
+
+
 def test_nothing_to_measure():
     with pytest.raises(ValueError, match="no target token"):
         perplexity(TableModel(), [])
