@@ -208,6 +208,8 @@ def _own_corpus(
                 f"`{split}_size` holds pairs out of `train`; with `{split}` given, leave it out. "
                 f"Received: {split}_size={size}"
             )
+    if "validation" not in pairs and validation_size == 0:
+        raise ValueError("A validation part is needed: name files, or a `validation_size` above 0.")
     wanted = {split: size for split, size in sizes.items() if split not in pairs}
     pairs = {**pairs, **hold_out(pairs["train"], wanted)}
     texts = {split: ParallelText(f"{name}/{split}", part) for split, part in pairs.items()}

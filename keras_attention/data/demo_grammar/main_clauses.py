@@ -11,7 +11,7 @@ import dataclasses
 import functools
 
 from keras_attention.data.demo_grammar.clauses import Clause, object_case
-from keras_attention.data.demo_grammar.lexicon import Noun, nouns, verbs
+from keras_attention.data.demo_grammar.lexicon import Noun, Verb, nouns, verbs
 from keras_attention.data.demo_grammar.phrases import (
     ACCUSATIVE,
     DATIVE,
@@ -22,7 +22,7 @@ from keras_attention.data.demo_grammar.phrases import (
     prepositional,
 )
 from keras_attention.data.demo_grammar.sampler import MODALITIES, THE, Sampler
-from keras_attention.data.demo_grammar.words import COMMENTS, THINGS
+from keras_attention.data.demo_grammar.words import COMMENTS, OBJECT_KINDS, THINGS
 
 Sentence = tuple[str, str]
 
@@ -59,6 +59,13 @@ def chosen(names: tuple[str, ...]) -> tuple[Noun, ...]:
     return tuple(noun for noun in nouns(*THINGS, "place") if noun.english in names)
 
 
+@functools.cache
+def separable_verbs() -> tuple[Verb, ...]:
+    """Verbs with a prefix and an accusative object."""
+    groups = [group for group in OBJECT_KINDS if group not in ("dative", "giving")]
+    return tuple(verb for group in groups for verb in verbs(group) if verb.prefix)
+
+
 def both(clause: Clause, front: tuple[str, str] | None = None) -> Sentence:
     """A main clause, with an adverbial in front if given: German then inverts subject and verb."""
     if front is None:
@@ -76,25 +83,12 @@ def statement(s: Sampler) -> Sentence:
 
 
 def separable(s: Sampler) -> Sentence:
-    """The woman turns it off: separable verbs, some with pronouns."""
+    """The woman turns off the lamp: the German prefix closes the clause."""
     negated = s.chance(0.2)
-    options = [
-        verb
-        for group in (
-            "goods",
-            "thing",
-            "device",
-            "opening",
-            "clothes",
-            "edible",
-            "person",
-            "animal",
-        )
-        for verb in verbs(group)
-        if verb.prefix
-    ]
     subject, tense = s.subject(quantifiers=not negated), s.pick(("present", "present", s.tense()))
-    return both(s.adorned(s.transitive(subject, tense, verb=s.pick(options), negated=negated)))
+    return both(
+        s.adorned(s.transitive(subject, tense, verb=s.pick(separable_verbs()), negated=negated))
+    )
 
 
 def fronted(s: Sampler) -> Sentence:
@@ -254,11 +248,9 @@ def position(s: Sampler) -> Sentence:
     """The lamp stands on the table; she laid it on the table: dative place, accusative goal."""
     english, german = s.pair(SURFACES)
     furniture = s.phrase(determiner=THE, plural=False, adjective=0.25, choices=chosen(FURNITURE))
-    thing = s.phrase(
-        determiner=s.pick((THE, THE, DETERMINERS["a"])),
-        plural=s.chance(0.15),
-        choices=chosen(MOVABLE),
-    )
+    article = s.pick((THE, THE, DETERMINERS["a"]))
+    plural = article is THE and s.chance(0.25)
+    thing = s.phrase(determiner=article, plural=plural, choices=chosen(MOVABLE))
     if s.chance(0.5):
         tense = s.pick(("present", "past"))
         clause = Clause(thing, verbs("standing")[0], tense)

@@ -129,7 +129,7 @@ VERBS = {
         own besitzen besitzt besessen; destroy zerstören zerstört zerstört;
         draw/drew zeichnen zeichnet gezeichnet; examine untersuchen untersucht untersucht;
         collect sammeln sammelt gesammelt; describe beschreiben beschreibt beschrieben;
-        clean putzen putzt geputzt; look@at an|sehen sieht angesehen;
+        polish polieren poliert poliert; look@at an|sehen sieht angesehen;
         admire bewundern bewundert bewundert; take/took+along mit|nehmen nimmt mitgenommen""",
     "device": """
         turn+on ein|schalten schaltet eingeschaltet;

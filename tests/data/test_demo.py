@@ -1,0 +1,444 @@
+"""The demo corpus: German against a grammar book's tables, the split against the text itself."""
+
+import collections
+import re
+
+import pytest
+
+from keras_attention.data.demo import ENGLISH_WORDS, demo_examples, split_of
+from keras_attention.data.demo_grammar import lexicon
+from keras_attention.data.demo_grammar.clauses import Clause
+from keras_attention.data.demo_grammar.phrases import (
+    ACCUSATIVE,
+    DATIVE,
+    DETERMINERS,
+    SPEAKER,
+    SPEAKERS,
+    its,
+    named,
+    noun_phrase,
+    of_name,
+    of_person,
+    of_place,
+    prepositional,
+    pronoun,
+    whose,
+)
+from keras_attention.data.demo_grammar.sentences import CONSTRUCTIONS, finish
+from keras_attention.data.demo_grammar.words import ADJECTIVES, NOUNS, VERBS
+
+ALL_NOUNS = lexicon.nouns(*{kind for kind, _ in NOUNS})
+ALL_VERBS = [verb for group in VERBS for verb in lexicon.verbs(group)]
+ALL_ADJECTIVES = {a.english: a for kind in ADJECTIVES for a in lexicon.adjectives(kind)}
+
+
+def noun(english):
+    return next(noun for noun in ALL_NOUNS if noun.english == english)
+
+
+def verb(lemma):
+    return next(verb for verb in ALL_VERBS if verb.lemma == lemma)
+
+
+def phrase(text):
+    """A noun phrase from "the old man"; a plural is marked with a "+": "two old man+"."""
+    *words, head = text.split()
+    plural = head.endswith("+")
+    adjective = ALL_ADJECTIVES[words.pop()] if words and words[-1] in ALL_ADJECTIVES else None
+    determiner = DETERMINERS[words[0] if words else ""]
+    return noun_phrase(noun(head.rstrip("+")), determiner, adjective, plural)
+
+
+@pytest.fixture(scope="module")
+def splits():
+    return demo_examples()
+
+
+@pytest.fixture(scope="module")
+def everything(splits):
+    return [example for examples in splits.values() for example in examples]
+
+
+# Nominative, accusative, dative, genitive, as the tables of a grammar book have them.
+DECLENSIONS = {
+    "the old man": "der alte Mann, den alten Mann, dem alten Mann, des alten Mannes",
+    "the old woman": "die alte Frau, die alte Frau, der alten Frau, der alten Frau",
+    "the old house": "das alte Haus, das alte Haus, dem alten Haus, des alten Hauses",
+    "the old man+": "die alten Männer, die alten Männer, den alten Männern, der alten Männer",
+    "a young man": "ein junger Mann, einen jungen Mann, einem jungen Mann, eines jungen Mannes",
+    "a young woman": "eine junge Frau, eine junge Frau, einer jungen Frau, einer jungen Frau",
+    "a young child": "ein junges Kind, ein junges Kind, einem jungen Kind, eines jungen Kindes",
+    "cold wine": "kalter Wein, kalten Wein, kaltem Wein, kalten Weins",
+    "cold milk": "kalte Milch, kalte Milch, kalter Milch, kalter Milch",
+    "cold beer": "kaltes Bier, kaltes Bier, kaltem Bier, kalten Biers",
+    "two new book+": "zwei neue Bücher, zwei neue Bücher, zwei neuen Büchern, zwei neuer Bücher",
+    "this clever boy": "dieser kluge Junge, diesen klugen Jungen, diesem klugen Jungen, "
+    "dieses klugen Jungen",
+    "every rich student": "jeder reiche Student, jeden reichen Studenten, jedem reichen Studenten, "
+    "jedes reichen Studenten",
+    "my brave sister+": "meine mutigen Schwestern, meine mutigen Schwestern, "
+    "meinen mutigen Schwestern, meiner mutigen Schwestern",
+    "our new car": "unser neues Auto, unser neues Auto, unserem neuen Auto, unseres neuen Autos",
+    "their new car+": "ihre neuen Autos, ihre neuen Autos, ihren neuen Autos, ihrer neuen Autos",
+    "the expensive lamp+": "die teuren Lampen, die teuren Lampen, den teuren Lampen, "
+    "der teuren Lampen",
+    "a dark cellar": "ein dunkler Keller, einen dunklen Keller, einem dunklen Keller, "
+    "eines dunklen Kellers",
+    "some tired bear+": "einige müde Bären, einige müde Bären, einigen müden Bären, "
+    "einiger müder Bären",
+    "all actress+": "alle Schauspielerinnen, alle Schauspielerinnen, allen Schauspielerinnen, "
+    "aller Schauspielerinnen",
+}
+
+
+@pytest.mark.parametrize("english", DECLENSIONS)
+def test_declension(english):
+    assert ", ".join(phrase(english).german) == DECLENSIONS[english]
+
+
+def test_english_article_and_plural():
+    assert phrase("a old man").english == "an old man"
+    assert phrase("a useful umbrella").english == "a useful umbrella"
+    assert phrase("a umbrella").english == "an umbrella"
+    assert phrase("a honest thief").english == "an honest thief"
+    assert phrase("the thief+").english == "the thieves"
+    assert [noun(word).english_plural for word in ("lady", "box", "key", "mouse", "potato")] == [
+        "ladies", "boxes", "keys", "mice", "potatoes",
+    ]  # fmt: skip
+
+
+def test_genitives_possessives_and_prepositions():
+    dog = noun_phrase(noun("dog"), of_name("Anna"), ALL_ADJECTIVES["old"])
+    assert (dog.english, dog.german[:3]) == (
+        "Anna's old dog",
+        ("Annas alter Hund", "Annas alten Hund", "Annas altem Hund"),
+    )
+    owned = of_person(phrase("the black cat"), phrase("the young king"))
+    assert owned.english == "the young king's black cat"
+    assert owned.german[DATIVE] == "der schwarzen Katze des jungen Königs"
+    part = of_place(phrase("the door"), phrase("the library"))
+    assert (part.english, part.german[0]) == ("the door of the library", "die Tür der Bibliothek")
+    ring = {
+        owner: noun_phrase(noun("ring"), its(phrase(f"the {owner}"))) for owner in ("cat", "dog")
+    }
+    assert ring["cat"].german[:2] == ("ihr Ring", "ihren Ring")
+    assert ring["dog"].german[:2] == ("sein Ring", "seinen Ring")
+    assert noun_phrase(noun("dog"), whose(phrase("the woman"))).german[0] == "deren Hund"
+    assert noun_phrase(noun("cow"), whose(phrase("the man+"))).german[0] == "deren Kuh"
+    assert noun_phrase(noun("cow"), whose(phrase("the man"))).german[0] == "dessen Kuh"
+    places = [
+        prepositional("in", phrase("the garden"), DATIVE),
+        prepositional("in", phrase("the house"), ACCUSATIVE),
+        prepositional("in", phrase("the garden"), ACCUSATIVE),
+        prepositional("zu", phrase("the church"), DATIVE),
+        prepositional("zu", phrase("this church"), DATIVE),
+        prepositional("mit", named("Anna", "f"), DATIVE),
+    ]
+    assert places == [
+        "im Garten", "ins Haus", "in den Garten", "zur Kirche", "zu dieser Kirche", "mit Anna",
+    ]  # fmt: skip
+
+
+def test_pronouns_follow_the_german_gender():
+    forms = {
+        word: pronoun(phrase(f"the {word}")) for word in ("table", "lamp", "book", "king+", "queen")
+    }
+    assert {word: (p.english, p.english_object, *p.german) for word, p in forms.items()} == {
+        "table": ("it", "it", "er", "ihn", "ihm"),
+        "lamp": ("it", "it", "sie", "sie", "ihr"),
+        "book": ("it", "it", "es", "es", "ihm"),
+        "king+": ("they", "them", "sie", "sie", "ihnen"),
+        "queen": ("she", "her", "sie", "sie", "ihr"),
+    }
+
+
+def clause(subject, lemma, tense="present", direct=None, **rest):
+    subject = phrase(subject) if isinstance(subject, str) else subject
+    direct = phrase(direct) if isinstance(direct, str) else direct
+    return Clause(subject, verb(lemma) if lemma else None, tense, direct=direct, **rest)
+
+
+IT = pronoun(noun_phrase(lexicon.nouns("device")[2], DETERMINERS["the"]))  # the lamp
+YESTERDAY = ("yesterday", "gestern")
+BOY = phrase("the poor boy")
+# Clause, English, German main clause, German subordinate clause: written by hand.
+CLAUSES = [
+    (
+        clause("the man", "turn off", direct="the lamp"),
+        "the man turns off the lamp",
+        "der Mann schaltet die Lampe aus",
+        "der Mann die Lampe ausschaltet",
+    ),
+    (
+        clause("the man", "turn off", "past", IT),
+        "the man turned it off",
+        "der Mann hat sie ausgeschaltet",
+        "der Mann sie ausgeschaltet hat",
+    ),
+    (
+        clause("the man", "look at", "want", IT, negated=True),
+        "the man does not want to look at it",
+        "der Mann will sie nicht ansehen",
+        "der Mann sie nicht ansehen will",
+    ),
+    (
+        clause(SPEAKER, "collect", direct="old coat+", negated=True),
+        "I do not collect old coats",
+        "ich sammle keine alten Mäntel",
+        "ich keine alten Mäntel sammle",
+    ),
+    (
+        clause(SPEAKERS, "go", "past", time=YESTERDAY, place=("to the park", "zum Park")),
+        "we went to the park yesterday",
+        "wir sind gestern zum Park gegangen",
+        "wir gestern zum Park gegangen sind",
+    ),
+    (
+        clause("the child+", "follow", "must", "the fox", negated=True),
+        "the children must not follow the fox",
+        "die Kinder dürfen dem Fuchs nicht folgen",
+        "die Kinder dem Fuchs nicht folgen dürfen",
+    ),
+    (
+        clause("the queen", "give", "past", "a ring", recipient=BOY, negated=True),
+        "the queen did not give a ring to the poor boy",
+        "die Königin hat dem armen Jungen keinen Ring gegeben",
+        "die Königin dem armen Jungen keinen Ring gegeben hat",
+    ),
+    (
+        clause("the key+", None, "past", predicate=ALL_ADJECTIVES["expensive"], negated=True),
+        "the keys were not expensive",
+        "die Schlüssel waren nicht teuer",
+        "die Schlüssel nicht teuer waren",
+    ),
+    (
+        clause(SPEAKER, None, predicate=ALL_ADJECTIVES["tired"], frequency=("often", "oft")),
+        "I am often tired",
+        "ich bin oft müde",
+        "ich oft müde bin",
+    ),
+    (
+        clause(SPEAKER, "know"),
+        "I know",
+        "ich weiß",
+        "ich weiß",
+    ),
+    (
+        clause("the bear", None, "future", predicate=ALL_ADJECTIVES["hungry"]),
+        "the bear will be hungry",
+        "der Bär wird hungrig sein",
+        "der Bär hungrig sein wird",
+    ),
+    (
+        clause("every witch", "fall asleep", "had", manner=("quickly", "schnell")),
+        "every witch had to fall asleep quickly",
+        "jede Hexe musste schnell einschlafen",
+        "jede Hexe schnell einschlafen musste",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("structure, english, main, subordinate", CLAUSES)
+def test_clause(structure, english, main, subordinate):
+    assert structure.english() == english
+    assert structure.german() == main
+    assert structure.german("last") == subordinate
+
+
+def test_questions_and_inversion():
+    question = clause("the man", "look for", "past", "the key", negated=True)
+    assert question.english_question() == "did the man not look for the key"
+    assert question.german("first") == "hat der Mann den Schlüssel nicht gesucht"
+    assert question.german(front="gestern") == "gestern hat der Mann den Schlüssel nicht gesucht"
+    assert clause(SPEAKER, "smile").german("first") == "lächle ich"
+    modal = clause("the dog", "run away", "can", negated=True)
+    assert modal.english() == "the dog cannot run away"
+    assert modal.english_question() == "can the dog not run away"
+
+
+def test_finish():
+    assert finish("er kommt , weil der Hund , der bellt ,") == "Er kommt, weil der Hund, der bellt."
+    assert finish("übt der Mann , der singt , ?") == "Übt der Mann, der singt?"
+
+
+def test_sizes_lengths_and_distinctness(splits, everything):
+    assert {split: len(examples) for split, examples in splits.items()} == {
+        "train": 10_000, "validation": 400, "test": 500,
+    }  # fmt: skip
+    assert len({example.source for example in everything}) == 10_900
+    assert {len(example.source.split()) for example in everything} <= set(range(5, 21))
+    assert ENGLISH_WORDS == range(5, 21)
+    lemmas = {n.german["singular"][0] for n in ALL_NOUNS} | {
+        a.german for a in ALL_ADJECTIVES.values()
+    }
+    lemmas |= {verb.prefix + verb.infinitive for verb in ALL_VERBS}
+    assert 300 < len(lemmas) < 600
+
+
+def test_same_seed_same_corpus(splits):
+    assert demo_examples.__wrapped__(0) == splits
+    assert demo_examples(1)["train"] != splits["train"]
+
+
+def test_english_has_one_german(everything):
+    translations = collections.defaultdict(set)
+    others = [
+        example for seed in (1, 2) for part in demo_examples(seed).values() for example in part
+    ]
+    for example in everything + others:
+        translations[example.source].add(example.target)
+    assert [item for item in translations.items() if len(item[1]) > 1] == []
+    assert len(translations) > 32_000
+
+
+def test_spelling(everything):
+    for example in everything:
+        for text in example[:2]:
+            assert re.fullmatch(r"[A-ZÄÖÜ](?:[A-Za-zÄÖÜäöüß']|, | )+[.?]", text), text
+            assert "  " not in text
+        assert example.source.endswith("?") == example.target.endswith("?")
+    nouns = {form.lower() for n in ALL_NOUNS for forms in n.german.values() for form in forms}
+    words = {word for example in everything for word in re.findall(r"\w+", example.target)}
+    # A noun form is capitalised wherever it stands; these are also verbs and adjectives.
+    assert nouns & words <= {"spiele", "spielen", "reise", "reisen", "junge", "jungen", "laden"}
+
+
+def test_adjective_endings_after_articles(everything):
+    """Weak after der, mixed after ein: rules of thumb, applied to the finished text."""
+    rules = {
+        "en": "dem des einem eines einen im zum zur einer diesem",
+        "e": "das eine ins",
+        "e en": "der den die keine meine diese dieser dieses",
+        "er es": "ein mein unser",
+    }
+    stems = "|".join(sorted({a.stem for a in ALL_ADJECTIVES.values()}))
+    for endings, articles in rules.items():
+        pattern = rf"\b({articles.replace(' ', '|')}) ({stems})(e|en|em|er|es) (?=[A-ZÄÖÜ])"
+        found = 0
+        for example in everything:
+            # A relative pronoun (after a comma) looks like an article but is none.
+            text = re.sub(r", (?:in )?(?:der|die|das|den|dem|denen)\b", ",", example.target)
+            for match in re.finditer(pattern, text):
+                assert match[3] in endings.split(), example.target
+                found += 1
+        assert found > 200
+
+
+def test_nouns_have_one_gender(everything):
+    genders = collections.defaultdict(set)
+    marks = {"eine": "f", "einer": "f", "zur": "f", "einen": "m", "jeden": "m", "ins": "n"}
+    for example in everything:
+        pattern = rf"\b({'|'.join(marks)}) (?:[a-zäöüß]+ )?([A-ZÄÖÜ]\w+)"
+        for article, word in re.findall(pattern, example.target):
+            genders[word].add(marks[article])
+    assert sum(map(len, genders.values())) == len(genders) > 140
+    assert genders["Tür"] == {"f"} and genders["Schlüssel"] == {"m"} and genders["Bären"] == {"m"}
+
+
+def test_it_refers_to_the_object(everything):
+    """den Tisch ..., weil er; die Lampe ..., weil sie; das Buch ..., weil es."""
+    expected = {"den": "er", "einen": "er", "die": "sie", "eine": "sie", "das": "es"}
+    article = r"\b(den|einen|die|eine|das) (?:[a-zäöüß]+ )?[A-ZÄÖÜ]\w+"
+    found = collections.Counter()
+    for example in everything:
+        if example.construction == "it_because":
+            match = re.search(
+                article + r"[^,A-ZÄÖÜ]*, (?:weil|obwohl) (er|sie|es) \w+ (?:ist|war)\.$",
+                example.target,
+            )
+            if match:
+                assert match[2] == expected[match[1]], example.target
+                found[match[2]] += 1
+    assert min(found["er"], found["sie"], found["es"]) > 20
+
+
+def test_phenomena_are_frequent(splits):
+    counts = collections.Counter(example.construction for example in splits["train"])
+    assert set(counts) == {construction.__name__ for construction in CONSTRUCTIONS}
+    assert min(counts.values()) > 150
+    text = "\n".join(example.target for example in splits["train"])
+    for pattern in (
+        r", (?:weil|obwohl|wenn|als|bevor|während|dass|ob) ", r", (?:der|die|das|den|dem|denen) ",
+        r"\bnicht\b", r"\bkein", r" (?:ein|aus|auf|an|ab|mit|weg|zurück)[.,?]$",
+        r"\b(?:ist|sind|bin) .*ge\w+en[.,]",
+        r"\b(?:kann|muss|will|darf|sollte|konnte|wollte|musste)\b", r"\b(?:dessen|deren)\b",
+        r"\b(?:[Ww]egen|[Tt]rotz|[Ww]ährend) (?:des|der|dieser|dieses)\b",
+    ):  # fmt: skip
+        assert len(re.findall(pattern, text, flags=re.MULTILINE)) > 100, pattern
+
+
+def words_of(text):
+    return re.findall(r"[\w']+", text)
+
+
+def test_every_held_out_word_form_is_trained(splits):
+    for side in (0, 1):
+        trained = {word for example in splits["train"] for word in words_of(example[side])}
+        for split in ("validation", "test"):
+            assert {word for e in splits[split] for word in words_of(e[side])} <= trained
+
+
+NOUN_FORMS = {form: n.english for n in ALL_NOUNS for form in (n.english, n.english_plural)}
+VERB_FORMS = collections.defaultdict(set)
+for _verb in ALL_VERBS:
+    for _form in (_verb.english, lexicon.add_s(_verb.english), _verb.past):
+        VERB_FORMS[_form].add(_verb.lemma)
+PARTICLES = {verb.particle for verb in ALL_VERBS} - {""}
+DETERMINING = set(DETERMINERS) | {"an", "its", "whose"}
+
+
+def combinations_in(text):
+    """(adjective, noun) and (verb, object) pairs, found in the words without the grammar."""
+    words = words_of(text[0].lower() + text[1:])
+    pairs = set()
+    for i, word in enumerate(words):
+        following = words[i + 1] if i + 1 < len(words) else ""
+        if word in ALL_ADJECTIVES and following in NOUN_FORMS:
+            pairs.add(("attribute", word, NOUN_FORMS[following]))
+        if word in VERB_FORMS:
+            rest, particle = words[i + 1 :], ""
+            if rest and rest[0] in PARTICLES:
+                particle = rest.pop(0)
+            while rest and (rest[0] in DETERMINING or rest[0] in ALL_ADJECTIVES):
+                rest.pop(0)
+            lemma = f"{word_lemma(word)} {particle}".strip()
+            if rest and rest[0] in NOUN_FORMS:
+                pairs.add(("object", lemma, NOUN_FORMS[rest[0]]))
+    return pairs
+
+
+def word_lemma(form):
+    return next(iter(VERB_FORMS[form])).split()[0]
+
+
+def test_held_out_combinations_never_occur_in_training(splits):
+    trained_metadata = {c for example in splits["train"] for c in example.combinations}
+    trained_text = {pair for example in splits["train"] for pair in combinations_in(example.source)}
+    for split in ("validation", "test"):
+        kinds = collections.Counter()
+        for example in splits[split]:
+            new = {tuple(c) for c in example.combinations} - trained_metadata
+            assert new, example
+            assert not new & trained_text, example
+            kinds.update(relation for relation, _, _ in new)
+        assert min(kinds[relation] for relation in ("object", "subject", "attribute")) > 30
+    # The text analysis is no empty promise: it finds what the metadata say, in numbers.
+    assert len(trained_text & {tuple(c) for c in trained_metadata}) > 4_000
+
+
+def test_combinations_are_those_of_the_sentence(splits):
+    """Neither too few (adjective before noun is always noted) nor words that are not there."""
+    for example in splits["train"][:2000]:
+        found = {pair for pair in combinations_in(example.source) if pair[0] == "attribute"}
+        assert found <= {tuple(c) for c in example.combinations}, example
+        words = words_of(example.source[0].lower() + example.source[1:])
+        lemmas = {lemma.split()[0] for word in words for lemma in VERB_FORMS.get(word, ())}
+        for relation, head, name in example.combinations:
+            forms = (noun(name).english, noun(name).english_plural)
+            assert any(word.removesuffix("'s") in forms for word in words), example
+            assert head in words if relation == "attribute" else head.split()[0] in lemmas, example
+
+
+def test_validation_has_no_test_combinations(splits):
+    test = {c for example in splits["test"] for c in example.combinations if split_of(c) == "test"}
+    assert test and not test & {c for e in splits["validation"] for c in e.combinations}

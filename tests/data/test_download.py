@@ -1,0 +1,156 @@
+"""Downloads from a server of our own on 127.0.0.1, which can cut, refuse and forget."""
+
+import hashlib
+import http.server
+import random
+import socket
+import threading
+
+import pytest
+
+from keras_attention.data import download as module
+from keras_attention.data.download import cache_folder, download
+
+CONTENT = random.Random(7).randbytes(300_000)
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Serves `server.content`; `server.cuts` holds how many bytes to send before hanging up."""
+
+    def do_GET(self):
+        server = self.server
+        asked = self.headers.get("Range")
+        server.ranges.append(asked)
+        if server.codes:
+            self.send_error(server.codes.pop(0))
+            return
+        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and server.resumable else 0
+        if start >= len(server.content):
+            self.send_error(416)
+            return
+        body = server.content[start:]
+        self.send_response(206 if start else 200)
+        if server.tell_length:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: server.cuts.pop(0)] if server.cuts else body)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(proxy, raising=False)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.content, server.resumable, server.tell_length = CONTENT, True, True
+        server.ranges, server.cuts, server.codes = [], [], []
+        server.url = f"http://127.0.0.1:{server.server_port}/file.gz"
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def get(server, path, **arguments):
+    return download(server.url, path, SHA256, delay=0, **arguments)
+
+
+def test_complete_download(server, tmp_path, capsys):
+    path = tmp_path / "deep" / "down" / "file.gz"
+    assert get(server, str(path)) == path
+    assert path.read_bytes() == CONTENT
+    assert [entry.name for entry in path.parent.iterdir()] == ["file.gz"]
+    shown = capsys.readouterr().out
+    assert "file.gz" in shown and "300/300" in shown
+
+
+def test_what_is_there_is_not_fetched_again(server, tmp_path, capsys):
+    path = tmp_path / "file.gz"
+    path.write_bytes(CONTENT)
+    get(server, path)
+    assert server.ranges == [] and capsys.readouterr().out == ""
+
+
+def test_other_content_in_place_is_refused_and_kept(server, tmp_path):
+    path = tmp_path / "file.gz"
+    path.write_bytes(b"the user's own")
+    with pytest.raises(
+        ValueError, match="expected content.*Delete .*file.gz' to download it again"
+    ):
+        get(server, path)
+    assert path.read_bytes() == b"the user's own" and server.ranges == []
+
+
+@pytest.mark.parametrize("tell_length", [True, False])
+def test_resumes_after_cuts(server, tmp_path, tell_length):
+    """Without a length only the checksum can tell a cut; the next call goes on from there."""
+    path, server.cuts, server.tell_length = tmp_path / "file.gz", [100_000, 50_000], tell_length
+    if tell_length:
+        get(server, path, verbose=False)
+        assert server.ranges == [None, "bytes=100000-", "bytes=150000-"]
+        assert path.read_bytes() == CONTENT
+    else:
+        with pytest.raises(ValueError, match="expected content"):
+            get(server, path, verbose=False)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_resumes_in_a_later_call(server, tmp_path):
+    path, server.cuts = tmp_path / "file.gz", [70_000]
+    with pytest.raises(ConnectionError, match="ended after 70000 of 300000 bytes"):
+        get(server, path, attempts=1)
+    assert not path.exists()
+    get(server, path)
+    assert server.ranges == [None, "bytes=70000-"] and path.read_bytes() == CONTENT
+
+
+def test_server_that_cannot_resume(server, tmp_path):
+    path, server.cuts, server.resumable = tmp_path / "file.gz", [70_000], False
+    get(server, path)
+    assert path.read_bytes() == CONTENT
+
+
+def test_part_that_was_complete(server, tmp_path):
+    path = tmp_path / "file.gz"
+    (tmp_path / "file.gz.part").write_bytes(CONTENT)
+    get(server, path)
+    assert path.read_bytes() == CONTENT and server.ranges == ["bytes=300000-"]
+
+
+def test_changed_byte_is_refused(server, tmp_path):
+    server.content = CONTENT[:1234] + bytes([CONTENT[1234] ^ 1]) + CONTENT[1235:]
+    with pytest.raises(ValueError, match=f"Expected sha256: {SHA256}. Received: .*was removed"):
+        get(server, tmp_path / "file.gz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_busy_server_is_asked_again_and_a_missing_file_not(server, tmp_path):
+    server.codes = [503, 429]
+    get(server, tmp_path / "file.gz")
+    assert len(server.ranges) == 3
+    server.codes = [404]
+    with pytest.raises(ConnectionError, match=f"Could not download {server.url}: .*404"):
+        get(server, tmp_path / "other.gz")
+    assert len(server.ranges) == 4
+
+
+def test_no_server(tmp_path, monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    waits = []
+    monkeypatch.setattr(module.time, "sleep", waits.append)
+    with pytest.raises(ConnectionError, match="Could not download"):
+        download(f"http://127.0.0.1:{port}/x", tmp_path / "x", SHA256, attempts=4, delay=0.5)
+    assert waits == [0.5, 1.0, 2.0]
+
+
+def test_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KERAS_ATTENTION_CACHE", raising=False)
+    assert cache_folder() == tmp_path / ".cache" / "keras_attention"
+    monkeypatch.setenv("KERAS_ATTENTION_CACHE", "~/elsewhere")
+    assert cache_folder() == tmp_path / "elsewhere"
+    assert cache_folder(tmp_path / "given") == tmp_path / "given"

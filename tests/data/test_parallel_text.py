@@ -1,0 +1,150 @@
+"""Readers of parallel text: files written byte by byte, expectations written by hand."""
+
+import gzip
+import tracemalloc
+
+import pytest
+
+from keras_attention.data.parallel_text import FilePairs, ParallelText, TsvPairs, read_lines
+
+
+def write(path, content, compress=False):
+    content = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(content) if compress else content)
+    return path
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize(
+    "content, lines",
+    [
+        (b"one\ntwo\n", ["one", "two"]),
+        (b"no end", ["no end"]),
+        (b"\n\nthird\n\n", ["", "", "third", ""]),
+        (b"dos\r\nkept\rinside\r\r\n", ["dos", "kept\rinside\r"]),
+        ("a\u2028b\x0bc\x0cd\x85e\x1cf\n".encode(), ["a\u2028b\x0bc\x0cd\x85e\x1cf"]),
+        (b"\xef\xbb\xbfbom\n\xef\xbb\xbfsecond\n", ["bom", "\ufeffsecond"]),
+        ("u\u0308 \u00fc  two \t\n".encode(), ["u\u0308 \u00fc  two \t"]),
+    ],
+)
+def test_lines(tmp_path, content, lines, compress):
+    """The name says nothing: a plain file may end in .gz and a compressed one in .txt."""
+    path = write(tmp_path / ("text.txt" if compress else "text.gz"), content, compress)
+    assert list(read_lines(path)) == lines
+
+
+def test_gzip_of_several_members(tmp_path):
+    path = write(tmp_path / "text", gzip.compress(b"one\nt") + gzip.compress(b"wo\n"))
+    assert list(read_lines(path)) == ["one", "two"]
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_undecodable_bytes_are_named(tmp_path, compress):
+    content = b"\xef\xbb\xbf" + "gut\nschön\nfür".encode() + b" T\xfcr\nend\n"
+    path = write(tmp_path / "latin.de", content, compress)
+    lines = read_lines(path)
+    assert [next(lines), next(lines)] == ["gut", "schön"]
+    with pytest.raises(ValueError, match=r"latin\.de', line 3, byte 7 of the line: 0xFC.*iconv"):
+        next(lines)
+
+
+def test_damaged_gzip(tmp_path):
+    whole = gzip.compress(b"".join(b"line %d\n" % i for i in range(5000)))
+    path = write(tmp_path / "cut.gz", whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"cut\.gz' is a damaged gzip file"):
+        list(read_lines(path))
+    path = write(tmp_path / "changed.gz", whole[:40] + bytes([whole[40] ^ 255]) + whole[41:])
+    with pytest.raises(ValueError, match=r"changed\.gz' is a damaged gzip file"):
+        list(read_lines(path))
+
+
+def test_pairs_from_files(tmp_path):
+    source = write(tmp_path / "a.en", "Good day.\n\nThanks!\n")
+    target = write(tmp_path / "a.de", "Guten Tag.\nLeer\nDanke!", compress=True)
+    text = ParallelText("a", FilePairs(str(source), target))
+    expected = [("Good day.", "Guten Tag."), ("", "Leer"), ("Thanks!", "Danke!")]
+    assert list(text) == list(text) == expected
+    assert len(text) == 3
+    assert list(text.sources()) == ["Good day.", "", "Thanks!"]
+    assert list(text.targets()) == ["Guten Tag.", "Leer", "Danke!"]
+    assert "a" in repr(text)
+
+
+@pytest.mark.parametrize("lengths", [(3, 5), (5, 3), (4, 5), (1, 0), (0, 2)])
+def test_unequal_files(tmp_path, lengths):
+    files = [write(tmp_path / f"{n}.txt", "line\n" * n) for n in lengths]
+    pattern = (
+        rf"{lengths[0]}\.txt' has {lengths[0]} lines, '.*{lengths[1]}\.txt' has {lengths[1]}\."
+    )
+    with pytest.raises(ValueError, match=pattern):
+        len(ParallelText("a", FilePairs(*files)))
+
+
+def test_missing_and_empty_files(tmp_path):
+    empty = write(tmp_path / "empty.txt", "")
+    with pytest.raises(FileNotFoundError, match="nowhere.txt' does not exist"):
+        FilePairs(empty, tmp_path / "nowhere.txt")
+    with pytest.raises(FileNotFoundError, match="is a folder"):
+        TsvPairs(tmp_path)
+    with pytest.raises(ValueError, match=r"empty\.txt' and '.*empty\.txt' are empty"):
+        len(ParallelText("a", FilePairs(empty, empty)))
+    with pytest.raises(ValueError, match=r"empty\.txt' is empty"):
+        list(ParallelText("a", TsvPairs(empty)))
+    with pytest.raises(ValueError, match="'nothing' has no sentence pairs"):
+        len(ParallelText("nothing", []))
+
+
+def test_tsv(tmp_path):
+    path = write(tmp_path / "a.tsv", "\ufeffone\teins\r\n two \t\n", compress=True)
+    assert list(TsvPairs(path)) == [("one", "eins"), (" two ", "")]
+
+
+@pytest.mark.parametrize("line, tabs", [("one eins", 0), ("one\teins\tuno", 2), ("", 0)])
+def test_tsv_with_another_number_of_columns(tmp_path, line, tabs):
+    path = write(tmp_path / "a.tsv", f"good\tgut\n{line}\n")
+    with pytest.raises(
+        ValueError, match=rf"a\.tsv', line 2: expected one tab.* Received {tabs} tabs"
+    ):
+        len(ParallelText("a", TsvPairs(path)))
+
+
+def test_fingerprint_is_of_the_content(tmp_path):
+    pairs = [("a b", "ä"), ("", "c")]
+    prints = {ParallelText(name, pairs).fingerprint() for name in ("one", "other")}
+    files = write(tmp_path / "source", "a b\n\n"), write(tmp_path / "target", "ä\r\nc")
+    prints.add(ParallelText("files", FilePairs(*files)).fingerprint())
+    gz = write(tmp_path / "gz", "a b\tä\n\tc\n", compress=True)
+    prints.add(ParallelText("tsv", TsvPairs(gz)).fingerprint())
+    assert len(prints) == 1 and len(prints.pop()) == 64
+    others = [
+        pairs,
+        [("a b", "a"), ("", "c")],
+        [("", "c"), ("a b", "ä")],
+        [("ä", "a b"), ("c", "")],
+        [("a b", "ä"), ("c", "")],
+        [("a b", "ä")],
+        [("a b", "ä"), ("", "c"), ("", "")],
+        [("a bä", ""), ("", "c")],
+    ]
+    assert len({ParallelText("x", other).fingerprint() for other in others}) == len(others)
+
+
+def test_refused_pairs():
+    with pytest.raises(ValueError, match="more than once.*generator"):
+        ParallelText("once", (pair for pair in [("a", "b")]))
+    with pytest.raises(ValueError, match="Pair 2 of 'lines' has a line break"):
+        len(ParallelText("lines", [("a", "b"), ("a", "b\nc")]))
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    line = "word " * 40 + "\n"
+    files = [write(tmp_path / side, line * 30_000, compress=True) for side in ("source", "target")]
+    text = ParallelText("big", FilePairs(*files))
+    tracemalloc.start()
+    try:
+        assert len(text) == 30_000
+        assert sum(len(source) for source, _ in text) == 30_000 * (len(line) - 1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 30_000 * len(line) / 10
