@@ -47,9 +47,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # "small": corpora of some ten thousand pairs, such as Multi30K, on a CPU in an hour.
     "small": {
-        "num_layers": 4,
+        "num_layers": 3,
         "hidden_dim": 256,
-        "intermediate_dim": 1024,
+        "intermediate_dim": 768,
         "num_heads": 4,
         "dropout": 0.3,
     },

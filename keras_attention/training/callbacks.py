@@ -119,12 +119,12 @@ class Budget(keras.callbacks.Callback):
 
     # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        over_time = (
-            self.minutes is not None and time.monotonic() - self._started > 60 * self.minutes
-        )
-        if over_time or (self.steps is not None and self._updates >= self.steps):
-            self.model.stop_training = True
         self._updates += 1
+        elapsed = time.monotonic() - self._started
+        if self.minutes is not None and elapsed > 60 * self.minutes:
+            self.model.stop_training = True
+        if self.steps is not None and self._updates >= self.steps:
+            self.model.stop_training = True
 
 
 class StopOnSignal(keras.callbacks.Callback):

@@ -1,0 +1,133 @@
+"""The loss against one token at a time in NumPy, and the vectors of the authors' smoothing."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_attention import LabelSmoothedCrossentropy
+from tests import oracle
+
+B, T, V = 2, 5, 7
+rng = np.random.default_rng(4)
+LABELS = np.array([[3, 6, 1, 0, 0], [2, 5, 4, 6, 1]])
+LOGITS = (3 * rng.normal(size=(B, T, V))).astype("float32")
+
+
+def expected_loss(labels, logits, epsilon):
+    tokens = [
+        oracle.smoothed_nll(logits[index].astype("float64"), labels[index], epsilon)
+        for index in np.ndindex(labels.shape)
+        if labels[index] != 0
+    ]
+    return sum(tokens) / len(tokens)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.2])
+def test_equals_one_token_at_a_time(epsilon):
+    loss = LabelSmoothedCrossentropy(epsilon)
+    assert float(loss(LABELS, LOGITS)) == pytest.approx(
+        expected_loss(LABELS, LOGITS, epsilon), rel=1e-5
+    )
+
+
+def test_vectors_of_the_authors():
+    labels, logits = np.array([[2]]), np.array([[[1.0, 2.0, 3.0, 4.0]]], "float32")
+    assert float(LabelSmoothedCrossentropy(0.0)(labels, logits)) == pytest.approx(1.4401896986)
+    assert float(LabelSmoothedCrossentropy(0.1)(labels, logits)) == pytest.approx(1.5068563652)
+    smoothed = LabelSmoothedCrossentropy(0.1, subtract_minimum=True)
+    assert float(smoothed(labels, logits)) == pytest.approx(1.0719121630, rel=1e-6)
+    # Plain smoothing of strength e is the authors' of strength e (V - 1) / V.
+    plain = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1)
+    assert float(plain(np.eye(4)[labels], logits)) == pytest.approx(1.4901896986)
+    assert float(LabelSmoothedCrossentropy(0.075)(labels, logits)) == pytest.approx(1.4901896986)
+
+
+@pytest.mark.parametrize(
+    "size,minimum", [(4, 0.4349442023), (37000, 1.3769475898), (40960, 1.3871156579)]
+)
+def test_the_least_value(size, minimum):
+    assert LabelSmoothedCrossentropy(0.1).minimum(size) == pytest.approx(minimum, rel=1e-9)
+
+
+def test_padding_counts_for_nothing():
+    loss = LabelSmoothedCrossentropy()
+    before = float(loss(LABELS, LOGITS))
+    changed = LOGITS.copy()
+    changed[0, 3:] = 100.0 * rng.normal(size=(2, V))
+    assert float(loss(LABELS, changed)) == before
+    padded = np.concatenate([LABELS, np.zeros((B, 3), int)], axis=1)
+    wider = np.concatenate([LOGITS, np.ones((B, 3, V), "float32")], axis=1)
+    assert float(loss(padded, wider)) == pytest.approx(before, rel=1e-6)
+
+
+def test_every_token_weighs_the_same():
+    """Keras' default, the mean over sentences of their means, would weigh short sentences more."""
+    loss = LabelSmoothedCrossentropy(0.0)
+    short, long = (
+        float(loss(LABELS[i : i + 1], LOGITS[i : i + 1])) for i in range(2)
+    )
+    assert float(loss(LABELS, LOGITS)) == pytest.approx((3 * short + 5 * long) / 8, rel=1e-5)
+    assert abs(short - long) > 0.1
+
+
+def test_sample_weights():
+    loss = LabelSmoothedCrossentropy(0.0)
+    only_second = float(loss(LABELS, LOGITS, sample_weight=np.array([0.0, 1.0])))
+    assert only_second == pytest.approx(float(loss(LABELS[1:], LOGITS[1:])), rel=1e-5)
+    weights = np.zeros((B, T))
+    weights[1, 2] = 2.0
+    single = oracle.smoothed_nll(LOGITS[1, 2].astype("float64"), LABELS[1, 2], 0.0)
+    assert float(loss(LABELS, LOGITS, sample_weight=weights)) == pytest.approx(single, rel=1e-5)
+
+
+def test_nothing_but_padding_is_zero_not_nan():
+    assert float(LabelSmoothedCrossentropy()(np.zeros((1, 2), int), LOGITS[:1, :2])) == 0.0
+
+
+def test_gradient_is_that_of_the_formula():
+    """p - q, over the number of real tokens; zero at padding."""
+    model = keras.Sequential([keras.Input((T, V)), Passing()])
+    model.compile(keras.optimizers.SGD(1.0), LabelSmoothedCrossentropy(0.1))
+    model.layers[0].set_weights([LOGITS.copy()])
+    model.train_on_batch(np.zeros((B, T, V), "float32"), LABELS)
+    gradient = LOGITS - model.layers[0].get_weights()[0]
+    probabilities = np.exp(LOGITS) / np.exp(LOGITS).sum(-1, keepdims=True)
+    target = np.where(np.arange(V) == LABELS[..., None], 0.9, 0.1 / (V - 1))
+    expected = (probabilities - target) * (LABELS != 0)[..., None] / (LABELS != 0).sum()
+    np.testing.assert_allclose(gradient, expected, atol=2e-6)
+
+
+class Passing(keras.layers.Layer):
+    """Adds a weight of the shape of the batch, so that the loss has a gradient to show."""
+
+    def build(self, input_shape):
+        self.shift = self.add_weight(shape=(B, T, V), initializer="zeros")
+
+    def call(self, inputs):
+        return inputs + self.shift
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_logits_of_low_precision_lose_nothing_in_the_sum(dtype):
+    """5,000 equal logits: the normaliser must be summed in float32."""
+    size = 5000
+    logits = ops.cast(np.zeros((1, 1, size), "float32"), dtype)
+    got = float(LabelSmoothedCrossentropy(0.0)(np.array([[7]]), logits))
+    assert got == pytest.approx(np.log(size), rel=1e-5)
+
+
+def test_labels_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r"labels \(2, 4\), predictions \(2, 5, 7\)"):
+        LabelSmoothedCrossentropy()(LABELS[:, :4], LOGITS)
+    with pytest.raises(ValueError, match="label_smoothing=1.5"):
+        LabelSmoothedCrossentropy(1.5)
+
+
+def test_round_trip():
+    loss = LabelSmoothedCrossentropy(0.2, pad_token_id=3, subtract_minimum=True, name="mine")
+    copy = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert isinstance(copy, LabelSmoothedCrossentropy)
+    assert (copy.label_smoothing, copy.pad_token_id, copy.subtract_minimum, copy.name) == (
+        0.2, 3, True, "mine",
+    )  # fmt: skip

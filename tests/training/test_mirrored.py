@@ -1,0 +1,53 @@
+"""Replicas of MirroredStrategy that hold unequal numbers of tokens train as one device would."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# A process of its own: logical devices can be made only before TensorFlow starts.
+PROGRAM = """
+import json, sys
+import keras, numpy as np, tensorflow as tf
+from keras_attention import LabelSmoothedCrossentropy, Transformer
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+source = np.array([[5, 6, 1, 0], [7, 1, 0, 0], [8, 9, 10, 1], [3, 4, 5, 1]])
+labels = np.array([[4, 1, 0, 0, 0], [6, 1, 0, 0, 0], [5, 6, 7, 8, 1], [9, 8, 3, 7, 1]])
+inputs = {"encoder_token_ids": source, "decoder_token_ids": np.pad(labels, ((0, 0), (1, 0)))[:, :-1]}
+
+def step(strategy, loss):
+    with strategy.scope():
+        model = Transformer(
+            vocabulary_size=11, num_layers=1, hidden_dim=8, intermediate_dim=12, num_heads=2,
+            dropout=0.0, seed=3,
+        )
+        model.compile(keras.optimizers.SGD(1.0), loss)
+    before = model.get_weights()
+    model.fit(inputs, labels, batch_size=4, shuffle=False, verbose=0)
+    return [b - a for b, a in zip(before, model.get_weights())]
+
+def difference(loss):
+    one = step(tf.distribute.get_strategy(), loss())
+    two = step(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]), loss())
+    scale = max(np.abs(g).max() for g in one)
+    return float(max(np.abs(a - b).max() for a, b in zip(one, two)) / scale)
+
+def stock():
+    return keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, ignore_class=0, reduction="mean_with_sample_weight"
+    )
+
+print(json.dumps([difference(LabelSmoothedCrossentropy), difference(stock)]))
+"""
+
+
+@pytest.mark.tensorflow_only
+def test_two_replicas_weigh_tokens_alike():
+    result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-3000:]
+    ours, stock = json.loads(result.stdout.strip().splitlines()[-1])
+    assert ours < 1e-5
+    assert stock > 1e-2  # What the mean of the replicas' means would do.
