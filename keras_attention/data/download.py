@@ -117,6 +117,8 @@ def _copy(
         file.write(chunk)
         have += len(chunk)
         bar.update(-(-have // 1000), finalize=have == total)
+    if label and have != total:  # the bar has not ended its line
+        print()
 
 
 def _check(path: Path, sha256: str, remedy: str) -> None:
