@@ -155,6 +155,18 @@ def test_same_as_slow_search_over_the_training_forward(model):
     assert endings == {True, False}, "the lines test both"
 
 
+def test_n_best_goes_on_until_all_are_certain():
+    model = small_model(seed=4)
+    translator = Translator(model, LetterTokenizer(), beam_size=3, max_extra_length=2)
+    for text in ("em", "leglb"):
+        limit = len(text) + 1 + 2
+        row = forward_log_probabilities(model, text, limit)
+        expected, _ = slow_beam_search(row, 17, END, limit, 0.6, 3, "n_best")
+        only_the_best_certain, _ = slow_beam_search(row, 17, END, limit, 0.6, 3, "best")
+        assert only_the_best_certain != expected
+        assert_same(translator.translate(text, n_best=3), expected)
+
+
 def test_beam_of_one_is_greedy(model):
     texts = ["cab", "gabelnickhim", "m"]
     translator = Translator(model, LetterTokenizer(), beam_size=1, max_extra_length=7)
