@@ -23,11 +23,22 @@ _ROOMS = {
         "LearningRateSchedule",
         "Perplexity",
         "TokenAccuracy",
+        "average_checkpoints",
     ),
-    "data": (),
-    "decoding": (),
-    "evaluation": (),
-    "visualization": (),
+    "data": (
+        "Corpus",
+        "ParallelText",
+        "TokenBatches",
+        "TokenStore",
+        "Tokenizer",
+        "corpus_from_files",
+        "corpus_from_tsv",
+        "load_corpus",
+    ),
+    "decoding": ("Translation", "Translator", "beam_search"),
+    "evaluation": ("corpus_bleu", "corpus_chrf", "perplexity"),
+    "visualization": ("AttentionHeatmaps", "SummaryWriter", "TrainingMonitor"),
+    "recipes": ("TranslationConfig", "train_translation"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -126,12 +126,17 @@ def transformer(source, target, get, num_layers, pad=0, epsilon=1e-6):
     x = embed(source)
     for layer in range(1, num_layers + 1):
         block = f"encoder_block_{layer}"
-        x = norm(f"{block}/self_attention", x + attention(f"{block}/self_attention", x, x, encoder_mask))
+        x = norm(
+            f"{block}/self_attention", x + attention(f"{block}/self_attention", x, x, encoder_mask)
+        )
         x = norm(f"{block}/feed_forward", x + inner(block, x))
     memory, x = x, embed(target)
     for layer in range(1, num_layers + 1):
         block = f"decoder_block_{layer}"
         x = norm(f"{block}/self_attention", x + attention(f"{block}/self_attention", x, x, causal))
-        x = norm(f"{block}/cross_attention", x + attention(f"{block}/cross_attention", x, memory, cross_mask))
+        x = norm(
+            f"{block}/cross_attention",
+            x + attention(f"{block}/cross_attention", x, memory, cross_mask),
+        )
         x = norm(f"{block}/feed_forward", x + inner(block, x))
     return x @ table.T

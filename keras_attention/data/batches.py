@@ -145,6 +145,13 @@ class TokenBatches(keras.utils.PyDataset):
         """Where in the store the pairs of a batch are, int64 (B,); -1 is a row of padding."""
         return self._planned(epoch, index)[1]
 
+    def tokens_in_batch(self, epoch: int, index: int) -> tuple[int, int]:
+        """Numbers of real source and target tokens in a batch, end tokens counted."""
+        pairs = self.pairs(epoch, index)
+        pairs = pairs[pairs != PADDING_ROW]
+        lengths = self.store.source_lengths, self.store.target_lengths
+        return int(lengths[0][pairs].sum()), int(lengths[1][pairs].sum())
+
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the one that `batches[i]` reads; for resuming."""
         _check_integer("epoch", epoch, 0)

@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_attention.kernels.compiled import compiled
+from keras_attention.kernels.crossentropy import token_nll
 
 
 def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
@@ -66,7 +67,9 @@ def _measure_of(model: Any) -> Any:
     # Kept with the model, as Keras keeps its `test_function`: it is freed when the model is.
     if not hasattr(model, "_negative_log_likelihoods"):
         model._negative_log_likelihoods = compiled(
-            lambda x, labels: _negative_log_likelihoods(model(x, training=False), labels), model
+            lambda x, labels: _negative_log_likelihoods(model(x, training=False), labels),
+            model,
+            any_shape=True,
         )
     return model._negative_log_likelihoods
 
@@ -80,11 +83,13 @@ def _one_epoch(batches: Any) -> Iterable[tuple[Any, Any]]:
 
 def _negative_log_likelihoods(logits: Any, labels: Any) -> Any:
     """-log P(label), (B, T) float32."""
-    if tuple(logits.shape[:-1]) != tuple(labels.shape):
+    pairs = zip(logits.shape, labels.shape, strict=False)
+    if len(logits.shape) != len(labels.shape) + 1 or any(
+        None not in (size, other) and size != other for size, other in pairs
+    ):
         raise ValueError(
             "Labels must have the shape of the logits without their last axis, "
             f"{tuple(logits.shape[:-1])}; got {tuple(labels.shape)}."
         )
-    logits = ops.cast(logits, "float32")
-    chosen = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    return ops.logsumexp(logits, axis=-1) - chosen
+    rows = ops.reshape(logits, (-1, logits.shape[-1]))
+    return ops.reshape(token_nll(rows, ops.reshape(labels, (-1,))), ops.shape(labels))

@@ -11,7 +11,9 @@ from typing import Any
 import keras
 
 
-def compiled(function: Callable[..., Any], model: keras.layers.Layer) -> Callable[..., Any]:
+def compiled(
+    function: Callable[..., Any], model: keras.layers.Layer, any_shape: bool = False
+) -> Callable[..., Any]:
     """Returns `function`, compiled once for every combination of input shapes.
 
     TensorFlow runs it as a `tf.function`, JAX as a `jax.jit` of the function and the weights,
@@ -22,6 +24,8 @@ def compiled(function: Callable[..., Any], model: keras.layers.Layer) -> Callabl
         function: Pure function of arrays (and pytrees of arrays) that calls `model` for inference;
             its result is a pytree of tensors. Python values that it closes over are constants.
         model: The model or layer whose weights the function uses, already built.
+        any_shape: Whether `function` can do without static shapes. TensorFlow then compiles it once
+            for all of them.
 
     Returns:
         A function of the same arguments. It takes NumPy arrays or tensors.
@@ -52,7 +56,7 @@ def compiled(function: Callable[..., Any], model: keras.layers.Layer) -> Callabl
         raise ValueError(
             f"Inference is compiled on {sorted(compile_for_backend)}; the backend is {backend!r}."
         )
-    run = compile_for_backend[backend](function, model)
+    run = compile_for_backend[backend](function, model, any_shape)
 
     def call(*arguments):
         return run(*keras.tree.map_structure(keras.ops.convert_to_tensor, arguments))
@@ -60,13 +64,13 @@ def compiled(function: Callable[..., Any], model: keras.layers.Layer) -> Callabl
     return call
 
 
-def _tensorflow(function, model):
+def _tensorflow(function, model, any_shape):
     import tensorflow as tf
 
-    return tf.function(function)
+    return tf.function(function, reduce_retracing=any_shape)
 
 
-def _jax(function, model):
+def _jax(function, model, any_shape):
     import jax
 
     @jax.jit
@@ -78,7 +82,7 @@ def _jax(function, model):
     return lambda *arguments: run([weight.value for weight in model.weights], arguments)
 
 
-def _torch(function, model):
+def _torch(function, model, any_shape):
     import torch
 
     # Not inference_mode: what a layer keeps of such a call could never be trained with.

@@ -5,7 +5,6 @@ from typing import Any
 
 import keras
 
-
 # Below this width compiling costs more than it ever saves.
 SMALLEST_WIDTH = 64
 

@@ -94,9 +94,7 @@ def dropout_add_norm(
 
     @tf.custom_gradient
     def normalize(inputs, update, gamma, beta):
-        outputs, normalized, scale = _norm_forward(
-            inputs, update, gamma, beta, epsilon, rate, seed
-        )
+        outputs, normalized, scale = _norm_forward(inputs, update, gamma, beta, epsilon, rate, seed)
 
         def gradient(upstream):
             return _norm_backward(upstream, normalized, scale, gamma, rate, seed)

@@ -125,9 +125,7 @@ class TransformerDecoderBlock(TransformerBlock):
             results.insert(1, cross_scores)
         x = self.cross_attention_residual(x, update, training=training)
 
-        update = self.feed_forward(
-            self.feed_forward_residual.normalize_input(x), training=training
-        )
+        update = self.feed_forward(self.feed_forward_residual.normalize_input(x), training=training)
         x = self.feed_forward_residual(x, update, training=training)
         return (x, *results) if results else x
 

@@ -179,9 +179,7 @@ class TransformerEncoderBlock(TransformerBlock):
         )
         update, scores = update if return_attention_scores else (update, None)
         x = self.self_attention_residual(inputs, update, training=training)
-        update = self.feed_forward(
-            self.feed_forward_residual.normalize_input(x), training=training
-        )
+        update = self.feed_forward(self.feed_forward_residual.normalize_input(x), training=training)
         x = self.feed_forward_residual(x, update, training=training)
         return (x, scores) if return_attention_scores else x
 

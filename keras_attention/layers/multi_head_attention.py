@@ -286,9 +286,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             shape = self._scores_shape(query.shape, attended)
             results.append(keras.KerasTensor(shape, dtype=self.compute_dtype))
         if cache is not None and value is not None:
-            results.append(
-                {k: keras.KerasTensor(v.shape, dtype=v.dtype) for k, v in cache.items()}
-            )
+            results.append({k: keras.KerasTensor(v.shape, dtype=v.dtype) for k, v in cache.items()})
         return results[0] if len(results) == 1 else tuple(results)
 
     def _scores_shape(self, query_shape: Any, value_shape: Any) -> tuple[int | None, ...]:

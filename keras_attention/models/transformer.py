@@ -113,7 +113,9 @@ class Transformer(keras.Model):
             **rates,
             "key_dim": key_dim,
             "value_dim": value_dim,
-            "activation": activation if isinstance(activation, str) else keras.activations.serialize(activation),
+            "activation": activation
+            if isinstance(activation, str)
+            else keras.activations.serialize(activation),
             "normalize_first": normalize_first,
             "use_attention_bias": use_attention_bias,
             "layer_norm_epsilon": layer_norm_epsilon,
@@ -319,14 +321,9 @@ class Transformer(keras.Model):
                 training=False,
             )
             new_cache.append(
-                {
-                    k: ops.reshape(v, (batch_size, beam_size, *v.shape[1:]))
-                    for k, v in rows.items()
-                }
+                {k: ops.reshape(v, (batch_size, beam_size, *v.shape[1:])) for k, v in rows.items()}
             )
-        logits = ops.reshape(
-            self._project(x), (batch_size, beam_size, self.vocabulary_size)
-        )
+        logits = ops.reshape(self._project(x), (batch_size, beam_size, self.vocabulary_size))
         return ops.cast(logits, "float32"), new_cache
 
     def attention_scores(
@@ -392,7 +389,11 @@ class Transformer(keras.Model):
         return (*input_shape["decoder_token_ids"], self.vocabulary_size)
 
     def get_config(self) -> dict[str, Any]:
-        return {**self._config, "name": self.name, "dtype": keras.dtype_policies.serialize(self.dtype_policy)}
+        return {
+            **self._config,
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "Transformer":

@@ -25,6 +25,7 @@ from keras_attention.recipes.run_folder import RunFolder
 from keras_attention.training.callbacks import (
     Budget,
     Checkpoints,
+    ConsoleProgress,
     StopOnSignal,
     write_atomically,
 )
@@ -141,7 +142,9 @@ def train_translation(
         "validation_perplexity": perplexity(model, validation),
         "environment": _environment(),
     }
-    print(f"Validation perplexity {report['validation_perplexity']:.3f} per word-piece, no smoothing")
+    print(
+        f"Validation perplexity {report['validation_perplexity']:.3f} per word-piece, no smoothing"
+    )
     report["test"] = _evaluate(model, tokenizer, corpus, config, folder.path)
     with SummaryWriter(folder.path / "logs") as writer:
         writer.scalar("test/bleu", report["test"]["bleu"], training["updates"])
@@ -212,7 +215,9 @@ def _train(
     """Train to the end of the budget and average the last checkpoints; return what it took."""
     signals = StopOnSignal()
     checkpoints = Checkpoints(
-        folder.path / "checkpoints", config.averaged_checkpoints, lambda: signals.signal_name is not None
+        folder.path / "checkpoints",
+        config.averaged_checkpoints,
+        lambda: signals.signal_name is not None,
     )
     epochs = checkpoints.restore(model)
     batches.set_epoch(epochs)
@@ -223,20 +228,22 @@ def _train(
             pair = _sample_pair(corpus)
             monitor = TrainingMonitor(writer, batches, every=50)
             note = "synthetic data" if corpus.synthetic else ""
+            budget = Budget(config.steps, config.minutes, checkpoints.seconds)
             callbacks = [
                 signals,
-                Budget(config.steps, config.minutes, checkpoints.seconds),
+                budget,
                 checkpoints,
                 ValidationScores(corpus, validation, tokenizer, config.bleu_every),
                 monitor,
                 AttentionHeatmaps(model, tokenizer, pair, writer, every=0, note=note),
+                ConsoleProgress(budget),
             ]
             model.fit(
                 batches,
                 epochs=sys.maxsize,
                 initial_epoch=epochs,
                 shuffle=False,
-                verbose=1 if sys.stdout.isatty() else 2,
+                verbose=0,
                 callbacks=callbacks,
             )
         if signals.signal_name is not None:
@@ -276,9 +283,7 @@ class ValidationScores(keras.callbacks.Callback):
         self.bleu_every = bleu_every
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._translator = Translator(
-            self.model, self.tokenizer, beam_size=1, show_progress=False
-        )
+        self._translator = Translator(self.model, self.tokenizer, beam_size=1, show_progress=False)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         if logs is None:
@@ -286,8 +291,7 @@ class ValidationScores(keras.callbacks.Callback):
         logs["val_perplexity"] = perplexity(self.model, self.batches)
         if (epoch + 1) % self.bleu_every == 0:
             bleu = corpus_bleu(self._translator(self.sources), self.references)
-            logs["val_greedy_bleu_100"] = bleu.score
-            print(f"  BLEU {bleu.score:.1f} (greedy, {len(self.sources)} validation sentences)")
+            logs[f"val_greedy_bleu_of_{len(self.sources)}"] = bleu.score
 
 
 def _sample_pair(corpus: Corpus) -> tuple[str, str]:
@@ -315,7 +319,9 @@ def _evaluate(
     bleu, chrf = corpus_bleu(translations, references), corpus_chrf(translations, references)
     write_atomically(folder / "translations.txt", "".join(f"{line}\n" for line in translations))
 
-    print(f"\nSome translations of the {split} set{' (synthetic data)' if corpus.synthetic else ''}:")
+    print(
+        f"\nSome translations of the {split} set{' (synthetic data)' if corpus.synthetic else ''}:"
+    )
     step = max(1, len(sources) // 5)
     examples = []
     for index in range(0, len(sources), step)[:5]:
@@ -330,7 +336,9 @@ def _evaluate(
         print()
     print(f"BLEU {bleu.score:.2f}   {bleu.signature}")
     print(f"chrF {chrf.score:.2f}   {chrf.signature}")
-    print(f"  on {len(sources)} sentences of the {split} set, beam {config.beam_size}, {seconds:.0f} s")
+    print(
+        f"  on {len(sources)} sentences of the {split} set, beam {config.beam_size}, {seconds:.0f} s"
+    )
     return {
         "split": split,
         "sentences": len(sources),

@@ -1,6 +1,11 @@
 """The training recipe of the paper (section 5)."""
 
-from keras_attention.training.callbacks import Budget, Checkpoints, StopOnSignal
+from keras_attention.training.callbacks import (
+    Budget,
+    Checkpoints,
+    ConsoleProgress,
+    StopOnSignal,
+)
 from keras_attention.training.checkpoints import average_checkpoints, save_weights_atomically
 from keras_attention.training.learning_rate import LearningRateSchedule
 from keras_attention.training.losses import LabelSmoothedCrossentropy
@@ -11,6 +16,7 @@ __all__ = [
     "Adam",
     "Budget",
     "Checkpoints",
+    "ConsoleProgress",
     "LabelSmoothedCrossentropy",
     "LearningRateSchedule",
     "Perplexity",

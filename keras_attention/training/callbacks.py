@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -111,20 +112,63 @@ class Budget(keras.callbacks.Callback):
         self.steps = steps
         self.minutes = minutes
         self.seconds_before = seconds_before
-        self._updates = 0
+        self.updates = 0
+        self._started = time.monotonic()
+
+    @property
+    def used(self) -> float:
+        """The share of the budget that is used, from 0 to 1."""
+        shares = [0.0]
+        if self.steps is not None:
+            shares.append(self.updates / self.steps)
+        if self.minutes is not None:
+            shares.append((time.monotonic() - self._started) / (60 * self.minutes))
+        return min(1.0, max(shares))
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._updates = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        self.updates = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
         self._started = time.monotonic() - self.seconds_before
 
     # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self._updates += 1
-        elapsed = time.monotonic() - self._started
-        if self.minutes is not None and elapsed > 60 * self.minutes:
+        self.updates += 1
+        if self.used >= 1.0:
             self.model.stop_training = True
-        if self.steps is not None and self._updates >= self.steps:
-            self.model.stop_training = True
+
+
+class ConsoleProgress(keras.callbacks.Callback):
+    """Says on the console how far a run with a budget is: a line an epoch, and between them on a terminal.
+
+    Args:
+        budget: The run's budget, which knows what share of it is used.
+        stream: Where to write. Defaults to the standard output.
+    """
+
+    def __init__(self, budget: "Budget", stream: Any = None):
+        super().__init__()
+        self.budget = budget
+        self.stream = stream or sys.stdout
+        self._shown = 0.0
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        now = time.monotonic()
+        if self.stream.isatty() and now - self._shown > 1.0:
+            self._shown = now
+            of = f" of {self.params['steps']}" if self.params.get("steps") else ""
+            self.stream.write(f"\r  batch {batch + 1}{of}, {self.budget.used:.0%} of the budget ")
+            self.stream.flush()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        values = ", ".join(
+            f"{name.removeprefix('val_').replace('_', ' ') if name != 'loss' else name} {value:.3f}"
+            for name, value in (logs or {}).items()
+        )
+        start = "\r" if self.stream.isatty() else ""
+        self.stream.write(
+            f"{start}epoch {epoch + 1}, update {self.budget.updates:,}, "
+            f"{self.budget.used:.0%} of the budget: {values}\n"
+        )
+        self.stream.flush()
 
 
 class StopOnSignal(keras.callbacks.Callback):

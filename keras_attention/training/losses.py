@@ -52,7 +52,9 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         name: str = "label_smoothed_crossentropy",
         **kwargs: Any,
     ):
-        kwargs.pop("reduction", None)  # Saved by Keras; the reduction of this loss is its definition.
+        kwargs.pop(
+            "reduction", None
+        )  # Saved by Keras; the reduction of this loss is its definition.
         super().__init__(name=name, reduction="sum", **kwargs)
         if not 0.0 <= label_smoothing < 1.0:
             raise ValueError(

@@ -64,7 +64,9 @@ class TokenAccuracy(_TokenMean):
         super().__init__(name=name, pad_token_id=pad_token_id, **kwargs)
 
     def token_values(self, y_true: Any, y_pred: Any) -> Any:
-        return ops.cast(ops.equal(ops.cast(ops.argmax(y_pred, axis=-1), "int32"), y_true), "float32")
+        return ops.cast(
+            ops.equal(ops.cast(ops.argmax(y_pred, axis=-1), "int32"), y_true), "float32"
+        )
 
 
 @keras.saving.register_keras_serializable("keras_attention")

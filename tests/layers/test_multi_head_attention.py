@@ -239,9 +239,7 @@ def test_rows_share_a_row_of_the_memory():
     mask = np.ones((B, 1, S), bool)
     mask[1, 0, 2:] = False
     layer.build(query.shape, value.shape)
-    repeated = layer(
-        query, np.repeat(value, beams, 0), attention_mask=np.repeat(mask, beams, 0)
-    )
+    repeated = layer(query, np.repeat(value, beams, 0), attention_mask=np.repeat(mask, beams, 0))
     memory = layer.project_key_value(ops.convert_to_tensor(value))
     shared = layer(query, cache=memory, attention_mask=mask)
     np.testing.assert_allclose(numpy(shared), numpy(repeated), atol=2e-5)

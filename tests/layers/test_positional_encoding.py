@@ -34,7 +34,9 @@ def test_equals_the_formula_column_by_column():
         np.testing.assert_allclose(table[pos], oracle.position(pos, 14), atol=1e-7)
 
 
-@pytest.mark.parametrize("layout,product", [("interleaved", 187.86499728), ("halves", 188.13056069)])
+@pytest.mark.parametrize(
+    "layout,product", [("interleaved", 187.86499728), ("halves", 188.13056069)]
+)
 def test_invariants(layout, product):
     table = sinusoid(np.arange(100), 512, layout).astype("float64")
     np.testing.assert_allclose((table**2).sum(-1), 256.0, rtol=1e-6)

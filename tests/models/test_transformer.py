@@ -110,9 +110,7 @@ def test_attention_biases_add_what_they_should():
 
 
 def test_pre_norm_adds_a_normalisation_to_each_stack():
-    plain, pre = (
-        Transformer(vocabulary_size=11, normalize_first=flag) for flag in (False, True)
-    )
+    plain, pre = (Transformer(vocabulary_size=11, normalize_first=flag) for flag in (False, True))
     assert pre.count_params() - plain.count_params() == 2 * 2 * 512
 
 
@@ -130,7 +128,9 @@ def test_decoding_step_by_step_equals_the_forward(options):
     beams, length = 3, T + 2
     cache = model.initial_cache(B, beams, length)
     for t in range(T):
-        logits, cache = model.decode_step(np.repeat(TARGET[:, t : t + 1], beams, 1), t, memory, cache)
+        logits, cache = model.decode_step(
+            np.repeat(TARGET[:, t : t + 1], beams, 1), t, memory, cache
+        )
         for k in range(beams):
             np.testing.assert_allclose(numpy(logits)[:, k], expected[:, t], atol=2e-5)
 

@@ -35,7 +35,9 @@ def fit(made, epochs, callbacks, initial_epoch=0):
 def test_the_average_is_the_mean_in_float64(tmp_path):
     made, weights, paths = model(), [], []
     for i in range(3):
-        weights.append([rng.normal(size=w.shape).astype("float32") * 10**i for w in made.get_weights()])
+        weights.append(
+            [rng.normal(size=w.shape).astype("float32") * 10**i for w in made.get_weights()]
+        )
         made.set_weights(weights[-1])
         paths.append(tmp_path / f"{i}.weights.h5")
         save_weights_atomically(made, paths[-1])
@@ -84,7 +86,11 @@ def test_an_interrupted_epoch_leaves_the_checkpoint_before(tmp_path):
     signals = StopOnSignal()
     before = signal.getsignal(signal.SIGTERM)
     made = model()
-    fit(made, 9, [signals, Checkpoints(tmp_path, 3, lambda: signals.signal_name is not None), Kill()])
+    fit(
+        made,
+        9,
+        [signals, Checkpoints(tmp_path, 3, lambda: signals.signal_name is not None), Kill()],
+    )
     assert signals.signal_name == "SIGTERM"
     assert signal.getsignal(signal.SIGTERM) is before
     progress = json.loads((tmp_path / "progress.json").read_text())

@@ -64,9 +64,7 @@ def test_padding_counts_for_nothing():
 def test_every_token_weighs_the_same():
     """Keras' default, the mean over sentences of their means, would weigh short sentences more."""
     loss = LabelSmoothedCrossentropy(0.0)
-    short, long = (
-        float(loss(LABELS[i : i + 1], LOGITS[i : i + 1])) for i in range(2)
-    )
+    short, long = (float(loss(LABELS[i : i + 1], LOGITS[i : i + 1])) for i in range(2))
     assert float(loss(LABELS, LOGITS)) == pytest.approx((3 * short + 5 * long) / 8, rel=1e-5)
     assert abs(short - long) > 0.1
 

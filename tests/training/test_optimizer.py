@@ -48,4 +48,8 @@ def test_is_keras_adam_with_the_papers_constants():
     assert isinstance(optimizer, keras.optimizers.Adam)
     assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.98, 1e-9)
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(Adam(0.2, clipnorm=1.0)))
-    assert isinstance(copy, Adam) and copy.clipnorm == 1.0 and float(copy.learning_rate) == pytest.approx(0.2)
+    assert (
+        isinstance(copy, Adam)
+        and copy.clipnorm == 1.0
+        and float(copy.learning_rate) == pytest.approx(0.2)
+    )
