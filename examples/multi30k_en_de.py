@@ -11,9 +11,10 @@ MULTI30K = TranslationConfig(
     preset="small",
     vocabulary_size=5000,
     batch_tokens=1500,
-    minutes=55,
+    minutes=57,
     warmup_steps=2000,
-    averaged_checkpoints=5,
+    learning_rate_factor=1.6,
+    averaged_checkpoints=10,
 )
 
 if __name__ == "__main__":

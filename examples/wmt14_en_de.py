@@ -18,8 +18,16 @@ DEMO = TranslationConfig(
 )
 RECIPES = {
     "demo": DEMO,
-    "multi30k": TranslationConfig(preset="small", minutes=55, warmup_steps=2000),
-    "files": TranslationConfig(preset="small", minutes=60, warmup_steps=2000),
+    "multi30k": TranslationConfig(
+        preset="small",
+        vocabulary_size=5000,
+        batch_tokens=1500,
+        minutes=57,
+        warmup_steps=2000,
+        learning_rate_factor=1.6,
+        averaged_checkpoints=10,
+    ),
+    "files": TranslationConfig(preset="medium", minutes=60, warmup_steps=2000),
 }
 
 if __name__ == "__main__":
