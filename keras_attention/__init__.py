@@ -34,6 +34,7 @@ _ROOMS = {
         "corpus_from_files",
         "corpus_from_tsv",
         "load_corpus",
+        "write_corpus",
     ),
     "decoding": ("Translation", "Translator", "beam_search"),
     "evaluation": ("corpus_bleu", "corpus_chrf", "perplexity"),

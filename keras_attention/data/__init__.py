@@ -6,6 +6,7 @@ from keras_attention.data.corpora import (
     corpus_from_files,
     corpus_from_tsv,
     load_corpus,
+    write_corpus,
 )
 from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.token_store import TokenStore
@@ -20,4 +21,5 @@ __all__ = [
     "corpus_from_files",
     "corpus_from_tsv",
     "load_corpus",
+    "write_corpus",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -184,6 +185,42 @@ def corpus_from_tsv(
     pairs = {split: TsvPairs(path) for split, path in files.items() if path is not None}
     languages = (source_language, target_language)
     return _own_corpus(name, languages, pairs, validation_size, test_size)
+
+
+def write_corpus(corpus: Corpus, folder: PathLike) -> list[Path]:
+    """Writes a corpus as text files, one sentence a line: `train.en`, `train.de`, `validation.en`, ...
+
+    Args:
+        corpus: What to write, such as the embedded demo corpus.
+        folder: Where to; made if absent. Files that exist there are not overwritten.
+
+    Returns:
+        The files.
+
+    Raises:
+        FileExistsError: one of the files exists already; nothing is written then.
+
+    >>> import tempfile
+    >>> files = write_corpus(load_corpus("demo"), tempfile.mkdtemp())
+    >>> [file.name for file in files]
+    ['train.en', 'train.de', 'validation.en', 'validation.de', 'test.en', 'test.de']
+    """
+    languages = (corpus.source_language, corpus.target_language)
+    files = {
+        Path(folder) / f"{split}.{language}": (text, side)
+        for split, text in corpus.splits.items()
+        for side, language in enumerate(languages)
+    }
+    there = [str(file) for file in files if file.exists()]
+    if there:
+        raise FileExistsError(f"Nothing was written, because there is already: {', '.join(there)}")
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for file, (text, side) in files.items():
+        partial = file.with_name(f".partial-{file.name}")
+        with open(partial, "w", encoding="utf-8", newline="\n") as stream:
+            stream.writelines(f"{pair[side]}\n" for pair in text)
+        os.replace(partial, file)
+    return list(files)
 
 
 def _file_pairs(split: str, files: tuple[PathLike, PathLike]) -> FilePairs:

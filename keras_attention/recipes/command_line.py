@@ -44,7 +44,7 @@ def run(
         report = train_translation(corpus, config, output_dir)
         if options.translate is not None:
             _translate_file(output_dir, config, *options.translate)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError, ConnectionError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     except KeyboardInterrupt:
         parser.exit(130)
