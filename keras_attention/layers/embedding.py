@@ -44,6 +44,8 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
     (1, 2, 11)
     """
 
+    reverse_dtype: Any  # Of Keras' own layer.
+
     def __init__(
         self,
         vocabulary_size: int,

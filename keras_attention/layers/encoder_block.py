@@ -146,7 +146,7 @@ class TransformerEncoderBlock(TransformerBlock):
     (2, 3, 8)
     """
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
+    def build(self, input_shape: Any) -> None:
         self.self_attention = self._attention("self_attention", input_shape[-1])
         self.self_attention.build(input_shape, input_shape)
         self.self_attention_residual = self._residual("self_attention_residual")

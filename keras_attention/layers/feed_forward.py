@@ -59,7 +59,7 @@ class FeedForward(keras.layers.Layer):
         self.seed = seed
         self.supports_masking = True
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
+    def build(self, input_shape: Any) -> None:
         hidden_dim = input_shape[-1]
         self.inner = self._dense(self.intermediate_dim, "inner", self.activation)
         self.inner.build((None, hidden_dim))

@@ -78,7 +78,7 @@ class PositionalEncoding(keras.layers.Layer):
         self.max_length = max_length
         self.supports_masking = True
 
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
+    def build(self, input_shape: Any) -> None:
         hidden_dim = input_shape[-1]
         if self.layout == "learned":
             self.positions = self.add_weight(

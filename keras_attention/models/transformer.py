@@ -108,7 +108,7 @@ class Transformer(keras.Model):
         }
         _check_sizes({**sizes, "key_dim": key_dim, "value_dim": value_dim})
         _check_rates(rates)
-        self._config = {
+        self._config: dict[str, Any] = {
             **sizes,
             **rates,
             "key_dim": key_dim,
