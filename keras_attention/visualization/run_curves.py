@@ -1,0 +1,89 @@
+"""The curves of a run from its TensorBoard logs: `python -m keras_attention.visualization.run_curves`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keras_attention.visualization.figures import Canvas
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def read_scalars(folder: str | os.PathLike[str]) -> dict[str, list[tuple[int, float]]]:
+    """Read the curves of TensorBoard event files.
+
+    Args:
+        folder: The folder with the event files, such as `logs/` of a run.
+
+    Returns:
+        By tag, a list of (update, value), in the order of the updates.
+
+    Raises:
+        FileNotFoundError: If there is no event file.
+    """
+    # Not `tensorboard.backend.event_processing`: it would import TensorFlow.
+    from tensorboard.compat.proto import event_pb2
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
+
+    files = sorted(Path(folder).glob("events.out.tfevents.*"))
+    if not files:
+        raise FileNotFoundError(f"There is no TensorBoard event file in '{folder}'.")
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for file in files:
+        reader = PyRecordReader_New(str(file))
+        while True:
+            try:
+                reader.GetNext()
+            except Exception as error:  # tensorboard's own out-of-range error ends the file
+                if type(error).__name__ != "OutOfRangeError":
+                    raise
+                break
+            event = event_pb2.Event.FromString(reader.record())
+            for value in event.summary.value:
+                if value.WhichOneof("value") == "simple_value":
+                    curves.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return {tag: sorted(points) for tag, points in curves.items()}
+
+
+def run_figure(folder: str | os.PathLike[str], title: str = "") -> Figure:
+    """Draw training loss, validation perplexity and validation BLEU of a run over its updates.
+
+    Args:
+        folder: The run's `logs/` folder.
+        title: Headline.
+
+    Returns:
+        A `matplotlib.figure.Figure` with a panel for each curve that there is.
+    """
+    curves = read_scalars(folder)
+    wanted = {
+        "train/loss": "training loss (smoothed, nats)",
+        "validation/perplexity": "validation perplexity",
+    }
+    wanted |= {tag: "validation BLEU (greedy)" for tag in curves if "greedy_bleu" in tag}
+    panels = [(label, curves[tag]) for tag, label in wanted.items() if tag in curves]
+    canvas = Canvas(3.6 * len(panels) + 0.3, 3.6)
+    for index, (label, points) in enumerate(panels):
+        axes = canvas.axes(0.6 + 3.6 * index, 0.5, 2.9, 2.4)
+        updates, values = zip(*points, strict=True)
+        axes.plot(updates, values, marker="." if len(points) < 100 else None, linewidth=1)
+        axes.set(xlabel="update", title=label)
+        if min(values) > 0 and max(values) > 20 * min(values):
+            axes.set_yscale("log")
+    canvas.write(title, "")
+    return canvas.figure
+
+
+def main(arguments: list[str]) -> None:
+    """Draw the logs in `arguments[0]` into the picture `arguments[1]`."""
+    if len(arguments) != 2:
+        raise SystemExit("usage: python -m keras_attention.visualization.run_curves LOGS PICTURE")
+    run_figure(arguments[0], title=Path(arguments[0]).resolve().parent.name).savefig(arguments[1])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

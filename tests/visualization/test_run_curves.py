@@ -1,0 +1,50 @@
+"""Curves read back from event files, and drawn."""
+
+import numpy as np
+import pytest
+
+from keras_attention.visualization import SummaryWriter
+from keras_attention.visualization.run_curves import main, read_scalars, run_figure
+
+CURVES = {
+    "train/loss": [(10, 7.5), (20, 6.25), (30, 5.0)],
+    "validation/perplexity": [(15, 900.0), (30, 8.0)],
+    "validation/greedy_bleu_of_100": [(30, 12.5)],
+    "train/learning_rate": [(10, 0.5)],
+}
+
+
+def write(folder):
+    # Two files, as a resumed run has.
+    for part in (slice(0, 1), slice(1, None)):
+        with SummaryWriter(folder) as writer:
+            writer.image("picture", np.zeros((2, 3, 3), "uint8"), 5)
+            for tag, points in CURVES.items():
+                for step, value in points[part]:
+                    writer.scalar(tag, value, step)
+
+
+def test_reads_what_was_written(tmp_path):
+    write(tmp_path)
+    assert read_scalars(tmp_path) == CURVES
+
+
+def test_draws_loss_perplexity_and_bleu(tmp_path):
+    write(tmp_path)
+    figure = run_figure(tmp_path, title="mine")
+    drawn = [axes.lines[0].get_xydata().tolist() for axes in figure.axes if axes.lines]
+    expected = [points for tag, points in CURVES.items() if "rate" not in tag]
+    assert drawn == [[list(point) for point in points] for points in expected]
+    scales = [axes.get_yscale() for axes in figure.axes if axes.lines]
+    assert scales == ["linear", "log", "linear"]
+
+
+def test_command(tmp_path):
+    write(tmp_path)
+    main([str(tmp_path), str(tmp_path / "curves.png")])
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_empty_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no TensorBoard event file"):
+        read_scalars(tmp_path)
