@@ -67,7 +67,18 @@ def compiled(
 def _tensorflow(function, model, any_shape):
     import tensorflow as tf
 
-    return tf.function(function, reduce_retracing=any_shape)
+    if any_shape:
+        return tf.function(function, reduce_retracing=True)
+    programs = {}
+
+    def run(*arguments):
+        # Shapes are told apart here because a tf.function warns of the tracing that is meant.
+        key = tuple((tuple(x.shape), x.dtype) for x in keras.tree.flatten(arguments))
+        if key not in programs:
+            programs[key] = tf.function(function).get_concrete_function(*arguments)
+        return programs[key](*arguments)
+
+    return run
 
 
 def _jax(function, model, any_shape):

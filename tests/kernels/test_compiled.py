@@ -46,6 +46,28 @@ def test_compiles_each_shape_once(layer):
     assert shapes == [(4, 3), (5, 3)]
 
 
+@pytest.mark.tensorflow_only
+def test_one_program_for_any_shape(layer):
+    shapes = []
+
+    def function(x):
+        shapes.append(tuple(x.shape))
+        return layer(x)
+
+    run = compiled(function, layer, any_shape=True)
+    for rows in range(1, 9):
+        assert tuple(run(np.zeros((rows, 3), "float32")).shape) == (rows, 2)
+    assert len(shapes) == 2 and shapes[1] == (None, 3)
+
+
+@pytest.mark.tensorflow_only
+def test_many_shapes_are_no_reason_to_warn(layer, caplog):
+    run = compiled(lambda x: layer(x), layer)
+    for rows in range(1, 9):
+        run(np.zeros((rows, 3), "float32"))
+    assert "retracing" not in caplog.text
+
+
 @pytest.mark.skipif(BACKEND != "torch", reason="the other backends record no gradients")
 def test_keeps_no_gradients(layer):
     x = np.ones((4, 3), "float32")
