@@ -11,8 +11,9 @@ DEMO = TranslationConfig(
     preset="tiny",
     vocabulary_size=1000,
     batch_tokens=2048,
-    steps=1200,
-    minutes=3.0,
+    max_shapes=10,
+    steps=1500,
+    minutes=3.5,
     warmup_steps=400,
     averaged_checkpoints=3,
 )

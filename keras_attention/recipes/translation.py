@@ -48,6 +48,7 @@ class TranslationConfig:
         model_arguments: Arguments of `Transformer` that replace the preset's.
         vocabulary_size: Word-pieces of the shared vocabulary.
         batch_tokens: Positions of a batch on either side, padding included.
+        max_shapes: Most different shapes of batches. Fewer are compiled sooner, but pad more.
         steps: Most optimizer updates; None for no limit.
         minutes: Most minutes of training; None for no limit.
         warmup_steps: Updates until the peak of the learning rate.
@@ -65,6 +66,7 @@ class TranslationConfig:
     model_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     vocabulary_size: int = 8000
     batch_tokens: int = 4096
+    max_shapes: int = 24
     steps: int | None = None
     minutes: float | None = None
     warmup_steps: int = 4000
@@ -170,13 +172,17 @@ def _batches(
     corpus: Corpus, config: TranslationConfig, tokenizer: Tokenizer, folder: Path
 ) -> tuple[TokenBatches, TokenBatches]:
     train = TokenBatches(
-        TokenStore.build(folder, corpus.train, tokenizer), config.batch_tokens, seed=config.seed
+        TokenStore.build(folder, corpus.train, tokenizer),
+        config.batch_tokens,
+        seed=config.seed,
+        max_shapes=config.max_shapes,
     )
     validation = TokenBatches(
         TokenStore.build(folder, corpus.validation, tokenizer),
         config.batch_tokens,
         shuffle=False,
         max_length=None,
+        max_shapes=config.max_shapes,
     )
     statistics = train.statistics()
     print(
