@@ -62,8 +62,8 @@ class ResidualConnection(keras.layers.Layer):
             dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
         )
 
-    def build(self, input_shape: Any, update_shape: Any = None) -> None:
-        self.normalization.build(input_shape)
+    def build(self, inputs_shape: Any, update_shape: Any = None) -> None:
+        self.normalization.build(inputs_shape)
         self.built = True
 
     def normalize_input(self, inputs: Any) -> Any:

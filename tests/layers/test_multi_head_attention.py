@@ -84,8 +84,9 @@ def test_is_a_drop_in_for_keras(arguments, causal, with_mask):
     expected = theirs(query, value, return_attention_scores=True, **options)
     for mine, keras_own in zip(got, expected, strict=True):
         np.testing.assert_allclose(numpy(mine), numpy(keras_own), atol=2e-5)
+    # Keras' other path, without scores, fails on JAX where key_dim != value_dim.
     np.testing.assert_allclose(
-        numpy(ours(query, value, **options)), numpy(theirs(query, value, **options)), atol=2e-5
+        numpy(ours(query, value, **options)), numpy(expected[0]), atol=2e-5
     )
 
 

@@ -85,7 +85,7 @@ def test_nothing_but_padding_is_zero_not_nan():
 
 def test_gradient_is_that_of_the_formula():
     """p - q, over the number of real tokens; zero at padding."""
-    model = keras.Sequential([keras.Input((T, V)), Passing()])
+    model = keras.Sequential([keras.Input(batch_shape=(B, T, V)), Passing()])
     model.compile(keras.optimizers.SGD(1.0), LabelSmoothedCrossentropy(0.1))
     model.layers[0].set_weights([LOGITS.copy()])
     model.train_on_batch(np.zeros((B, T, V), "float32"), LABELS)
