@@ -238,8 +238,9 @@ def _train(
             callbacks = [
                 signals,
                 budget,
-                checkpoints,
+                # Adds to the logs of the epoch, which the callbacks after it read.
                 ValidationScores(corpus, validation, tokenizer, config.bleu_every),
+                checkpoints,
                 monitor,
                 AttentionHeatmaps(model, tokenizer, pair, writer, every=0, note=note),
                 ConsoleProgress(budget),
@@ -260,6 +261,7 @@ def _train(
         "updates": int(keras.ops.convert_to_numpy(model.optimizer.iterations)),
         "minutes": round(checkpoints.seconds / 60, 2),
         "averaged_checkpoints": len(checkpoints.paths),
+        "history": checkpoints.history,
     }
     print(
         f"Trained {training['updates']:,} updates in {training['minutes']:.1f} minutes; "

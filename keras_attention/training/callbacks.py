@@ -18,7 +18,7 @@ class Checkpoints(keras.callbacks.Callback):
     """Writes a checkpoint at the end of every epoch, keeps the last few, and can go on from them.
 
     A checkpoint is a weights file with the optimizer's state and, once that is complete, a
-    `progress.json` that names it. Both are written atomically. An epoch that a signal cut short leaves
+    `progress.json` that names it and holds the logs of all epochs. Both are written atomically. An epoch that a signal cut short leaves
     no checkpoint: the run goes on from the end of the epoch before, as if it had not been interrupted.
 
     Args:
@@ -56,6 +56,7 @@ class Checkpoints(keras.callbacks.Callback):
         self.interrupted = interrupted
         self.seconds = 0.0
         self.finished = False
+        self.history: list[dict[str, Any]] = []
         self._started = time.monotonic()
         self._progress = self.folder / "progress.json"
 
@@ -74,6 +75,7 @@ class Checkpoints(keras.callbacks.Callback):
         model.load_weights(self.folder / progress["checkpoint"])
         self.seconds = progress["seconds"]
         self.finished = progress["finished"]
+        self.history = progress["history"]
         return progress["epochs"]
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -85,11 +87,19 @@ class Checkpoints(keras.callbacks.Callback):
         name = f"epoch-{epoch + 1:05d}.weights.h5"
         save_weights_atomically(self.model, self.folder / name)
         self.seconds = time.monotonic() - self._started
+        entry = {
+            "epoch": epoch + 1,
+            "updates": int(keras.ops.convert_to_numpy(self.model.optimizer.iterations)),
+            "seconds": round(self.seconds, 3),
+            **{name: float(value) for name, value in (logs or {}).items()},
+        }
+        self.history.append(entry)
         progress = {
             "epochs": epoch + 1,
             "checkpoint": name,
             "seconds": round(self.seconds, 3),
             "finished": self.model.stop_training,
+            "history": self.history,
         }
         write_atomically(self._progress, json.dumps(progress, indent=2) + "\n")
         for path in self.paths[: -self.keep]:

@@ -65,6 +65,9 @@ def test_a_run_in_two_parts_equals_one(tmp_path):
     fit(second, 4, [checkpoints], initial_epoch=done)
     for got, expected in zip(second.get_weights(), whole.get_weights(), strict=True):
         np.testing.assert_array_equal(got, expected)
+    assert [(entry["epoch"], entry["updates"]) for entry in checkpoints.history] == [
+        (epoch, 3 * epoch) for epoch in (1, 2, 3, 4)
+    ]
     assert [path.name for path in checkpoints.paths] == [
         f"epoch-{epoch:05d}.weights.h5" for epoch in (1, 2, 3, 4)
     ]
