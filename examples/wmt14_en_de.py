@@ -9,13 +9,14 @@ from keras_attention.recipes.command_line import run
 
 DEMO = TranslationConfig(
     preset="tiny",
-    vocabulary_size=1000,
+    vocabulary_size=2000,
     batch_tokens=2048,
     max_shapes=10,
     steps=1500,
     minutes=3.5,
     warmup_steps=400,
     averaged_checkpoints=3,
+    bleu_every=8,
 )
 RECIPES = {
     "demo": DEMO,
