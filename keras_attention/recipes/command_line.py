@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +14,23 @@ from keras_attention.data.corpora import (
     load_corpus,
 )
 from keras_attention.models.presets import PRESETS
+from keras_attention.recipes.settings import RECIPES
 from keras_attention.recipes.translation import TranslationConfig, train_translation
 
 
 def run(
-    description: str,
-    recipes: dict[str, TranslationConfig],
+    description: str | None,
     default_corpus: str = "demo",
     arguments: list[str] | None = None,
+    recipes: Mapping[str, TranslationConfig] = RECIPES,
 ) -> dict[str, Any]:
     """Parse the arguments, train, report, and translate a file if asked to.
 
     Args:
         description: What `--help` says first.
-        recipes: Settings for each corpus name; "files" serves for the user's own files.
         default_corpus: Corpus without `--corpus`.
         arguments: Arguments instead of `sys.argv`.
+        recipes: Settings for each corpus name; "files" serves for the user's own files.
 
     Returns:
         The run's report.
@@ -51,7 +53,7 @@ def run(
     return report
 
 
-def _parser(description: str, corpora: list[str], default: str) -> argparse.ArgumentParser:
+def _parser(description: str | None, corpora: list[str], default: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
