@@ -55,19 +55,21 @@ def run(
 
 def _parser(description: str | None, corpora: list[str], default: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=description,
+        epilog="What is not given is taken from the recipe of the corpus.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     named = [name for name in corpora if name != "files"]
-    add("--corpus", default=default, choices=named, help="corpus by name")
+    add("--corpus", default=default, choices=named, help=f"corpus by name, {default} if not given")
     add("--data-dir", type=Path, help="folder with the corpus' files; downloaded if not given")
-    add("--source-language", default="en", help="language code")
-    add("--target-language", default="de", help="language code")
+    add("--source-language", default="en", help="language code, en if not given")
+    add("--target-language", default="de", help="language code, de if not given")
     add("--source-file", type=Path, help="your own text, one sentence a line, plain or gzip")
     add("--target-file", type=Path, help="its translation, line by line")
     add("--tsv", type=Path, help="your own pairs: source, tab, target")
     add("--translate", nargs=2, metavar=("IN", "OUT"), help="then translate the file IN into OUT")
-    add("--preset", choices=list(PRESETS), help="size of the model")
+    add("--preset", metavar="NAME", choices=list(PRESETS), help=f"size: {', '.join(PRESETS)}")
     add("--vocabulary-size", type=int, help="word-pieces of the shared vocabulary")
     add("--steps", type=int, help="most updates")
     add("--minutes", type=float, help="most minutes of training")
