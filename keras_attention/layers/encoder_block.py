@@ -8,6 +8,7 @@ from keras_attention.layers.feed_forward import FeedForward
 from keras_attention.layers.masks import merge_masks
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.residual import ResidualConnection
+from keras_attention.layers.seeds import part_initializer, part_seed
 
 
 class TransformerBlock(keras.layers.Layer):
@@ -59,8 +60,8 @@ class TransformerBlock(keras.layers.Layer):
             value_dim=self.value_dim,
             dropout=self.attention_dropout,
             use_bias=self.use_attention_bias,
-            kernel_initializer=self._kernel_initializer(),
-            seed=self.seed,
+            kernel_initializer=part_initializer(self.kernel_initializer, name),
+            seed=part_seed(self.seed, name),
             dtype=self.dtype_policy,
             name=name,
         )
@@ -70,8 +71,8 @@ class TransformerBlock(keras.layers.Layer):
             self.intermediate_dim,
             activation=self.activation,
             dropout=self.activation_dropout,
-            kernel_initializer=self._kernel_initializer(),
-            seed=self.seed,
+            kernel_initializer=part_initializer(self.kernel_initializer, "feed_forward"),
+            seed=part_seed(self.seed, "feed_forward"),
             dtype=self.dtype_policy,
             name="feed_forward",
         )
@@ -81,13 +82,10 @@ class TransformerBlock(keras.layers.Layer):
             dropout=self.dropout,
             normalize_first=self.normalize_first,
             epsilon=self.layer_norm_epsilon,
-            seed=self.seed,
+            seed=part_seed(self.seed, name),
             dtype=self.dtype_policy,
             name=name,
         )
-
-    def _kernel_initializer(self) -> Any:
-        return self.kernel_initializer.__class__.from_config(self.kernel_initializer.get_config())
 
     def get_config(self) -> dict[str, Any]:
         return {

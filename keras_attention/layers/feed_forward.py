@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from keras_attention.kernels.linear import fold_leading_axes, unfold_leading_axes
+from keras_attention.layers.seeds import part_initializer
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -74,8 +75,8 @@ class FeedForward(keras.layers.Layer):
         return keras.layers.Dense(
             units,
             activation=activation,
-            kernel_initializer=_clone(self.kernel_initializer),
-            bias_initializer=_clone(self.bias_initializer),
+            kernel_initializer=part_initializer(self.kernel_initializer, name),
+            bias_initializer=part_initializer(self.bias_initializer, f"{name}_bias"),
             dtype=self.dtype_policy,
             name=name,
         )
@@ -99,8 +100,3 @@ class FeedForward(keras.layers.Layer):
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "seed": self.seed,
         }
-
-
-def _clone(initializer: Any) -> Any:
-    """A fresh initializer: a seeded one would give two kernels the same numbers."""
-    return initializer.__class__.from_config(initializer.get_config())

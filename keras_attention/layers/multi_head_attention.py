@@ -8,6 +8,7 @@ from keras import ops
 from keras_attention.kernels.attention import dot_product_attention, masked_softmax
 from keras_attention.kernels.linear import linear
 from keras_attention.layers.masks import causal_mask, merge_masks, window_mask
+from keras_attention.layers.seeds import part_initializer
 
 State = dict[str, Any]
 
@@ -24,7 +25,8 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
     * projections are plain products of two matrices, q, k and v in one product for self-attention;
     * attention can go on from projected keys and values: see `cache` and `project_key_value`;
     * `return_attention_scores=True` has the right symbolic shape `(B, N, T, S)` also when T != S;
-    * a mask that does not fit is refused with the shapes spelled out.
+    * a mask that does not fit is refused with the shapes spelled out;
+    * an initializer with an integer seed gives each projection numbers of its own, not all the same.
 
     Equations of section 3.2.2: `Concat(head_1, ..., head_h) W^O` with
     `head_i = softmax(Q W_i^Q (K W_i^K)^T / sqrt(d_k)) V W_i^V`. The paper's formulas have no biases:
@@ -74,6 +76,8 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
     >>> tuple(outputs.shape), tuple(scores.shape)
     ((1, 3, 8), (1, 2, 3, 5))
     """
+
+    _projections_made = 0
 
     def call(
         self,
@@ -208,6 +212,15 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             if self._dropout > 0.0
             else None,
         )
+
+    def _get_common_kwargs_for_sublayer(self) -> dict[str, Any]:
+        """Keras' hook, called once for each projection: queries must not start equal to keys."""
+        arguments = super()._get_common_kwargs_for_sublayer()
+        self._projections_made += 1
+        for name in ("kernel_initializer", "bias_initializer"):
+            part = f"{name}_{self._projections_made}"
+            arguments[name] = part_initializer(arguments[name], part)
+        return arguments
 
     def _masked_softmax(self, attention_scores: Any, attention_mask: Any = None) -> Any:
         """Keras' hook for inputs of any rank; the same float32 softmax."""

@@ -85,9 +85,7 @@ def test_is_a_drop_in_for_keras(arguments, causal, with_mask):
     for mine, keras_own in zip(got, expected, strict=True):
         np.testing.assert_allclose(numpy(mine), numpy(keras_own), atol=2e-5)
     # Keras' other path, without scores, fails on JAX where key_dim != value_dim.
-    np.testing.assert_allclose(
-        numpy(ours(query, value, **options)), numpy(expected[0]), atol=2e-5
-    )
+    np.testing.assert_allclose(numpy(ours(query, value, **options)), numpy(expected[0]), atol=2e-5)
 
 
 @pytest.mark.parametrize("axes", [None, 2, (1, 2), -2])

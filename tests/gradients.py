@@ -1,0 +1,28 @@
+"""Gradients on whichever backend runs."""
+
+import keras
+import numpy as np
+from keras import ops
+
+
+def gradients(function, *arrays):
+    """`function` of arrays to a scalar tensor; returns its gradients as float32 NumPy arrays."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        inputs = [tf.constant(array) for array in arrays]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            total = function(*inputs)
+        found = tape.gradient(total, inputs)
+    elif backend == "jax":
+        import jax
+
+        found = jax.grad(function, argnums=tuple(range(len(arrays))))(*map(np.asarray, arrays))
+    else:
+        import torch
+
+        inputs = [torch.tensor(array, requires_grad=True) for array in arrays]
+        found = torch.autograd.grad(function(*inputs), inputs)
+    return [ops.convert_to_numpy(ops.cast(gradient, "float32")) for gradient in found]
