@@ -19,12 +19,13 @@ DEMO = TranslationConfig(
 # pairs ask for: a small model, much dropout, small batches, an average over more epochs.
 MULTI30K = TranslationConfig(
     preset="small",
+    model_arguments={"dropout": 0.2},
     vocabulary_size=5000,
     batch_tokens=1500,
     minutes=57,
     warmup_steps=2000,
     learning_rate_factor=1.6,
-    averaged_checkpoints=10,
+    averaged_checkpoints=8,
 )
 
 # Text of the user's own, of unknown size: an hour, unless --steps or --minutes say otherwise.

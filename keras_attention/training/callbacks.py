@@ -18,8 +18,9 @@ class Checkpoints(keras.callbacks.Callback):
     """Writes a checkpoint at the end of every epoch, keeps the last few, and can go on from them.
 
     A checkpoint is a weights file with the optimizer's state and, once that is complete, a
-    `progress.json` that names it and holds the logs of all epochs. Both are written atomically. An epoch that a signal cut short leaves
-    no checkpoint: the run goes on from the end of the epoch before, as if it had not been interrupted.
+    `progress.json` that names it and holds the logs of all epochs. Both are written atomically. An
+    epoch that a signal cut short leaves no checkpoint: the run goes on from the end of the epoch
+    before, as if it had not been interrupted.
 
     Args:
         folder: Where the files go; made if absent.
