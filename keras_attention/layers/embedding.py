@@ -24,7 +24,8 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         tie_weights: Whether the softmax projection uses the same table. Defaults to True.
         embeddings_initializer: Defaults to a normal distribution with standard deviation
             `hidden_dim ** -0.5`, which gives scaled embeddings of unit variance.
-        **kwargs: Keyword arguments of `keras.layers.ReversibleEmbedding`.
+        **kwargs: Keyword arguments of `keras.layers.ReversibleEmbedding`. With `mask_zero=True` the
+            embeddings carry the implicit Keras mask of the real tokens.
 
     Call arguments:
         inputs: Token ids `(B, T)`; hidden states `(B, T, D)` if `reverse=True`.
@@ -55,6 +56,9 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         embeddings_initializer: Any = None,
         **kwargs: Any,
     ):
+        for name, size in {"vocabulary_size": vocabulary_size, "hidden_dim": hidden_dim}.items():
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size!r}")
         if embeddings_initializer is None:
             embeddings_initializer = keras.initializers.RandomNormal(stddev=hidden_dim**-0.5)
         super().__init__(
@@ -81,6 +85,21 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
             is_token = padding_mask(inputs, self.pad_token_id)
             scale = ops.multiply(ops.cast(is_token, embedded.dtype), scale)[..., None]
         return ops.multiply(embedded, scale)
+
+    def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
+        is_ids = not keras.backend.is_float_dtype(keras.backend.standardize_dtype(inputs.dtype))
+        if self.mask_zero and is_ids and self.pad_token_id is not None:
+            return padding_mask(inputs, self.pad_token_id)
+        return mask
+
+    def compute_output_spec(self, inputs: Any, reverse: bool = False) -> keras.KerasTensor:
+        shape = (
+            (*inputs.shape[:-1], self.vocabulary_size)
+            if reverse
+            else (*inputs.shape, self.hidden_dim)
+        )
+        dtype = self.reverse_dtype if reverse else self.compute_dtype
+        return keras.KerasTensor(shape, dtype=dtype)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()

@@ -69,11 +69,10 @@ def fast_calls(monkeypatch):
 
 @pytest.mark.tensorflow_only
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("epsilon", [0.0, 0.1])
-def test_the_fast_kernel_equals_the_definition(fast_calls, dtype, epsilon):
+@pytest.mark.parametrize("values", [(1.0, 0.0), (0.9, 0.1 / (V - 1)), (0.8, 0.01)])
+def test_the_fast_kernel_equals_the_definition(fast_calls, dtype, values):
     import tensorflow as tf
 
-    values = 1 - epsilon, epsilon / (V - 1)
     labels = tf.constant(LABELS, "int32")
 
     def both(function, logits):
@@ -92,8 +91,6 @@ def test_the_fast_kernel_equals_the_definition(fast_calls, dtype, epsilon):
     tolerance = {"float32": (2e-5, 2e-7), "bfloat16": (2**-7, 1e-6)}[dtype]
     got, expected = (tf.cast(gradient, "float32") for _, gradient in (fast, slow))
     np.testing.assert_allclose(got, expected, rtol=tolerance[0], atol=tolerance[1])
-    if dtype == "float32":
-        np.testing.assert_allclose(got, expected_gradient(epsilon), atol=2e-6)
 
 
 @pytest.mark.tensorflow_only

@@ -1,0 +1,151 @@
+"""The token embedding: scaled, zero for padding, tied to the softmax."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_attention import TokenEmbedding
+
+B, T, V, D = 2, 3, 11, 5
+IDS = np.array([[7, 2, 0], [10, 0, 0]])
+rng = np.random.default_rng(11)
+HIDDEN = rng.normal(size=(B, T, D)).astype("float32")
+
+
+def numpy(x):
+    return ops.convert_to_numpy(ops.cast(x, "float32"))
+
+
+def test_rows_are_looked_up_and_scaled_and_padding_is_zero():
+    layer = TokenEmbedding(V, D)
+    got = numpy(layer(IDS))
+    table = layer.get_weights()[0]
+    assert table.shape == (V, D) and np.abs(table[0]).max() > 0.01  # Its row is not what is zero.
+    for b, t in np.ndindex(B, T):
+        expected = table[IDS[b, t]] * np.sqrt(5.0) if IDS[b, t] else np.zeros(D)
+        np.testing.assert_allclose(got[b, t], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("pad_token_id", [2, None])
+def test_padding_may_have_another_id_or_none(pad_token_id):
+    got = np.abs(numpy(TokenEmbedding(V, D, pad_token_id=pad_token_id)(IDS))).max(-1)
+    np.testing.assert_array_equal(got == 0, IDS == (-1 if pad_token_id is None else pad_token_id))
+
+
+def test_logits_are_products_with_the_unscaled_table():
+    layer = TokenEmbedding(V, D)
+    layer.build((None, None))
+    got = numpy(layer(HIDDEN, reverse=True))
+    assert got.shape == (B, T, V) and len(layer.weights) == 1
+    np.testing.assert_allclose(got, HIDDEN @ layer.get_weights()[0].T, atol=1e-5)
+
+
+def test_untied_logits_have_a_table_of_their_own():
+    layer = TokenEmbedding(V, D, tie_weights=False)
+    layer.build((None, None))
+    tables = layer.get_weights()
+    assert [w.shape for w in tables] == [(V, D), (D, V)]
+    np.testing.assert_allclose(numpy(layer(HIDDEN, reverse=True)), HIDDEN @ tables[1], atol=1e-5)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_both_uses_train_the_one_table(reverse):
+    """A step of SGD with rate 1 on the sum of the outputs moves the table by minus its gradient."""
+    layer = TokenEmbedding(V, D)
+    layer.build((None, None))
+
+    class Use(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.embedding = layer
+
+        def call(self, inputs):
+            return self.embedding(inputs, reverse=reverse)
+
+    inputs = keras.Input((T, D)) if reverse else keras.Input((T,), dtype="int32")
+    model = keras.Model(inputs, Use()(inputs))
+    model.compile(keras.optimizers.SGD(1.0), lambda y, x: ops.sum(x, axis=(1, 2)) * B)
+    before = layer.get_weights()[0]
+    model.train_on_batch(HIDDEN if reverse else IDS, np.zeros(B))
+    gradient = before - layer.get_weights()[0]
+    if reverse:
+        expected = np.repeat(HIDDEN.sum((0, 1))[None], V, 0)
+    else:
+        expected = np.zeros((V, D))
+        for token in IDS[IDS != 0]:
+            expected[token] += np.sqrt(5.0)
+    np.testing.assert_allclose(gradient, expected, atol=1e-5)
+
+
+def test_starts_with_standard_deviation_one_over_root_width():
+    layer = TokenEmbedding(2000, 64)
+    layer.build((None, None))
+    assert layer.get_weights()[0].std() == pytest.approx(0.125, rel=0.02)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_both_directions_run_in_the_compute_dtype(policy):
+    layer = TokenEmbedding(V, D, dtype=policy)
+    embedded = layer(IDS)
+    logits = layer(embedded, reverse=True)
+    for outputs in (embedded, logits):
+        assert keras.backend.standardize_dtype(outputs.dtype) == policy.removeprefix("mixed_")
+    assert keras.backend.standardize_dtype(layer.embeddings.dtype) == "float32"
+    exact = TokenEmbedding(V, D, dtype=policy, reverse_dtype="float32")
+    symbolic = exact(keras.KerasTensor((B, T, D)), reverse=True)
+    for logits in (exact(embedded, reverse=True), symbolic):
+        assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+
+
+def test_implicit_mask_if_asked_for():
+    inputs = keras.Input((T,), dtype="int32")
+    masked = keras.Model(inputs, TokenEmbedding(V, D, mask_zero=True)(inputs))
+    np.testing.assert_array_equal(numpy(masked(IDS)._keras_mask).astype(bool), IDS != 0)
+    other = TokenEmbedding(V, D, pad_token_id=2, mask_zero=True)(IDS)
+    np.testing.assert_array_equal(numpy(other._keras_mask).astype(bool), IDS != 2)
+    assert getattr(TokenEmbedding(V, D)(IDS), "_keras_mask", None) is None
+
+
+def test_config_round_trip_of_every_argument():
+    arguments = {
+        "vocabulary_size": V,
+        "hidden_dim": D,
+        "pad_token_id": 4,
+        "tie_weights": False,
+        "embeddings_initializer": "ones",
+        "embeddings_regularizer": "l2",
+        "embeddings_constraint": "non_neg",
+        "mask_zero": True,
+        "reverse_dtype": "float32",
+        "logit_soft_cap": 30.0,
+        "name": "mine",
+        "dtype": "mixed_bfloat16",
+    }
+    layer = TokenEmbedding(**arguments)
+    config = json.loads(json.dumps(layer.get_config()))
+    assert set(arguments) <= set(config)
+    copy = TokenEmbedding.from_config(config)
+    assert copy.get_config() == layer.get_config()
+    for name in ("vocabulary_size", "hidden_dim", "pad_token_id", "tie_weights", "mask_zero",
+                 "reverse_dtype", "logit_soft_cap", "name"):  # fmt: skip
+        assert getattr(copy, name) == arguments[name]
+    assert isinstance(copy.embeddings_initializer, keras.initializers.Ones)
+    assert copy.compute_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("sizes", [(0, 5), (11, 0), (2.5, 5)])
+def test_sizes_must_be_positive_integers(sizes):
+    with pytest.raises(ValueError, match="positive integer"):
+        TokenEmbedding(*sizes)
+
+
+def test_saves_and_loads(tmp_path):
+    inputs = keras.Input((None,), dtype="int32")
+    layer = TokenEmbedding(V, D)
+    model = keras.Model(inputs, layer(layer(inputs), reverse=True))
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras", safe_mode=True)
+    np.testing.assert_array_equal(numpy(copy(IDS)), numpy(model(IDS)))
