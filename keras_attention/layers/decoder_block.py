@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from keras_attention.layers.encoder_block import TransformerBlock
-from keras_attention.layers.masks import merge_masks
+from keras_attention.layers.masks import first_given, merge_masks
 from keras_attention.layers.multi_head_attention import State
 
 
@@ -98,7 +98,7 @@ class TransformerDecoderBlock(TransformerBlock):
             raise ValueError(f"{self.name} needs `encoder_sequence` or `memory`. Received neither.")
         results = self._self_attend(
             decoder_sequence,
-            _first(decoder_padding_mask, decoder_sequence_mask),
+            first_given(decoder_padding_mask, decoder_sequence_mask),
             decoder_attention_mask,
             return_attention_scores,
             training,
@@ -107,7 +107,7 @@ class TransformerDecoderBlock(TransformerBlock):
         )
         x = self.self_attention_residual(decoder_sequence, results.pop(0), training=training)
 
-        encoder_padding_mask = _first(encoder_padding_mask, encoder_sequence_mask)
+        encoder_padding_mask = first_given(encoder_padding_mask, encoder_sequence_mask)
         if encoder_padding_mask is not None:
             encoder_attention_mask = merge_masks(
                 encoder_padding_mask[:, None, :], encoder_attention_mask
@@ -175,8 +175,3 @@ class TransformerDecoderBlock(TransformerBlock):
         if cache is not None:
             results.append({k: keras.KerasTensor(v.shape, v.dtype) for k, v in cache.items()})
         return tuple(results) if len(results) > 1 else results[0]
-
-
-def _first(*values: Any) -> Any:
-    """The first value that is not None."""
-    return next((value for value in values if value is not None), None)

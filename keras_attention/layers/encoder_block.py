@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from keras_attention.layers.feed_forward import FeedForward
-from keras_attention.layers.masks import merge_masks
+from keras_attention.layers.masks import first_given, merge_masks
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.residual import ResidualConnection
 from keras_attention.layers.seeds import part_initializer, part_seed
@@ -163,8 +163,10 @@ class TransformerEncoderBlock(TransformerBlock):
         training: bool | None = None,
         return_attention_scores: bool = False,
         mask: Any = None,
+        inputs_mask: Any = None,
     ) -> Any:
-        padding_mask = mask if padding_mask is None else padding_mask
+        # Keras hands over the implicit mask as `inputs_mask` where another mask is given, too.
+        padding_mask = first_given(padding_mask, mask, inputs_mask)
         if padding_mask is not None:
             attention_mask = merge_masks(padding_mask[:, None, :], attention_mask)
         x = self.self_attention_residual.normalize_input(inputs)

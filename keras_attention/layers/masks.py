@@ -55,3 +55,8 @@ def merge_masks(*masks: Any) -> Any:
             mask = ops.cast(mask, "bool")
             merged = mask if merged is None else ops.logical_and(merged, mask)
     return merged
+
+
+def first_given(*masks: Any) -> Any:
+    """Return the first mask that is not None, or None."""
+    return next((mask for mask in masks if mask is not None), None)

@@ -1,0 +1,95 @@
+"""The feed-forward network against equation 2."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_attention import FeedForward
+from tests import oracle
+
+B, T, D, F = 2, 3, 5, 7
+rng = np.random.default_rng(12)
+INPUTS = rng.normal(size=(B, T, D)).astype("float32")
+
+
+def numpy(x):
+    return ops.convert_to_numpy(ops.cast(x, "float32"))
+
+
+def randomized(layer, shape=INPUTS.shape):
+    layer.build(shape)
+    layer.set_weights([rng.normal(size=w.shape).astype("float32") for w in layer.get_weights()])
+    return layer
+
+
+def test_equals_equation_2():
+    layer = randomized(FeedForward(F))
+    assert [w.shape for w in layer.get_weights()] == [(D, F), (F,), (F, D), (D,)]
+    expected = oracle.feed_forward(INPUTS, *layer.get_weights())
+    np.testing.assert_allclose(numpy(layer(INPUTS)), expected, atol=1e-5)
+
+
+def test_another_activation():
+    layer = randomized(FeedForward(F, activation="tanh"))
+    w1, b1, w2, b2 = layer.get_weights()
+    expected = np.tanh(INPUTS @ w1 + b1) @ w2 + b2
+    np.testing.assert_allclose(numpy(layer(INPUTS)), expected, atol=1e-5)
+
+
+def test_dropout_acts_on_the_inner_units_in_training_only():
+    layer = FeedForward(400, dropout=0.25, seed=3)
+    layer.build((None, 1))
+    # Unit i gets 1 and is passed on alone: the output counts the units that were kept.
+    layer.set_weights([np.ones((1, 400)), np.zeros(400), np.ones((400, 1)), np.zeros(1)])
+    x = np.ones((50, 1, 1), "float32")
+    np.testing.assert_allclose(numpy(layer(x)), 400.0, rtol=1e-6)
+    np.testing.assert_allclose(numpy(layer(x, training=False)), 400.0, rtol=1e-6)
+    dropped = numpy(layer(x, training=True)) * 0.75  # Kept ones are divided by 0.75.
+    np.testing.assert_allclose(dropped, np.round(dropped), atol=1e-3)
+    assert dropped.mean() == pytest.approx(300, abs=8) and dropped.std() > 4
+
+
+def test_any_rank_in_functional_and_sequential_models():
+    model = keras.Sequential([keras.Input((None, 4, D)), FeedForward(F)])
+    got = model.predict(np.ones((B, 3, 4, D), "float32"), verbose=0)
+    assert got.shape == (B, 3, 4, D) and model.output_shape == (None, None, 4, D)
+    np.testing.assert_allclose(got, np.broadcast_to(got[0, 0, 0], got.shape), atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision(policy):
+    layer = randomized(FeedForward(F, dtype=policy))
+    got = layer(INPUTS)
+    assert keras.backend.standardize_dtype(got.dtype) == policy.removeprefix("mixed_")
+    expected = oracle.feed_forward(INPUTS, *layer.get_weights())
+    np.testing.assert_allclose(numpy(got), expected, atol=0.2)
+
+
+def test_config_round_trip_of_every_argument():
+    arguments = {
+        "intermediate_dim": F,
+        "activation": "gelu",
+        "dropout": 0.2,
+        "kernel_initializer": "he_normal",
+        "bias_initializer": "ones",
+        "seed": 4,
+        "name": "mine",
+    }
+    layer = FeedForward(**arguments)
+    config = json.loads(json.dumps(layer.get_config()))
+    assert set(arguments) <= set(config)
+    copy = FeedForward.from_config(config)
+    assert copy.get_config() == layer.get_config()
+    assert copy.activation is keras.activations.gelu
+    assert isinstance(copy.kernel_initializer, keras.initializers.HeNormal)
+    assert isinstance(copy.bias_initializer, keras.initializers.Ones)
+    assert (copy.intermediate_dim, copy.dropout, copy.seed, copy.name) == (F, 0.2, 4, "mine")
+
+
+@pytest.mark.parametrize("size", [0, 2.5])
+def test_sizes_must_be_positive_integers(size):
+    with pytest.raises(ValueError, match=f"positive integer.*intermediate_dim={size}"):
+        FeedForward(size)
