@@ -131,6 +131,11 @@ class TokenBatches(keras.utils.PyDataset):
         self._read[index] = True
         return batch
 
+    @property
+    def vocabulary_size(self) -> int | None:
+        """Number of tokens of the tokenizer that made the store, or None if the store does not say."""
+        return self.store.metadata.get("vocabulary_size")
+
     def batch(self, epoch: int, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Batch `index` of an epoch: inputs and labels, as described above."""
         shape, pairs = self._planned(epoch, index)

@@ -12,6 +12,7 @@ from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.masks import padding_mask
 from keras_attention.layers.positional_encoding import PositionalEncoding
 from keras_attention.models.presets import PRESETS
+from keras_attention.models.token_ids import check_token_ids
 
 Cache = list[dict[str, Any]]
 Memory = dict[str, Any]
@@ -58,7 +59,8 @@ class Transformer(keras.Model):
 
     Raises:
         ValueError: For sizes that are not positive integers, rates outside [0, 1), a number of heads
-            that does not divide `hidden_dim`, and inputs that are not the dict above.
+            that does not divide `hidden_dim`, inputs that are not the dict above, and NumPy arrays
+            of ids outside of the vocabulary.
 
     Example:
 
@@ -244,6 +246,25 @@ class Transformer(keras.Model):
             raise ValueError(f"Unknown preset {name!r}. Known presets: {', '.join(PRESETS)}.")
         return cls(vocabulary_size=vocabulary_size, **{**copy.deepcopy(PRESETS[name]), **kwargs})
 
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        check_token_ids(inputs, self.vocabulary_size)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Keras' `fit`; ids outside of the vocabulary in NumPy arrays or `TokenBatches` are refused."""
+        check_token_ids([x, y, kwargs.get("validation_data")], self.vocabulary_size)
+        return super().fit(x, y, *args, **kwargs)
+
+    def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Keras' `evaluate`; ids outside of the vocabulary are refused as in `fit`."""
+        check_token_ids([x, y], self.vocabulary_size)
+        return super().evaluate(x, y, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Keras' `predict`; ids outside of the vocabulary are refused as in `fit`."""
+        check_token_ids(x, self.vocabulary_size)
+        return super().predict(x, *args, **kwargs)
+
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         source, target = _token_ids(inputs)
         source_mask = padding_mask(source, self.pad_token_id)
@@ -263,6 +284,7 @@ class Transformer(keras.Model):
             The memory: a dict of the keys and values of every decoder block's attention to the
             encoder and of the source's padding mask. It never changes during decoding.
         """
+        check_token_ids({"encoder_token_ids": encoder_token_ids}, self.vocabulary_size)
         source = ops.convert_to_tensor(encoder_token_ids)
         mask = padding_mask(source, self.pad_token_id)
         encoded = self._encode(source, mask, training=False)
@@ -339,6 +361,8 @@ class Transformer(keras.Model):
             A dict of lists with one tensor for each layer: `"encoder"` `(B, N, S, S)`, `"decoder"`
             `(B, N, T, T)` and `"cross"` `(B, N, T, S)`. Rows of the last axis sum to 1.
         """
+        inputs = {"encoder_token_ids": encoder_token_ids, "decoder_token_ids": decoder_token_ids}
+        check_token_ids(inputs, self.vocabulary_size)
         source = ops.convert_to_tensor(encoder_token_ids)
         target = ops.convert_to_tensor(decoder_token_ids)
         mask = padding_mask(source, self.pad_token_id)

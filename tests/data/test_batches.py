@@ -363,3 +363,10 @@ class TestFit:
             assert batches.epoch == epochs
         real = int(small_store.target_lengths.sum())
         assert model.evaluate(batches, verbose=0, return_dict=True)["tokens"] == real
+
+
+def test_batches_say_the_vocabulary_of_their_store(small_store):
+    assert (
+        TokenBatches(small_store, batch_tokens=61).vocabulary_size
+        == NumberTokenizer().vocabulary_size
+    )

@@ -1,0 +1,82 @@
+"""Ids outside of the vocabulary are refused early, on every backend and in every entrance."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_attention import LabelSmoothedCrossentropy, Transformer
+from keras_attention.models.token_ids import check_token_ids
+
+V = 9
+SOURCE, TARGET, LABELS = np.array([[5, 8, 1]]), np.array([[0, 8]]), np.array([[8, 1]])
+MESSAGE = r"'{}' holds ids outside .* of 9 tokens \(ids 0 to 8\)\. Received: ids from {} to {}\."
+
+
+def inputs(source=SOURCE, target=TARGET):
+    return {"encoder_token_ids": source, "decoder_token_ids": target}
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = Transformer(V, num_layers=1, hidden_dim=4, intermediate_dim=6, num_heads=2)
+    model.compile("sgd", LabelSmoothedCrossentropy())
+    return model
+
+
+ENTRANCES = {
+    "call": lambda model, x: model(x),
+    "fit": lambda model, x: model.fit(x, LABELS, verbose=0),
+    "validation": lambda model, x: model.fit(inputs(), LABELS, validation_data=(x, LABELS)),
+    "evaluate": lambda model, x: model.evaluate(x, LABELS, verbose=0),
+    "predict": lambda model, x: model.predict(x, verbose=0),
+    "attention_scores": lambda model, x: model.attention_scores(*x.values()),
+}
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize("name", ["encoder_token_ids", "decoder_token_ids"])
+@pytest.mark.parametrize("bad", [9, -1])
+def test_ids_outside_of_the_vocabulary_are_refused(model, entrance, name, bad):
+    data = {key: value.copy() for key, value in inputs().items()}
+    data[name][0, 1] = bad
+    message = MESSAGE.format(name, data[name].min(), data[name].max())
+    with pytest.raises(ValueError, match=message):
+        ENTRANCES[entrance](model, data)
+
+
+def test_bad_ids_in_encode_and_in_labels_are_refused(model):
+    with pytest.raises(ValueError, match=MESSAGE.format("encoder_token_ids", 1, 9)):
+        model.encode(SOURCE + (SOURCE == 8))
+    with pytest.raises(ValueError, match="The batch holds ids .* from 1 to 9.*another tokenizer"):
+        model.fit(inputs(), np.array([[9, 1]]), verbose=0)
+
+
+def test_ids_of_the_vocabulary_pass_everywhere(model):
+    for entrance in ENTRANCES.values():
+        entrance(model, inputs())
+    tensors = {name: ops.convert_to_tensor(ids) for name, ids in inputs().items()}
+    assert tuple(model(tensors).shape) == (1, 2, V)
+
+
+def test_batches_of_a_larger_vocabulary_are_refused(model):
+    class Batches(keras.utils.PyDataset):
+        def __init__(self, vocabulary_size):
+            super().__init__()
+            self.vocabulary_size = vocabulary_size
+
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            return inputs(), LABELS
+
+    model.fit(Batches(V), verbose=0)
+    with pytest.raises(ValueError, match="tokenizer of 10 tokens; .* vocabulary has 9"):
+        model.fit(Batches(10), verbose=0)
+    with pytest.raises(ValueError, match="tokenizer of 10 tokens"):
+        model.fit(inputs(), LABELS, validation_data=Batches(10), verbose=0)
+
+
+def test_what_has_no_ids_passes():
+    check_token_ids({"a": np.zeros((0, 3), int), "b": np.array([0.5, 99.0]), "c": None}, V)
