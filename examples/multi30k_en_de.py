@@ -3,6 +3,11 @@
 `--data-dir` names a folder with the corpus' files; without it they are downloaded.
 """
 
+import os
+
+# Before TensorFlow is imported: its notes on processors and drivers are not what a run is read for.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
 from keras_attention.recipes import run
 
 if __name__ == "__main__":

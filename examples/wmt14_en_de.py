@@ -4,6 +4,11 @@ Without arguments it trains a small model on the embedded demo corpus (synthetic
 CPU. `--corpus multi30k` trains on real captions; `--source-file` and `--target-file` on your own text.
 """
 
+import os
+
+# Before TensorFlow is imported: its notes on processors and drivers are not what a run is read for.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
 from keras_attention.recipes import run
 
 if __name__ == "__main__":

@@ -3,9 +3,12 @@
 import importlib
 from typing import Any
 
+# Imported at once: Keras can load a saved model only if its classes are registered.
+from keras_attention import layers, models, training  # noqa: F401
+
 __version__ = "0.1.0"
 
-# Public name -> room. Each room is imported on the first use of one of its names.
+# Public name -> room. The other rooms are imported on the first use of one of their names.
 _ROOMS = {
     "layers": (
         "FeedForward",

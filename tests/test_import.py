@@ -139,3 +139,12 @@ def test_nobody_uses_private_keras():
     for path in [*PACKAGE.rglob("*.py"), *(ROOT / "examples").glob("*.py")]:
         private = [name for name in imported_modules(path) if name.startswith("keras.src")]
         assert not private, f"{path.name} imports {private}"
+
+
+def test_a_bare_import_lets_keras_load_saved_models():
+    report = (
+        "import keras, keras_attention; "
+        "names = ('Transformer', 'MultiHeadAttention', 'LearningRateSchedule', 'Adam'); "
+        "print(all(keras.saving.get_registered_object(f'keras_attention>{n}') for n in names))"
+    )
+    assert run_python(report, "torch") == ["True"]
