@@ -42,11 +42,11 @@ def _check(name: str, value: Any, vocabulary_size: int) -> None:
     elif isinstance(value, np.ndarray):
         if value.size and np.issubdtype(value.dtype, np.integer):
             _check_range(name, int(value.min()), int(value.max()), vocabulary_size)
-    elif isinstance(theirs := getattr(value, "vocabulary_size", None), int):
-        if theirs > vocabulary_size:
+    elif isinstance(getattr(value, "vocabulary_size", None), int):
+        if value.vocabulary_size > vocabulary_size:
             raise ValueError(
-                f"The batches were made by a tokenizer of {theirs} tokens; the model's vocabulary "
-                f"has {vocabulary_size}. {_ADVICE}"
+                f"The batches were made by a tokenizer of {value.vocabulary_size} tokens; the "
+                f"model's vocabulary has {vocabulary_size}. {_ADVICE}"
             )
 
 

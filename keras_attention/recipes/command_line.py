@@ -38,7 +38,7 @@ def run(
     parser = _parser(description, sorted(recipes), default_corpus)
     options = parser.parse_args(arguments)
     try:
-        own_files = options.tsv is not None or options.source_file is not None
+        own_files = _check_files(options)
         name = "files" if own_files else options.corpus
         config = _configured(recipes[name], options)
         corpus = _corpus(name, options)
@@ -80,6 +80,25 @@ def _parser(description: str | None, corpora: list[str], default: str) -> argpar
     return parser
 
 
+def _check_files(options: argparse.Namespace) -> bool:
+    """Whether the text is the user's own; says what does not fit before hours of training, not after."""
+    if (options.source_file is None) != (options.target_file is None):
+        raise ValueError(
+            "--source-file and --target-file belong together: line i of one is the translation of "
+            f"line i of the other. Received: --source-file {options.source_file}, --target-file "
+            f"{options.target_file}"
+        )
+    if options.tsv is not None and options.source_file is not None:
+        raise ValueError("Give --tsv, or --source-file and --target-file, not both.")
+    if options.translate is not None:
+        source, target = map(Path, options.translate)
+        if not source.is_file():
+            raise FileNotFoundError(f"--translate: there is no file '{source}'.")
+        if not target.parent.is_dir():
+            raise FileNotFoundError(f"--translate: there is no folder '{target.parent}'.")
+    return options.tsv is not None or options.source_file is not None
+
+
 def _configured(config: TranslationConfig, options: argparse.Namespace) -> TranslationConfig:
     """The recipe with what was asked for on the command line."""
     names = ("preset", "vocabulary_size", "batch_tokens", "seed")
@@ -101,8 +120,6 @@ def _corpus(name: str, options: argparse.Namespace) -> Corpus:
     if options.tsv is not None:
         return corpus_from_tsv(options.tsv, name=options.tsv.stem, **languages)
     if name == "files":
-        if options.target_file is None:
-            raise ValueError("--source-file needs --target-file, its translation line by line.")
         files = (options.source_file, options.target_file)
         return corpus_from_files(files, name=options.source_file.stem, **languages)
     return load_corpus(name, data_dir=options.data_dir, **languages)

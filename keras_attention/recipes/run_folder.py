@@ -7,13 +7,17 @@ from typing import Any
 
 from keras_attention.training.callbacks import write_atomically
 
+# What every configuration of a run holds, and other programs' config.json do not.
+FINGERPRINT = "train_fingerprint"
+
 
 class RunFolder:
     """Claims a folder for one configuration, or says whose it is.
 
     Args:
         path: The folder; made if absent.
-        config: JSON-serialisable settings that decide the result of the run.
+        config: JSON-serialisable settings that decide the result of the run, the fingerprint of the
+            training text among them.
 
     Raises:
         ValueError: If the folder holds the run of another configuration, or other files.
@@ -23,16 +27,16 @@ class RunFolder:
         self.path = Path(path)
         self.config_file = self.path / "config.json"
         config = json.loads(json.dumps(config))
-        if self.config_file.exists():
+        if self.config_file.exists() and list(self.path.iterdir()) != [self.config_file]:
             self._check_same(config)
+        elif self.config_file.exists():  # A run that failed before it made anything.
+            self._configured()
+            self._write(config)
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise ValueError(
-                f"'{self.path}' exists and is not the folder of a run. Nothing was changed there. "
-                "Choose another output folder."
-            )
+            raise self._foreign()
         else:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.config_file, json.dumps(config, indent=2) + "\n")
+            self._write(config)
 
     @property
     def report_file(self) -> Path:
@@ -45,8 +49,27 @@ class RunFolder:
             return None
         return json.loads(self.report_file.read_text("utf-8"))
 
+    def _write(self, config: dict[str, Any]) -> None:
+        write_atomically(self.config_file, json.dumps(config, indent=2) + "\n")
+
+    def _foreign(self) -> ValueError:
+        return ValueError(
+            f"'{self.path}' exists and is not the folder of a run. Nothing was changed there. "
+            "Choose another output folder."
+        )
+
+    def _configured(self) -> dict[str, Any]:
+        """The configuration that is there; only a run's own file has a corpus' fingerprint."""
+        try:
+            there = json.loads(self.config_file.read_text("utf-8"))
+        except ValueError:
+            raise self._foreign() from None
+        if not isinstance(there, dict) or FINGERPRINT not in there:
+            raise self._foreign()
+        return there
+
     def _check_same(self, config: dict[str, Any]) -> None:
-        there = json.loads(self.config_file.read_text("utf-8"))
+        there = self._configured()
         different = [
             f"{key}: {there.get(key)!r} there, {config.get(key)!r} asked for"
             for key in sorted({*there, *config})

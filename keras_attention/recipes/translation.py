@@ -21,7 +21,7 @@ from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
 from keras_attention.evaluation.perplexity import perplexity
 from keras_attention.models.transformer import Transformer
-from keras_attention.recipes.run_folder import RunFolder
+from keras_attention.recipes.run_folder import FINGERPRINT, RunFolder
 from keras_attention.training.callbacks import (
     Budget,
     Checkpoints,
@@ -114,7 +114,7 @@ def train_translation(
         **dataclasses.asdict(config),
         "corpus": corpus.name,
         "languages": [corpus.source_language, corpus.target_language],
-        "train_fingerprint": corpus.train.fingerprint(),
+        FINGERPRINT: corpus.train.fingerprint(),
     }
     folder = RunFolder(output_dir, settings)
     report = folder.finished_report()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_attention.training.checkpoints import save_weights_atomically
 
@@ -18,7 +19,8 @@ class Checkpoints(keras.callbacks.Callback):
     """Writes a checkpoint at the end of every epoch, keeps the last few, and can go on from them.
 
     A checkpoint is a weights file with the optimizer's state and, once that is complete, a
-    `progress.json` that names it and holds the logs of all epochs. Both are written atomically. An
+    `progress.json` that names it and holds the logs of all epochs and how far each dropout has drawn
+    (Keras does not save that: a resumed run would draw the same masks again). Both are atomic. An
     epoch that a signal cut short leaves no checkpoint: the run goes on from the end of the epoch
     before, as if it had not been interrupted.
 
@@ -77,6 +79,9 @@ class Checkpoints(keras.callbacks.Callback):
         self.seconds = progress["seconds"]
         self.finished = progress["finished"]
         self.history = progress["history"]
+        drawn = progress["random_states"]
+        for variable, state in zip(_random_states(model), drawn, strict=True):
+            variable.assign(np.array(state, keras.backend.standardize_dtype(variable.dtype)))
         return progress["epochs"]
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -100,11 +105,19 @@ class Checkpoints(keras.callbacks.Callback):
             "checkpoint": name,
             "seconds": round(self.seconds, 3),
             "finished": self.model.stop_training,
+            "random_states": [
+                keras.ops.convert_to_numpy(state).tolist() for state in _random_states(self.model)
+            ],
             "history": self.history,
         }
         write_atomically(self._progress, json.dumps(progress, indent=2) + "\n")
         for path in self.paths[: -self.keep]:
             path.unlink()
+
+
+def _random_states(model: keras.Model) -> list[Any]:
+    """The states of all random generators inside a model."""
+    return [v for v in model.variables if v.path.endswith("seed_generator_state")]
 
 
 class Budget(keras.callbacks.Callback):

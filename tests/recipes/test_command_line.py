@@ -1,0 +1,143 @@
+"""The command line of the examples: what it understands, refuses, and does with a user's files."""
+
+import pytest
+
+from keras_attention.recipes import TranslationConfig, command_line
+from keras_attention.recipes.command_line import run
+from tests.recipes.small_runs import SMALL, write_files
+
+RECIPES = {"demo": TranslationConfig(steps=3, minutes=2.0), "files": SMALL}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What `train_translation` is called with, instead of training."""
+    calls = []
+
+    def record(corpus, config, output_dir):
+        calls.append((corpus, config, output_dir))
+        return {"bleu": 1.5}
+
+    monkeypatch.setattr(command_line, "train_translation", record)
+    return calls
+
+
+def test_without_arguments_the_recipe_runs(asked, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert run("Trains.", arguments=[], recipes=RECIPES) == {"bleu": 1.5}
+    ((corpus, config, output_dir),) = asked
+    assert corpus.name == "demo" and (corpus.source_language, corpus.target_language) == (
+        "en",
+        "de",
+    )
+    assert config == RECIPES["demo"]
+    assert output_dir.parts[0] == "runs" and output_dir.name.startswith("demo-tiny-20")
+
+
+def test_arguments_replace_settings(asked, tmp_path):
+    arguments = ["--preset", "small", "--vocabulary-size", "700", "--steps", "11", "--seed", "4",
+                 "--batch-tokens", "512", "--mixed-precision", "--output-dir", str(tmp_path)]  # fmt: skip
+    run("Trains.", arguments=arguments, recipes=RECIPES)
+    ((_, config, output_dir),) = asked
+    expected = TranslationConfig(
+        preset="small", vocabulary_size=700, steps=11, minutes=None, seed=4, batch_tokens=512,
+        dtype="mixed_bfloat16",
+    )  # fmt: skip
+    assert config == expected and output_dir == tmp_path
+
+
+def test_minutes_alone_end_the_run_too(asked):
+    run("Trains.", arguments=["--minutes", "0.5"], recipes=RECIPES)
+    assert (asked[0][1].steps, asked[0][1].minutes) == (None, 0.5)
+
+
+def test_another_preset_drops_what_the_recipe_changed_in_its_own(asked, tmp_path):
+    files = write_files(tmp_path, "mine", 0, 60)
+    own = ["--source-file", str(files[0]), "--target-file", str(files[1])]
+    run("Trains.", arguments=own, recipes=RECIPES)
+    run("Trains.", arguments=[*own, "--preset", "small"], recipes=RECIPES)
+    assert asked[0][1].model_arguments == SMALL.model_arguments
+    assert asked[1][1].model_arguments == {}
+    assert asked[0][0].name == "mine"
+
+
+def test_tab_separated_pairs(asked, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("".join(f"line {i}\tZeile {i}\n" for i in range(80)))
+    arguments = ["--tsv", str(tmp_path / "pairs.tsv"), "--target-language", "fr"]
+    run("Trains.", arguments=arguments, recipes=RECIPES)
+    corpus = asked[0][0]
+    assert corpus.name == "pairs" and corpus.target_language == "fr"
+    assert ("line 7", "Zeile 7") in [pair for part in corpus.splits.values() for pair in part]
+
+
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["--source-file", "a.en"], "--source-file and --target-file belong together"),
+        (["--target-file", "a.de"], "--source-file and --target-file belong together"),
+        (["--source-file", "a", "--target-file", "b", "--tsv", "c"], "not both"),
+        (["--source-file", "no.en", "--target-file", "no.de"], "no.en"),
+        (["--tsv", "no.tsv"], "no.tsv"),
+        (["--translate", "no.txt", "out.txt"], "there is no file 'no.txt'"),
+        (["--translate", __file__, "no/out.txt"], "there is no folder 'no'"),
+        (["--steps", "0"], "`steps` must be positive"),
+        (["--preset", "huge"], "invalid choice: 'huge'"),
+        (["--corpus", "wmt99"], "invalid choice: 'wmt99'"),
+    ],
+)
+def test_errors_end_with_2_and_a_message(asked, arguments, message, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as error:
+        run("Trains.", arguments=arguments, recipes=RECIPES)
+    assert error.value.code == 2 and asked == []
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_unequal_length_are_named(asked, tmp_path, capsys):
+    (tmp_path / "a.en").write_text("one\ntwo\n")
+    (tmp_path / "a.de").write_text("eins\n")
+    with pytest.raises(SystemExit) as error:
+        arguments = [
+            "--source-file",
+            str(tmp_path / "a.en"),
+            "--target-file",
+            str(tmp_path / "a.de"),
+        ]
+        run("Trains.", arguments=arguments, recipes=RECIPES)
+    assert error.value.code == 2 and "a.de" in capsys.readouterr().err
+
+
+def test_help_names_the_choices(capsys):
+    with pytest.raises(SystemExit) as error:
+        run("Trains a Transformer.", arguments=["--help"], recipes=RECIPES)
+    assert error.value.code == 0
+    shown = capsys.readouterr().out
+    for word in (
+        "Trains a Transformer.",
+        "--minutes",
+        "--translate",
+        "tiny",
+        "table3_b_key_dim_16",
+    ):
+        assert word in shown
+
+
+def test_from_two_text_files_to_translations(tmp_path, capsys):
+    files = write_files(tmp_path, "mine", 0, 60)
+    new = tmp_path / "new.en"
+    new.write_text(
+        "".join(files[0].read_text("utf-8").splitlines(keepends=True)[:3]) + "\n", "utf-8"
+    )
+    run(
+        "Trains.",
+        arguments=[
+            "--source-file", str(files[0]), "--target-file", str(files[1]), "--steps", "2",
+            "--translate", str(new), str(tmp_path / "new.de"), "--output-dir", str(tmp_path / "run"),
+        ],
+        recipes=RECIPES,
+    )  # fmt: skip
+    assert (tmp_path / "run" / "report.json").exists()
+    lines = (tmp_path / "new.de").read_text("utf-8").split("\n")
+    assert len(lines) == 5 and lines[3:] == ["", ""]  # Four lines, the last of them empty.
+    assert "BLEU" in capsys.readouterr().out

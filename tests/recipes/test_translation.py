@@ -1,0 +1,157 @@
+"""A whole run, from text to report; interrupted, it ends as if it had not been."""
+
+import dataclasses
+import json
+import os
+import signal
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention import Tokenizer, Translator, corpus_bleu
+from keras_attention.recipes import TranslationConfig, train_translation
+from keras_attention.training import ConsoleProgress
+from tests.recipes.small_runs import SMALL, small_corpus
+from tests.visualization.event_files import read_values
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return small_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def finished(corpus, tmp_path_factory):
+    """The folder and the report of a run that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    return folder, train_translation(corpus, SMALL, folder)
+
+
+def test_the_report_is_what_happened(finished, corpus):
+    folder, report = finished
+    assert json.loads((folder / "report.json").read_text("utf-8")) == report
+    assert report["pairs"] == {"train": 60, "validation": 9, "test": 8}
+    assert report["corpus"] == "sixty" and report["synthetic"] is False
+    assert report["training"]["updates"] == SMALL.steps
+    assert report["config"]["steps"] == SMALL.steps
+    assert report["config"]["train_fingerprint"] == corpus.train.fingerprint()
+    assert 1.0 < report["validation_perplexity"] < 1000.0
+    tokenizer = Tokenizer.load(folder / "tokenizer")
+    assert report["vocabulary_size"] == tokenizer.vocabulary_size == 360
+    # Encoder, decoder, feed-forward networks, normalisations, table: section 3 of the paper.
+    d, f = 16, 24
+    feed_forward, norm = 2 * d * f + d + f, 2 * d
+    assert report["parameters"] == 3 * 4 * d * d + 2 * feed_forward + 5 * norm + 360 * d
+
+
+def test_the_model_makes_the_translations_that_were_scored(finished, corpus):
+    folder, report = finished
+    model = keras.saving.load_model(folder / "model.keras", compile=False, safe_mode=True)
+    translator = Translator(model, Tokenizer.load(folder / "tokenizer"), beam_size=2)
+    translations = translator(list(corpus.test.sources()))
+    assert (folder / "translations.txt").read_text("utf-8").splitlines() == translations
+    assert any(translations)
+    references = list(corpus.test.targets())
+    bleu = corpus_bleu(translations, references)
+    assert report["test"]["bleu"] == pytest.approx(bleu.score)
+    assert report["test"]["bleu_signature"] == bleu.signature
+    assert report["test"]["sentences"] == 8
+    sources = list(corpus.test.sources())
+    for example in report["test"]["examples"]:
+        index = sources.index(example["source"])
+        assert example["translation"] == translations[index]
+        assert example["reference"] == references[index]
+
+
+def test_the_model_is_the_average_of_the_checkpoints(finished):
+    folder, report = finished
+    model = keras.saving.load_model(folder / "model.keras", compile=False, safe_mode=True)
+    averaged = model.get_weights()
+    paths = sorted((folder / "checkpoints").glob("*.weights.h5"))
+    assert len(paths) == report["training"]["averaged_checkpoints"] == 2
+    values = []
+    for path in paths:
+        model.load_weights(path, skip_mismatch=False)
+        values.append([np.float64(w) for w in keras.tree.map_structure(
+            keras.ops.convert_to_numpy, model.trainable_variables)])  # fmt: skip
+    trainable = [w.path for w in model.trainable_variables]
+    index = {w.path: i for i, w in enumerate(model.weights)}
+    moved = 0.0
+    for position, path in enumerate(trainable):
+        expected = (values[0][position] + values[1][position]) / 2
+        np.testing.assert_allclose(averaged[index[path]], expected, atol=1e-6)
+        moved += np.abs(values[0][position] - values[1][position]).sum()
+    assert moved > 0.01
+
+
+def test_tensorboard_shows_curves_and_heat_maps(finished):
+    folder, report = finished
+    values = read_values(folder / "logs")
+    curves = "train/loss train/learning_rate speed/tokens_per_second epoch/loss".split()
+    curves += "validation/perplexity validation/greedy_bleu_of_9 test/bleu test/chrf".split()
+    for tag in curves:
+        assert tag in values, sorted(values)
+        assert all(np.isfinite(value) for _, value in values[tag])
+    assert values["test/bleu"][0] == (SMALL.steps, pytest.approx(report["test"]["bleu"], abs=1e-4))
+    pictures = {tag for tag in values if tag.startswith("attention/")}
+    for kind in ("encoder", "decoder", "cross"):
+        assert any(kind in tag for tag in pictures), pictures
+    for tag in pictures:
+        assert [step for step, _ in values[tag]] == [0, SMALL.steps]
+        assert values[tag][0][1].std() > 1.0  # Not an empty picture.
+
+
+def test_the_same_call_again_returns_the_report_and_trains_nothing(finished, corpus, monkeypatch):
+    folder, report = finished
+    monkeypatch.setattr(keras.Model, "fit", lambda *_, **__: pytest.fail("trained again"))
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert train_translation(corpus, SMALL, folder) == report
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    with pytest.raises(ValueError, match="seed: 1 there, 2 asked for"):
+        train_translation(corpus, dataclasses.replace(SMALL, seed=2), folder)
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
+    finished, corpus, tmp_path, monkeypatch, capsys
+):
+    _, undisturbed = finished
+    batches = []
+    original = ConsoleProgress.on_train_batch_begin
+
+    def stops_in_the_second_epoch(self, batch, logs=None):
+        batches.append(batch)
+        if batches.count(0) == 2 and batch == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        original(self, batch, logs)
+
+    monkeypatch.setattr(ConsoleProgress, "on_train_batch_begin", stops_in_the_second_epoch)
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        train_translation(corpus, SMALL, tmp_path / "run")
+    assert "The same command goes on" in capsys.readouterr().out
+    assert signal.getsignal(signal.SIGTERM) == handler
+    assert batches[-2:] == [0, 1] and len(batches) < SMALL.steps
+    assert not (tmp_path / "run" / "report.json").exists()
+
+    report = train_translation(corpus, SMALL, tmp_path / "run")
+    assert "Going on after epoch 1 " in capsys.readouterr().out
+    assert report["training"]["updates"] == SMALL.steps
+    same = pytest.approx(undisturbed["validation_perplexity"], rel=1e-4)
+    assert report["validation_perplexity"] == same
+    losses = [[epoch["loss"] for epoch in r["training"]["history"]] for r in (report, undisturbed)]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings,message",
+    [
+        ({}, "needs an end"),
+        ({"steps": 0}, "steps=0"),
+        ({"minutes": -1.0}, "minutes=-1.0"),
+    ],
+)
+def test_training_needs_an_end(settings, message):
+    with pytest.raises(ValueError, match=message):
+        TranslationConfig(**settings)
