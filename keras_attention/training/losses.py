@@ -72,9 +72,8 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         if sample_weight is not None:
             weights = ops.multiply(weights, _token_weights(sample_weight, losses.dtype))
         count = sum_over_replicas(ops.sum(weights))
-        # Keras divides by the number of replicas before it sums their gradients.
-        replicas = sum_over_replicas(1.0)
-        total = ops.multiply(ops.sum(ops.multiply(losses, weights)), replicas)
+        # Gradients are summed over the replicas: each adds its share of the mean over all tokens.
+        total = ops.sum(ops.multiply(losses, weights))
         return ops.divide(total, ops.maximum(count, 1.0))
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
