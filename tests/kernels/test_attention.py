@@ -77,7 +77,7 @@ def test_gradients_of_masked_positions_are_zero_and_none_is_nan(axis):
     weights = rng.normal(size=SCORES.shape).astype("float32")
 
     def total(scores):
-        return ops.sum(masked_softmax(scores, mask, axis) * weights)
+        return ops.sum(masked_softmax(scores, mask, axis) * ops.convert_to_tensor(weights))
 
     (gradient,) = gradients(total, SCORES)
     assert np.isfinite(gradient).all()

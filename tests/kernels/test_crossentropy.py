@@ -41,7 +41,8 @@ def test_the_definition_equals_one_token_at_a_time(epsilon):
     ]
     got = ops.convert_to_numpy(losses(ops.convert_to_tensor(LOGITS)))
     np.testing.assert_allclose(got, expected, rtol=1e-5)
-    (gradient,) = gradients(lambda logits: ops.sum(losses(logits) * UPSTREAM), LOGITS)
+    upstream = ops.convert_to_tensor(UPSTREAM)
+    (gradient,) = gradients(lambda logits: ops.sum(losses(logits) * upstream), LOGITS)
     np.testing.assert_allclose(gradient, expected_gradient(epsilon), atol=2e-6)
 
 
