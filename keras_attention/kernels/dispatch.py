@@ -12,14 +12,21 @@ SMALLEST_WIDTH = 64
 def fast_kernel(name: str, width: int) -> Callable[..., Any] | None:
     """Return the running backend's fast form of an operation, or None: then the reference serves.
 
-    Fast forms exist for TensorFlow graphs, where they are compiled by XLA once for each shape. Eager
-    calls keep to the reference: they are for looking at, and compiling would cost more than it saves.
+    JAX always takes its own. Those for TensorFlow graphs are compiled by XLA once for each shape; eager
+    calls keep to the reference there: they are for looking at, and compiling would cost more than it
+    saves.
 
     Args:
         name: Name of the operation.
         width: Size of the last axis of its inputs.
     """
-    if keras.backend.backend() != "tensorflow" or width < SMALLEST_WIDTH:
+    if width < SMALLEST_WIDTH:
+        return None
+    if keras.backend.backend() == "jax":
+        from keras_attention.kernels import jax_kernels
+
+        return getattr(jax_kernels, name, None)
+    if keras.backend.backend() != "tensorflow":
         return None
     import tensorflow as tf
 
