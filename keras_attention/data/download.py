@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
+import re
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,8 +32,9 @@ def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
 def download(
     url: str,
     path: str | os.PathLike[str],
-    sha256: str,
+    sha256: str | None,
     *,
+    validate: Callable[[Path], None] | None = None,
     attempts: int = 4,
     timeout: float = 30.0,
     delay: float = 1.0,
@@ -40,12 +43,15 @@ def download(
     """Downloads a file to `path` unless it is there already.
 
     The bytes go to `path` + ".part", which a later call continues, and get their name only when
-    the checksum is right.
+    the checksum is right. Where no checksum is published, that of the first download is recorded in
+    `path` + ".sha256" and expected from then on.
 
     Args:
         url: http or https address.
         path: file to write; its folder is made.
-        sha256: expected checksum, in hexadecimal.
+        sha256: expected checksum, in hexadecimal, or None for the recorded one.
+        validate: called with the file before it gets its name; raises ValueError if it is not
+            what was asked for, such as a page that says so.
         attempts: how often to try before giving up.
         timeout: seconds without an answer that end an attempt.
         delay: seconds before the second attempt, doubled before each one that follows.
@@ -61,7 +67,11 @@ def download(
     """
     path = Path(path)
     if path.exists():
-        _check(path, sha256, f"Delete '{path}' to download it again from {url}")
+        remedy = f"Delete '{path}' to download it again from {url}"
+        if sha256 is None:
+            check_recorded(path, remedy)
+        else:
+            _check(path, sha256, remedy)
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
@@ -75,12 +85,53 @@ def download(
                 raise ConnectionError(f"Could not download {url}: {error}") from error
             time.sleep(delay * 2**attempt)
     try:
-        _check(part, sha256, f"It came from {url} and was removed")
+        expected = sha256 or _recorded(path)
+        if expected is not None:
+            _check(part, expected, f"It came from {url} and was removed")
+        if validate is not None:
+            validate(part)
     except ValueError:
         part.unlink()
         raise
+    if sha256 is None:
+        record(path, _sha256_of(part))
     os.replace(part, path)
     return path
+
+
+def check_recorded(path: Path, remedy: str) -> None:
+    """Compares a file with its recorded checksum; records it if there is none yet.
+
+    Raises:
+        ValueError: the file has changed since.
+    """
+    recorded = _recorded(path)
+    if recorded is None:
+        record(path, _sha256_of(path))
+    else:
+        _check(path, recorded, f"{remedy}; if it is right, delete '{_record_file(path)}'")
+
+
+def record(path: Path, sha256: str) -> None:
+    """Writes a checksum beside a file, as `sha256sum --check` reads it."""
+    file = _record_file(path)
+    partial = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    partial.write_text(f"{sha256}  {path.name}\n", encoding="utf-8")
+    os.replace(partial, file)
+
+
+def _recorded(path: Path) -> str | None:
+    file = _record_file(path)
+    if not file.exists():
+        return None
+    sha256 = file.read_text(encoding="utf-8").partition(" ")[0]
+    if not re.fullmatch("[0-9a-f]{64}", sha256):
+        raise ValueError(f"'{file}' holds no sha256: delete it if '{path}' is right.")
+    return sha256
+
+
+def _record_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
 
 
 def _fetch(url: str, part: Path, timeout: float, label: str) -> None:
@@ -121,9 +172,13 @@ def _copy(
         print()
 
 
-def _check(path: Path, sha256: str, remedy: str) -> None:
+def _sha256_of(path: Path) -> str:
     with open(path, "rb") as file:
-        received = hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check(path: Path, sha256: str, remedy: str) -> None:
+    received = _sha256_of(path)
     if received != sha256:
         raise ValueError(
             f"'{path}' does not have the expected content. Expected sha256: {sha256}. "

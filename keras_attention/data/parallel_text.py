@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 PathLike = str | os.PathLike[str]
@@ -60,21 +60,40 @@ class ParallelText:
         """Target sentences."""
         return (target for _, target in self)
 
+    def both_sides(self, at_most: int | None = None) -> Iterator[str]:
+        """All sentences, those of a pair one after the other, in one pass; for a tokenizer.
+
+        Args:
+            at_most: bound on their number: every n-th pair is taken then, from start to end.
+        """
+        step = 1 if at_most is None else max(1, -(-2 * len(self) // at_most))
+        return itertools.chain.from_iterable(itertools.islice(self, 0, None, step))
+
     def fingerprint(self) -> str:
         """SHA-256 of both sides, the same for the same pairs in whatever kind of file they lie."""
         return self._scan()[1]
 
+    def read_through(self, visit: Callable[[Pair], None] | None = None) -> tuple[int, str]:
+        """Reads all pairs once and hands each to `visit`; returns their number and fingerprint.
+
+        Raises:
+            ValueError: a line break within a sentence, or no pairs at all.
+        """
+        count, digest = 0, hashlib.sha256()
+        for count, pair in enumerate(self, start=1):
+            lines = "\n".join(pair)
+            if lines.count("\n") > 1:
+                raise ValueError(f"Pair {count} of '{self.name}' has a line break in it.")
+            digest.update(f"{lines}\n".encode())
+            if visit is not None:
+                visit(pair)
+        if count == 0:
+            raise ValueError(f"'{self.name}' has no sentence pairs.")
+        return count, digest.hexdigest()
+
     def _scan(self) -> tuple[int, str]:
-        """Number of pairs and fingerprint, from one pass; also the check that all can be read."""
         if self._summary is None:
-            count, digest = 0, hashlib.sha256()
-            for count, (source, target) in enumerate(self, start=1):
-                if "\n" in source or "\n" in target:
-                    raise ValueError(f"Pair {count} of '{self.name}' has a line break in it.")
-                digest.update(f"{source}\n{target}\n".encode())
-            if count == 0:
-                raise ValueError(f"'{self.name}' has no sentence pairs.")
-            self._summary = count, digest.hexdigest()
+            self._summary = self.read_through()
         return self._summary
 
 
@@ -122,6 +141,12 @@ def existing_file(path: PathLike) -> Path:
     return Path(path)
 
 
+def plain_or_gzip(path: Path) -> Path | None:
+    """The file of that name with ".gz" at the end, or without; None if there is neither."""
+    candidates = (path.with_name(path.name + ".gz"), path)
+    return next((file for file in candidates if file.is_file()), None)
+
+
 class FilePairs:
     """Pairs from two files, line i of one and line i of the other.
 
@@ -147,6 +172,23 @@ class FilePairs:
             yield source, target
         if number < 0:
             raise ValueError(f"'{self.source}' and '{self.target}' are empty.")
+
+
+class ChainedPairs:
+    """The pairs of several sources, one after the other.
+
+    Args:
+        parts: re-iterables of pairs, such as `FilePairs`.
+
+    >>> list(ChainedPairs([[("a", "b")], [("c", "d"), ("e", "f")]]))
+    [('a', 'b'), ('c', 'd'), ('e', 'f')]
+    """
+
+    def __init__(self, parts: Sequence[Iterable[Pair]]) -> None:
+        self.parts = tuple(parts)
+
+    def __iter__(self) -> Iterator[Pair]:
+        return itertools.chain.from_iterable(self.parts)
 
 
 class TsvPairs:

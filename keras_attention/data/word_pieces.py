@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import re
@@ -10,6 +11,8 @@ from collections.abc import Iterable
 SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")  # ids 0, 1, 2
 UNKNOWN_ID = 2
 UNKNOWN_TEXT = " ⁇ "  # as SentencePiece has it
+# Different words that the trainer, in Python, can take in minutes: the most frequent ones.
+MOST_WORDS = 50_000
 JOINER = "\u2581"  # marks a piece inside a word; cannot occur in normalised text
 
 
@@ -64,29 +67,27 @@ class WordPieces:
 
     @staticmethod
     def train(sentences: Iterable[str], vocabulary_size: int) -> bytes:
-        """Learns pieces with keras-hub's trainer; returns the model."""
+        """Learns pieces with TensorFlow Text's trainer; returns the model.
+
+        keras-hub's trainer does the same, but carries each sentence into TensorFlow and back to
+        count its words.
+        """
         try:
-            import keras_hub
-            import tensorflow as tf
-            import tensorflow_text  # noqa: F401
+            from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
         except ImportError as error:
             raise ImportError(
-                "Training word-pieces needs keras-hub, tensorflow and tensorflow-text: "
-                "`pip install keras-hub tensorflow tensorflow-text`, or use algorithm='bpe'."
+                "Training word-pieces needs tensorflow and tensorflow-text: "
+                "`pip install tensorflow tensorflow-text`, or use algorithm='bpe'."
             ) from error
 
-        with tf.device("CPU"):
-            words = tf.data.Dataset.from_generator(
-                lambda: (split_words(sentence) for sentence in sentences),
-                output_signature=tf.TensorSpec((None,), tf.string),
-            )
-            pieces = keras_hub.tokenizers.compute_word_piece_vocabulary(
-                words,
-                vocabulary_size,
-                split=False,
-                suffix_indicator=JOINER,
-                reserved_tokens=list(SPECIAL_TOKENS),
-            )
+        counts = collections.Counter(itertools.chain.from_iterable(map(split_words, sentences)))
+        pieces = wordpiece_tokenizer_learner_lib.learn(
+            counts,
+            vocabulary_size,
+            list(SPECIAL_TOKENS),
+            joiner=JOINER,
+            max_input_tokens=MOST_WORDS,
+        )[:vocabulary_size]
         if len(pieces) <= len(SPECIAL_TOKENS) + 1:
             raise ValueError(
                 f"No word-piece was learned: `vocabulary_size` ({vocabulary_size}) is too small "

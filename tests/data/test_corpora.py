@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from keras_attention.data import corpora
+from keras_attention.data import multi30k as multi30k_module
 from keras_attention.data.corpora import corpus_from_files, corpus_from_tsv, load_corpus
 from keras_attention.data.demo import demo_examples
 
@@ -54,7 +54,9 @@ def test_demo_has_no_files_and_one_direction(arguments):
 
 
 def test_unknown_name():
-    with pytest.raises(ValueError, match="one of demo, multi30k. Received: name='wmt99'"):
+    with pytest.raises(
+        ValueError, match="one of demo, multi30k, wmt14, wmt16_en_de. Received: name='wmt99'"
+    ):
         load_corpus("wmt99")
 
 
@@ -107,9 +109,9 @@ def mirror(multi30k, monkeypatch):
     for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(proxy, raising=False)
     for file in multi30k.iterdir():
-        assert file.name in corpora.MULTI30K_SHA256
+        assert file.name in multi30k_module.MULTI30K_SHA256
         checksum = hashlib.sha256(file.read_bytes()).hexdigest()
-        monkeypatch.setitem(corpora.MULTI30K_SHA256, file.name, checksum)
+        monkeypatch.setitem(multi30k_module.MULTI30K_SHA256, file.name, checksum)
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def __init__(self, *args):
@@ -156,9 +158,11 @@ def test_multi30k_without_connection(mirror, multi30k, tmp_path):
 
 def test_multi30k_checksums_are_complete():
     names = {f"{split}.{language}.gz" for split in LENGTHS for language in ("en", "de", "fr")}
-    assert set(corpora.MULTI30K_SHA256) == names
-    assert all(re.fullmatch("[0-9a-f]{64}", value) for value in corpora.MULTI30K_SHA256.values())
-    assert len(set(corpora.MULTI30K_SHA256.values())) == 12
+    assert set(multi30k_module.MULTI30K_SHA256) == names
+    assert all(
+        re.fullmatch("[0-9a-f]{64}", value) for value in multi30k_module.MULTI30K_SHA256.values()
+    )
+    assert len(set(multi30k_module.MULTI30K_SHA256.values())) == 12
 
 
 REAL = os.environ.get("KERAS_ATTENTION_MULTI30K")

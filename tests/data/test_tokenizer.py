@@ -345,8 +345,64 @@ class TestWordPieces:
         with pytest.raises(ValueError, match="holds no text"):
             Tokenizer.train([" "], 90, "wordpiece")
 
+    @pytest.mark.tensorflow_only
+    def test_training_learns_what_keras_hub_learns(self):
+        pytest.importorskip("tensorflow_text")
+        keras_hub = pytest.importorskip("keras_hub")
+        tf = pytest.importorskip("tensorflow")
+        words = tf.data.Dataset.from_tensors([w for text in TEXTS * 3 for w in split_words(text)])
+        expected = keras_hub.tokenizers.compute_word_piece_vocabulary(
+            words, 90, split=False, suffix_indicator="\u2581",
+            reserved_tokens=["<pad>", "</s>", "<unk>"],
+        )  # fmt: skip
+        tokenizer = Tokenizer.train(TEXTS * 3, vocabulary_size=90, algorithm="wordpiece")
+        got = [tokenizer.id_to_token(i).replace("##", "\u2581") for i in range(len(expected))]
+        assert got == expected and tokenizer.vocabulary_size == len(expected) > 60
+
     def test_training_without_tensorflow_text(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "tensorflow_text", None)
         monkeypatch.setitem(sys.modules, "tensorflow", None)
-        with pytest.raises(ImportError, match="pip install keras-hub tensorflow tensorflow-text"):
+        with pytest.raises(ImportError, match="pip install tensorflow tensorflow-text"):
             Tokenizer.train(TEXTS, 90, "wordpiece")
+
+
+class TestGiven:
+    """Text that is cut into subwords already."""
+
+    @pytest.fixture
+    def tokenizer(self, tmp_path):
+        lines = ["<unk>", "<s>", "</s>", "der", "Wasch@@", "bär 17", "@-@", "@@", "", "der"]
+        (tmp_path / "vocab").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        return Tokenizer.from_vocabulary(tmp_path / "vocab")
+
+    def test_ids_are_those_of_the_file_after_the_special_ones(self, tokenizer):
+        assert tokenizer.vocabulary_size == 3 + 5
+        assert tokenizer.encode(["der Wasch@@ bär", "der @-@ Fuchs", ""]) == [
+            [3, 4, 5],
+            [3, 6, 2],
+            [],
+        ]
+        assert tokenizer.tokens("Wasch@@ bär") == ["Wasch@@", "bär"]
+
+    def test_words_come_back(self, tokenizer):
+        rows = [[4, 5, 3, 1, 6], [4, 4, 5], [3, 6, 5], [2, 4], [0, 3]]
+        expected = ["Waschbär der", "WaschWaschbär", "der @-@ bär", "⁇ Wasch", "der"]
+        assert tokenizer.decode(rows) == expected
+
+    def test_saved_and_loaded(self, tokenizer, tmp_path):
+        tokenizer.save(tmp_path / "saved")
+        loaded = Tokenizer.load(tmp_path / "saved")
+        assert loaded.fingerprint() == tokenizer.fingerprint() and loaded.algorithm == "given"
+        assert loaded.encode("der bär") == [3, 5]
+
+    def test_refused(self, tokenizer, tmp_path):
+        (tmp_path / "empty").write_text("\n\n")
+        with pytest.raises(ValueError, match="empty' holds no subword"):
+            Tokenizer.from_vocabulary(tmp_path / "empty")
+        for model in (b"a\nb", b"\xff", b"<pad>\n</s>\n<unk>\na\na"):
+            with pytest.raises(ValueError, match="no list of pieces"):
+                Tokenizer(model, "given")
+        with pytest.raises(ValueError, match="`dropout` needs a 'bpe'"):
+            tokenizer.encode("der", dropout=0.1, seed=1)
+        with pytest.raises(ValueError, match="one of .'bpe', 'wordpiece'.. Received: 'given'"):
+            Tokenizer.train(["a"], 300, "given")

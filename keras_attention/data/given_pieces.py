@@ -1,0 +1,62 @@
+"""Text that is cut into subwords already, for `Tokenizer(algorithm="given")`."""
+
+from __future__ import annotations
+
+SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")  # ids 0, 1, 2
+FOREIGN_SPECIAL_TOKENS = {"<s>", "<pad>", "</s>", "<unk>", ""}
+UNKNOWN_ID = 2
+UNKNOWN_TEXT = "⁇"
+JOINER = "@@"  # ends a piece that goes on in the next one, as subword-nmt writes it
+
+
+def join_pieces(text: str) -> str:
+    """The words of a line of subwords.
+
+    >>> join_pieces("ein Wasch@@ bär schläft")
+    'ein Waschbär schläft'
+    """
+    return f"{text} ".replace(f"{JOINER} ", "").rstrip()
+
+
+class GivenPieces:
+    """A vocabulary of pieces with spaces between them, with the methods of a SentencePiece processor.
+
+    Args:
+        model: UTF-8 text, one piece a line; the line number is the id.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        try:
+            self._tokens = model.decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"`model` is no list of pieces. ({error})") from error
+        if tuple(self._tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
+            raise ValueError(f"`model` is no list of pieces: it must begin with {SPECIAL_TOKENS}.")
+        self._ids = {token: index for index, token in enumerate(self._tokens)}
+        if len(self._ids) < len(self._tokens):
+            raise ValueError("`model` is no list of pieces: one of them occurs twice.")
+
+    @staticmethod
+    def model(pieces: list[str]) -> bytes:
+        """The model for a list of pieces; other toolkits' special tokens among them are left out."""
+        kept = dict.fromkeys(piece for piece in pieces if piece not in FOREIGN_SPECIAL_TOKENS)
+        return "\n".join([*SPECIAL_TOKENS, *kept]).encode()
+
+    def vocab_size(self) -> int:
+        """Number of ids."""
+        return len(self._tokens)
+
+    def id_to_piece(self, token_id: int) -> str:
+        """The piece for display: "@@" at its end says that the word goes on."""
+        return self._tokens[token_id]
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Ids of each text."""
+        ids = self._ids
+        return [[ids.get(piece, UNKNOWN_ID) for piece in text.split()] for text in texts]
+
+    def decode(self, rows: list[list[int]]) -> list[str]:
+        """Words of each row of ids."""
+        tokens = [*self._tokens]
+        tokens[UNKNOWN_ID] = UNKNOWN_TEXT
+        return [join_pieces(" ".join(tokens[token_id] for token_id in row)) for row in rows]
