@@ -197,6 +197,37 @@ class TokenBatches(keras.utils.PyDataset):
             "padding": 1 - sum(tokens.values()) / positions,
         }
 
+    def shape_statistics(self, epoch: int = 0) -> list[dict[str, Any]]:
+        """What each shape of batches holds in an epoch, from short to long.
+
+        Returns:
+            A dict for each shape: `shape` (B, S, T), `batches`, `pairs`, `source_tokens`,
+            `target_tokens` (without padding) and `padding` (its share in all positions).
+        """
+        lengths = self.store.source_lengths, self.store.target_lengths
+        counts: dict[tuple[int, int, int], np.ndarray] = {}
+        for bucket, pairs in self._plan(epoch if self.shuffle else 0):
+            shape = len(pairs), bucket.source_length, bucket.target_length
+            real = pairs[pairs != PADDING_ROW]
+            tokens = [side[real].sum(dtype="int64") for side in lengths]
+            batch = np.array([1, len(real), *tokens], "int64")
+            counts[shape] = counts.get(shape, 0) + batch
+        statistics = []
+        for shape in sorted(counts, key=lambda shape: (max(shape[1:]), *shape[1:], shape[0])):
+            batches, pairs, source, target = counts[shape].tolist()
+            positions = batches * shape[0] * (shape[1] + shape[2])
+            statistics.append(
+                {
+                    "shape": shape,
+                    "batches": batches,
+                    "pairs": pairs,
+                    "source_tokens": source,
+                    "target_tokens": target,
+                    "padding": 1 - (source + target) / positions,
+                }
+            )
+        return statistics
+
     def _planned(self, epoch: int, index: int) -> tuple[BatchShape, np.ndarray]:
         if not 0 <= index < self._length:
             raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {index}")
@@ -246,7 +277,7 @@ def _with_varied_start(
 def _kept_pairs(lengths: np.ndarray, max_length: int | None) -> np.ndarray:
     if max_length is None:
         return np.arange(lengths.shape[1])
-    kept = np.flatnonzero(lengths.max(axis=0) <= max_length)
+    kept = np.flatnonzero((lengths[0] <= max_length) & (lengths[1] <= max_length))
     if not len(kept):
         raise ValueError(
             f"No pair is left: all {lengths.shape[1]} have a side of more than `max_length` "

@@ -7,6 +7,8 @@ import heapq
 
 import numpy as np
 
+MOST_COUNTED = 1 << 24  # distinct values to count in a table
+
 
 @dataclasses.dataclass(frozen=True)
 class BatchShape:
@@ -56,9 +58,7 @@ def choose_buckets(
         The buckets, from short to long, and the bucket of each pair, int array (pairs,).
     """
     base = int(lengths.max()) + 1
-    keys, cell_of_pair, counts = np.unique(
-        lengths[0].astype("int64") * base + lengths[1], return_inverse=True, return_counts=True
-    )
+    keys, cell_of_pair, counts = _counted(lengths[0].astype("int64") * base + lengths[1], base**2)
     cells = Cells(np.stack([keys // base, keys % base]), counts)
     members = [np.ones(len(counts), bool)]  # of each bucket: its cells
     splits = [(-gain, 0, left) for gain, left in [_best_split(cells)]]
@@ -79,10 +79,21 @@ def choose_buckets(
             members[position : position + 1] = [mask]
             gain, half = _best_split(cells.take(mask))
             heapq.heappush(splits, (-gain, position, half))
-    bucket_of_cell = np.zeros(len(counts), "int64")
+    bucket_of_cell = np.zeros(len(counts), "int16")
     for bucket, (_, mask) in enumerate(best):
         bucket_of_cell[mask] = bucket
     return [shape for shape, _ in best], bucket_of_cell[cell_of_pair]
+
+
+def _counted(values: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct values, ascending, the position of each value among them, and their counts."""
+    if bound > MOST_COUNTED:
+        return np.unique(values, return_inverse=True, return_counts=True)
+    counts = np.bincount(values, minlength=bound)  # many times faster than sorting all pairs
+    keys = np.flatnonzero(counts)
+    position = np.zeros(bound, "int32")
+    position[keys] = np.arange(len(keys))
+    return keys, position[values], counts[keys]
 
 
 def round_up(number, multiple: int):

@@ -15,12 +15,16 @@ import keras
 
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
-from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
 from keras_attention.evaluation.perplexity import perplexity
 from keras_attention.models.transformer import Transformer
+from keras_attention.recipes.preparation import (
+    compiled_model,
+    prepared_batches,
+    prepared_tokenizer,
+)
 from keras_attention.recipes.run_folder import FINGERPRINT, RunFolder
 from keras_attention.training.callbacks import (
     Budget,
@@ -30,9 +34,6 @@ from keras_attention.training.callbacks import (
     write_atomically,
 )
 from keras_attention.training.checkpoints import average_checkpoints
-from keras_attention.training.learning_rate import LearningRateSchedule
-from keras_attention.training.losses import LabelSmoothedCrossentropy
-from keras_attention.training.optimizer import Adam
 from keras_attention.visualization.summary_writer import SummaryWriter
 from keras_attention.visualization.tensorboard import AttentionHeatmaps, TrainingMonitor
 
@@ -47,8 +48,12 @@ class TranslationConfig:
         preset: Size of the model, a name in `keras_attention.PRESETS`.
         model_arguments: Arguments of `Transformer` that replace the preset's.
         vocabulary_size: Word-pieces of the shared vocabulary.
+        tokenizer_algorithm: `"bpe"`, or `"wordpiece"` as in the paper's English-French.
         batch_tokens: Positions of a batch on either side, padding included.
         max_shapes: Most different shapes of batches. Fewer are compiled sooner, but pad more.
+        strategy: How several devices share a batch: None, `"mirrored"` or `"data_parallel"`.
+        replicas: Number of devices; None for all that there are, if there is a strategy.
+        accumulation_steps: Parts that a batch is computed in, one after the other, to need less memory.
         steps: Most optimizer updates; None for no limit.
         minutes: Most minutes of training; None for no limit.
         warmup_steps: Updates until the peak of the learning rate.
@@ -65,8 +70,12 @@ class TranslationConfig:
     preset: str = "tiny"
     model_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     vocabulary_size: int = 8000
+    tokenizer_algorithm: str = "bpe"
     batch_tokens: int = 4096
     max_shapes: int = 24
+    strategy: str | None = None
+    replicas: int | None = None
+    accumulation_steps: int = 1
     steps: int | None = None
     minutes: float | None = None
     warmup_steps: int = 4000
@@ -125,9 +134,10 @@ def train_translation(
     print(f"Corpus {corpus.name}: {corpus.description}")
     print("  " + ", ".join(f"{name} {len(text):,} pairs" for name, text in corpus.splits.items()))
 
-    tokenizer = _tokenizer(corpus, config, folder.path / "tokenizer")
-    batches, validation = _batches(corpus, config, tokenizer, folder.path / "store")
-    model = _compiled_model(config, tokenizer)
+    tokenizer = prepared_tokenizer(corpus, config, folder.path / "tokenizer")
+    batches, validation = prepared_batches(corpus, config, tokenizer, folder.path / "store")
+    _print_batches(batches)
+    model = compiled_model(config, tokenizer)
     print(f"Model {config.preset}: {model.count_params():,} parameters, {config.dtype}")
     training = _train(model, batches, validation, tokenizer, corpus, config, folder)
 
@@ -157,56 +167,14 @@ def train_translation(
     return report
 
 
-def _tokenizer(corpus: Corpus, config: TranslationConfig, folder: Path) -> Tokenizer:
-    """The run's tokenizer: trained on both sides of the training text, once."""
-    if folder.exists():
-        return Tokenizer.load(folder)
-    texts = [*corpus.train.sources(), *corpus.train.targets()]
-    tokenizer = Tokenizer.train(texts, vocabulary_size=config.vocabulary_size)
-    tokenizer.save(folder)
-    print(f"Tokenizer: byte-pair encoding, {tokenizer.vocabulary_size:,} word-pieces, shared")
-    return tokenizer
-
-
-def _batches(
-    corpus: Corpus, config: TranslationConfig, tokenizer: Tokenizer, folder: Path
-) -> tuple[TokenBatches, TokenBatches]:
-    train = TokenBatches(
-        TokenStore.build(folder, corpus.train, tokenizer),
-        config.batch_tokens,
-        seed=config.seed,
-        max_shapes=config.max_shapes,
-    )
-    validation = TokenBatches(
-        TokenStore.build(folder, corpus.validation, tokenizer),
-        config.batch_tokens,
-        shuffle=False,
-        max_length=None,
-        max_shapes=config.max_shapes,
-    )
-    statistics = train.statistics()
+def _print_batches(batches: TokenBatches) -> None:
+    statistics = batches.statistics()
     print(
         f"Batches: {statistics['batches']} an epoch, on average "
         f"{statistics['source_tokens_per_batch']:,.0f} source and "
         f"{statistics['target_tokens_per_batch']:,.0f} target tokens, "
         f"{statistics['padding']:.1%} padding, {len(statistics['shapes'])} shapes"
     )
-    return train, validation
-
-
-def _compiled_model(config: TranslationConfig, tokenizer: Tokenizer) -> Transformer:
-    model = Transformer.from_preset(
-        config.preset,
-        vocabulary_size=tokenizer.vocabulary_size,
-        seed=config.seed,
-        dtype=config.dtype,
-        **config.model_arguments,
-    )
-    schedule = LearningRateSchedule(
-        model.hidden_dim, config.warmup_steps, config.learning_rate_factor
-    )
-    model.compile(optimizer=Adam(schedule), loss=LabelSmoothedCrossentropy(config.label_smoothing))
-    return model
 
 
 def _train(

@@ -360,7 +360,8 @@ class TestWordPieces:
         assert got == expected and tokenizer.vocabulary_size == len(expected) > 60
 
     def test_training_without_tensorflow_text(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "tensorflow_text", None)
+        for name in ("tensorflow_text", "tensorflow_text.tools.wordpiece_vocab"):
+            monkeypatch.setitem(sys.modules, name, None)
         monkeypatch.setitem(sys.modules, "tensorflow", None)
         with pytest.raises(ImportError, match="pip install tensorflow tensorflow-text"):
             Tokenizer.train(TEXTS, 90, "wordpiece")

@@ -1,0 +1,82 @@
+"""What a run needs before it can train: tokenizer, batches, compiled model. Made once, then found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keras_attention.data.batches import TokenBatches
+from keras_attention.data.corpora import Corpus
+from keras_attention.data.token_store import TokenStore
+from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
+from keras_attention.models.transformer import Transformer
+from keras_attention.training.learning_rate import LearningRateSchedule
+from keras_attention.training.losses import LabelSmoothedCrossentropy
+from keras_attention.training.optimizer import Adam
+
+if TYPE_CHECKING:
+    from keras_attention.recipes.translation import TranslationConfig
+
+ALGORITHM_NAMES = {"bpe": "byte-pair encoding", "wordpiece": "word-pieces", "given": "as given"}
+
+
+def prepared_tokenizer(corpus: Corpus, config: TranslationConfig, folder: Path) -> Tokenizer:
+    """The tokenizer in `folder`, or one trained on both sides of the training text and saved there.
+
+    At most `MAX_SENTENCES` sentences are used, evenly spread over the text, so that memory does not
+    grow with it. A corpus that is cut into subwords already brings its own vocabulary.
+    """
+    if folder.exists():
+        return Tokenizer.load(folder)
+    if corpus.vocabulary is not None:
+        tokenizer = Tokenizer.from_vocabulary(corpus.vocabulary)
+    else:
+        tokenizer = Tokenizer.train(
+            corpus.train.both_sides(at_most=MAX_SENTENCES),
+            vocabulary_size=config.vocabulary_size,
+            algorithm=config.tokenizer_algorithm,
+        )
+    tokenizer.save(folder)
+    print(
+        f"Tokenizer: {ALGORITHM_NAMES[tokenizer.algorithm]}, "
+        f"{tokenizer.vocabulary_size:,} word-pieces, shared"
+    )
+    return tokenizer
+
+
+def prepared_batches(
+    corpus: Corpus, config: TranslationConfig, tokenizer: Tokenizer, folder: Path
+) -> tuple[TokenBatches, TokenBatches]:
+    """Batches of the training and of the validation part, from token stores in `folder`."""
+    parts = (config.replicas or 1) * config.accumulation_steps  # each gets as many rows
+    train = TokenBatches(
+        TokenStore.build(folder, corpus.train, tokenizer),
+        config.batch_tokens,
+        seed=config.seed,
+        num_replicas=parts,
+        max_shapes=config.max_shapes,
+    )
+    validation = TokenBatches(
+        TokenStore.build(folder, corpus.validation, tokenizer),
+        config.batch_tokens,
+        shuffle=False,
+        max_length=None,
+        max_shapes=config.max_shapes,
+    )
+    return train, validation
+
+
+def compiled_model(config: TranslationConfig, tokenizer: Tokenizer) -> Transformer:
+    """The model of a configuration, compiled for training."""
+    model = Transformer.from_preset(
+        config.preset,
+        vocabulary_size=tokenizer.vocabulary_size,
+        seed=config.seed,
+        dtype=config.dtype,
+        **config.model_arguments,
+    )
+    schedule = LearningRateSchedule(
+        model.hidden_dim, config.warmup_steps, config.learning_rate_factor
+    )
+    model.compile(optimizer=Adam(schedule), loss=LabelSmoothedCrossentropy(config.label_smoothing))
+    return model
