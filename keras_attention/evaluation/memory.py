@@ -1,0 +1,116 @@
+"""How much memory training a Transformer takes: an estimate before anything is built.
+
+Shape letters: B batch, T target, S source, N heads, K key_dim, D hidden_dim, F intermediate_dim, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from keras_attention.evaluation.cost import ModelSizes
+
+_WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingMemory:
+    """An estimate of the bytes that one device needs to train. Printed in one line.
+
+    Attributes:
+        weights: The variables.
+        gradients: One more copy of them; two where gradients are accumulated.
+        moments: Adam's two.
+        activations: What the backward pass needs of the forward pass, for one batch.
+        logits: The scores of the vocabulary and their gradient, often the largest single part.
+    """
+
+    weights: int
+    gradients: int
+    moments: int
+    activations: int
+    logits: int
+
+    @property
+    def total(self) -> int:
+        """All of it, in bytes."""
+        return sum(dataclasses.asdict(self).values())
+
+    def __str__(self) -> str:
+        parts = ", ".join(
+            f"{name} {size / 2**30:.2f}" for name, size in dataclasses.asdict(self).items()
+        )
+        return f"about {self.total / 2**30:.2f} GiB, an estimate ({parts})"
+
+
+def training_memory(
+    model: Any,
+    rows: int,
+    source_length: int,
+    target_length: int,
+    dtype: str = "float32",
+    accumulate: bool = False,
+) -> TrainingMemory:
+    """Estimate the memory of training on one device from the sizes of the model and its largest batch.
+
+    Counted are the arrays that a backward pass cannot do without. The backend's own workspace,
+    fragmentation and compiler are not, and a backend may keep fewer (by fusing) or more: expect the
+    truth within a factor of two (XLA on a CPU takes 0.8 to 1.3 times the estimate).
+
+    Args:
+        model: A `Transformer`, or its arguments; see `ModelSizes.of`.
+        rows: B, sentences of one batch on one device.
+        source_length: S, padded.
+        target_length: T, padded.
+        dtype: Dtype policy of the model. Weights, gradients and moments are float32 in mixed
+            precision.
+        accumulate: Whether gradients are accumulated over several batches.
+
+    Returns:
+        A `TrainingMemory`.
+
+    Example:
+
+    >>> from keras_attention.models import PRESETS
+    >>> base = {**PRESETS["base"], "vocabulary_size": 37000}
+    >>> print(training_memory(base, rows=128, source_length=32, target_length=32))  # doctest: +ELLIPSIS
+    about ... GiB, an estimate (weights 0.23, gradients 0.23, moments 0.47, activations ..., logits 1.13)
+    """
+    policy = keras.dtype_policies.get(dtype)
+    sizes = ModelSizes.of(model)
+    width = _WIDTHS[policy.compute_dtype]
+    weights = sizes.parameters * _WIDTHS[policy.variable_dtype]
+    row = _kept_numbers(sizes, source_length, target_length)
+    logits = 2 * rows * target_length * sizes.vocabulary_size
+    return TrainingMemory(
+        weights=weights,
+        gradients=weights * (2 if accumulate else 1),
+        moments=2 * weights,
+        activations=rows * row * width,
+        logits=logits * width,
+    )
+
+
+def _kept_numbers(sizes: ModelSizes, source: int, target: int) -> int:
+    """How many numbers of one row the forward pass keeps for the backward pass, without the logits."""
+    d, heads = sizes.hidden_dim, sizes.num_heads
+    copies = 3 if sizes.attention_dropout else 2  # scores and weights, and weights dropped
+
+    def attention(queries: int, keys: int) -> int:
+        queries_and_context = queries * heads * (sizes.key_dim + sizes.value_dim)
+        keys_and_values = keys * heads * (sizes.key_dim + sizes.value_dim)
+        return queries_and_context + keys_and_values + copies * heads * queries * keys
+
+    def residual(positions: int) -> int:
+        return 3 * positions * d  # what was dropped, the normalised sum, the output
+
+    def feed_forward(positions: int) -> int:
+        return positions * sizes.intermediate_dim
+
+    encoder = attention(source, source) + feed_forward(source) + 2 * residual(source)
+    decoder = attention(target, target) + attention(target, source) + feed_forward(target)
+    decoder += 3 * residual(target)
+    embedded = d * (source + target)
+    return sizes.num_layers * (encoder + decoder) + embedded
