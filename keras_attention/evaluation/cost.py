@@ -1,6 +1,6 @@
-"""What training a Transformer costs: counted FLOPs, the paper's Table 2 figure, the share of a machine's peak.
+"""What training a Transformer costs: counted FLOPs, the Table 2 figure, the share of a peak.
 
-Shape letters: B batch, T target, S source, N heads, K key_dim, D hidden_dim, F intermediate_dim, V vocabulary.
+Shape letters: B batch, T target, S source, D hidden_dim, F intermediate_dim, V vocabulary.
 """
 
 from __future__ import annotations

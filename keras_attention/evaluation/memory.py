@@ -1,6 +1,6 @@
 """How much memory training a Transformer takes: an estimate before anything is built.
 
-Shape letters: B batch, T target, S source, N heads, K key_dim, D hidden_dim, F intermediate_dim, V vocabulary.
+Shape letters: B batch, T target, S source, D hidden_dim, F intermediate_dim, V vocabulary.
 """
 
 from __future__ import annotations
