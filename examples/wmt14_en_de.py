@@ -1,7 +1,9 @@
 """Train a Transformer to translate English to German, and score it.
 
 Without arguments it trains a small model on the embedded demo corpus (synthetic) in a few minutes on a
-CPU. `--corpus multi30k` trains on real captions; `--source-file` and `--target-file` on your own text.
+CPU. `--corpus wmt14` is the paper's own job, for GPUs: it downloads the corpus unless `--data-dir` names a
+folder with its files. `--plan` says first what a run will read and cost. `--corpus multi30k` trains on real
+captions; `--source-file` and `--target-file` on your own text.
 """
 
 import os

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import numbers
@@ -122,11 +123,16 @@ class TokenBatches(keras.utils.PyDataset):
         self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
         self._length = len(self._plan(0))
         self._read = np.zeros(self._length, bool)
+        self._start = 0
+        self._begun = False
 
     def __len__(self) -> int:
-        return self._length
+        return self._length - self._start
 
     def __getitem__(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        # What `fit` reads before it begins shows TensorFlow which axes vary: the first two batches do.
+        if self._begun or len(self) == 1:
+            index += self._start
         batch = self.batch(self.epoch, index)
         self._read[index] = True
         return batch
@@ -163,10 +169,24 @@ class TokenBatches(keras.utils.PyDataset):
         self.epoch = epoch
         self._read[:] = False
 
+    def from_batch(self, epoch: int, start: int) -> TokenBatches:
+        """The rest of an epoch, for going on within it: `fit` reads it once, from batch `start` on."""
+        if not 0 <= start < self._length:
+            raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {start}")
+        rest = copy.copy(self)
+        rest._read = self._read.copy()
+        rest._start = start
+        rest.set_epoch(epoch)
+        return rest
+
+    def on_epoch_begin(self) -> None:
+        """Called by Keras."""
+        self._begun = True
+
     def on_epoch_end(self) -> None:
         """Called by Keras. Goes on to the next epoch if this one was read."""
         # Keras also calls it before the first epoch, having read a few to build the model.
-        if self._read.all():
+        if self._read.all() and not self._start:
             self.set_epoch(self.epoch + 1)
 
     def statistics(self) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import keras
+
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.token_store import TokenStore
@@ -48,7 +50,7 @@ def prepared_batches(
     corpus: Corpus, config: TranslationConfig, tokenizer: Tokenizer, folder: Path
 ) -> tuple[TokenBatches, TokenBatches]:
     """Batches of the training and of the validation part, from token stores in `folder`."""
-    parts = (config.replicas or 1) * config.accumulation_steps  # each gets as many rows
+    parts = replica_count(config) * config.accumulation_steps  # each gets as many rows
     train = TokenBatches(
         TokenStore.build(folder, corpus.train, tokenizer),
         config.batch_tokens,
@@ -64,6 +66,13 @@ def prepared_batches(
         max_shapes=config.max_shapes,
     )
     return train, validation
+
+
+def replica_count(config: TranslationConfig) -> int:
+    """Devices that share a batch: one without a strategy, else those asked for, or all there are."""
+    if config.strategy is None:
+        return 1
+    return config.replicas or len(keras.distribution.list_devices())
 
 
 def compiled_model(config: TranslationConfig, tokenizer: Tokenizer) -> Transformer:

@@ -38,6 +38,7 @@ from keras_attention.visualization.summary_writer import SummaryWriter
 from keras_attention.visualization.tensorboard import AttentionHeatmaps, TrainingMonitor
 
 VALIDATION_SENTENCES = 100
+STRATEGIES = (None, "mirrored", "data_parallel")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +60,8 @@ class TranslationConfig:
         warmup_steps: Updates until the peak of the learning rate.
         learning_rate_factor: Factor of the paper's learning rate.
         label_smoothing: The paper's epsilon_ls.
-        averaged_checkpoints: How many of the last checkpoints, one an epoch, are averaged.
+        checkpoint_minutes: Minutes between two checkpoints; None for one an epoch.
+        averaged_checkpoints: How many of the last checkpoints are averaged.
         bleu_every: Epochs between two BLEU scores of the validation set during training.
         beam_size: Hypotheses kept in the search.
         length_penalty: The paper's alpha.
@@ -81,6 +83,7 @@ class TranslationConfig:
     warmup_steps: int = 4000
     learning_rate_factor: float = 1.0
     label_smoothing: float = 0.1
+    checkpoint_minutes: float | None = None
     averaged_checkpoints: int = 5
     bleu_every: int = 5
     beam_size: int = 4
@@ -91,10 +94,19 @@ class TranslationConfig:
     def __post_init__(self) -> None:
         if self.steps is None and self.minutes is None:
             raise ValueError("Training needs an end: give `steps`, `minutes` or both.")
-        for name in ("steps", "minutes"):
+        for name in ("steps", "minutes", "checkpoint_minutes", "replicas", "accumulation_steps"):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        if self.strategy not in STRATEGIES:
+            raise ValueError(
+                f"`strategy` must be one of {STRATEGIES}. Received: strategy={self.strategy!r}"
+            )
+        if self.strategy is None and self.replicas not in (None, 1):
+            raise ValueError(
+                f"`replicas` ({self.replicas}) needs a `strategy`: 'mirrored' on TensorFlow, "
+                "'data_parallel' on JAX."
+            )
 
 
 def train_translation(

@@ -1,0 +1,139 @@
+"""One training step on the largest batch, so that memory runs out now and not after hours."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attention.evaluation.memory import TrainingMemory
+
+STATISTICS = Path("/proc/self/statm")  # Linux; its second number is the pages in memory
+OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "ResourceExhausted", "OutOfMemory", "out of memory", "OOM")
+FLOPS_WITHOUT_ACCELERATOR = 5e11  # some ten seconds on two CPU cores
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """What a training step took.
+
+    Attributes:
+        first_seconds: The first step, compilation included.
+        seconds: The second step.
+        peak_bytes: Most memory during both: of the accelerator, or of the process where there is none;
+            None where nothing tells it.
+        device: Which of them.
+    """
+
+    first_seconds: float
+    seconds: float
+    peak_bytes: int | None
+    device: str
+
+    def __str__(self) -> str:
+        memory = "unknown" if self.peak_bytes is None else f"{self.peak_bytes / 2**30:.2f} GiB"
+        return (
+            f"{self.seconds:.2f} s a step ({self.first_seconds:.1f} s the first time); at most {memory} "
+            f"of the {self.device}'s memory"
+        )
+
+
+def worth_trying(flops: float, memory: TrainingMemory) -> bool:
+    """Whether a step is a matter of seconds and surely fits: on an accelerator, or small."""
+    return has_accelerator() or (flops < FLOPS_WITHOUT_ACCELERATOR and memory.total < 2**30)
+
+
+def has_accelerator() -> bool:
+    """Whether the backend computes on anything but the CPU."""
+    return not all(device.startswith("cpu") for device in keras.distribution.list_devices())
+
+
+def try_batch(model: keras.Model, rows: int, source_length: int, target_length: int) -> Trial:
+    """Trains a compiled translation model for two steps on made-up sentences that fill a batch.
+
+    Args:
+        model: Changed by the two steps: not one to keep.
+        rows: B, sentences.
+        source_length: S, tokens of each.
+        target_length: T, tokens of each.
+
+    Returns:
+        A `Trial`.
+
+    Raises:
+        MemoryError: The step does not fit.
+    """
+    random = np.random.default_rng(0)
+    source = random.integers(3, model.vocabulary_size, (rows, source_length), "int32")
+    target = random.integers(3, model.vocabulary_size, (rows, target_length), "int32")
+    inputs = {"encoder_token_ids": source, "decoder_token_ids": target}
+    seconds = []
+    with _ProcessMemory() as process:
+        for _ in range(2):
+            started = time.perf_counter()
+            try:
+                model.train_on_batch(inputs, target)  # returns numbers: it waits for the device
+            except Exception as error:
+                _explain(error, (rows, source_length, target_length))
+                raise
+            seconds.append(time.perf_counter() - started)
+    on_device = _accelerator_peak() if has_accelerator() else None
+    if on_device is not None:
+        return Trial(seconds[0], seconds[1], on_device, "accelerator")
+    return Trial(seconds[0], seconds[1], process.peak, "process")
+
+
+def _explain(error: Exception, shape: tuple[int, int, int]) -> None:
+    """Raises MemoryError if this is what a backend says when there is no memory left."""
+    text = f"{type(error).__name__} {error}"
+    if any(sign in text for sign in OUT_OF_MEMORY):
+        raise MemoryError(
+            f"A training step on (rows, source, target) = {shape} ran out of memory. Lower "
+            "--batch-tokens, or raise --accumulation-steps or --replicas."
+        ) from error
+
+
+def _accelerator_peak() -> int | None:
+    """Most bytes that were in use on the first accelerator, as the backend counts them."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    if backend == "jax":
+        import jax
+
+        return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+    import torch
+
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+
+
+class _ProcessMemory:
+    """Watches the memory of this process; `peak` is the most that was seen, None where unknown."""
+
+    def __init__(self) -> None:
+        self.peak: int | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self) -> None:
+        while STATISTICS.exists():
+            pages = int(STATISTICS.read_text().split()[1])
+            self.peak = max(self.peak or 0, pages * os.sysconf("SC_PAGE_SIZE"))
+            if self._ended.wait(0.02):
+                return
+
+    def __enter__(self) -> _ProcessMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._ended.set()
+        self._thread.join()

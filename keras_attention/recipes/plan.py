@@ -1,0 +1,258 @@
+"""What a run will read, compute and need, before it starts: `--plan` of the examples."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+from keras_attention.data.corpora import Corpus
+from keras_attention.data.download import cache_folder
+from keras_attention.data.filters import FilteredText, describe
+from keras_attention.evaluation.cost import ModelSizes, paper_training_cost, training_flops
+from keras_attention.evaluation.memory import TrainingMemory, training_memory
+from keras_attention.models.presets import PRESETS
+from keras_attention.recipes.longest_batch import Trial, try_batch, worth_trying
+from keras_attention.recipes.preparation import (
+    compiled_model,
+    prepared_batches,
+    prepared_tokenizer,
+    replica_count,
+)
+from keras_attention.recipes.translation import TranslationConfig
+
+# Seconds for an update on the paper's eight P100 (section 5.2).
+PAPER_SECONDS = {"base": 0.4, "big": 1.0, "big_en_fr": 1.0}
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The figures of a run to come; `print` shows them, `as_dict` gives them for JSON.
+
+    Attributes:
+        corpus, preset: What is trained on what.
+        filters: Report of the filters (see `FilteredText.report`), or None if there are none.
+        pairs: Pairs of an epoch.
+        dropped_empty: Pairs with a side that no token is left of.
+        dropped_long: Pairs with too many tokens on a side.
+        vocabulary_size, parameters: Of the model.
+        source_tokens, target_tokens: Of an epoch, end tokens counted, padding not.
+        batches: Updates of an epoch.
+        padding: Share of padding in all positions of an epoch.
+        shapes: What each shape of batches holds; see `TokenBatches.shape_statistics`.
+        replicas, accumulation_steps: Parts of a batch that are computed side by side, and one after
+            the other.
+        steps: Updates asked for, or None if only the time is limited.
+        flops: Counted FLOPs of an epoch, padding included.
+        paper_cost: What Table 2 would say for so many updates, or None if the paper did not time this
+            model.
+        largest_part: (B, S, T) of the part of a batch that takes most memory on a device.
+        memory: Estimated for that part.
+        trial: What a step on it took, or None.
+        seconds: What planning took.
+    """
+
+    corpus: str
+    preset: str
+    filters: dict[str, Any] | None
+    pairs: int
+    dropped_empty: int
+    dropped_long: int
+    vocabulary_size: int
+    parameters: int
+    source_tokens: int
+    target_tokens: int
+    batches: int
+    padding: float
+    shapes: list[dict[str, Any]]
+    replicas: int
+    accumulation_steps: int
+    steps: int | None
+    flops: int
+    paper_cost: float | None
+    largest_part: tuple[int, int, int]
+    memory: TrainingMemory
+    trial: Trial | None
+    seconds: float
+
+    @property
+    def tokens_per_update(self) -> tuple[float, float]:
+        """Source and target tokens of an update, on average."""
+        return self.source_tokens / self.batches, self.target_tokens / self.batches
+
+    @property
+    def tokens_per_replica(self) -> tuple[float, float]:
+        """Source and target tokens that a replica computes of an update, on average."""
+        source, target = self.tokens_per_update
+        return source / self.replicas, target / self.replicas
+
+    @property
+    def epochs(self) -> float | None:
+        """Epochs that the steps mean."""
+        return None if self.steps is None else self.steps / self.batches
+
+    @property
+    def total_flops(self) -> float | None:
+        """Counted FLOPs of all steps."""
+        return None if self.epochs is None else self.flops * self.epochs
+
+    def as_dict(self) -> dict[str, Any]:
+        """All figures, as JSON has them."""
+        derived = ("tokens_per_update", "tokens_per_replica", "epochs", "total_flops")
+        figures = dataclasses.asdict(self) | {name: getattr(self, name) for name in derived}
+        figures["memory"]["total"] = self.memory.total
+        return figures
+
+    def __str__(self) -> str:
+        return "\n".join([*self._data_lines(), *self._shape_lines(), *self._cost_lines()])
+
+    def _data_lines(self) -> list[str]:
+        source, target = self.tokens_per_update
+        parts = self.tokens_per_replica
+        filters = "none" if self.filters is None else describe(self.filters)
+        return [
+            f"Plan: {self.preset} model, {self.parameters:,} parameters, "
+            f"{self.vocabulary_size:,} word-pieces, on {self.corpus}",
+            f"Filters: {filters}",
+            f"Pairs: {self.pairs:,} an epoch; left out as well: {self.dropped_empty:,} without "
+            f"tokens, {self.dropped_long:,} with too many tokens",
+            f"Tokens: {self.source_tokens:,} source, {self.target_tokens:,} target an epoch",
+            f"Updates: {self.batches:,} an epoch, on average {source:,.0f} source and "
+            f"{target:,.0f} target tokens; {parts[0]:,.0f} and {parts[1]:,.0f} on each of "
+            f"{self.replicas} replica(s), in {self.accumulation_steps} step(s)",
+        ]
+
+    def _shape_lines(self) -> list[str]:
+        lines = [
+            f"Batch shapes: {len(self.shapes)}; {self.padding:.1%} padding",
+            f"  {'rows':>6} {'source':>6} {'target':>6} {'batches':>8} {'pairs':>11} {'padding':>8}",
+        ]
+        for shape in self.shapes:
+            rows, source, target = shape["shape"]
+            lines.append(
+                f"  {rows:>6,} {source:>6} {target:>6} {shape['batches']:>8,} "
+                f"{shape['pairs']:>11,} {shape['padding']:>8.1%}"
+            )
+        return lines
+
+    def _cost_lines(self) -> list[str]:
+        lines = []
+        if self.steps is None:
+            lines.append("Budget: time alone, so the number of updates is not known yet")
+        else:
+            lines.append(
+                f"Budget: {self.steps:,} updates, {self.epochs:,.2f} epochs, "
+                f"{self.total_flops:.3g} FLOPs counted"
+            )
+        lines.append(
+            f"Cost: {self.flops:.3g} FLOPs an epoch, {self.flops / self.batches:.3g} an update"
+        )
+        if self.paper_cost is not None:
+            lines.append(
+                f"  as Table 2 counts, time on 8 P100 at 9.5 TFLOPS: {self.paper_cost:.3g} "
+                f"({PAPER_SECONDS[self.preset]} s an update, section 5.2)"
+            )
+        rows, source, target = self.largest_part
+        lines += [
+            f"Largest part on a device: {rows} x {source} source, {rows} x {target} target",
+            f"  memory: {self.memory}",
+        ]
+        if self.trial is None:
+            lines.append("  not tried: it would take minutes and much memory here; --plan-try does")
+        else:
+            lines.append(f"  tried: {self.trial}")
+        lines.append(f"Planned in {self.seconds:.0f} s")
+        return lines
+
+
+def plan_training(
+    corpus: Corpus,
+    config: TranslationConfig,
+    folder: Path | None = None,
+    try_longest: bool | None = None,
+) -> Plan:
+    """Find out what a run will read, compute and need, without training.
+
+    Tokenizer and token store are made as a run makes them, so that the figures are those of its
+    batches, and kept for the next time.
+
+    Args:
+        corpus: What to train on.
+        config: The settings.
+        folder: Where tokenizer and store are kept; by default among the downloads.
+        try_longest: Whether one training step runs on the largest part of a batch; None: where it is
+            a matter of seconds.
+
+    Returns:
+        A `Plan`.
+
+    >>> import dataclasses, tempfile
+    >>> from keras_attention.data import load_corpus
+    >>> from keras_attention.recipes import RECIPES
+    >>> plan = plan_training(load_corpus("demo"), RECIPES["demo"], Path(tempfile.mkdtemp()), False)
+    Tokenizer: byte-pair encoding, 2,000 word-pieces, shared
+    >>> plan.pairs, sum(shape["pairs"] for shape in plan.shapes)
+    (10000, 10000)
+    """
+    started = time.monotonic()
+    if folder is None:
+        name = f"{corpus.train.fingerprint()[:16]}-{config.tokenizer_algorithm}-{config.vocabulary_size}"
+        folder = cache_folder() / "plans" / name
+    tokenizer = prepared_tokenizer(corpus, config, folder / "tokenizer")
+    batches, _ = prepared_batches(corpus, config, tokenizer, folder / "store")
+    statistics, shapes = batches.statistics(), batches.shape_statistics()
+    sizes = ModelSizes.of(
+        {
+            **PRESETS[config.preset],
+            **config.model_arguments,
+            "vocabulary_size": tokenizer.vocabulary_size,
+        }
+    )
+    replicas = replica_count(config)
+    parts = replicas * config.accumulation_steps
+    part, memory = _largest_part(sizes, shapes, parts, config)
+    trial = None
+    if try_longest or (try_longest is None and worth_trying(training_flops(sizes, [part]), memory)):
+        trial = try_batch(compiled_model(config, tokenizer), *part)
+    seconds = PAPER_SECONDS.get(config.preset)
+    return Plan(
+        corpus=corpus.name,
+        preset=config.preset,
+        filters=corpus.train.report() if isinstance(corpus.train, FilteredText) else None,
+        pairs=statistics["pairs"],
+        dropped_empty=batches.store.metadata["dropped_empty"],
+        dropped_long=statistics["dropped_long"],
+        vocabulary_size=tokenizer.vocabulary_size,
+        parameters=sizes.parameters,
+        source_tokens=statistics["source_tokens"],
+        target_tokens=statistics["target_tokens"],
+        batches=statistics["batches"],
+        padding=statistics["padding"],
+        shapes=shapes,
+        replicas=replicas,
+        accumulation_steps=config.accumulation_steps,
+        steps=config.steps,
+        flops=sum(shape["batches"] * training_flops(sizes, [shape["shape"]]) for shape in shapes),
+        paper_cost=paper_training_cost(config.steps * seconds)
+        if config.steps and seconds
+        else None,
+        largest_part=part,
+        memory=memory,
+        trial=trial,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _largest_part(
+    sizes: ModelSizes, shapes: list[dict[str, Any]], parts: int, config: TranslationConfig
+) -> tuple[tuple[int, int, int], TrainingMemory]:
+    """What a device computes at once of the batch that takes most memory: (B, S, T), and the memory."""
+    found = []
+    for shape in shapes:
+        rows, source, target = shape["shape"]
+        part = -(-rows // parts), source, target
+        memory = training_memory(sizes, *part, config.dtype, config.accumulation_steps > 1)
+        found.append((memory.total, part, memory))
+    _, part, memory = max(found, key=lambda item: item[:2])
+    return part, memory
