@@ -65,7 +65,7 @@ def corpus_bleu(
     """
     from sacrebleu.metrics import BLEU
 
-    _check_lines(hypotheses, references)
+    check_lines(hypotheses, references)
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, smooth_method=smoothing)
     return _scored(metric, hypotheses, references)
 
@@ -98,7 +98,7 @@ def corpus_chrf(
     """
     from sacrebleu.metrics import CHRF
 
-    _check_lines(hypotheses, references)
+    check_lines(hypotheses, references)
     return _scored(CHRF(word_order=word_order, lowercase=lowercase), hypotheses, references)
 
 
@@ -109,7 +109,7 @@ def _scored(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -
     )
 
 
-def _check_lines(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+def check_lines(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     for name, lines in (("hypotheses", hypotheses), ("references", references)):
         if isinstance(lines, str):
             raise ValueError(f"{name} must be a list of sentences; got one string: {lines[:60]!r}.")
