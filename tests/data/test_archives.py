@@ -1,0 +1,84 @@
+"""Members of archives: read by name, written where the caller says, never anywhere else."""
+
+import gzip
+import hashlib
+import tarfile
+
+import pytest
+
+from keras_attention.data.archives import check_is_archive, extract
+from tests.data.archive_server import write_archive
+
+FILES = {"training/a.en": b"one\ntwo\n", "./training/a.de": b"eins\nzwei\n", "other": b"x" * 9000}
+
+
+def everything(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_named_members_alone_are_read(tmp_path, mode):
+    archive = write_archive(tmp_path / "archive", FILES, mode)
+    wanted = {"training/a.en": tmp_path / "x" / "a.en", "training/a.de": tmp_path / "b.de"}
+    extract(archive, wanted)
+    assert (tmp_path / "x" / "a.en").read_bytes() == b"one\ntwo\n"
+    assert (tmp_path / "b.de").read_bytes() == b"eins\nzwei\n"
+    assert everything(tmp_path) == {
+        "archive", "x", "x/a.en", "x/a.en.sha256", "b.de", "b.de.sha256",
+    }  # fmt: skip
+    recorded = hashlib.sha256(b"eins\nzwei\n").hexdigest()
+    assert (tmp_path / "b.de.sha256").read_text() == f"{recorded}  b.de\n"
+
+
+def test_malicious_names_and_links_write_nothing(tmp_path):
+    """An archive that tries to leave its folder, and to have the wanted file written through a link."""
+    (tmp_path / "precious").write_text("dear")
+    folder = tmp_path / "cache"
+    links = [("out", tarfile.SYMTYPE, str(tmp_path)), ("fifo", tarfile.FIFOTYPE, "")]
+    files = {
+        "../precious": b"evil", str(tmp_path / "precious"): b"evil", "out/precious": b"evil",
+        "../../new": b"evil", "a.en": b"good\n",
+    }  # fmt: skip
+    folder.mkdir()
+    archive = write_archive(tmp_path / "archive.tgz", files, links=links)
+    extract(archive, {"a.en": folder / "a.en"})
+    assert everything(tmp_path) == {
+        "precious", "archive.tgz", "cache", "cache/a.en", "cache/a.en.sha256",
+    }  # fmt: skip
+    assert (tmp_path / "precious").read_text() == "dear"
+    # Even a caller who asks for such a name gets the content in the file of his choice.
+    extract(archive, {"../precious": folder / "b.en"})
+    assert (folder / "b.en").read_text() == "evil" and (tmp_path / "precious").read_text() == "dear"
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
+)
+def test_what_is_no_plain_file_is_refused(tmp_path, kind):
+    (tmp_path / "precious").write_text("dear")
+    links = [("a.en", kind, str(tmp_path / "precious"))]
+    archive = write_archive(tmp_path / "archive.tgz", {}, links=links)
+    with pytest.raises(ValueError, match="'a.en' in .*archive.tgz' is no plain file"):
+        extract(archive, {"a.en": tmp_path / "a.en"})
+    assert everything(tmp_path) == {"precious", "archive.tgz"}
+
+
+def test_absent_member(tmp_path):
+    archive = write_archive(tmp_path / "archive.tgz", FILES)
+    with pytest.raises(ValueError, match="archive.tgz' does not hold a.fr, b.fr"):
+        extract(archive, {n: tmp_path / n for n in ("other", "a.fr", "b.fr")})
+
+
+def test_damaged_archives(tmp_path):
+    path = write_archive(tmp_path / "archive.tgz", {"big": bytes(range(256)) * 2000, "late": b"x"})
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(
+        ValueError, match="archive.tgz' is damaged .*Delete it, and 'archive.tgz.sha"
+    ):
+        extract(path, {"late": tmp_path / "late"})
+    assert everything(tmp_path) == {"archive.tgz"}
+    for page in (b"<html>quota exceeded</html>", b"", gzip.compress(b"no archive")):
+        path.write_bytes(page)
+        with pytest.raises(ValueError, match="is no tar archive .*a web page now"):
+            check_is_archive(path)
