@@ -1,6 +1,11 @@
-"""How good a model is, and what it cost: BLEU, chrF, perplexity, FLOPs."""
+"""How good a model is, and what it cost: BLEU, chrF, perplexity, FLOPs, and one report of it all."""
 
 from keras_attention.evaluation.bleu import CorpusScore, corpus_bleu, corpus_chrf
+from keras_attention.evaluation.comparison import (
+    PairedDifference,
+    corpus_scores,
+    paired_bootstrap,
+)
 from keras_attention.evaluation.cost import (
     ModelSizes,
     flops_utilization,
@@ -10,19 +15,31 @@ from keras_attention.evaluation.cost import (
     transformer_flops,
 )
 from keras_attention.evaluation.memory import TrainingMemory, training_memory
+from keras_attention.evaluation.moses_bleu import tokenized_bleu
 from keras_attention.evaluation.perplexity import perplexity
+from keras_attention.evaluation.report import evaluation_report, write_report
+from keras_attention.evaluation.report_text import report_text
+from keras_attention.evaluation.training_cost import training_cost
 
 __all__ = [
     "CorpusScore",
     "ModelSizes",
+    "PairedDifference",
     "TrainingMemory",
     "corpus_bleu",
     "corpus_chrf",
+    "corpus_scores",
+    "evaluation_report",
     "flops_utilization",
     "matmul_peak",
+    "paired_bootstrap",
     "paper_training_cost",
     "perplexity",
+    "report_text",
+    "tokenized_bleu",
+    "training_cost",
     "training_flops",
     "training_memory",
     "transformer_flops",
+    "write_report",
 ]

@@ -110,6 +110,7 @@ def _scored(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -
 
 
 def check_lines(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    """Raise ValueError unless these are two lists of strings, of one length and not empty."""
     for name, lines in (("hypotheses", hypotheses), ("references", references)):
         if isinstance(lines, str):
             raise ValueError(f"{name} must be a list of sentences; got one string: {lines[:60]!r}.")

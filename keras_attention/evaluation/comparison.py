@@ -1,0 +1,193 @@
+"""Several translations of one text beside each other: scores, and whether they differ by chance."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from keras_attention.evaluation.bleu import CorpusScore, corpus_bleu, corpus_chrf
+from keras_attention.evaluation.moses_bleu import (
+    METRIC_NAME,
+    moses_tokenizer,
+    multi_bleu_metric,
+    tokenized_bleu,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PairedDifference:
+    """A system against the baseline, by paired bootstrap resampling (Koehn 2004).
+
+    Attributes:
+        metric: What was compared, such as "BLEU".
+        system: Name of the system.
+        baseline: Name of the system that it is compared with.
+        score: The system's score.
+        baseline_score: The baseline's.
+        difference: The former minus the latter.
+        interval: Half the width of the 95 % confidence interval of the system's score.
+        baseline_interval: The same of the baseline's.
+        p_value: How probable a difference as large is if the systems are equally good.
+        samples: Number of resamples.
+        seed: Seed of the resampling.
+    """
+
+    metric: str
+    system: str
+    baseline: str
+    score: float
+    baseline_score: float
+    difference: float
+    interval: float
+    baseline_interval: float
+    p_value: float
+    samples: int
+    seed: int
+
+
+def corpus_scores(
+    hypotheses: Sequence[str], references: Sequence[str], language: str = "de"
+) -> dict[str, CorpusScore]:
+    """sacreBLEU's BLEU, the paper's tokenised BLEU, and chrF, each with its signature.
+
+    Args:
+        hypotheses: Translations as plain text.
+        references: The reference of each, in the same order.
+        language: Language of both, for the Moses tokenizer.
+
+    Returns:
+        `"bleu"`, `"tokenized_bleu"` and `"chrf"`.
+
+    Example:
+
+    >>> scores = corpus_scores(["Ein Hund bellt im Garten."], ["Ein Hund bellt im Garten."])
+    >>> [f"{name} {score.score:.1f}" for name, score in scores.items()]
+    ['bleu 100.0', 'tokenized_bleu 100.0', 'chrf 100.0']
+    """
+    return {
+        "bleu": corpus_bleu(hypotheses, references),
+        "tokenized_bleu": tokenized_bleu(hypotheses, references, language=language),
+        "chrf": corpus_chrf(hypotheses, references),
+    }
+
+
+def paired_bootstrap(
+    systems: Mapping[str, Sequence[str]],
+    references: Sequence[str],
+    *,
+    baseline: str | None = None,
+    language: str = "de",
+    samples: int = 1000,
+    seed: int = 12345,
+) -> list[PairedDifference]:
+    """Compare each system with the baseline, by sacreBLEU's paired bootstrap resampling.
+
+    Sentences are drawn with replacement, the same ones for both systems. Equal seeds give equal
+    numbers.
+
+    Args:
+        systems: Translations by name, all of the same text, at least two.
+        references: The reference of each sentence.
+        baseline: Name of the system that the others are compared with; the first without it.
+        language: Language of the text, for the Moses tokenizer.
+        samples: Number of resamples.
+        seed: Seed of the resampling.
+
+    Returns:
+        A `PairedDifference` for each metric (BLEU, chrF2, the paper's BLEU) and other system.
+
+    Raises:
+        ValueError: If there is nothing to compare, or the baseline is none of the systems.
+
+    Example:
+
+    >>> one = ["Ein Hund bellt im Garten.", "Zwei Frauen lesen ein Buch."]
+    >>> other = ["Ein Hund bellt im Wald.", "Zwei Frauen lesen ein Buch."]
+    >>> differences = paired_bootstrap({"one": one, "other": other}, one, samples=50)
+    >>> [(d.metric, d.system, d.difference < 0) for d in differences][0]
+    ('BLEU', 'other', True)
+    """
+    baseline = next(iter(systems), None) if baseline is None else baseline
+    if len(systems) < 2 or baseline not in systems:
+        raise ValueError(
+            "A comparison needs two systems or more, the baseline among them. Received: "
+            f"systems {list(systems)}, baseline {baseline!r}"
+        )
+    if samples < 1 or seed < 0:
+        raise ValueError(
+            "`samples` must be at least 1 and `seed` not negative. Received: "
+            f"samples={samples}, seed={seed}"
+        )
+    from sacrebleu.metrics import BLEU, CHRF
+
+    tokenize = moses_tokenizer(language)
+    tokenized = {name: [tokenize(line) for line in lines] for name, lines in systems.items()}
+    tokenized_references = [tokenize(line) for line in references]
+    differences = []
+    for metric_name, metric, texts, reference in (
+        ("BLEU", BLEU(), systems, references),
+        ("chrF2", CHRF(), systems, references),
+        (METRIC_NAME, multi_bleu_metric(), tokenized, tokenized_references),
+    ):
+        results = _resampled(metric, texts, reference, baseline, samples, seed)
+        base = results.pop(baseline)
+        for name, result in results.items():
+            differences.append(
+                PairedDifference(
+                    metric=metric_name,
+                    system=name,
+                    baseline=baseline,
+                    score=float(result.score),
+                    baseline_score=float(base.score),
+                    difference=float(result.score - base.score),
+                    interval=float(result.ci),
+                    baseline_interval=float(base.ci),
+                    p_value=float(result.p_value),
+                    samples=samples,
+                    seed=seed,
+                )
+            )
+    return differences
+
+
+def _resampled(
+    metric: Any,
+    texts: Mapping[str, Sequence[str]],
+    references: Sequence[str],
+    baseline: str,
+    samples: int,
+    seed: int,
+) -> dict[str, Any]:
+    """sacreBLEU's result for each system, the baseline first."""
+    from sacrebleu.significance import PairedTest
+
+    names = [baseline, *(name for name in texts if name != baseline)]
+    with _sacrebleu_seed(seed):
+        test = PairedTest(
+            [(name, list(texts[name])) for name in names],
+            {"metric": metric},
+            [list(references)],
+            test_type="bs",
+            n_samples=samples,
+        )
+        _, columns = test()
+    (results,) = (column for title, column in columns.items() if title != "System")
+    return dict(zip(names, results, strict=True))
+
+
+@contextlib.contextmanager
+def _sacrebleu_seed(seed: int) -> Iterator[None]:
+    """sacreBLEU takes its seed from the environment and from nowhere else."""
+    name = "SACREBLEU_SEED"
+    before = os.environ.get(name)
+    os.environ[name] = str(seed)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

@@ -1,0 +1,187 @@
+"""One report on a trained model: scores before and after averaging, their significance, the cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_attention.evaluation.bleu import check_lines
+from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
+from keras_attention.evaluation.report_text import report_text
+from keras_attention.training.callbacks import write_atomically
+from keras_attention.training.checkpoints import average_checkpoints
+
+REPORT_JSON, REPORT_TEXT, CONFIG = "report.json", "report.txt", "config.json"
+SECTION = "evaluation"
+
+
+def evaluation_report(
+    model: Any,
+    translate: Callable[[list[str]], Sequence[str]],
+    checkpoints: Sequence[str | os.PathLike[str]],
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    name: str = "test set",
+    language: str = "de",
+    measure_perplexity: Callable[[], float] | None = None,
+    cost: Mapping[str, Any] | None = None,
+    decoding: Mapping[str, Any] | None = None,
+    samples: int = 1000,
+    seed: int = 12345,
+    set_weights: Callable[[Any, Sequence[Any]], None] = average_checkpoints,
+) -> dict[str, Any]:
+    """Translate with the first and the last of the averaged checkpoints and with their average; score.
+
+    Afterwards the model has the averaged weights.
+
+    Args:
+        model: The model; its weights are replaced.
+        translate: From source sentences to translations with the model's present weights, such as a
+            `Translator`.
+        checkpoints: The checkpoints to average, oldest first; with a single one there is no average.
+        sources: Sentences to translate.
+        references: Their reference translations.
+        name: What these sentences are, such as `"newstest2014"`.
+        language: Language of the translations, for the Moses tokenizer.
+        measure_perplexity: Returns the perplexity of the model with its present weights on the
+            validation part; without it there is none.
+        cost: What `training_cost` returned.
+        decoding: How `translate` searches, such as the beam size, to be written down.
+        samples: Resamples of the paired bootstrap.
+        seed: Its seed.
+        set_weights: Called with the model and checkpoints; gives the model the mean of them.
+
+    Returns:
+        A dict that JSON can hold: `test_set`, `sentences`, `systems` (by name: scores with
+        signatures, perplexity, checkpoints), `averaging`, `significance`, `training_cost`,
+        `decoding`. See `report_text` and `write_report`.
+
+    Raises:
+        ValueError: If there is no checkpoint, or sources and references do not fit together.
+    """
+    check_lines(sources, references)
+    if not checkpoints:
+        raise ValueError("There are no checkpoints to report on. Pass at least one.")
+    translations, systems = {}, {}
+    for title, paths in _systems(checkpoints).items():
+        set_weights(model, paths)
+        translations[title] = list(translate(list(sources)))
+        scores = corpus_scores(translations[title], references, language)
+        systems[title] = {
+            "checkpoints": [Path(path).name for path in paths],
+            "scores": {key: dataclasses.asdict(score) for key, score in scores.items()},
+            "perplexity": None if measure_perplexity is None else float(measure_perplexity()),
+        }
+    titles = list(systems)
+    report: dict[str, Any] = {
+        "test_set": name,
+        "sentences": len(sources),
+        "language": language,
+        "decoding": dict(decoding or {}),
+        "systems": systems,
+        "averaging": _averaging(systems),
+        "significance": [],
+        "training_cost": dict(cost) if cost else None,
+    }
+    if len(titles) > 1:
+        last = titles[-2]  # the average comes after it
+        report["significance"] = [
+            dataclasses.asdict(difference)
+            for difference in paired_bootstrap(
+                translations,
+                references,
+                baseline=last,
+                language=language,
+                samples=samples,
+                seed=seed,
+            )
+        ]
+    return report
+
+
+def write_report(
+    report: Mapping[str, Any],
+    folder: str | os.PathLike[str],
+    config: Mapping[str, Any] | None = None,
+) -> tuple[Path, Path]:
+    """Write `report.txt` and `report.json` into a run's folder, each whole or not at all.
+
+    In `report.json` the report becomes the entry `"evaluation"`; what else the file of this run holds
+    is kept. An evaluation of this run that is there already is replaced.
+
+    Args:
+        report: What `evaluation_report` returned.
+        folder: The run's folder, which has the run's `config.json`.
+        config: Settings of the run, if known: they must be those in `config.json`.
+
+    Returns:
+        The two files.
+
+    Raises:
+        ValueError: If the folder is another run's, or none's. Nothing is written then.
+    """
+    folder = Path(folder)
+    there = _read_json(folder / CONFIG, "is no folder of a run")
+    wanted = there if config is None else json.loads(json.dumps(config))
+    if wanted != there:
+        different = sorted(k for k in {*there, *wanted} if there.get(k) != wanted.get(k))
+        raise ValueError(
+            f"The run in '{folder}' is another one: its config.json differs in "
+            f"{', '.join(different)}. Nothing was written."
+        )
+    run = hashlib.sha256(json.dumps(there, sort_keys=True).encode()).hexdigest()
+    json_file, text_file = folder / REPORT_JSON, folder / REPORT_TEXT
+    whole: dict[str, Any] = {}
+    if json_file.exists():
+        whole = _read_json(json_file, "has a report that cannot be read")
+        owner = whole.get(SECTION, {}).get("run", run)
+        if owner != run or whole.get("config", there) != there:
+            raise ValueError(
+                f"'{json_file}' is the report of another run than the config.json beside it. "
+                "Nothing was written. Move it away."
+            )
+    whole[SECTION] = {"run": run, **report}
+    text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=True)
+    write_atomically(json_file, text + "\n")
+    write_atomically(text_file, report_text(report, title=folder.resolve().name))
+    return text_file, json_file
+
+
+def _systems(checkpoints: Sequence[Any]) -> dict[str, list[Any]]:
+    """Name of each system and the checkpoints that are its mean; the last, then the average, at the end."""
+    systems = {f"last checkpoint ({Path(checkpoints[-1]).name})": [checkpoints[-1]]}
+    if len(checkpoints) > 1:
+        first = {f"first averaged ({Path(checkpoints[0]).name})": [checkpoints[0]]}
+        systems = {**first, **systems, f"average of {len(checkpoints)}": list(checkpoints)}
+    return systems
+
+
+def _averaging(systems: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Scores before and after averaging; None if nothing was averaged."""
+    if len(systems) == 1:
+        return None
+    before, after = (systems[title] for title in list(systems)[-2:])
+    changes = {}
+    for key in before["scores"]:
+        pair = [system["scores"][key]["score"] for system in (before, after)]
+        changes[key] = {"before": pair[0], "after": pair[1], "gain": pair[1] - pair[0]}
+    return {"checkpoints": after["checkpoints"], **changes}
+
+
+def _read_json(path: Path, otherwise: str) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        content = None
+    if not isinstance(content, dict):
+        raise ValueError(
+            f"'{path.parent}' {otherwise}: '{path.name}' is absent or no JSON object. Nothing was "
+            "written."
+        )
+    return content

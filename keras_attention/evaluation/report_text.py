@@ -1,0 +1,143 @@
+"""The report on a trained model as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def report_text(report: Mapping[str, Any], title: str = "") -> str:
+    """The text of a report.
+
+    Args:
+        report: What `evaluation_report` returned.
+        title: Name of the run, for the headline.
+
+    Returns:
+        Lines of text, the last one ended.
+    """
+    headline = f"Evaluation of {title}" if title else "Evaluation"
+    lines = [headline, "=" * len(headline), ""]
+    decoding = ", ".join(f"{key} {value}" for key, value in report["decoding"].items())
+    lines += _table(
+        [
+            ["test set", f"{report['test_set']}, {report['sentences']:,} sentences"],
+            *([["decoding", decoding]] if decoding else []),
+        ]
+    )
+    for name, section in (
+        ("Scores", _scores),
+        ("Averaging", _averaging),
+        ("Paired bootstrap resampling", _significance),
+        ("Training cost", _cost),
+        ("Signatures", _signatures),
+    ):
+        lines += ["", name, "-" * len(name), *section(report)]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _scores(report: Mapping[str, Any]) -> list[str]:
+    systems = report["systems"]
+    first = next(iter(systems.values()))
+    rows = [["", *systems]]
+    for key, score in first["scores"].items():
+        rows.append(
+            [score["metric"], *(_number(s["scores"][key]["score"]) for s in systems.values())]
+        )
+    if any(system["perplexity"] is not None for system in systems.values()):
+        rows.append(
+            ["validation perplexity", *(_number(s["perplexity"], 3) for s in systems.values())]
+        )
+    return _table(rows)
+
+
+def _averaging(report: Mapping[str, Any]) -> list[str]:
+    averaging = report["averaging"]
+    if averaging is None:
+        return ["There was one checkpoint: nothing was averaged."]
+    first = next(iter(report["systems"].values()))
+    rows = [["", "before", "after", "gain"]]
+    for key, score in first["scores"].items():
+        change = averaging[key]
+        rows.append(
+            [
+                score["metric"],
+                _number(change["before"]),
+                _number(change["after"]),
+                f"{change['gain']:+.2f}",
+            ]
+        )
+    names = averaging["checkpoints"]
+    return [f"The mean of {len(names)} checkpoints, {names[0]} to {names[-1]}.", *_table(rows)]
+
+
+def _significance(report: Mapping[str, Any]) -> list[str]:
+    differences = report["significance"]
+    if not differences:
+        return ["There was one system: nothing was compared."]
+    first = differences[0]
+    rows = [["metric", "system", "score", "baseline", "difference", "p"]]
+    for entry in differences:
+        rows.append(
+            [
+                entry["metric"],
+                entry["system"],
+                f"{entry['score']:.2f} ± {entry['interval']:.2f}",
+                f"{entry['baseline_score']:.2f} ± {entry['baseline_interval']:.2f}",
+                f"{entry['difference']:+.2f}",
+                f"{entry['p_value']:.4f}",
+            ]
+        )
+    about = (
+        f"Baseline: {first['baseline']}. {first['samples']:,} resamples, seed {first['seed']}; "
+        "± is half of the 95 % interval."
+    )
+    return [about, *_table(rows)]
+
+
+def _cost(report: Mapping[str, Any]) -> list[str]:
+    cost = report["training_cost"]
+    if not cost:
+        return ["Not known."]
+    rows = [
+        ["updates", f"{cost['updates']:,}"],
+        ["FLOPs an update, counted", f"{cost['flops_per_update']:.4g}"],
+        ["FLOPs in all, counted", f"{cost['flops']:.4g}"],
+        ["  of them for real tokens", f"{cost['flops_of_tokens']:.4g}"],
+        ["padding", f"{cost['padding']:.1%} of the positions"],
+    ]
+    if cost.get("seconds") is not None:
+        rows += [
+            ["time", f"{cost['seconds']:,.0f} s on {cost['devices']} device(s)"],
+            [
+                "FLOPs by the paper's formula",
+                f"{cost['paper_flops']:.4g} = {cost['paper_formula']}",
+            ],
+            ["share of the peak (MFU)", f"{cost['mfu']:.1%}, with {cost['sustained_name']}"],
+        ]
+    return _table(rows)
+
+
+def _signatures(report: Mapping[str, Any]) -> list[str]:
+    first = next(iter(report["systems"].values()))
+    return _table([[score["metric"], score["signature"]] for score in first["scores"].values()])
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows in columns: the first to the left, the others too if they are words, else to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    numeric = [
+        all(row[column][:1] in "+-0123456789" for row in rows[1:]) and len(rows[0]) > 2
+        for column in range(len(rows[0]))
+    ]
+    return [
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
+        for row in rows
+    ]

@@ -1,0 +1,107 @@
+"""What a training run has cost: counted, and by the formula of the paper's Table 2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from keras_attention.evaluation.cost import (
+    SUSTAINED_FLOPS,
+    ModelSizes,
+    flops_utilization,
+    paper_training_cost,
+    training_flops,
+    transformer_flops,
+)
+
+
+def training_cost(
+    model: Any,
+    batches: Any,
+    updates: int,
+    *,
+    batches_per_update: int = 1,
+    seconds: float | None = None,
+    devices: int = 1,
+    device: str | None = None,
+    peak: float | None = None,
+) -> dict[str, Any]:
+    """Cost of a run, for `evaluation_report`.
+
+    Counted FLOPs are those of an epoch's batches, padding included, times the epochs that the updates
+    make. The paper's formula is time, times devices, times the sustained FLOP/s of one: of a GPU of
+    the paper by its name, of anything else as measured by `matmul_peak`.
+
+    Args:
+        model: A `Transformer`, or its arguments; see `ModelSizes.of`.
+        batches: `TokenBatches` of the training part.
+        updates: Number of optimizer updates.
+        batches_per_update: Batches whose gradients make an update.
+        seconds: Wall-clock seconds of training; without them there is only the count.
+        devices: Number of devices.
+        device: A GPU of the paper: `"K80"`, `"K40"`, `"M40"` or `"P100"`. None for this machine.
+        peak: FLOP/s of one device, as `matmul_peak` measures; needed with `seconds` and no `device`.
+
+    Returns:
+        A dict: `updates`, `flops_per_update`, `flops`, `flops_of_tokens`, `padding` (share of the
+        positions) and, with `seconds`, `seconds`, `devices`, `sustained_flops`, `sustained_name`,
+        `paper_flops`, `paper_formula`, `mfu`.
+
+    Raises:
+        ValueError: If the speed of the device is not known, or a number is too small.
+    """
+    for name, value in (("updates", updates), ("batches_per_update", batches_per_update)):
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1. Received: {name}={value!r}")
+    sizes = ModelSizes.of(model)
+    statistics = batches.shape_statistics()
+    per_epoch = sum(
+        shape["batches"] * training_flops(sizes, [shape["shape"]]) for shape in statistics
+    )
+    epochs = updates * batches_per_update / sum(shape["batches"] for shape in statistics)
+    lengths = np.stack([batches.store.source_lengths, batches.store.target_lengths])
+    if batches.max_length is not None:
+        lengths = lengths[:, lengths.max(axis=0) <= batches.max_length]
+    of_tokens = 3 * int(transformer_flops(sizes, *lengths).sum())
+    positions = sum(
+        shape["batches"] * rows * (source + target)
+        for shape in statistics
+        for rows, source, target in [shape["shape"]]
+    )
+    cost = {
+        "updates": updates,
+        "flops_per_update": per_epoch * epochs / updates,
+        "flops": per_epoch * epochs,
+        "flops_of_tokens": of_tokens * epochs,
+        "padding": 1 - int(lengths.sum()) / positions,
+    }
+    if seconds is not None:
+        cost |= _by_the_formula(cost["flops"], seconds, devices, device, peak)
+    return cost
+
+
+def _by_the_formula(
+    flops: float, seconds: float, devices: int, device: str | None, peak: float | None
+) -> dict[str, Any]:
+    if device is not None:
+        paper = paper_training_cost(seconds, devices, device)
+        sustained = SUSTAINED_FLOPS[device]
+        name = f"the paper's sustained FLOP/s of a {device}"
+    elif peak is not None:
+        sustained, name = peak, "the measured FLOP/s of large matrix products on a device"
+        paper = seconds * devices * peak
+    else:
+        raise ValueError(
+            "The paper's formula needs the FLOP/s of a device: pass `device` (one of "
+            f"{', '.join(SUSTAINED_FLOPS)}) or `peak`, such as `matmul_peak()` measures."
+        )
+    return {
+        "seconds": seconds,
+        "devices": devices,
+        "sustained_flops": sustained,
+        "sustained_name": f"{name}, {sustained:.3g}",
+        "paper_flops": paper,
+        "paper_formula": f"{seconds:,.0f} s x {devices} device(s) x {sustained:.3g} FLOP/s ({name})",
+        "mfu": flops_utilization(flops, seconds, devices * sustained),
+    }

@@ -1,0 +1,191 @@
+"""The report of a run whose translations are made up, so that every figure is known."""
+
+import json
+
+import pytest
+
+from keras_attention.evaluation import report as report_module
+from keras_attention.evaluation.bleu import corpus_bleu
+from keras_attention.evaluation.report import evaluation_report, report_text, write_report
+
+SOURCES = [f"sentence {i}" for i in range(6)]
+REFERENCES = [
+    "Der Hund läuft schnell durch den Park.",
+    "Eine Frau liest die E-Mail am Fenster.",
+    "Drei Kinder spielen heute im Garten.",
+    "Ein Mann fährt mit dem Rad nach Hause.",
+    "Die Katze schläft auf dem alten Sofa.",
+    "Viele Leute warten vor dem Bahnhof.",
+]
+CONFIG = {"preset": "toy", "train_fingerprint": "abc"}
+
+
+class Model:
+    """Its weight is the number of references that its translator gets right."""
+
+    weight = 0.0
+
+
+def set_mean(model, paths):
+    model.weight = sum(int(path[-1]) for path in paths) / len(paths)
+
+
+def make_report(paths=("run/update-1", "run/update-3", "run/update-5"), **options):
+    model = Model()
+
+    def translate(texts):
+        assert texts == SOURCES
+        right = round(model.weight)
+        return [*REFERENCES[:right], *("Ein Haus steht im Wald." for _ in REFERENCES[right:])]
+
+    options = {
+        "set_weights": set_mean,
+        "measure_perplexity": lambda: 10 - model.weight,
+        "samples": 20,
+        "decoding": {"beam_size": 4},
+        "cost": {
+            "updates": 1234,
+            "flops_per_update": 2e9,
+            "flops": 2.468e12,
+            "flops_of_tokens": 2e12,
+            "padding": 0.125,
+            "seconds": 60.0,
+            "devices": 2,
+            "paper_flops": 5.5e12,
+            "paper_formula": "60 s x ...",
+            "mfu": 0.449,
+            "sustained_name": "something measured",
+        },
+        **options,
+    }
+    return model, evaluation_report(model, translate, list(paths), SOURCES, REFERENCES, **options)
+
+
+def expected_bleu(right):
+    wrong = ["Ein Haus steht im Wald."] * (6 - right)
+    return corpus_bleu([*REFERENCES[:right], *wrong], REFERENCES).score
+
+
+def test_scores_before_and_after_averaging():
+    model, report = make_report()
+    titles = list(report["systems"])
+    assert titles == [
+        "first averaged (update-1)",
+        "last checkpoint (update-5)",
+        "average of 3",
+    ]
+    assert model.weight == 3.0  # the average stays in the model
+    for title, right in zip(titles, (1, 5, 3), strict=True):
+        system = report["systems"][title]
+        assert system["scores"]["bleu"]["score"] == pytest.approx(expected_bleu(right))
+        assert system["perplexity"] == 10 - right
+        assert set(system["scores"]) == {"bleu", "tokenized_bleu", "chrf"}
+        assert all(score["signature"] for score in system["scores"].values())
+    assert report["averaging"]["checkpoints"] == ["update-1", "update-3", "update-5"]
+    change = report["averaging"]["bleu"]
+    assert change["before"] == pytest.approx(expected_bleu(5))
+    assert change["after"] == pytest.approx(expected_bleu(3))
+    assert change["gain"] == pytest.approx(expected_bleu(3) - expected_bleu(5))
+    compared = [(d["baseline"], d["system"]) for d in report["significance"]]
+    assert compared == [(titles[1], titles[0]), (titles[1], titles[2])] * 3
+
+
+def test_one_checkpoint_has_no_average():
+    model, report = make_report(["run/update-2"], measure_perplexity=None)
+    assert list(report["systems"]) == ["last checkpoint (update-2)"]
+    assert report["averaging"] is None and report["significance"] == []
+    text = report_text(report)
+    assert "nothing was averaged" in text and "nothing was compared" in text
+    assert "perplexity" not in text
+
+
+def test_text_shows_every_number():
+    _, report = make_report()
+    text = report_text(report, title="toy-run")
+    assert text.startswith("Evaluation of toy-run\n")
+    for system in report["systems"].values():
+        for score in system["scores"].values():
+            assert f"{score['score']:.2f}" in text
+            assert score["metric"] in text and score["signature"] in text
+        assert f"{system['perplexity']:.3f}" in text
+    for difference in report["significance"]:
+        assert f"{difference['p_value']:.4f}" in text
+        assert f"± {difference['interval']:.2f}" in text
+    for part in ("1,234", "2.468e+12", "5.5e+12", "12.5%", "44.9%", "beam_size 4", "6 sentences"):
+        assert part in text
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_written_into_the_folder_beside_what_is_there(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "report.json").write_text(json.dumps({"corpus": "toy", "config": CONFIG}))
+    _, report = make_report()
+    text_file, json_file = write_report(report, tmp_path, CONFIG)
+    written = json.loads(json_file.read_text("utf-8"))
+    assert written["corpus"] == "toy"
+    entry = written["evaluation"]
+    assert {key: entry[key] for key in report} == json.loads(json.dumps(report))
+    assert text_file.read_text("utf-8") == report_text(report, title=tmp_path.name)
+    write_report({**report, "sentences": 7}, tmp_path)  # its own evaluation is replaced
+    assert json.loads(json_file.read_text("utf-8"))["evaluation"]["sentences"] == 7
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "config.json",
+        "report.json",
+        "report.txt",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "config", "message"),
+    [
+        ({}, None, "is no folder of a run"),
+        ({"config.json": "[1]"}, None, "is no folder of a run"),
+        ({"config.json": json.dumps(CONFIG)}, {**CONFIG, "preset": "big"}, "differs in preset"),
+        (
+            {
+                "config.json": json.dumps(CONFIG),
+                "report.json": json.dumps({"config": {"preset": "other"}}),
+            },
+            CONFIG,
+            "report of another run",
+        ),
+        (
+            {
+                "config.json": json.dumps(CONFIG),
+                "report.json": json.dumps({"evaluation": {"run": "0123"}}),
+            },
+            None,
+            "report of another run",
+        ),
+        ({"config.json": json.dumps(CONFIG), "report.json": "{"}, None, "cannot be read"),
+    ],
+)
+def test_nothing_of_another_run_is_overwritten(tmp_path, files, config, message):
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    _, report = make_report(["run/update-2"])
+    with pytest.raises(ValueError, match=message):
+        write_report(report, tmp_path, config)
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == files
+
+
+def test_an_interrupted_write_leaves_the_old_report(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    _, report = make_report(["run/update-2"])
+    write_report(report, tmp_path)
+    before = (tmp_path / "report.json").read_text()
+
+    def full(path, text):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(report_module, "write_atomically", full)
+    with pytest.raises(OSError, match="No space"):
+        write_report({**report, "sentences": 9}, tmp_path)
+    assert (tmp_path / "report.json").read_text() == before
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="no checkpoints"):
+        make_report([])
+    with pytest.raises(ValueError, match="needs its reference"):
+        evaluation_report(Model(), list, ["a"], ["x"], ["y", "z"])

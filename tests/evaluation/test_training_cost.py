@@ -1,0 +1,77 @@
+"""The cost of a run against sums over its batches, one by one."""
+
+import numpy as np
+import pytest
+
+from keras_attention.evaluation.cost import transformer_flops
+from keras_attention.evaluation.training_cost import training_cost
+
+MODEL = {
+    "vocabulary_size": 50,
+    "num_layers": 1,
+    "hidden_dim": 6,
+    "intermediate_dim": 10,
+    "num_heads": 2,
+}
+
+
+class Store:
+    source_lengths = np.array([3, 5, 2, 90], "int32")
+    target_lengths = np.array([4, 4, 6, 3], "int32")
+
+
+class Batches:
+    """Two batches of the first three pairs; the fourth is too long."""
+
+    store, max_length = Store(), 60
+
+    def shape_statistics(self):
+        return [
+            {"shape": (2, 3, 6), "batches": 1},  # pairs 0 and 2
+            {"shape": (1, 5, 7), "batches": 1},  # pair 1
+        ]
+
+
+def test_counted():
+    cost = training_cost(MODEL, Batches(), updates=5)
+    epoch = 3 * (2 * transformer_flops(MODEL, 3, 6) + transformer_flops(MODEL, 5, 7))
+    assert cost["flops"] == pytest.approx(epoch * 2.5)
+    assert cost["flops_per_update"] == pytest.approx(epoch / 2)
+    tokens = sum(transformer_flops(MODEL, s, t) for s, t in ((3, 4), (5, 4), (2, 6)))
+    assert cost["flops_of_tokens"] == pytest.approx(3 * tokens * 2.5)
+    assert cost["padding"] == pytest.approx(1 - 24 / (2 * 9 + 12))
+    assert "seconds" not in cost
+
+
+def test_updates_of_several_batches():
+    once = training_cost(MODEL, Batches(), updates=5)
+    thrice = training_cost(MODEL, Batches(), updates=5, batches_per_update=3)
+    assert thrice["flops"] == pytest.approx(3 * once["flops"])
+    assert thrice["flops_per_update"] == pytest.approx(3 * once["flops_per_update"])
+
+
+def test_by_the_papers_formula():
+    cost = training_cost(MODEL, Batches(), 5, seconds=43_200, devices=8, device="P100")
+    assert cost["paper_flops"] == pytest.approx(3.2832e18)
+    assert "P100" in cost["paper_formula"]
+    assert cost["mfu"] == pytest.approx(cost["flops"] / 3.2832e18)
+
+
+def test_by_a_measured_peak():
+    cost = training_cost(MODEL, Batches(), 5, seconds=10, devices=2, peak=1e9)
+    assert cost["paper_flops"] == pytest.approx(2e10)
+    assert "measured" in cost["paper_formula"]
+    assert cost["mfu"] == pytest.approx(cost["flops"] / 2e10)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"updates": 5, "seconds": 10}, "pass `device` .*or `peak`"),
+        ({"updates": 0}, "`updates` must be at least 1"),
+        ({"updates": 5, "batches_per_update": 0}, "`batches_per_update` must be"),
+    ],
+)
+def test_bad_input(options, message):
+    with pytest.raises(ValueError, match=message):
+        training_cost(MODEL, Batches(), **options)
