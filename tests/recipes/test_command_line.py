@@ -1,5 +1,8 @@
 """The command line of the examples: what it understands, refuses, and does with a user's files."""
 
+import dataclasses
+import json
+
 import pytest
 
 from keras_attention.recipes import TranslationConfig, command_line
@@ -70,9 +73,88 @@ def test_tab_separated_pairs(asked, tmp_path):
     assert ("line 7", "Zeile 7") in [pair for part in corpus.splits.values() for pair in part]
 
 
+def test_every_setting_has_an_option(asked):
+    arguments = ["--tokenizer", "wordpiece", "--warmup-steps", "7", "--label-smoothing", "0.2",
+                 "--checkpoint-minutes", "2.5", "--average", "3", "--strategy", "mirrored",
+                 "--replicas", "2", "--accumulation-steps", "4"]  # fmt: skip
+    run("Trains.", arguments=arguments, recipes=RECIPES)
+    run("Trains.", arguments=["--strategy", "none"], recipes=RECIPES)
+    expected = dataclasses.replace(
+        RECIPES["demo"], tokenizer_algorithm="wordpiece", warmup_steps=7, label_smoothing=0.2,
+        checkpoint_minutes=2.5, averaged_checkpoints=3, strategy="mirrored", replicas=2,
+        accumulation_steps=4,
+    )  # fmt: skip
+    assert [config for _, config, _ in asked] == [expected, RECIPES["demo"]]
+
+
+def test_filters_are_for_training_alone(asked, tmp_path):
+    lines = [*(f"line {i}\tZeile {i}\n" for i in range(80)), "a b c\td\n", "line 3\tZeile 3\n"]
+    (tmp_path / "pairs.tsv").write_text("".join(lines))
+    own = ["--tsv", str(tmp_path / "pairs.tsv"), "--max-ratio", "2.5", "--drop-duplicates"]
+    run("Trains.", arguments=own, recipes=RECIPES)
+    run("Trains.", arguments=[*own[:2], "--max-words", "2"], recipes=RECIPES)
+    first, second = (corpus.train for corpus, _, _ in asked)
+    report = first.report()
+    assert (report["length_ratio"], report["duplicate"], report["over_long"]) == (1, 1, 0)
+    assert second.report()["over_long"] == 1 and second.report()["duplicate"] == 0
+    assert first.fingerprint() != second.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        ([], ("base", 37_000, "bpe", 100_000, 5)),
+        (["--preset", "big"], ("big", 37_000, "bpe", 300_000, 20)),
+        (["--target-language", "fr"], ("base", 32_000, "wordpiece", 100_000, 5)),
+        (["--target-language", "fr", "--preset", "big_en_fr"],
+         ("big_en_fr", 32_000, "wordpiece", 300_000, 20)),
+        (["--preset", "small", "--steps", "9"], ("small", 37_000, "bpe", 9, 5)),
+    ],
+)  # fmt: skip
+def test_the_papers_recipes(asked, tmp_path, arguments, expected):
+    """Sections 5 and 6.1: vocabularies, updates, checkpoints; by direction and size of the model."""
+    for name, lines in (("train", 4), ("valid", 2), ("test", 3)):
+        for language in ("en", "de", "fr"):
+            (tmp_path / f"{name}.{language}").write_text(f"{language} {name}\n" * lines)
+    run("Trains.", arguments=["--corpus", "wmt14", "--data-dir", str(tmp_path), *arguments])
+    ((corpus, config, _),) = asked
+    assert [len(text) for text in corpus.splits.values()] == [4, 2, 3]
+    figures = (config.preset, config.vocabulary_size, config.tokenizer_algorithm, config.steps,
+               config.averaged_checkpoints)  # fmt: skip
+    assert figures == expected
+    assert (config.warmup_steps, config.checkpoint_minutes, config.label_smoothing) == (
+        4000,
+        10,
+        0.1,
+    )
+
+
+def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("KERAS_ATTENTION_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    files = write_files(tmp_path, "mine", 0, 60)
+    arguments = ["--source-file", str(files[0]), "--target-file", str(files[1]), "--plan",
+                 "--plan-no-try", "--plan-json", "plan.json"]  # fmt: skip
+    figures = run("Trains.", arguments=arguments, recipes=RECIPES)
+    assert asked == [] and {path.name for path in tmp_path.iterdir()} == {
+        "cache", "mine.en", "mine.de", "plan.json",
+    }  # fmt: skip
+    assert json.loads((tmp_path / "plan.json").read_text()) == json.loads(json.dumps(figures))
+    assert figures["pairs"] == 54 and figures["steps"] == SMALL.steps
+    shown = capsys.readouterr().out
+    assert "Pairs: 54 an epoch" in shown and "Tokenizer: byte-pair encoding" in shown
+    run("Trains.", arguments=arguments, recipes=RECIPES)  # tokenizer and store are found again
+    assert "Tokenizer:" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "arguments,message",
     [
+        (["--replicas", "2"], "`replicas` (2) needs a `strategy`"),
+        (["--strategy", "mirrored", "--replicas", "0"], "`replicas` must be positive"),
+        (["--accumulation-steps", "0"], "`accumulation_steps` must be positive"),
+        (["--strategy", "ring"], "invalid choice: 'ring'"),
+        (["--max-ratio", "0.5"], "`max_ratio` must be at least 1"),
         (["--source-file", "a.en"], "--source-file and --target-file belong together"),
         (["--target-file", "a.de"], "--source-file and --target-file belong together"),
         (["--source-file", "a", "--target-file", "b", "--tsv", "c"], "not both"),
