@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention.data import buckets
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.buckets import Cells, _best_split, choose_buckets
 from keras_attention.data.token_store import TokenStore
@@ -192,6 +193,13 @@ class TestChoice:
                 later = shapes[shape.next]
                 assert later.source_length >= shape.source_length
                 assert later.target_length >= shape.target_length
+
+    def test_counting_in_a_table_is_as_good_as_sorting(self, monkeypatch):
+        lengths = np.array(CAPTIONS).T
+        table = choose_buckets(lengths, 700, num_replicas=2, max_shapes=13)
+        monkeypatch.setattr(buckets, "MOST_COUNTED", 0)
+        sorting = choose_buckets(lengths, 700, num_replicas=2, max_shapes=13)
+        assert table[0] == sorting[0] and np.array_equal(table[1], sorting[1])
 
     def test_more_shapes_never_pad_more(self, store):
         padding = [

@@ -5,7 +5,13 @@ import tracemalloc
 
 import pytest
 
-from keras_attention.data.parallel_text import FilePairs, ParallelText, TsvPairs, read_lines
+from keras_attention.data.parallel_text import (
+    ChainedPairs,
+    FilePairs,
+    ParallelText,
+    TsvPairs,
+    read_lines,
+)
 
 
 def write(path, content, compress=False):
@@ -148,3 +154,21 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     finally:
         tracemalloc.stop()
     assert peak < 30_000 * len(line) / 10
+
+
+def test_chained_pairs_can_be_read_again_and_again(tmp_path):
+    files = [write(tmp_path / name, f"{name} 1\n{name} 2\n") for name in ("a", "b")]
+    text = ParallelText("chain", ChainedPairs([[("x", "y")], FilePairs(*files), [("z", "")]]))
+    expected = [("x", "y"), ("a 1", "b 1"), ("a 2", "b 2"), ("z", "")]
+    assert list(text) == list(text) == expected and len(text) == 4
+    assert text.fingerprint() == ParallelText("list", expected).fingerprint()
+
+
+@pytest.mark.parametrize("at_most, pairs", [(None, 7), (14, 7), (13, 4), (7, 4), (6, 3), (1, 1)])
+def test_both_sides_for_a_tokenizer(at_most, pairs):
+    text = ParallelText("seven", [(f"s{i}", f"t{i}") for i in range(7)])
+    sentences = list(text.both_sides(at_most))
+    taken = [int(sentence[1:]) for sentence in sentences[::2]]
+    assert sentences == [f"{side}{i}" for i in taken for side in "st"]
+    assert len(taken) == pairs and len({b - a for a, b in zip(taken, taken[1:], strict=False)}) <= 1
+    assert taken[0] == 0
