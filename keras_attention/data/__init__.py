@@ -8,12 +8,15 @@ from keras_attention.data.corpora import (
     load_corpus,
     write_corpus,
 )
+from keras_attention.data.filters import FilteredText, Filters
 from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
 
 __all__ = [
     "Corpus",
+    "FilteredText",
+    "Filters",
     "ParallelText",
     "TokenBatches",
     "TokenStore",

@@ -73,7 +73,7 @@ def run(
         report = train_translation(corpus, config, output_dir)
         if options.translate is not None:
             _translate_file(output_dir, config, *options.translate)
-    except (ValueError, FileNotFoundError, ConnectionError, MemoryError) as error:
+    except (ValueError, OSError, MemoryError, ImportError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     except KeyboardInterrupt:
         parser.exit(130)
