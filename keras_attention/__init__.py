@@ -40,8 +40,21 @@ _ROOMS = {
         "write_corpus",
     ),
     "decoding": ("Translation", "Translator", "beam_search"),
-    "evaluation": ("corpus_bleu", "corpus_chrf", "perplexity"),
-    "visualization": ("AttentionHeatmaps", "SummaryWriter", "TrainingMonitor"),
+    "evaluation": (
+        "TranslationScores",
+        "corpus_bleu",
+        "corpus_chrf",
+        "evaluation_report",
+        "matmul_peak",
+        "paired_bootstrap",
+        "paper_training_cost",
+        "perplexity",
+        "tokenized_bleu",
+        "training_cost",
+        "training_flops",
+        "write_report",
+    ),
+    "visualization": ("AttentionHeatmaps", "MetricsLog", "SummaryWriter", "TrainingMonitor"),
     "recipes": ("TranslationConfig", "train_translation"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}

@@ -110,7 +110,7 @@ def paired_bootstrap(
     >>> [(d.metric, d.system, d.difference < 0) for d in differences][0]
     ('BLEU', 'other', True)
     """
-    baseline = next(iter(systems), None) if baseline is None else baseline
+    baseline = next(iter(systems), "") if baseline is None else baseline
     if len(systems) < 2 or baseline not in systems:
         raise ValueError(
             "A comparison needs two systems or more, the baseline among them. Received: "

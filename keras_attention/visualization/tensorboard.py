@@ -2,122 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+import time  # noqa: F401 (the clock that tests replace)
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_attention.visualization.heatmaps import attention_figures
+from keras_attention.visualization.monitor import TrainingMonitor, updates_of
 from keras_attention.visualization.summary_writer import SummaryWriter
 
 __all__ = ["AttentionHeatmaps", "SummaryWriter", "TrainingMonitor"]
-
-
-class TrainingMonitor(keras.callbacks.Callback):
-    """Logs loss, metrics, learning rate and speed every few batches, and the results of an epoch.
-
-    Between entries it reads nothing from the device, so it does not hold training up. After each
-    entry it flushes, so an interrupted run loses nothing. The horizontal axis counts the
-    optimizer's updates over the whole run, also after a resume.
-
-    | tag | value |
-    |---|---|
-    | `train/loss` | mean since the last entry |
-    | `train/<metric>` | compiled metrics as in the progress bar: since the epoch began |
-    | `train/learning_rate` | rate of the next update |
-    | `speed/batches_per_second` | validation and the first batch, which compiles, left out |
-    | `speed/tokens_per_second` | likewise, in source plus target tokens, padding left out |
-    | `epoch/<metric>` | Keras' logs at the end of an epoch |
-    | `validation/<metric>` | those that Keras calls `val_<metric>` |
-
-    Args:
-        writer: Where to write; stays open, its owner closes it.
-        batches: The training data, if it has a method `tokens_in_batch(epoch, index)` that returns
-            the numbers of source and of target tokens in a batch. Without it there is no
-            tokens-per-second curve.
-        every: Number of batches between two entries. A shorter epoch has one, before its end.
-
-    Raises:
-        ValueError: If `every` is not positive.
-
-    Example:
-
-    >>> import tempfile
-    >>> model = keras.Sequential([keras.layers.Dense(1)])
-    >>> model.compile("sgd", "mse")
-    >>> x, y = np.ones((12, 3)), np.ones((12, 1))
-    >>> with tempfile.TemporaryDirectory() as folder, SummaryWriter(folder) as writer:
-    ...     monitor = TrainingMonitor(writer, every=2)
-    ...     history = model.fit(x, y, batch_size=2, callbacks=[monitor], verbose=0)
-    """
-
-    def __init__(self, writer: SummaryWriter, batches: Any = None, every: int = 100):
-        super().__init__()
-        if every < 1:
-            raise ValueError(f"`every` must be at least 1 batch. Received: {every}")
-        self.writer = writer
-        self.batches = batches
-        self.every = every
-        self._compiled = False
-        self._epoch = 0
-        self._loss_sums = (0.0, 0.0)
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Restarts the clock: validation between epochs is not training time."""
-        self._epoch = getattr(self.batches, "epoch", epoch)
-        self._loss_sums = (0.0, 0.0)  # Keras resets its metrics now
-        self._start_window(0)
-
-    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Logs when enough batches are complete; `batch` is their number in this epoch."""
-        complete = batch - self._first_batch
-        if complete and not self._compiled:
-            self._compiled = True
-            self._start_window(batch)
-        elif complete >= self.every or (complete and batch + 1 == self.params.get("steps")):
-            self._log_window(range(self._first_batch, batch))
-            self._start_window(batch)
-
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Logs Keras' results of the epoch."""
-        step = _updates(self.model)
-        for name, value in (logs or {}).items():
-            tag = f"validation/{name[4:]}" if name.startswith("val_") else f"epoch/{name}"
-            self.writer.scalar(tag, value, step)
-        self.writer.flush()
-
-    def _start_window(self, batch: int) -> None:
-        self._first_batch, self._start = batch, time.perf_counter()
-
-    def _log_window(self, batches: range) -> None:
-        model = self.model
-        step = _updates(model)  # waits for the device, so comes before the clock
-        seconds = time.perf_counter() - self._start
-        values = {f"train/{name}": value for name, value in model.get_metrics_result().items()}
-        values.update(self._window_loss(model))
-        values["train/learning_rate"] = model.optimizer.learning_rate
-        values["speed/batches_per_second"] = len(batches) / seconds
-        if hasattr(self.batches, "tokens_in_batch"):
-            tokens = sum(sum(self.batches.tokens_in_batch(self._epoch, index)) for index in batches)
-            values["speed/tokens_per_second"] = tokens / seconds
-        for tag, value in values.items():
-            self.writer.scalar(tag, _number(value), step)
-        self.writer.flush()
-
-    def _window_loss(self, model: keras.Model) -> dict[str, float]:
-        """Mean loss since the last entry, from the running sums of Keras' loss metric."""
-        for metric in model.metrics:
-            if metric.name == "loss" and isinstance(metric, keras.metrics.Mean):
-                (total, count), before = (
-                    self._loss_sums,
-                    (_number(metric.total), _number(metric.count)),
-                )
-                self._loss_sums = before
-                return {"train/loss": (before[0] - total) / (before[1] - count)}
-        return {}
 
 
 class AttentionHeatmaps(keras.callbacks.Callback):
@@ -199,14 +95,5 @@ class AttentionHeatmaps(keras.callbacks.Callback):
 
     def _draw_now(self) -> None:
         # In this order: asking for `self.model` brings back the weights that JAX keeps elsewhere.
-        step = _updates(self.model)
+        step = updates_of(self.model)
         self.draw(step)
-
-
-def _updates(model: keras.Model) -> int:
-    """Number of optimizer updates so far; waits for the device."""
-    return int(_number(model.optimizer.iterations))
-
-
-def _number(value: Any) -> float:
-    return float(keras.ops.convert_to_numpy(value))

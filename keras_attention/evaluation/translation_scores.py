@@ -1,0 +1,103 @@
+"""A Keras callback that scores real translations while a model trains."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from keras_attention.evaluation.bleu import check_lines, corpus_bleu, corpus_chrf
+
+
+class TranslationScores(keras.callbacks.Callback):
+    """Translates the development set every now and then, and logs BLEU and chrF (sacreBLEU's).
+
+    At the end of an epoch the scores are added to Keras' logs, as `val_bleu` and `val_chrf`, which the
+    callbacks after this one read. Within epochs, which may last for hours, they go to `monitor`.
+
+    Args:
+        translate: From sentences to translations with the present weights of the model in training,
+            such as a `Translator`, whose beam search they come from then.
+        sources: Sentences of the development set, or some of them.
+        references: Their reference translations.
+        every_epochs: Epochs between two scores; None for none at the ends of epochs.
+        every_updates: Batches between two scores; None for none within epochs.
+        monitor: A `TrainingMonitor`, which also stops its clock meanwhile; needed with
+            `every_updates`.
+
+    Raises:
+        ValueError: If the lists do not fit together, or an interval is not positive.
+
+    Example:
+
+    >>> import numpy as np
+    >>> model = keras.Sequential([keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> lines = ["ein Hund bellt im Garten", "zwei Frauen lesen ein Buch"]
+    >>> scores = TranslationScores(lambda sources: lines, ["...", "..."], lines, every_epochs=2)
+    >>> history = model.fit(np.ones((4, 3)), np.ones((4, 1)), epochs=4, callbacks=[scores], verbose=0)
+    >>> [round(bleu) for bleu in history.history["val_bleu"]]
+    [100, 100]
+    """
+
+    def __init__(
+        self,
+        translate: Callable[[list[str]], Sequence[str]],
+        sources: Sequence[str],
+        references: Sequence[str],
+        every_epochs: int | None = 1,
+        every_updates: int | None = None,
+        monitor: Any = None,
+    ):
+        super().__init__()
+        check_lines(sources, references)
+        for name, value in (("every_epochs", every_epochs), ("every_updates", every_updates)):
+            if value is not None and value < 1:
+                raise ValueError(f"`{name}` must be at least 1, or None. Received: {value}")
+        if every_updates is not None and monitor is None:
+            raise ValueError("`every_updates` needs a `monitor` that the scores are logged by.")
+        self.translate = translate
+        self.sources = list(sources)
+        self.references = list(references)
+        self.every_epochs = every_epochs
+        self.every_updates = every_updates
+        self.monitor = monitor
+        self._epoch = 0
+        self._scored = 0  # number of batches of the run at the last score within an epoch
+
+    def get_state(self) -> dict[str, Any]:
+        """What a resumed run needs to score at the same updates, once each."""
+        return {"scored": self._scored}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from `get_state`."""
+        self._scored = state["scored"]
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if self.every_updates is None:
+            return
+        # Counted here: to ask the optimizer would wait for the device at every batch.
+        done = self._epoch * (self.params.get("steps") or 0) + batch
+        if done and done % self.every_updates == 0 and done != self._scored:
+            self._scored = done
+            self.monitor.record("validation", self.scores())
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        if logs is not None and self.every_epochs and (epoch + 1) % self.every_epochs == 0:
+            logs.update({f"val_{name}": value for name, value in self.scores().items()})
+
+    def scores(self) -> dict[str, float]:
+        """BLEU and chrF of the model as it is."""
+        _ = self.model  # on JAX, this brings back the weights that `fit` keeps elsewhere
+        paused = contextlib.nullcontext() if self.monitor is None else self.monitor.paused()
+        with paused:
+            translations = list(self.translate(self.sources))
+            return {
+                "bleu": corpus_bleu(translations, self.references).score,
+                "chrf": corpus_chrf(translations, self.references).score,
+            }

@@ -1,0 +1,115 @@
+"""Training that ends as soon as its numbers do, and says where."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+
+
+class NonFiniteTraining(RuntimeError):
+    """Training met a loss or a gradient that is infinite or not a number; the message says where."""
+
+
+class StopOnNonFinite(keras.callbacks.Callback):
+    """Stops training after an update whose gradient or loss was not finite, and names its text.
+
+    The optimizer `keras_attention.training.Adam` remembers the first update with such a gradient and
+    changes no weights from then on, so the weights that training leaves are the last good ones. It is
+    asked every few batches, at the end of an epoch and of training. With another optimizer only the
+    loss is looked at, and the update cannot be told exactly.
+
+    Args:
+        batches: `TokenBatches` of the training part, in the order of `fit`.
+        tokenizer: Its tokenizer, to show the text of the batch; without it pairs are only numbered.
+        every: Number of batches between two looks, each of which waits for the device.
+        shown: How many pairs of the batch are shown in full, the longest first.
+
+    Attributes:
+        error: The `NonFiniteTraining` that ended training, or None. It is raised when training ends,
+            after which nothing else is called: put this callback last.
+
+    Raises:
+        ValueError: If `every` or `shown` is not positive.
+    """
+
+    def __init__(self, batches: Any, tokenizer: Any = None, every: int = 100, shown: int = 5):
+        super().__init__()
+        for name, value in (("every", every), ("shown", shown)):
+            if value < 1:
+                raise ValueError(f"`{name}` must be at least 1. Received: {value}")
+        self.batches = batches
+        self.tokenizer = tokenizer
+        self.every = every
+        self.shown = shown
+        self.error: NonFiniteTraining | None = None
+        self._good_updates = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.error = None
+        self._good_updates = _updates(self.model)
+
+    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if batch % self.every == 0:
+            self._look()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._look()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def _look(self) -> None:
+        model = self.model
+        if self.error is not None:
+            return
+        first = int(getattr(model.optimizer, "first_nonfinite", 0))
+        if first:
+            self.error = NonFiniteTraining(self._message(first))
+        elif not all(map(math.isfinite, _losses(model))):
+            self.error = NonFiniteTraining(
+                f"The loss is not finite any more, since one of the updates {self._good_updates + 1:,} "
+                f"to {_updates(model):,}. The optimizer {type(model.optimizer).__name__} does not "
+                "know which; keras_attention's Adam would, and would keep the last good weights."
+            )
+        if self.error is not None:
+            model.stop_training = True
+        else:
+            self._good_updates = _updates(model)
+
+    def _message(self, update: int) -> str:
+        epoch, index = divmod(update - 1, len(self.batches))
+        pairs = self.batches.pairs(epoch, index)
+        pairs = pairs[pairs >= 0]
+        store = self.batches.store
+        lengths = store.source_lengths[pairs] + store.target_lengths[pairs]
+        longest = pairs[(-lengths).argsort(kind="stable")][: self.shown]
+        lines = [
+            f"Training met a gradient that is not finite in update {update:,}: epoch {epoch + 1}, "
+            f"batch {index + 1:,} of {len(self.batches):,}. The weights are those of the update "
+            "before, and so are all checkpoints. A lower learning rate, more warm-up steps or "
+            "float32 may help; so may to look at the text.",
+            f"The batch has {len(pairs)} pairs of the training text; with their numbers in the token "
+            f"store, which count from 0: {', '.join(map(str, sorted(pairs.tolist())))}",
+        ]
+        if self.tokenizer is not None:
+            lines.append(f"The longest {len(longest)} of them:")
+            for pair in longest.tolist():
+                lines.append(f"  {pair}  source: {self.tokenizer.decode(store.source(pair))}")
+                lines.append(f"  {pair}  target: {self.tokenizer.decode(store.target(pair))}")
+        return "\n".join(lines)
+
+
+def _losses(model: keras.Model) -> list[float]:
+    return [
+        float(keras.ops.convert_to_numpy(metric.total))
+        for metric in model.metrics
+        if metric.name == "loss" and isinstance(metric, keras.metrics.Mean)
+    ]
+
+
+def _updates(model: keras.Model) -> int:
+    return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
