@@ -51,6 +51,10 @@ def worth_trying(flops: float, memory: TrainingMemory) -> bool:
 
 def has_accelerator() -> bool:
     """Whether the backend computes on anything but the CPU."""
+    if keras.backend.backend() == "torch":  # has no `keras.distribution`
+        import torch
+
+        return torch.cuda.is_available()
     return not all(device.startswith("cpu") for device in keras.distribution.list_devices())
 
 
