@@ -26,6 +26,7 @@ class TranslationScores(keras.callbacks.Callback):
         every_updates: Batches between two scores; None for none within epochs.
         monitor: A `TrainingMonitor`, which also stops its clock meanwhile; needed with
             `every_updates`.
+        cut_short: Whether a signal has cut the epoch short; asked at its end, which then has no scores.
 
     Raises:
         ValueError: If the lists do not fit together, or an interval is not positive.
@@ -50,6 +51,7 @@ class TranslationScores(keras.callbacks.Callback):
         every_epochs: int | None = 1,
         every_updates: int | None = None,
         monitor: Any = None,
+        cut_short: Callable[[], bool] = lambda: False,
     ):
         super().__init__()
         check_lines(sources, references)
@@ -64,6 +66,7 @@ class TranslationScores(keras.callbacks.Callback):
         self.every_epochs = every_epochs
         self.every_updates = every_updates
         self.monitor = monitor
+        self.cut_short = cut_short
         self._epoch = 0
         self._scored = 0  # number of batches of the run at the last score within an epoch
 
@@ -88,7 +91,9 @@ class TranslationScores(keras.callbacks.Callback):
             self.monitor.record("validation", self.scores())
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        if logs is not None and self.every_epochs and (epoch + 1) % self.every_epochs == 0:
+        if logs is None or not self.every_epochs or (epoch + 1) % self.every_epochs:
+            return
+        if not self.cut_short():
             logs.update({f"val_{name}": value for name, value in self.scores().items()})
 
     def scores(self) -> dict[str, float]:

@@ -89,6 +89,13 @@ def test_within_epochs_they_are_recorded_once_each():
     assert len(calls) == 3
 
 
+def test_an_epoch_that_was_cut_short_has_no_scores():
+    scores = TranslationScores(pytest.fail, SOURCES, REFERENCES, cut_short=lambda: True)
+    logs = {"loss": 1.0}
+    scores.on_epoch_end(0, logs)
+    assert logs == {"loss": 1.0}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -1,0 +1,181 @@
+"""The report on a run, also after the fact: `python -m keras_attention.recipes.evaluate RUN_FOLDER`.
+
+Translates with the first and the last of the checkpoints that the run averages and with their average,
+and writes `report.txt` and the entry `"evaluation"` of `report.json` into the run's folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_attention.data.batches import TokenBatches
+from keras_attention.data.token_store import TokenStore
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.decoding.translator import Translator
+from keras_attention.evaluation.cost import SUSTAINED_FLOPS, matmul_peak
+from keras_attention.evaluation.perplexity import perplexity
+from keras_attention.evaluation.report import evaluation_report, write_report
+from keras_attention.evaluation.report_text import report_text
+from keras_attention.evaluation.training_cost import training_cost
+from keras_attention.training.checkpoint_store import read_manifest
+from keras_attention.training.checkpoints import select_checkpoints
+
+
+def report_on_run(
+    folder: str | os.PathLike[str],
+    settings: Mapping[str, Any],
+    model: Any,
+    tokenizer: Any,
+    batches: Any,
+    validation: Any,
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    name: str = "test set",
+    translate: Callable[[list[str]], Sequence[str]] | None = None,
+    devices: int = 1,
+    device: str | None = None,
+    samples: int = 1000,
+) -> dict[str, Any]:
+    """Evaluate the checkpoints of a run, and write the report into its folder.
+
+    Afterwards the model has the average of the checkpoints.
+
+    Args:
+        folder: The run's folder, with `config.json` and `checkpoints/`.
+        settings: The run's settings, as in `config.json`.
+        model: The run's model; its weights are replaced.
+        tokenizer: The run's tokenizer.
+        batches: `TokenBatches` of the training part, for the cost; None for a report without it.
+        validation: Batches of the validation part, for the perplexity; None for none.
+        sources: Sentences to translate.
+        references: Their reference translations.
+        name: What these sentences are.
+        translate: Translates with the model's present weights; beam search with the settings of the run
+            if not given.
+        devices: Number of devices that trained, for the paper's formula.
+        device: A GPU of the paper, such as `"P100"`; if not given, the speed of this machine is
+            measured.
+        samples: Resamples of the paired bootstrap.
+
+    Returns:
+        What `evaluation_report` returned.
+
+    Raises:
+        ValueError: If the folder is not this run's, or holds no checkpoint.
+    """
+    folder = Path(folder)
+    chosen = select_checkpoints(
+        folder / "checkpoints", settings["averaged_checkpoints"], settings.get("checkpoint_minutes")
+    )
+    decoding = {key: settings[key] for key in ("beam_size", "length_penalty")}
+    cost = None
+    if batches is not None:
+        last = read_manifest(chosen[-1], verify=False)
+        cost = training_cost(
+            model,
+            batches,
+            last["updates"],
+            seconds=last["seconds"],
+            devices=devices,
+            device=device,
+            peak=None if device else matmul_peak(settings["dtype"]),
+        )
+    report = evaluation_report(
+        model,
+        translate or Translator(model, tokenizer, **decoding),
+        chosen,
+        sources,
+        references,
+        name=name,
+        language=settings["languages"][1],
+        measure_perplexity=None if validation is None else lambda: perplexity(model, validation),
+        cost=cost,
+        decoding=decoding,
+        samples=samples,
+    )
+    write_report(report, folder, settings)
+    return report
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Report on the run in a folder, on sentences from two files."""
+    parser = argparse.ArgumentParser(
+        prog="python -m keras_attention.recipes.evaluate", description=__doc__
+    )
+    add = parser.add_argument
+    add("folder", type=Path, help="the run's folder")
+    add("--source-file", type=Path, required=True, help="sentences to translate, one a line")
+    add("--reference-file", type=Path, required=True, help="their translations, line by line")
+    add("--name", help="what these sentences are; the name of the source file if not given")
+    add("--devices", type=int, default=1, help="devices that trained, for the paper's formula")
+    add("--device", choices=list(SUSTAINED_FLOPS), help="a GPU of the paper; else this machine")
+    add("--samples", type=int, default=1000, help="resamples of the paired bootstrap")
+    options = parser.parse_args(arguments)
+    try:
+        settings = _settings(options.folder)
+        tokenizer = Tokenizer.load(options.folder / "tokenizer")
+        model = keras.saving.load_model(options.folder / "model.keras", compile=False)
+        model.compile(optimizer=None)  # the weights of checkpoints are wanted, not their optimizer's
+        report = report_on_run(
+            options.folder,
+            settings,
+            model,
+            tokenizer,
+            _batches(options.folder, settings, tokenizer, "train"),
+            _batches(options.folder, settings, tokenizer, "validation"),
+            _lines(options.source_file),
+            _lines(options.reference_file),
+            name=options.name or options.source_file.name,
+            devices=options.devices,
+            device=options.device,
+            samples=options.samples,
+        )
+    except (ValueError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    print(report_text(report, title=options.folder.resolve().name), end="")
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    try:
+        settings = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        settings = None
+    if not isinstance(settings, dict) or "averaged_checkpoints" not in settings:
+        raise ValueError(f"'{folder}' is no folder of a run: it has no config.json of one.")
+    return settings
+
+
+def _batches(
+    folder: Path, settings: Mapping[str, Any], tokenizer: Tokenizer, split: str
+) -> TokenBatches | None:
+    """The batches of a part of the corpus, if its token store is still there."""
+    fingerprint = settings.get(f"{split}_fingerprint", "")[:16]
+    stores = sorted((folder / "store").glob(f"v*-{fingerprint}-{tokenizer.fingerprint()[:16]}"))
+    if not fingerprint or len(stores) != 1:
+        return None
+    is_training = split == "train"
+    return TokenBatches(
+        TokenStore.open(stores[0]),
+        settings["batch_tokens"],
+        shuffle=is_training,
+        seed=settings["seed"],
+        max_shapes=settings["max_shapes"],
+        num_replicas=settings.get("row_multiple", 1) if is_training else 1,
+        **({} if is_training else {"max_length": None}),
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text("utf-8").rstrip("\n").split("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""The report on a run's folder, made after the fact by the command."""
+
+import json
+
+import pytest
+
+from keras_attention import Adam, Tokenizer, TokenStore, Transformer
+from keras_attention.data.corpora import corpus_from_files
+from keras_attention.recipes import evaluate
+from keras_attention.recipes.evaluate import main
+from keras_attention.training.checkpoint_store import write_checkpoint
+from tests.recipes.small_runs import write_files
+
+UPDATES = (2, 4, 6)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run's folder with three checkpoints of a model that has learned nothing."""
+    folder = tmp_path_factory.mktemp("run")
+    corpus = corpus_from_files(
+        train=write_files(folder, "train", 0, 12), validation=write_files(folder, "dev", 12, 5)
+    )
+    tokenizer = Tokenizer.train(
+        [*corpus.train.sources(), *corpus.train.targets()], vocabulary_size=320
+    )
+    tokenizer.save(folder / "tokenizer")
+    for text in (corpus.train, corpus.validation):
+        TokenStore.build(folder / "store", text, tokenizer)
+    model = Transformer(tokenizer.vocabulary_size, 1, 8, 12, 2, seed=3)
+    model.compile(Adam(), "mse")
+    model.optimizer.build(model.trainable_variables)
+    for update in UPDATES:
+        for variable in model.trainable_variables:
+            variable.assign(variable.value * 1.5)
+        record = {"kind": "epoch", "epoch": update // 2, "batch": 0, "updates": update}
+        record |= {"seconds": 10.0 * update, "time": "", "callbacks": {}, "history": []}
+        write_checkpoint(folder / "checkpoints" / f"update-{update:08d}", model, record)
+    model.save(folder / "model.keras")
+    settings = {
+        "averaged_checkpoints": 2,
+        "checkpoint_minutes": None,
+        "beam_size": 2,
+        "length_penalty": 0.6,
+        "dtype": "float32",
+        "languages": ["en", "de"],
+        "batch_tokens": 300,
+        "max_shapes": 2,
+        "seed": 1,
+        "row_multiple": 2,
+        "train_fingerprint": corpus.train.fingerprint(),
+        "validation_fingerprint": corpus.validation.fingerprint(),
+    }
+    (folder / "config.json").write_text(json.dumps(settings))
+    (folder / "report.json").write_text(json.dumps({"config": settings, "parameters": 5}))
+    return folder
+
+
+def command(run, *more):
+    files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "dev.de")]
+    main([str(run), *files, "--samples", "5", *more])
+
+
+def test_report_of_a_folder(run, capsys, monkeypatch):
+    def translator(model, tokenizer, **decoding):
+        assert decoding == {"beam_size": 2, "length_penalty": 0.6}
+        return lambda sources: [f"Ein {source}" for source in sources]  # a search takes its time
+
+    monkeypatch.setattr(evaluate, "Translator", translator)
+    command(run, "--device", "P100", "--devices", "8", "--name", "five")
+    printed = capsys.readouterr().out
+    assert printed == (run / "report.txt").read_text("utf-8")
+    report = json.loads((run / "report.json").read_text("utf-8"))
+    assert report["parameters"] == 5
+    evaluation = report["evaluation"]
+    assert evaluation["sentences"] == 5 and evaluation["test_set"] == "five"
+    names = ["update-00000004", "update-00000006"]
+    assert list(evaluation["systems"]) == [
+        f"first averaged ({names[0]})",
+        f"last checkpoint ({names[1]})",
+        "average of 2",
+    ]
+    assert evaluation["averaging"]["checkpoints"] == names
+    perplexities = [system["perplexity"] for system in evaluation["systems"].values()]
+    assert len(set(perplexities)) == 3 and min(perplexities) > 1
+    cost = evaluation["training_cost"]
+    assert cost["updates"] == 6 and cost["seconds"] == 60.0
+    assert cost["paper_flops"] == pytest.approx(60 * 8 * 9.5e12)
+    assert 0 < cost["flops_of_tokens"] < cost["flops"]
+
+
+def test_no_run_there(tmp_path, run, capsys):
+    files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "dev.de")]
+    with pytest.raises(SystemExit) as end:
+        main([str(tmp_path), *files])
+    assert end.value.code == 2
+    assert "is no folder of a run" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_do_not_fit(run, capsys):
+    before = (run / "report.json").read_text()
+    with pytest.raises(SystemExit):
+        files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "train.de")]
+        main([str(run), *files, "--device", "K80"])
+    assert "needs its reference" in capsys.readouterr().err
+    assert (run / "report.json").read_text() == before
