@@ -1,8 +1,41 @@
-"""The update of Adam as one operation where the backend has one."""
+"""The update of Adam in as few passes over memory as the backend can do it, and the norm of a gradient."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
+from keras import ops
+
+
+def global_norm(gradients: Sequence[Any]) -> Any:
+    """The L2 norm of all gradients together, as if they were one long vector.
+
+    Args:
+        gradients: Tensors of any shapes and float dtypes; on TensorFlow also `tf.IndexedSlices`.
+
+    Returns:
+        A scalar, float32; infinite or NaN if one of the numbers is, or the norm is above float32.
+
+    Example:
+
+    >>> import numpy as np
+    >>> float(global_norm([np.array([3.0]), np.array([[0.0, 4.0]])]))
+    5.0
+    """
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        # l2_loss is half the sum of squares, formed without writing the squares to memory.
+        halves = [tf.nn.l2_loss(tf.cast(tf.convert_to_tensor(g), "float32")) for g in gradients]
+        return tf.sqrt(2.0 * tf.add_n(halves))
+    if backend == "torch":
+        import torch
+
+        tensors = [torch.as_tensor(gradient).float() for gradient in gradients]
+        return torch.nn.utils.get_total_norm(tensors)
+    squares = [ops.sum(ops.square(ops.cast(gradient, "float32"))) for gradient in gradients]
+    return ops.sqrt(sum(squares))
 
 
 def fused_adam_update(
@@ -53,5 +86,60 @@ def fused_adam_update(
         epsilon=tf.constant(epsilon, dtype),
         grad=tf.cast(gradient, dtype),
         use_locking=True,
+    )
+    return True
+
+
+def fused_adam_updates(
+    variables: Sequence[Any],
+    momentums: Sequence[Any],
+    velocities: Sequence[Any],
+    gradients: Sequence[Any],
+    learning_rate: Any,
+    step: Any,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+) -> bool:
+    """`fused_adam_update` of all variables in one call, for PyTorch.
+
+    Args:
+        variables: Keras variables.
+        momentums: Their first moments, Keras variables.
+        velocities: Their second moments, Keras variables.
+        gradients: Dense gradients of the variables.
+        learning_rate: Scalar.
+        step: Number of this update, counted from 1.
+        beta_1, beta_2, epsilon: Adam's constants.
+
+    Returns:
+        False if the backend has no such operation for these variables and nothing was done.
+    """
+    if keras.backend.backend() != "torch":
+        return False
+    import torch
+    from torch.optim.adam import adam
+
+    values = [variable.value for variable in variables]
+    if any(v.device.type not in ("cpu", "cuda") or v.dtype != torch.float32 for v in values):
+        return False
+    done = float(step) - 1.0
+    counters = torch.full((len(values),), done, device=values[0].device).unbind()
+    adam(
+        values,
+        [gradient.to(value.dtype) for gradient, value in zip(gradients, values, strict=True)],
+        [momentum.value for momentum in momentums],
+        [velocity.value for velocity in velocities],
+        [],
+        list(counters),
+        fused=True,
+        amsgrad=False,
+        beta1=beta_1,
+        beta2=beta_2,
+        lr=float(learning_rate),
+        weight_decay=0.0,
+        # PyTorch adds epsilon after the correction of the root by sqrt(1 - beta_2^t), Keras before it.
+        eps=epsilon / (1.0 - beta_2 ** (done + 1.0)) ** 0.5,
+        maximize=False,
     )
     return True

@@ -11,6 +11,7 @@ from keras_attention.layers.embedding import TokenEmbedding
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.masks import padding_mask
 from keras_attention.layers.positional_encoding import PositionalEncoding
+from keras_attention.models.accumulation import AccumulatingModel
 from keras_attention.models.presets import PRESETS
 from keras_attention.models.token_ids import check_token_ids
 
@@ -19,7 +20,7 @@ Memory = dict[str, Any]
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class Transformer(keras.Model):
+class Transformer(AccumulatingModel):
     """The encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017, section 3).
 
     Defaults are the paper's base model: post-norm, sinusoidal positions, one table for source, target

@@ -66,15 +66,46 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         self.subtract_minimum = subtract_minimum
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        total = self.token_sum(y_true, y_pred, sample_weight)
+        return ops.divide(total, self.token_count(y_true, sample_weight))
+
+    def token_sum(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """The sum of the losses of the real tokens at hand, of this replica or slice of rows.
+
+        Gradients are summed over replicas and slices, so `token_sum` of each, divided by the one
+        `token_count` of all, adds its share to the mean over all tokens of the update.
+
+        Args:
+            y_true: Integer labels `(B, T)`.
+            y_pred: Logits `(B, T, V)`.
+            sample_weight: Optional weights broadcastable to `(B, T)`.
+
+        Returns:
+            A scalar, nats.
+        """
         y_true, y_pred = check_labels(y_true, y_pred)
         losses = self.call(y_true, y_pred)
-        weights = ops.cast(ops.not_equal(y_true, self.pad_token_id), losses.dtype)
-        if sample_weight is not None:
-            weights = ops.multiply(weights, _token_weights(sample_weight, losses.dtype))
-        count = sum_over_replicas(ops.sum(weights))
-        # Gradients are summed over the replicas: each adds its share of the mean over all tokens.
-        total = ops.sum(ops.multiply(losses, weights))
-        return ops.divide(total, ops.maximum(count, 1.0))
+        return ops.sum(ops.multiply(losses, self._weights(y_true, sample_weight, losses.dtype)))
+
+    def token_count(self, y_true: Any, sample_weight: Any = None) -> Any:
+        """The number of real tokens of the whole update, all replicas together; at least 1.
+
+        Args:
+            y_true: Integer labels `(B, T)`: all rows of this replica.
+            sample_weight: Optional weights broadcastable to `(B, T)`; tokens count by their weight.
+
+        Returns:
+            A scalar, float32.
+        """
+        y_true = ops.convert_to_tensor(y_true)
+        weights = self._weights(y_true, sample_weight, "float32")
+        return ops.maximum(sum_over_replicas(ops.sum(weights)), 1.0)
+
+    def _weights(self, y_true: Any, sample_weight: Any, dtype: Any) -> Any:
+        weights = ops.cast(ops.not_equal(y_true, self.pad_token_id), dtype)
+        if sample_weight is None:
+            return weights
+        return ops.multiply(weights, _token_weights(sample_weight, dtype))
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """The loss of every token, `(B, T)`, padding included."""

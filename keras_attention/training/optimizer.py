@@ -5,15 +5,22 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.kernels.adam import fused_adam_update
+from keras_attention.kernels.adam import fused_adam_update, fused_adam_updates, global_norm
+from keras_attention.training.distribution import sum_over_replicas, update_where
 
 
 @keras.saving.register_keras_serializable("keras_attention")
 class Adam(keras.optimizers.Adam):
-    """`keras.optimizers.Adam` with the paper's constants and a fused update.
+    """`keras.optimizers.Adam` with the paper's constants, a fused update and a watch on the gradient.
 
     Section 5.3: beta_1 0.9, beta_2 0.98, epsilon 1e-9; no clipping, no weight decay. The update is
-    Keras' formula; on TensorFlow it runs as one operation a variable instead of a dozen.
+    Keras' formula; on TensorFlow and PyTorch it runs as one operation instead of a dozen.
+
+    Every update records the norm of its gradient, summed over all replicas and after clipping if that
+    is on. Once the norm is not finite, neither that update nor a later one changes weights or
+    moments: the last good ones stay, and `first_nonfinite` says which update it was. Under
+    `keras.optimizers.LossScaleOptimizer` (float16) nothing of the kind is seen: it leaves out such
+    updates by itself, as it is meant to.
 
     Args:
         learning_rate: A rate or a schedule, such as `LearningRateSchedule`.
@@ -25,9 +32,18 @@ class Adam(keras.optimizers.Adam):
 
     Example:
 
+    >>> import numpy as np
     >>> optimizer = Adam(learning_rate=0.1)
     >>> optimizer.beta_2, optimizer.epsilon
     (0.98, 1e-09)
+    >>> weight = keras.Variable([1.0, 2.0])
+    >>> optimizer.apply([ops.convert_to_tensor([3.0, 4.0])], [weight])
+    >>> optimizer.gradient_norm, optimizer.first_nonfinite
+    (5.0, 0)
+    >>> before = ops.convert_to_numpy(weight)
+    >>> optimizer.apply([ops.convert_to_tensor([np.nan, 4.0])])
+    >>> optimizer.first_nonfinite, bool((ops.convert_to_numpy(weight) == before).all())
+    (2, True)
     """
 
     def __init__(
@@ -40,6 +56,30 @@ class Adam(keras.optimizers.Adam):
         **kwargs: Any,
     ):
         super().__init__(learning_rate, beta_1, beta_2, epsilon, name=name, **kwargs)
+
+    def build(self, variables: Any) -> None:
+        if self.built:
+            return
+        super().build(variables)
+        once = {"shape": (), "aggregation": "only_first_replica"}
+        self._gradient_norm = self.add_variable(dtype="float32", name="gradient_norm", **once)
+        self._first_nonfinite = self.add_variable(dtype="int", name="first_nonfinite", **once)
+
+    @property
+    def gradient_norm(self) -> float:
+        """The norm of the last update's gradient; 0 before the first.
+
+        Within `fit` on JAX, call `model.jax_state_sync()` before reading it.
+        """
+        return float(ops.convert_to_numpy(self._gradient_norm)) if self.built else 0.0
+
+    @property
+    def first_nonfinite(self) -> int:
+        """The first update, counted from 1, whose gradient was not finite; 0 if there was none.
+
+        Within `fit` on JAX, call `model.jax_state_sync()` before reading it.
+        """
+        return int(ops.convert_to_numpy(self._first_nonfinite)) if self.built else 0
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         if not self.amsgrad and fused_adam_update(
@@ -55,3 +95,55 @@ class Adam(keras.optimizers.Adam):
         ):
             return
         super().update_step(gradient, variable, learning_rate)
+
+    # Keras' hook for the update of all variables, which each backend overrides in its own way.
+    def _backend_update_step(
+        self, grads: Any, trainable_variables: Any, learning_rate: Any
+    ) -> None:
+        gradients = sum_over_replicas(list(grads))
+        is_good = self._watch(gradients)
+        backend = keras.backend.backend()
+        if backend == "tensorflow":
+            update_where(is_good, self.update_step, gradients, trainable_variables, learning_rate)
+        elif backend == "torch":
+            if bool(is_good):
+                self._update_at_once(gradients, trainable_variables, learning_rate)
+        else:
+            self._update_and_select(is_good, gradients, trainable_variables, learning_rate)
+
+    def _watch(self, gradients: list[Any]) -> Any:
+        """Record the norm; return whether this gradient and all before it are finite."""
+        norm = global_norm(gradients)
+        self._gradient_norm.assign(norm)
+        first = ops.convert_to_tensor(self._first_nonfinite)
+        this = ops.cast(ops.add(self.iterations, 1), first.dtype)
+        is_new = ops.logical_and(ops.equal(first, 0), ops.logical_not(ops.isfinite(norm)))
+        first = ops.where(is_new, this, first)
+        self._first_nonfinite.assign(first)
+        return ops.equal(first, 0)
+
+    def _update_at_once(self, gradients: Any, variables: Any, learning_rate: Any) -> None:
+        indices = [self._get_variable_index(variable) for variable in variables]
+        if self.amsgrad or not fused_adam_updates(
+            variables,
+            [self._momentums[index] for index in indices],
+            [self._velocities[index] for index in indices],
+            gradients,
+            learning_rate,
+            ops.add(self.iterations, 1),
+            self.beta_1,
+            self.beta_2,
+            self.epsilon,
+        ):
+            super()._backend_update_step(gradients, variables, learning_rate)
+
+    def _update_and_select(
+        self, is_good: Any, gradients: Any, variables: Any, learning_rate: Any
+    ) -> None:
+        # A branch would copy the state; XLA fuses a selection into the update.
+        state = [*variables, *self._momentums, *self._velocities]
+        state += self._velocity_hats if self.amsgrad else []
+        before = [variable.value for variable in state]
+        super()._backend_update_step(gradients, variables, learning_rate)
+        for variable, value in zip(state, before, strict=True):
+            variable.assign(ops.where(is_good, variable.value, value))

@@ -1,0 +1,167 @@
+"""One optimizer update from a batch that is processed in slices of its rows, on each backend.
+
+The three steps do the same: count the real tokens of the whole update, sum over the slices the
+gradients of `loss.token_sum(slice) / count`, apply the sum once. Memory is that of one slice.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+
+def accumulated_train_step(model: keras.Model, steps: int, *args: Any) -> Any:
+    """A `train_step` of Keras that forms the gradient of a batch in slices.
+
+    Slice a holds the rows a, a + steps, a + 2 steps, ...: on JAX, where the rows lie spread over the
+    devices, so do those of each slice.
+
+    Args:
+        model: A compiled model. Its loss has `token_sum` and `token_count`, see
+            `keras_attention.LabelSmoothedCrossentropy`; losses of layers are not supported.
+        steps: Number of slices; it divides the rows (of each replica).
+        *args: What Keras hands to `train_step` on the backend that runs.
+
+    Returns:
+        What Keras expects of `train_step` there.
+    """
+    step = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}[keras.backend.backend()]
+    return step(model, steps, *args)
+
+
+def _tensorflow(model, steps, data):
+    import tensorflow as tf
+
+    weights = model.trainable_weights
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    rows = _check_rows(y, steps)
+    even = tf.debugging.assert_equal(rows % steps, 0, message=_uneven(rows, steps))
+    with tf.control_dependencies([even] if even is not None else []):
+        slices = _map(
+            lambda t: tf.reshape(t, tf.concat([[rows // steps, steps], tf.shape(t)[1:]], 0)),
+            (x, y, sample_weight),
+        )
+    count = model.loss.token_count(y, sample_weight)
+
+    def add_slice(index, total, gradients):
+        x, y, sample_weight = _map(lambda t: t[:, index], slices)
+        with tf.GradientTape() as tape:
+            y_pred = model(x, training=True)
+            value = model.loss.token_sum(y, y_pred, sample_weight) / count
+            scaled = model.optimizer.scale_loss(value)
+        new = tape.gradient(
+            scaled, [w.value for w in weights], unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        model.compute_metrics(x, y, y_pred, sample_weight)
+        gradients = [a + tf.cast(b, a.dtype) for a, b in zip(gradients, new, strict=True)]
+        return index + 1, total + value, gradients
+
+    # A loop of the graph, which does not grow with the slices; one at a time, for their memory.
+    _, total, gradients = tf.while_loop(
+        lambda index, *_: index < steps,
+        add_slice,
+        (0, tf.zeros(()), [tf.zeros(w.shape, w.dtype) for w in weights]),
+        parallel_iterations=1,
+    )
+    # Keras' tracker takes the mean over the replicas; their shares are to be summed.
+    replicas = tf.cast(model.distribute_strategy.num_replicas_in_sync, total.dtype)
+    _loss_tracker(model).update_state(total * replicas, sample_weight=rows)
+    model.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+    return model.get_metrics_result()
+
+
+def _jax(model, steps, state, data):
+    import jax
+    import jax.numpy as jnp
+
+    trainable, non_trainable, optimizer_state, metrics_state = state
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    rows = _check_rows(y, steps)
+    slices = _map(
+        lambda t: jnp.moveaxis(jnp.reshape(t, (rows // steps, steps, *t.shape[1:])), 1, 0),
+        (x, y, sample_weight),
+    )
+    count = model.loss.token_count(y, sample_weight)
+
+    def slice_loss(trainable, non_trainable, x, y, sample_weight):
+        y_pred, non_trainable = model.stateless_call(trainable, non_trainable, x, training=True)
+        value = model.loss.token_sum(y, y_pred, sample_weight) / count
+        with keras.StatelessScope(_mapping(model.optimizer.variables, optimizer_state)):
+            scaled = model.optimizer.scale_loss(value)
+        return scaled, (value, y_pred, non_trainable)
+
+    def add_slice(carry, data):
+        total, gradients, non_trainable, metrics_state = carry
+        (_, (value, y_pred, non_trainable)), new = jax.value_and_grad(slice_loss, has_aux=True)(
+            trainable, non_trainable, *data
+        )
+        gradients = [a + b for a, b in zip(gradients, new, strict=True)]
+        x, y, sample_weight = data
+        with keras.StatelessScope(_mapping(model.metrics_variables, metrics_state)) as scope:
+            model.compute_metrics(x, y, y_pred, sample_weight)
+        metrics_state = [scope.get_current_value(v) for v in model.metrics_variables]
+        return (total + value, gradients, non_trainable, metrics_state), None
+
+    zeros = [jnp.zeros_like(value) for value in trainable]
+    start = (jnp.zeros(()), zeros, non_trainable, metrics_state)
+    (total, gradients, non_trainable, metrics_state), _ = jax.lax.scan(add_slice, start, slices)
+    trainable, optimizer_state = model.optimizer.stateless_apply(
+        optimizer_state, gradients, trainable
+    )
+    with keras.StatelessScope(_mapping(model.metrics_variables, metrics_state)) as scope:
+        _loss_tracker(model).update_state(total, sample_weight=rows)
+        logs = model.get_metrics_result()
+    metrics_state = [scope.get_current_value(v) for v in model.metrics_variables]
+    return logs, (trainable, non_trainable, optimizer_state, metrics_state)
+
+
+def _torch(model, steps, data):
+    import torch
+
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    rows = _check_rows(y, steps)
+    count = model.loss.token_count(y, sample_weight)
+    model.zero_grad()
+    total = 0.0
+    for index in range(steps):
+        part = _map(lambda t: t[index::steps], (x, y, sample_weight))  # noqa: B023
+        y_pred = model(part[0], training=True)
+        value = model.loss.token_sum(part[1], y_pred, part[2]) / count
+        model.optimizer.scale_loss(value).backward()  # Adds to the gradients of the slices before.
+        total = total + value.detach()
+        with torch.no_grad():
+            model.compute_metrics(part[0], part[1], y_pred.detach(), part[2])
+    _loss_tracker(model).update_state(total, sample_weight=rows)
+    weights = model.trainable_weights
+    with torch.no_grad():
+        model.optimizer.apply([weight.value.grad for weight in weights], weights)
+    return model.get_metrics_result()
+
+
+def _map(function, data):
+    """`function` of every tensor; there may be no sample weights."""
+    return keras.tree.map_structure(lambda t: None if t is None else function(t), data)
+
+
+def _mapping(variables, values):
+    return list(zip(variables, values, strict=True))
+
+
+def _loss_tracker(model):
+    return next(metric for metric in model.metrics if metric.name == "loss")
+
+
+def _check_rows(y, steps):
+    """The number of rows, an integer or, if not known while tracing, a tensor."""
+    rows = ops.shape(y)[0]
+    if isinstance(rows, int) and rows % steps:
+        raise ValueError(_uneven(rows, steps))
+    return rows
+
+
+def _uneven(rows, steps):
+    rows = rows if isinstance(rows, int) else "their number"
+    return (
+        f"The rows of a batch ({rows} on each replica) must be a multiple of the {steps} accumulation "
+        f"steps. Pass TokenBatches(num_replicas=replicas * {steps}), or another batch size."
+    )

@@ -1,0 +1,231 @@
+"""The certificate: one batch gives one gradient, on however many devices and in however many slices."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attention.training.distribution import (
+    STRATEGIES,
+    available_devices,
+    distribution_scope,
+)
+from keras_attention.training.losses import LabelSmoothedCrossentropy
+
+LARGEST_DIFFERENCE = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class WayOfTraining:
+    """One way to compute the gradient of the batch, and how far it is from the whole at once.
+
+    Attributes:
+        replicas: Devices that share the rows.
+        accumulation_steps: Slices that each device's rows are processed in.
+        tokens: The fewest and the most real target tokens that one share of the rows holds.
+        difference: max |g - g_ref| / max |g_ref| of a variable, the largest over all variables.
+        stock_difference: The same for Keras' stock loss; None if Keras has no such way.
+    """
+
+    replicas: int
+    accumulation_steps: int
+    tokens: tuple[int, int]
+    difference: float
+    stock_difference: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class ParallelismReport:
+    """What `check_parallelism` found; printed, it is a table.
+
+    Attributes:
+        backend: The Keras backend.
+        loss: Name of the loss.
+        rows: Rows of the batch.
+        tokens: Real target tokens of the batch.
+        ways: The ways of training that were compared with one device and one slice.
+    """
+
+    backend: str
+    loss: str
+    rows: int
+    tokens: int
+    ways: tuple[WayOfTraining, ...]
+
+    @property
+    def largest_difference(self) -> float:
+        """Of the given loss, over all ways."""
+        return max(way.difference for way in self.ways)
+
+    @property
+    def passed(self) -> bool:
+        """Whether no way's gradient differs by more than 1e-5."""
+        return self.largest_difference < LARGEST_DIFFERENCE
+
+    @property
+    def stock_passed(self) -> bool:
+        """Whether Keras' stock loss would pass too."""
+        stock = [way.stock_difference for way in self.ways]
+        return all(value is None or value < LARGEST_DIFFERENCE for value in stock)
+
+    def __str__(self) -> str:
+        lines = [
+            f"Gradients of one batch of {self.rows} rows, {self.tokens} target tokens, on "
+            f"{self.backend}: largest relative difference from one device, one slice",
+            f"{'replicas':>8} {'slices':>7} {'tokens a share':>15} {self.loss:>27} {'Keras stock':>12}",
+        ]
+        for way in self.ways:
+            stock = "-" if way.stock_difference is None else f"{way.stock_difference:.1e}"
+            tokens = "{} to {}".format(*way.tokens)
+            lines.append(
+                f"{way.replicas:>8} {way.accumulation_steps:>7} {tokens:>15} "
+                f"{way.difference:>27.1e} {stock:>12}"
+            )
+        verdicts = [f"{self.loss} {'passes' if self.passed else 'FAILS'}"]
+        verdicts.append(f"Keras' stock loss {'passes' if self.stock_passed else 'fails'}")
+        return "\n".join([*lines, f"Below {LARGEST_DIFFERENCE:.0e}? {', '.join(verdicts)}."])
+
+
+def check_parallelism(
+    model: keras.Model,
+    batch: tuple[dict[str, Any], Any],
+    replicas: Sequence[int] | None = None,
+    accumulation_steps: int = 8,
+    loss: Any = None,
+) -> ParallelismReport:
+    """Compare the gradients of one batch on one device, on many, and in slices.
+
+    Every way is a real training step, in a copy of the model without dropout, in float32. The gradient
+    is the one that the optimizer would get. The same is done with Keras' stock loss,
+    `SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)`, and its own gradient
+    accumulation. That loss is a mean over each replica's or slice's tokens; where they hold unequal
+    numbers, the gradient is another. On JAX the devices of one step are right with it also, as they
+    compute on one array of all rows; slices are not.
+
+    Args:
+        model: A `Transformer`; it is left as it is.
+        batch: Inputs and labels, such as `TokenBatches` gives: NumPy arrays. The rows are a multiple
+            of the largest number of replicas times `accumulation_steps`.
+        replicas: Numbers of devices to compare. By default 1, 2 and all that there are.
+        accumulation_steps: Number of slices; also tried on the largest number of replicas.
+        loss: The loss; `LabelSmoothedCrossentropy()` by default.
+
+    Returns:
+        The report; `report.passed` is the verdict.
+
+    Raises:
+        ValueError: There are fewer devices than asked for, or the rows cannot be shared evenly.
+
+    Example:
+
+    >>> from keras_attention import Transformer
+    >>> model = Transformer(vocabulary_size=11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
+    >>> source = np.array([[5, 6, 1, 0], [4, 1, 0, 0], [2, 3, 9, 1], [8, 1, 0, 0]])
+    >>> inputs = {"encoder_token_ids": source, "decoder_token_ids": np.roll(source, 1, axis=1)}
+    >>> report = check_parallelism(model, (inputs, source), replicas=[1], accumulation_steps=2)
+    >>> report.passed, report.stock_passed
+    (True, False)
+    """
+    inputs, labels = keras.tree.map_structure(np.asarray, batch)
+    strategy = next((s for s, b in STRATEGIES.items() if b == keras.backend.backend()), None)
+    if replicas is None:
+        available = available_devices(strategy)
+        replicas = sorted({1, min(2, available), available})
+    _check_shares(len(labels), max(replicas), accumulation_steps)
+    loss = loss or LabelSmoothedCrossentropy()
+    stock = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
+
+    def gradients(loss, replicas=None, steps=1, **options):
+        with distribution_scope(None if replicas is None else strategy, replicas):
+            return _gradients(model, inputs, labels, loss, steps, **options)
+
+    reference, stock_reference = gradients(loss), gradients(stock)
+    ways = []
+    steps_to_try = [1] if accumulation_steps == 1 else [1, accumulation_steps]
+    plan = [(count, 1) for count in replicas]
+    plan += [(count, steps_to_try[-1]) for count in sorted({1, max(replicas)}) if steps_to_try[1:]]
+    for count, steps in plan:
+        # One device needs no strategy, but it is one more way with one.
+        on = count if strategy is not None and (count > 1 or steps == 1) else None
+        stock_difference = None
+        if steps == 1 or count == 1:
+            kept = gradients(stock, on, steps, by_keras=True)
+            stock_difference = _difference(kept, stock_reference)
+        difference = _difference(gradients(loss, on, steps), reference)
+        tokens = _tokens_of_shares(labels, count, steps)
+        ways.append(WayOfTraining(count, steps, tokens, difference, stock_difference))
+    name = getattr(loss, "name", "loss")
+    backend = keras.backend.backend()
+    return ParallelismReport(backend, name, len(labels), int((labels != 0).sum()), tuple(ways))
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class GradientRecorder(keras.optimizers.Optimizer):
+    """Keeps the gradient that it is given, and changes nothing.
+
+    Args:
+        **kwargs: Arguments of `keras.optimizers.Optimizer`.
+    """
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**{"learning_rate": 0.0, **kwargs})
+
+    def build(self, variables: Any) -> None:
+        if self.built:
+            return
+        super().build(variables)
+        self.recorded = self.add_optimizer_variables(variables, "gradient")
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        kept = self.recorded[self._get_variable_index(variable)]
+        self.assign(kept, keras.ops.convert_to_tensor(gradient))
+
+
+def _gradients(model, inputs, labels, loss, steps, by_keras=False):
+    """The gradients of one update; `by_keras`: slices by Keras' own accumulation, over batches."""
+    copy = _without_dropout(model)
+    if by_keras and steps > 1:
+        order = np.arange(len(labels)).reshape(-1, steps).T.ravel()
+        inputs, labels = keras.tree.map_structure(lambda array: array[order], (inputs, labels))
+        recorder = GradientRecorder(gradient_accumulation_steps=steps)
+        copy.compile(recorder, loss)
+        rows = len(labels) // steps
+    else:
+        recorder = GradientRecorder()
+        rows = len(labels)
+        copy.compile(recorder, loss, **({"accumulation_steps": steps} if steps > 1 else {}))
+    copy.fit(inputs, labels, batch_size=rows, shuffle=False, verbose=0)
+    return [keras.ops.convert_to_numpy(variable) for variable in recorder.recorded]
+
+
+def _without_dropout(model: keras.Model) -> keras.Model:
+    config = model.get_config()
+    config.update({name: 0.0 for name in config if name.endswith("dropout")}, dtype="float32")
+    copy = type(model).from_config(config)
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def _difference(gradients: list[np.ndarray], reference: list[np.ndarray]) -> float:
+    pairs = zip(gradients, reference, strict=True)
+    return max(
+        float(np.abs(g - r).max() / np.abs(r).max()) for g, r in pairs if np.abs(r).max() > 0
+    )
+
+
+def _check_shares(rows: int, replicas: int, steps: int) -> None:
+    if rows % (replicas * steps):
+        raise ValueError(
+            f"The batch has {rows} rows, which cannot be shared evenly by {replicas} replica(s) of "
+            f"{steps} accumulation steps each. Make it with TokenBatches(num_replicas="
+            f"{replicas * steps}), or check fewer."
+        )
+
+
+def _tokens_of_shares(labels: np.ndarray, replicas: int, steps: int) -> tuple[int, int]:
+    """The fewest and the most tokens of a share: rows are split over replicas, then sliced."""
+    rows = labels.reshape(replicas, -1, steps, labels.shape[1])
+    counts = (rows != 0).sum(axis=(1, 3))
+    return int(counts.min()), int(counts.max())
