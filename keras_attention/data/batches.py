@@ -156,6 +156,11 @@ class TokenBatches(keras.utils.PyDataset):
         """Where in the store the pairs of a batch are, int64 (B,); -1 is a row of padding."""
         return self._planned(epoch, index)[1]
 
+    def batch_shape(self, epoch: int, index: int) -> tuple[int, int, int]:
+        """Shape (B, S, T) of a batch, padding included, without reading it."""
+        shape, pairs = self._planned(epoch, index)
+        return len(pairs), shape.source_length, shape.target_length
+
     def tokens_in_batch(self, epoch: int, index: int) -> tuple[int, int]:
         """Numbers of real source and target tokens in a batch, end tokens counted."""
         pairs = self.pairs(epoch, index)
@@ -170,14 +175,43 @@ class TokenBatches(keras.utils.PyDataset):
         self._read[:] = False
 
     def from_batch(self, epoch: int, start: int) -> TokenBatches:
-        """The rest of an epoch, for going on within it: `fit` reads it once, from batch `start` on."""
+        """The rest of an epoch, for `fit` to go on with: once begun, its batch 0 is batch `start`."""
         if not 0 <= start < self._length:
             raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {start}")
         rest = copy.copy(self)
         rest._read = self._read.copy()
-        rest._start = start
+        rest._start, rest._begun = start, False
         rest.set_epoch(epoch)
         return rest
+
+    def shard(self, index: int, count: int) -> TokenBatches:
+        """One process's part of every batch, where several processes train together.
+
+        Reading it gives rows `index` B / `count` to (`index` + 1) B / `count` of each batch: the parts
+        in order are the batch. What it tells of batches (`pairs`, `batch_shape`, `statistics`, ...) is
+        of whole ones.
+
+        Args:
+            index: int: number of the process, from 0.
+            count: int: number of processes; it divides `num_replicas`.
+
+        Raises:
+            ValueError: the numbers do not fit.
+        """
+        _check_integer("count", count, 1)
+        _check_integer("index", index, 0)
+        if index >= count:
+            raise ValueError(f"`index` must be below `count` ({count}). Received: index={index}")
+        if self.num_replicas % count:
+            raise ValueError(
+                f"The rows of a batch are a multiple of num_replicas={self.num_replicas}, which "
+                f"{count} processes cannot share evenly. Make TokenBatches with the number of "
+                "replicas of all processes together."
+            )
+        part = copy.copy(self)
+        part._read = self._read.copy()
+        part._shard = (index, count)
+        return part
 
     def on_epoch_begin(self) -> None:
         """Called by Keras."""
