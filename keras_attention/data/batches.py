@@ -125,6 +125,7 @@ class TokenBatches(keras.utils.PyDataset):
         self._read = np.zeros(self._length, bool)
         self._start = 0
         self._begun = False
+        self._shard = (0, 1)
 
     def __len__(self) -> int:
         return self._length - self._start
@@ -145,6 +146,8 @@ class TokenBatches(keras.utils.PyDataset):
     def batch(self, epoch: int, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Batch `index` of an epoch: inputs and labels, as described above."""
         shape, pairs = self._planned(epoch, index)
+        shard, count = self._shard
+        pairs = np.split(pairs, count)[shard]
         labels = self.store.padded("target", pairs, shape.target_length)
         inputs = {
             "encoder_token_ids": self.store.padded("source", pairs, shape.source_length),
