@@ -169,7 +169,7 @@ def _batches(
         seed=settings["seed"],
         max_shapes=settings["max_shapes"],
         num_replicas=settings.get("row_multiple", 1) if is_training else 1,
-        **({} if is_training else {"max_length": None}),
+        max_length=256 if is_training else None,
     )
 
 

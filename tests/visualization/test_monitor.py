@@ -43,7 +43,7 @@ class Model:
     def train(self, label):
         error = float(as_numpy(self.weights).sum()) - label
         self.loss.update_state(error**2)
-        self.optimizer.apply([keras.ops.full(2, 2 * error)])
+        self.optimizer.apply([keras.ops.full((2,), 2 * error)])
 
     def get_metrics_result(self):
         return {"loss": self.loss.result()}
