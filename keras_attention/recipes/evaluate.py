@@ -123,7 +123,8 @@ def main(arguments: list[str] | None = None) -> None:
         settings = _settings(options.folder)
         tokenizer = Tokenizer.load(options.folder / "tokenizer")
         model = keras.saving.load_model(options.folder / "model.keras", compile=False)
-        model.compile(optimizer=None)  # the weights of checkpoints are wanted, not their optimizer's
+        # The weights of checkpoints are wanted, not the state of their optimizer.
+        model.compile(optimizer=None)
         report = report_on_run(
             options.folder,
             settings,
