@@ -53,3 +53,62 @@ def test_is_keras_adam_with_the_papers_constants():
         and copy.clipnorm == 1.0
         and float(copy.learning_rate) == pytest.approx(0.2)
     )
+
+
+def updated(optimizer, updates, sizes=((3, 5), (7,), (2, 3, 4))):
+    """Weights after these updates of variables of ones."""
+    variables = [keras.Variable(np.ones(size, "float32")) for size in sizes]
+    for gradients in updates:
+        optimizer.apply([keras.ops.convert_to_tensor(g) for g in gradients], variables)
+    return [keras.ops.convert_to_numpy(variable) for variable in variables]
+
+
+@pytest.fixture
+def gradients():
+    rng = np.random.default_rng(8)
+    sizes = ((3, 5), (7,), (2, 3, 4))
+    # From tiny, where epsilon matters, to large.
+    scales = (1e-9, 1e-3, 1.0, 30.0, 1e-8)
+    return [[(s * rng.normal(size=n)).astype("float32") for n in sizes] for s in scales]
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_equals_keras_own_adam(gradients, amsgrad):
+    expected = updated(keras.optimizers.Adam(0.1, 0.9, 0.98, 1e-9, amsgrad=amsgrad), gradients)
+    got = updated(Adam(0.1, amsgrad=amsgrad), gradients)
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+
+
+def test_records_the_norm_of_the_gradient(gradients):
+    optimizer = Adam(0.1)
+    assert optimizer.gradient_norm == 0.0
+    updated(optimizer, gradients[:4])
+    expected = np.sqrt(sum((g.astype("float64") ** 2).sum() for g in gradients[3]))
+    assert optimizer.gradient_norm == pytest.approx(expected, rel=1e-5)
+    assert optimizer.first_nonfinite == 0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_keeps_the_weights_before_a_gradient_that_is_not_finite(gradients, bad):
+    expected = updated(Adam(0.1), gradients[:2])
+    gradients[2][1][4] = bad
+    optimizer = Adam(0.1)
+    got = updated(optimizer, gradients)  # Two good updates, the bad one, two more.
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert optimizer.first_nonfinite == 3
+    assert int(keras.ops.convert_to_numpy(optimizer.iterations)) == 5
+    state = [keras.ops.convert_to_numpy(variable) for variable in optimizer.variables]
+    assert all(np.isfinite(value).all() for value in state)
+
+
+def test_float16_overflow_is_left_to_loss_scaling(gradients):
+    inner = Adam(0.1)
+    optimizer = keras.optimizers.LossScaleOptimizer(inner, initial_scale=1.0)
+    gradients[1][0][0, 0] = np.inf
+    got = updated(optimizer, gradients[:3])
+    expected = updated(Adam(0.1), [gradients[0], gradients[2]])
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    assert inner.first_nonfinite == 0

@@ -1,0 +1,163 @@
+"""Do several processes train as one? On JAX, over loopback, on this machine's CPU.
+
+Trains a small Transformer with dropout on the demo corpus, first in one process on one device, then in
+several processes, each of which reads its own rows of every batch, and compares the loss of every
+update. Ends with an error if they differ by more than 1e-5. Usage:
+
+    KERAS_BACKEND=jax python benchmarks/two_processes.py
+
+On several machines it is the same, started once on each with these variables set:
+
+    KERAS_BACKEND=jax KERAS_DISTRIBUTION_JOB_ADDRESSES=10.0.0.1:1234 KERAS_DISTRIBUTION_NUM_PROCESSES=2 \\
+        KERAS_DISTRIBUTION_PROCESS_ID=0 python benchmarks/two_processes.py --join --store FOLDER
+"""
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_attention import (
+    Adam,
+    LabelSmoothedCrossentropy,
+    LearningRateSchedule,
+    TokenBatches,
+    Tokenizer,
+    TokenStore,
+    Transformer,
+    load_corpus,
+)
+from keras_attention.training.distribution import distribution_scope, initialize_processes
+
+TOLERANCE = 1e-5
+
+
+def main() -> None:
+    """Train in one process and in several, print the losses side by side."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--updates", type=int, default=6)
+    parser.add_argument("--accumulation-steps", type=int, default=2)
+    parser.add_argument("--store", type=Path, help="folder of token ids; made if absent")
+    parser.add_argument(
+        "--join", action="store_true", help="be one of the processes that the environment names"
+    )
+    options = parser.parse_args()
+    if options.join:
+        initialize_processes()
+        print(json.dumps(train(options, "data_parallel")))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        options.store = make_store(options.store or Path(folder) / "store")
+        alone = train(options, None)
+        together = train_together(options)
+    print(f"{'update':>6} {'1 process':>12} " + f"{options.processes} processes".rjust(12))
+    for update, (one, many) in enumerate(zip(alone, together[0], strict=True), start=1):
+        print(f"{update:>6} {one:>12.7f} {many:>12.7f}")
+    largest = max(abs(x - y) / x for losses in together for x, y in zip(alone, losses, strict=True))
+    print(f"Largest relative difference of a loss: {largest:.1e}; below {TOLERANCE:.0e} expected")
+    sys.exit(largest > TOLERANCE)
+
+
+def make_store(folder: Path) -> Path:
+    """The demo corpus' validation part as token ids."""
+    text = load_corpus("demo").validation
+    tokenizer = Tokenizer.train([*text.sources(), *text.targets()], vocabulary_size=500)
+    return TokenStore.build(folder, text, tokenizer).folder
+
+
+def train(options: argparse.Namespace, strategy: str | None) -> list[float]:
+    """Train; return the loss of every update."""
+    with distribution_scope(strategy) as devices:
+        rows = options.processes * options.accumulation_steps
+        batches = TokenBatches(
+            # One shape of batches, to compile once.
+            TokenStore(options.store),
+            1024,
+            seed=1,
+            num_replicas=rows,
+            length_multiple=64,
+        )
+        model = Transformer(
+            batches.vocabulary_size,
+            num_layers=1,
+            hidden_dim=8,
+            intermediate_dim=12,
+            num_heads=2,
+            seed=3,
+        )
+        optimizer = Adam(LearningRateSchedule(model.hidden_dim, warmup_steps=4))
+        model.compile(
+            optimizer,
+            LabelSmoothedCrossentropy(),
+            accumulation_steps=options.accumulation_steps,
+        )
+        losses = LossOfEveryUpdate(options.updates)
+        # Each process reads its own rows of every batch, and all of them agree on when to stop.
+        own = batches.shard(devices.process_index, devices.num_processes)
+        model.fit(own, shuffle=False, verbose=0, callbacks=[losses])
+    return losses.losses
+
+
+def train_together(options: argparse.Namespace) -> list[list[float]]:
+    """Train in several processes over loopback; return the losses that each reports."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    command = [sys.executable, __file__, "--join", "--store", str(options.store)]
+    for name in ("processes", "updates", "accumulation_steps"):
+        command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
+    started = []
+    try:
+        for index in range(options.processes):
+            environment = {
+                **os.environ,
+                "JAX_PLATFORMS": "cpu",
+                "XLA_FLAGS": "",
+                "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}",
+                "KERAS_DISTRIBUTION_NUM_PROCESSES": str(options.processes),
+                "KERAS_DISTRIBUTION_PROCESS_ID": str(index),
+            }
+            started.append(
+                subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+            )
+        outputs = [process.communicate(timeout=600)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    if any(process.returncode for process in started):
+        raise RuntimeError("A process failed; its message stands above.")
+    return [json.loads(output.splitlines()[-1]) for output in outputs]
+
+
+class LossOfEveryUpdate(keras.callbacks.Callback):
+    """Keeps the loss of each update, not its mean over the epoch, and stops after some.
+
+    Args:
+        updates: Number of updates.
+    """
+
+    def __init__(self, updates: int):
+        super().__init__()
+        self.updates = updates
+        self.losses: list[float] = []
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.model.reset_metrics()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.losses.append(float(logs["loss"]))
+        if len(self.losses) == self.updates:
+            self.model.stop_training = True
+
+
+if __name__ == "__main__":
+    main()

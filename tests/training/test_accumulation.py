@@ -1,0 +1,104 @@
+"""Gradient accumulation: the update of a batch in slices is the update of the batch."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention import Adam, LabelSmoothedCrossentropy, TokenAccuracy, Transformer
+
+BACKEND = keras.backend.backend()
+# Every slice of two has another number of tokens: rows 0 and 2 have 3, rows 1 and 3 have 8.
+LABELS = np.array([[4, 1, 0, 0, 0], [6, 4, 1, 0, 0], [1, 0, 0, 0, 0], [9, 8, 3, 7, 1]])
+SOURCE = np.array([[5, 6, 1], [7, 1, 0], [8, 9, 1], [3, 1, 0]])
+INPUTS = {
+    "encoder_token_ids": SOURCE,
+    "decoder_token_ids": np.pad(LABELS, ((0, 0), (1, 0)))[:, :-1],
+}
+
+
+def compiled_model(steps, optimizer=None, dropout=0.0, loss=None, **options):
+    model = Transformer(
+        11, num_layers=1, hidden_dim=8, intermediate_dim=12, num_heads=2, seed=3, dropout=dropout,
+        dtype=options.pop("dtype", "float32"),
+    )  # fmt: skip
+    loss = loss or LabelSmoothedCrossentropy()
+    model.compile(optimizer or keras.optimizers.SGD(0.5), loss, accumulation_steps=steps, **options)
+    return model
+
+
+def fit(model, **options):
+    return model.fit(INPUTS, LABELS, batch_size=4, shuffle=False, verbose=0, **options).history
+
+
+def test_slices_train_as_the_whole():
+    whole, slices = (
+        compiled_model(steps, Adam(0.01), metrics=[TokenAccuracy()]) for steps in (1, 2)
+    )
+    expected, got = fit(whole, epochs=2), fit(slices, epochs=2)
+    assert got["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert got["token_accuracy"] == pytest.approx(expected["token_accuracy"], rel=1e-5)
+    assert int(keras.ops.convert_to_numpy(slices.optimizer.iterations)) == 2
+    assert slices.optimizer.gradient_norm == pytest.approx(whole.optimizer.gradient_norm, rel=1e-4)
+
+
+def test_weights_of_tokens():
+    weights = np.array([[1.0], [0.0], [2.0], [0.5]]) * np.ones(5)
+    whole, slices = compiled_model(1), compiled_model(4)
+    start = whole.get_weights()
+    for model in (whole, slices):
+        fit(model, sample_weight=weights)
+    moved = 0.0
+    for a, b, c in zip(start, whole.get_weights(), slices.get_weights(), strict=True):
+        np.testing.assert_allclose(c, b, atol=1e-6)
+        moved = max(moved, np.abs(b - a).max())
+    assert moved > 1e-2
+
+
+def test_every_slice_draws_its_own_dropout():
+    """Equal rows in two slices: with one mask for both, the loss would be that of one slice."""
+    model = compiled_model(2, keras.optimizers.SGD(0.0), dropout=0.5)
+    states = [v for v in model.variables if v.path.endswith("seed_generator_state")]
+    before = [keras.ops.convert_to_numpy(state).copy() for state in states]
+    fit(model)
+    after = [keras.ops.convert_to_numpy(state) for state in states]
+    once = compiled_model(1, keras.optimizers.SGD(0.0), dropout=0.5)
+    drawn = [v for v in once.variables if v.path.endswith("seed_generator_state")]
+    fit(once)
+    for start, twice, single in zip(before, after, drawn, strict=True):
+        one = keras.ops.convert_to_numpy(single).astype("int64") - start
+        assert one.any() and (twice.astype("int64") - start == 2 * one).all()
+
+
+def test_float16_scales_its_loss():
+    model = compiled_model(2, Adam(0.01), dtype="mixed_float16")
+    start = model.get_weights()
+    history = fit(model, epochs=2)
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    exact = fit(compiled_model(1, Adam(0.01)), epochs=2)
+    assert history["loss"] == pytest.approx(exact["loss"], rel=2e-2)
+    assert any((a != b).any() for a, b in zip(start, model.get_weights(), strict=True))
+    assert model.optimizer.inner_optimizer.first_nonfinite == 0
+
+
+def test_uneven_rows_are_refused():
+    with pytest.raises(Exception, match=r"multiple of the 3 accumulation steps"):
+        fit(compiled_model(3))
+
+
+@pytest.mark.parametrize("steps", [0, True, 1.5])
+def test_steps_must_be_a_positive_integer(steps):
+    with pytest.raises(ValueError, match="accumulation_steps"):
+        compiled_model(steps)
+
+
+def test_what_cannot_be_accumulated_is_refused():
+    with pytest.raises(ValueError, match="token_sum.*LabelSmoothedCrossentropy"):
+        compiled_model(2, loss="sparse_categorical_crossentropy")
+    with pytest.raises(ValueError, match="gradient_accumulation_steps"):
+        compiled_model(2, Adam(0.1, gradient_accumulation_steps=2))
+
+
+def test_is_saved_with_the_model(tmp_path):
+    compiled_model(2, Adam(0.01)).save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.accumulation_steps == 2 and isinstance(loaded.optimizer, Adam)

@@ -1,0 +1,92 @@
+"""The certificate on 8 devices, and two processes that train as one: the documented commands."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from benchmarks import two_processes
+from keras_attention import Transformer
+from keras_attention.training.parallelism import check_parallelism
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BACKEND = keras.backend.backend()
+on_many_devices = pytest.mark.skipif(BACKEND == "torch", reason="one device only on PyTorch")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """Of 1, 2 and 8 logical devices and 8 slices, in a process of its own: devices come first."""
+    path = tmp_path_factory.mktemp("certificate") / "certificate.json"
+    result = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "check_parallelism.py", "--json", path],
+        # Compiling is most of it, and the result does not rest on how well.
+        env={**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0"},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr[-3000:]
+    return json.loads(path.read_text("utf-8"))
+
+
+@on_many_devices
+def test_gradients_are_those_of_one_device(certificate):
+    ways = {(way["replicas"], way["accumulation_steps"]): way for way in certificate["ways"]}
+    assert set(ways) == {(1, 1), (2, 1), (8, 1), (1, 8), (8, 8)}
+    for way in ways.values():
+        assert way["difference"] < 1e-5, way
+    # Zero everywhere would mean that nothing was computed in another way.
+    assert ways[8, 8]["difference"] > 0
+    for shares in ways:
+        fewest, most = ways[shares]["tokens"]
+        assert fewest < most or shares == (1, 1)
+
+
+@on_many_devices
+def test_keras_stock_loss_fails(certificate):
+    stock = {
+        (way["replicas"], way["accumulation_steps"]): way["stock_difference"]
+        for way in certificate["ways"]
+    }
+    assert stock[1, 8] > 0.01
+    if BACKEND == "tensorflow":
+        assert stock[8, 1] > 0.01
+    else:  # A step of JAX computes on one array of all rows.
+        assert stock[8, 1] < 1e-5
+
+
+def small_batch(rows):
+    ids = np.random.default_rng(3).integers(2, 11, (rows, 5))
+    return {"encoder_token_ids": ids, "decoder_token_ids": np.roll(ids, 1, 1)}, ids
+
+
+def small_model():
+    return Transformer(11, num_layers=1, hidden_dim=8, intermediate_dim=12, num_heads=2, seed=3)
+
+
+def test_rows_that_cannot_be_shared_are_refused():
+    with pytest.raises(ValueError, match=r"6 rows.*TokenBatches\(num_replicas=4\)"):
+        check_parallelism(small_model(), small_batch(6), [1], accumulation_steps=4)
+
+
+def test_more_replicas_than_devices_are_refused():
+    message = "replicas=64" if BACKEND != "torch" else "64 replicas"
+    with pytest.raises(ValueError, match=message):
+        check_parallelism(small_model(), small_batch(64), [64], accumulation_steps=1)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="several processes train together on JAX only")
+def test_two_processes_train_as_one(tmp_path):
+    options = argparse.Namespace(processes=2, updates=3, accumulation_steps=2)
+    options.store = two_processes.make_store(tmp_path)
+    alone = two_processes.train(options, None)
+    together = two_processes.train_together(options)
+    assert len(alone) == 3 and len(set(alone)) == 3 and len(together) == 2
+    for losses in together:
+        assert losses == pytest.approx(alone, rel=1e-5)
