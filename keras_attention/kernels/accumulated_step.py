@@ -25,7 +25,7 @@ def accumulated_train_step(model: keras.Model, steps: int, *args: Any) -> Any:
     Returns:
         What Keras expects of `train_step` there.
     """
-    step = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}[keras.backend.backend()]
+    step: Any = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}[keras.backend.backend()]
     return step(model, steps, *args)
 
 

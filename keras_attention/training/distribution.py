@@ -98,24 +98,11 @@ def initialize_processes(
             "Several processes train together on JAX only: set KERAS_BACKEND=jax. "
             f"The backend is {keras.backend.backend()!r}."
         )
-    given = {
-        "ADDRESSES": ",".join([addresses] if isinstance(addresses, str) else addresses or ()),
-        "NUM_PROCESSES": num_processes,
-        "PROCESS_ID": process_index,
-    }
-    variables = {
-        "ADDRESSES": "KERAS_DISTRIBUTION_JOB_ADDRESSES",
-        "NUM_PROCESSES": "KERAS_DISTRIBUTION_NUM_PROCESSES",
-        "PROCESS_ID": "KERAS_DISTRIBUTION_PROCESS_ID",
-    }
-    for key, variable in variables.items():
-        if given[key] in (None, ""):
-            given[key] = os.environ.get(variable)
-        if given[key] is None:
-            raise ValueError(
-                f"Which processes train together? Set {variable} or give the argument."
-            )
-    hosts, count, index = given["ADDRESSES"], _integer(given, 1), _integer(given, 2)
+    if addresses is not None and not isinstance(addresses, str):
+        addresses = ",".join(addresses)
+    hosts = str(_setting("JOB_ADDRESSES", addresses))
+    count = _integer_setting("NUM_PROCESSES", num_processes)
+    index = _integer_setting("PROCESS_ID", process_index)
     if not 0 <= index < count or len(hosts.split(",")) not in (1, count):
         raise ValueError(
             "The addresses must be that of process 0 or one for each process, and the process index "
@@ -271,9 +258,17 @@ def _first(devices: list[str], count: int | None) -> list[str]:
     return devices if count is None else devices[:count]
 
 
-def _integer(given: dict[str, Any], position: int) -> int:
-    key = list(given)[position]
+def _setting(name: str, given: Any) -> Any:
+    variable = f"KERAS_DISTRIBUTION_{name}"
+    value = os.environ.get(variable) if given is None else given
+    if value is None:
+        raise ValueError(f"Which processes train together? Set {variable}, or give the argument.")
+    return value
+
+
+def _integer_setting(name: str, given: int | None) -> int:
+    value = _setting(name, given)
     try:
-        return int(given[key])
+        return int(value)
     except ValueError:
-        raise ValueError(f"{key} must be an integer. Received: {given[key]!r}") from None
+        raise ValueError(f"{name} must be an integer. Received: {value!r}") from None

@@ -69,7 +69,7 @@ class Adam(keras.optimizers.Adam):
     def gradient_norm(self) -> float:
         """The norm of the last update's gradient; 0 before the first.
 
-        Within `fit` on JAX, call `model.jax_state_sync()` before reading it.
+        In a callback, read it from `self.model.optimizer`: on JAX, Keras brings that up to date.
         """
         return float(ops.convert_to_numpy(self._gradient_norm)) if self.built else 0.0
 
@@ -77,7 +77,7 @@ class Adam(keras.optimizers.Adam):
     def first_nonfinite(self) -> int:
         """The first update, counted from 1, whose gradient was not finite; 0 if there was none.
 
-        Within `fit` on JAX, call `model.jax_state_sync()` before reading it.
+        In a callback, read it from `self.model.optimizer`: on JAX, Keras brings that up to date.
         """
         return int(ops.convert_to_numpy(self._first_nonfinite)) if self.built else 0
 
