@@ -128,12 +128,12 @@ class TokenBatches(keras.utils.PyDataset):
         self._shard = (0, 1)
 
     def __len__(self) -> int:
-        return self._length - self._start
+        return self._length
 
     def __getitem__(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         # What `fit` reads before it begins shows TensorFlow which axes vary: the first two batches do.
-        if self._begun or len(self) == 1:
-            index += self._start
+        if self._begun and 0 <= index < self._length:
+            index = (index + self._start) % self._length
         batch = self.batch(self.epoch, index)
         self._read[index] = True
         return batch
@@ -178,7 +178,11 @@ class TokenBatches(keras.utils.PyDataset):
         self._read[:] = False
 
     def from_batch(self, epoch: int, start: int) -> TokenBatches:
-        """The rest of an epoch, for `fit` to go on with: once begun, its batch 0 is batch `start`."""
+        """The batches of an epoch from `start` on, for `fit` to go on with, and then those before it.
+
+        It is as long as an epoch, since on TensorFlow a single batch would not show which axes vary:
+        who wants the rest of the epoch stops after it.
+        """
         if not 0 <= start < self._length:
             raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {start}")
         rest = copy.copy(self)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import keras
 
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
 from keras_attention.models.transformer import Transformer
+from keras_attention.training.distribution import available_devices
 from keras_attention.training.learning_rate import LearningRateSchedule
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.optimizer import Adam
@@ -50,12 +50,11 @@ def prepared_batches(
     corpus: Corpus, config: TranslationConfig, tokenizer: Tokenizer, folder: Path
 ) -> tuple[TokenBatches, TokenBatches]:
     """Batches of the training and of the validation part, from token stores in `folder`."""
-    parts = replica_count(config) * config.accumulation_steps  # each gets as many rows
     train = TokenBatches(
         TokenStore.build(folder, corpus.train, tokenizer),
         config.batch_tokens,
         seed=config.seed,
-        num_replicas=parts,
+        num_replicas=row_multiple(config),
         max_shapes=config.max_shapes,
     )
     validation = TokenBatches(
@@ -68,11 +67,19 @@ def prepared_batches(
     return train, validation
 
 
+def row_multiple(config: TranslationConfig) -> int:
+    """What the rows of all batches are a multiple of, so that every replica and part gets as many.
+
+    Whatever divides `config.row_multiple` changes nothing: the batches are those of one device.
+    """
+    return math.lcm(config.row_multiple, replica_count(config) * config.accumulation_steps)
+
+
 def replica_count(config: TranslationConfig) -> int:
     """Devices that share a batch: one without a strategy, else those asked for, or all there are."""
     if config.strategy is None:
         return 1
-    return config.replicas or len(keras.distribution.list_devices())
+    return config.replicas or available_devices(config.strategy)
 
 
 def compiled_model(config: TranslationConfig, tokenizer: Tokenizer) -> Transformer:
@@ -87,5 +94,9 @@ def compiled_model(config: TranslationConfig, tokenizer: Tokenizer) -> Transform
     schedule = LearningRateSchedule(
         model.hidden_dim, config.warmup_steps, config.learning_rate_factor
     )
-    model.compile(optimizer=Adam(schedule), loss=LabelSmoothedCrossentropy(config.label_smoothing))
+    model.compile(
+        optimizer=Adam(schedule),
+        loss=LabelSmoothedCrossentropy(config.label_smoothing),
+        accumulation_steps=config.accumulation_steps,
+    )
     return model

@@ -2,13 +2,10 @@
 
 import dataclasses
 import importlib.metadata
-import itertools
 import json
 import os
 import platform
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -18,27 +15,28 @@ from keras_attention.data.corpora import Corpus
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
-from keras_attention.evaluation.perplexity import perplexity
+from keras_attention.evaluation.report import write_report
+from keras_attention.evaluation.report_text import report_text
 from keras_attention.models.transformer import Transformer
+from keras_attention.recipes.evaluate import evaluate_run
 from keras_attention.recipes.preparation import (
     compiled_model,
     prepared_batches,
     prepared_tokenizer,
+    replica_count,
+    row_multiple,
 )
-from keras_attention.recipes.run_folder import FINGERPRINT, RunFolder
-from keras_attention.training.callbacks import (
-    Budget,
-    Checkpoints,
-    ConsoleProgress,
-    StopOnSignal,
-    write_atomically,
-)
-from keras_attention.training.checkpoints import average_checkpoints
+from keras_attention.recipes.run_folder import RunFolder
+from keras_attention.recipes.training_run import average_last, train_to_budget
+from keras_attention.training.callbacks import write_atomically
+from keras_attention.training.checkpoint_callback import Checkpoints
+from keras_attention.training.distribution import distribution_scope
 from keras_attention.visualization.summary_writer import SummaryWriter
-from keras_attention.visualization.tensorboard import AttentionHeatmaps, TrainingMonitor
 
-VALIDATION_SENTENCES = 100
 STRATEGIES = (None, "mirrored", "data_parallel")
+BUDGET = ("steps", "minutes")
+# What may change between two starts of a run: how long it trains, and on what hardware.
+CHANGEABLE = (*BUDGET, "strategy", "replicas", "accumulation_steps")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,12 +53,15 @@ class TranslationConfig:
         strategy: How several devices share a batch: None, `"mirrored"` or `"data_parallel"`.
         replicas: Number of devices; None for all that there are, if there is a strategy.
         accumulation_steps: Parts that a batch is computed in, one after the other, to need less memory.
+        row_multiple: Sentences of a batch are a multiple of it. All numbers of replicas and parts whose
+            product divides it train on the same batches; for another it is raised.
         steps: Most optimizer updates; None for no limit.
         minutes: Most minutes of training; None for no limit.
         warmup_steps: Updates until the peak of the learning rate.
         learning_rate_factor: Factor of the paper's learning rate.
         label_smoothing: The paper's epsilon_ls.
-        checkpoint_minutes: Minutes between two checkpoints; None for one an epoch.
+        checkpoint_minutes: Minutes between two checkpoints; None for one an epoch, and every ten minutes
+            one that is not averaged, but gone on from.
         averaged_checkpoints: How many of the last checkpoints are averaged.
         bleu_every: Epochs between two BLEU scores of the validation set during training.
         beam_size: Hypotheses kept in the search.
@@ -78,6 +79,7 @@ class TranslationConfig:
     strategy: str | None = None
     replicas: int | None = None
     accumulation_steps: int = 1
+    row_multiple: int = 8
     steps: int | None = None
     minutes: float | None = None
     warmup_steps: int = 4000
@@ -94,7 +96,14 @@ class TranslationConfig:
     def __post_init__(self) -> None:
         if self.steps is None and self.minutes is None:
             raise ValueError("Training needs an end: give `steps`, `minutes` or both.")
-        for name in ("steps", "minutes", "checkpoint_minutes", "replicas", "accumulation_steps"):
+        for name in (
+            "steps",
+            "minutes",
+            "checkpoint_minutes",
+            "replicas",
+            "accumulation_steps",
+            "row_multiple",
+        ):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
@@ -115,9 +124,10 @@ def train_translation(
     """Train on a corpus, translate its test set, score it; everything lands in one folder.
 
     The folder gets `config.json`, `tokenizer/`, `store/` (token ids), `checkpoints/`, `logs/` (for
-    TensorBoard), `model.keras` (averaged), `translations.txt` and `report.json`. Started again with
-    the same arguments, an interrupted run goes on after its last complete epoch, and a finished one
-    returns its report.
+    TensorBoard), `averaged/` and `model.keras` (both the average), `translations.txt` and
+    `report.json`. Started again with the same arguments, a run that was stopped or killed goes on from
+    its last checkpoint as if nothing had happened, and a finished one returns its report. `CHANGEABLE`
+    settings may change between two starts: a finished run trains on when its budget is raised.
 
     Args:
         corpus: What to train on; without a test part, the validation part is translated.
@@ -128,20 +138,35 @@ def train_translation(
         The report: every figure that was printed.
 
     Raises:
-        ValueError: If the folder belongs to another configuration or corpus.
-        KeyboardInterrupt: After Ctrl-C; the run can be resumed.
+        ValueError: If the folder belongs to another configuration or corpus, or another process works
+            on it.
+        TrainingStopped: A `KeyboardInterrupt`: after Ctrl-C or SIGTERM; the run can be resumed.
+        OSError: If a checkpoint cannot be written, for instance because the disk is full.
     """
-    settings = {
-        **dataclasses.asdict(config),
-        "corpus": corpus.name,
-        "languages": [corpus.source_language, corpus.target_language],
-        FINGERPRINT: corpus.train.fingerprint(),
-    }
-    folder = RunFolder(output_dir, settings)
+    settings = _settings(corpus, config)
+    folder = RunFolder(output_dir, settings, CHANGEABLE)
     report = folder.finished_report()
-    if report is not None:
+    if report is not None and all(report["config"][name] == settings[name] for name in BUDGET):
         print(f"This run is finished; its report is {folder.report_file}")
         return report
+    with folder.locked(), distribution_scope(config.strategy, config.replicas):
+        return _run(corpus, config, settings, folder)
+
+
+def _settings(corpus: Corpus, config: TranslationConfig) -> dict[str, Any]:
+    """What a run is known by."""
+    return {
+        **dataclasses.asdict(config),
+        "row_multiple": row_multiple(config),
+        "corpus": corpus.name,
+        "languages": [corpus.source_language, corpus.target_language],
+        **{f"{name}_fingerprint": text.fingerprint() for name, text in corpus.splits.items()},
+    }
+
+
+def _run(
+    corpus: Corpus, config: TranslationConfig, settings: dict[str, Any], folder: RunFolder
+) -> dict[str, Any]:
     keras.utils.set_random_seed(config.seed)
     print(f"Corpus {corpus.name}: {corpus.description}")
     print("  " + ", ".join(f"{name} {len(text):,} pairs" for name, text in corpus.splits.items()))
@@ -151,9 +176,29 @@ def train_translation(
     _print_batches(batches)
     model = compiled_model(config, tokenizer)
     print(f"Model {config.preset}: {model.count_params():,} parameters, {config.dtype}")
-    training = _train(model, batches, validation, tokenizer, corpus, config, folder)
-
+    checkpoints = train_to_budget(
+        model, batches, validation, tokenizer, corpus, config, folder.path
+    )
+    averaged = average_last(model, checkpoints, config, folder.path)
+    training = _training_figures(model, checkpoints, averaged)
     model.save(folder.path / "model.keras")
+
+    split = "validation" if corpus.test is None else "test"
+    sources, references = list(corpus.splits[split].sources()), list(corpus.references(split))
+    translator = _TimedTranslator(model, tokenizer, config)
+    evaluation = evaluate_run(
+        folder.path,
+        settings,
+        model,
+        tokenizer,
+        batches,
+        validation,
+        sources,
+        references,
+        name=f"{corpus.name}, {split} part",
+        translate=translator,
+        devices=replica_count(config),
+    )
     report = {
         "corpus": corpus.name,
         "synthetic": corpus.synthetic,
@@ -163,18 +208,29 @@ def train_translation(
         "config": settings,
         "batches": {k: v for k, v in batches.statistics().items() if k != "shapes"},
         "training": training,
-        "validation_perplexity": perplexity(model, validation),
+        "validation_perplexity": list(evaluation["systems"].values())[-1]["perplexity"],
         "environment": _environment(),
     }
-    print(
-        f"Validation perplexity {report['validation_perplexity']:.3f} per word-piece, no smoothing"
-    )
-    report["test"] = _evaluate(model, tokenizer, corpus, config, folder.path)
+    # The last translations are those of the average.
+    translations = translator.translations
+    write_atomically(folder.path / "translations.txt", "\n".join([*translations, ""]))
+    report["test"] = {
+        "split": split,
+        "sentences": len(sources),
+        **_scores(translations, references),
+        "seconds": round(translator.seconds, 1),
+        "examples": _examples(sources, translations, references),
+    }
+    _print_examples(report["test"], corpus)
+    print(report_text(evaluation, title=folder.path.resolve().name))
     with SummaryWriter(folder.path / "logs") as writer:
         writer.scalar("test/bleu", report["test"]["bleu"], training["updates"])
         writer.scalar("test/chrf", report["test"]["chrf"], training["updates"])
     write_atomically(folder.report_file, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    print(f"\nThe run's folder is {folder.path}: model.keras, tokenizer/, report.json, logs/")
+    write_report(evaluation, folder.path, settings)
+    print(
+        f"The run's folder is {folder.path}: model.keras, tokenizer/, report.txt, report.json, logs/"
+    )
     print(f"  tensorboard --logdir {folder.path / 'logs'}")
     return report
 
@@ -189,58 +245,15 @@ def _print_batches(batches: TokenBatches) -> None:
     )
 
 
-def _train(
-    model: Transformer,
-    batches: TokenBatches,
-    validation: TokenBatches,
-    tokenizer: Tokenizer,
-    corpus: Corpus,
-    config: TranslationConfig,
-    folder: RunFolder,
+def _training_figures(
+    model: Transformer, checkpoints: Checkpoints, averaged: list[str]
 ) -> dict[str, Any]:
-    """Train to the end of the budget and average the last checkpoints; return what it took."""
-    signals = StopOnSignal()
-    checkpoints = Checkpoints(
-        folder.path / "checkpoints",
-        config.averaged_checkpoints,
-        lambda: signals.signal_name is not None,
-    )
-    epochs = checkpoints.restore(model)
-    batches.set_epoch(epochs)
-    if epochs:
-        print(f"Going on after epoch {epochs} ({checkpoints.seconds / 60:.1f} minutes done)")
-    if not checkpoints.finished:
-        with SummaryWriter(folder.path / "logs") as writer:
-            pair = _sample_pair(corpus)
-            monitor = TrainingMonitor(writer, batches, every=50)
-            note = "synthetic data" if corpus.synthetic else ""
-            budget = Budget(config.steps, config.minutes, checkpoints.seconds)
-            callbacks = [
-                signals,
-                budget,
-                # Adds to the logs of the epoch, which the callbacks after it read.
-                ValidationScores(corpus, validation, tokenizer, config.bleu_every),
-                checkpoints,
-                monitor,
-                AttentionHeatmaps(model, tokenizer, pair, writer, every=0, note=note),
-                ConsoleProgress(budget),
-            ]
-            model.fit(
-                batches,
-                epochs=sys.maxsize,
-                initial_epoch=epochs,
-                shuffle=False,
-                verbose=0,
-                callbacks=callbacks,
-            )
-        if signals.signal_name is not None:
-            print(f"\nStopped by {signals.signal_name}. The same command goes on with this run.")
-            raise KeyboardInterrupt(signals.signal_name)
-    average_checkpoints(model, checkpoints.paths)
+    """What the training took, for the report; said on the console too."""
     training = {
         "updates": int(keras.ops.convert_to_numpy(model.optimizer.iterations)),
         "minutes": round(checkpoints.seconds / 60, 2),
-        "averaged_checkpoints": len(checkpoints.paths),
+        "averaged_checkpoints": len(averaged),
+        "averaged_from": averaged,
         "history": checkpoints.history,
     }
     print(
@@ -250,93 +263,50 @@ def _train(
     return training
 
 
-class ValidationScores(keras.callbacks.Callback):
-    """Adds perplexity and, now and then, the BLEU of greedy translations to the logs of an epoch.
+class _TimedTranslator:
+    """Beam search with a run's settings; remembers what it translated last, and how long it took."""
 
-    Args:
-        corpus: Its validation part is translated, the first 100 sentences of it.
-        batches: The validation part as batches.
-        tokenizer: The tokenizer of the run.
-        bleu_every: Epochs between two BLEU scores.
-    """
+    def __init__(self, model: Transformer, tokenizer: Tokenizer, config: TranslationConfig):
+        self._translate = Translator(
+            model, tokenizer, beam_size=config.beam_size, length_penalty=config.length_penalty
+        )
+        self.translations: list[str] = []
+        self.seconds = 0.0
 
-    def __init__(
-        self, corpus: Corpus, batches: TokenBatches, tokenizer: Tokenizer, bleu_every: int
-    ):
-        super().__init__()
-        pairs = list(itertools.islice(corpus.validation, VALIDATION_SENTENCES))
-        self.sources, self.references = (list(side) for side in zip(*pairs, strict=True))
-        self.batches = batches
-        self.tokenizer = tokenizer
-        self.bleu_every = bleu_every
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self._translator = Translator(self.model, self.tokenizer, beam_size=1, show_progress=False)
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        if logs is None:
-            return
-        logs["val_perplexity"] = perplexity(self.model, self.batches)
-        if (epoch + 1) % self.bleu_every == 0:
-            bleu = corpus_bleu(self._translator(self.sources), self.references)
-            logs[f"val_greedy_bleu_of_{len(self.sources)}"] = bleu.score
+    def __call__(self, sources: list[str]) -> list[str]:
+        started = time.monotonic()
+        self.translations = self._translate(sources)
+        self.seconds = time.monotonic() - started
+        return self.translations
 
 
-def _sample_pair(corpus: Corpus) -> tuple[str, str]:
-    """A validation pair of middling length to look at: long enough to say something, short enough to read."""
-    pairs = itertools.islice(corpus.validation, VALIDATION_SENTENCES)
-    return min(pairs, key=lambda pair: (abs(len(pair[0].split()) - 10), pair))
-
-
-def _evaluate(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    corpus: Corpus,
-    config: TranslationConfig,
-    folder: Path,
-) -> dict[str, Any]:
-    """Translate the test part by beam search; print and return the scores."""
-    split = "validation" if corpus.test is None else "test"
-    sources, references = (list(side) for side in zip(*corpus.splits[split], strict=True))
-    translator = Translator(
-        model, tokenizer, beam_size=config.beam_size, length_penalty=config.length_penalty
-    )
-    started = time.monotonic()
-    translations = translator(sources)
-    seconds = time.monotonic() - started
+def _scores(translations: list[str], references: list[str]) -> dict[str, Any]:
     bleu, chrf = corpus_bleu(translations, references), corpus_chrf(translations, references)
-    write_atomically(folder / "translations.txt", "".join(f"{line}\n" for line in translations))
-
-    print(
-        f"\nSome translations of the {split} set{' (synthetic data)' if corpus.synthetic else ''}:"
-    )
-    step = max(1, len(sources) // 5)
-    examples = []
-    for index in range(0, len(sources), step)[:5]:
-        example = {
-            "source": sources[index],
-            "translation": translations[index],
-            "reference": references[index],
-        }
-        examples.append(example)
-        for name, text in example.items():
-            print(f"  {name:>11}  {text}")
-        print()
-    print(f"BLEU {bleu.score:.2f}   {bleu.signature}")
-    print(f"chrF {chrf.score:.2f}   {chrf.signature}")
-    print(
-        f"  on {len(sources)} sentences of the {split} set, beam {config.beam_size}, {seconds:.0f} s"
-    )
     return {
-        "split": split,
-        "sentences": len(sources),
         "bleu": bleu.score,
         "bleu_signature": bleu.signature,
         "chrf": chrf.score,
         "chrf_signature": chrf.signature,
-        "seconds": round(seconds, 1),
-        "examples": examples,
     }
+
+
+def _examples(
+    sources: list[str], translations: list[str], references: list[str]
+) -> list[dict[str, str]]:
+    """Five sentences from all over the set."""
+    step = max(1, len(sources) // 5)
+    names = ("source", "translation", "reference")
+    rows = list(zip(sources, translations, references, strict=True))[::step][:5]
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _print_examples(test: dict[str, Any], corpus: Corpus) -> None:
+    synthetic = " (synthetic data)" if corpus.synthetic else ""
+    print(f"\nSome translations of the {test['split']} set{synthetic}:")
+    for example in test["examples"]:
+        for name, text in example.items():
+            print(f"  {name:>11}  {text}")
+        print()
 
 
 def _environment() -> dict[str, str]:

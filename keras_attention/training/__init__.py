@@ -2,26 +2,54 @@
 
 from keras_attention.training.callbacks import (
     Budget,
-    Checkpoints,
     ConsoleProgress,
     StopOnSignal,
+    TrainingStopped,
 )
-from keras_attention.training.checkpoints import average_checkpoints, save_weights_atomically
+from keras_attention.training.checkpoint_callback import Checkpoints, fit_resumably
+from keras_attention.training.checkpoint_store import DamagedCheckpoint, load_checkpoint
+from keras_attention.training.checkpoints import (
+    average_checkpoints,
+    list_checkpoints,
+    save_average,
+    save_weights_atomically,
+    select_checkpoints,
+)
+from keras_attention.training.distribution import (
+    distribution_scope,
+    initialize_processes,
+    is_chief,
+)
 from keras_attention.training.learning_rate import LearningRateSchedule
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.metrics import Perplexity, TokenAccuracy
+from keras_attention.training.nonfinite import NonFiniteTraining, StopOnNonFinite
 from keras_attention.training.optimizer import Adam
+from keras_attention.training.parallelism import check_parallelism
 
 __all__ = [
     "Adam",
     "Budget",
     "Checkpoints",
     "ConsoleProgress",
+    "DamagedCheckpoint",
     "LabelSmoothedCrossentropy",
     "LearningRateSchedule",
+    "NonFiniteTraining",
     "Perplexity",
+    "StopOnNonFinite",
     "StopOnSignal",
     "TokenAccuracy",
+    "TrainingStopped",
     "average_checkpoints",
+    "check_parallelism",
+    "distribution_scope",
+    "fit_resumably",
+    "initialize_processes",
+    "is_chief",
+    "list_checkpoints",
+    "load_checkpoint",
+    "save_average",
     "save_weights_atomically",
+    "select_checkpoints",
 ]

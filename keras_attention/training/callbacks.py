@@ -1,123 +1,13 @@
-"""Callbacks of long runs: checkpoints, limits of time and steps, orderly ends."""
+"""Callbacks of long runs: limits of time and steps, progress, orderly ends."""
 
-import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
-
-from keras_attention.training.checkpoints import save_weights_atomically
-
-
-class Checkpoints(keras.callbacks.Callback):
-    """Writes a checkpoint at the end of every epoch, keeps the last few, and can go on from them.
-
-    A checkpoint is a weights file with the optimizer's state and, once that is complete, a
-    `progress.json` that names it and holds the logs of all epochs and how far each dropout has drawn
-    (Keras does not save that: a resumed run would draw the same masks again). Both are atomic. An
-    epoch that a signal cut short leaves no checkpoint: the run goes on from the end of the epoch
-    before, as if it had not been interrupted.
-
-    Args:
-        folder: Where the files go; made if absent.
-        keep: Number of checkpoints to keep.
-        interrupted: Called at the end of an epoch; whether a signal cut it short.
-
-    Example:
-
-    >>> import tempfile
-    >>> import numpy as np
-    >>> model = keras.Sequential([keras.layers.Dense(1)])
-    >>> model.compile("sgd", "mse")
-    >>> checkpoints = Checkpoints(tempfile.mkdtemp(), keep=2)
-    >>> data = np.ones((4, 3)), np.ones((4, 1))
-    >>> history = model.fit(*data, epochs=3, callbacks=[checkpoints], verbose=0)
-    >>> [path.name for path in checkpoints.paths]
-    ['epoch-00002.weights.h5', 'epoch-00003.weights.h5']
-    >>> checkpoints.restore(model)
-    3
-    """
-
-    def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        keep: int = 5,
-        interrupted: Callable[[], bool] = lambda: False,
-    ):
-        super().__init__()
-        if keep < 1:
-            raise ValueError(f"`keep` must be at least 1. Received: keep={keep}")
-        self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.keep = keep
-        self.interrupted = interrupted
-        self.seconds = 0.0
-        self.finished = False
-        self.history: list[dict[str, Any]] = []
-        self._started = time.monotonic()
-        self._progress = self.folder / "progress.json"
-
-    @property
-    def paths(self) -> list[Path]:
-        """The complete checkpoints, oldest first."""
-        return sorted(self.folder.glob("epoch-*.weights.h5"))
-
-    def restore(self, model: keras.Model) -> int:
-        """Load the last checkpoint into a compiled model; return the number of epochs done, 0 if none."""
-        if not self._progress.exists():
-            return 0
-        progress = json.loads(self._progress.read_text("utf-8"))
-        if model.optimizer is not None:
-            model.optimizer.build(model.trainable_variables)
-        model.load_weights(self.folder / progress["checkpoint"])
-        self.seconds = progress["seconds"]
-        self.finished = progress["finished"]
-        self.history = progress["history"]
-        drawn = progress["random_states"]
-        for variable, state in zip(_random_states(model), drawn, strict=True):
-            variable.assign(np.array(state, keras.backend.standardize_dtype(variable.dtype)))
-        return progress["epochs"]
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self._started = time.monotonic() - self.seconds
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if self.interrupted():
-            return
-        name = f"epoch-{epoch + 1:05d}.weights.h5"
-        save_weights_atomically(self.model, self.folder / name)
-        self.seconds = time.monotonic() - self._started
-        entry = {
-            "epoch": epoch + 1,
-            "updates": int(keras.ops.convert_to_numpy(self.model.optimizer.iterations)),
-            "seconds": round(self.seconds, 3),
-            **{name: float(value) for name, value in (logs or {}).items()},
-        }
-        self.history.append(entry)
-        progress = {
-            "epochs": epoch + 1,
-            "checkpoint": name,
-            "seconds": round(self.seconds, 3),
-            "finished": self.model.stop_training,
-            "random_states": [
-                keras.ops.convert_to_numpy(state).tolist() for state in _random_states(self.model)
-            ],
-            "history": self.history,
-        }
-        write_atomically(self._progress, json.dumps(progress, indent=2) + "\n")
-        for path in self.paths[: -self.keep]:
-            path.unlink()
-
-
-def _random_states(model: keras.Model) -> list[Any]:
-    """The states of all random generators inside a model."""
-    return [v for v in model.variables if v.path.endswith("seed_generator_state")]
 
 
 class Budget(keras.callbacks.Callback):
@@ -138,6 +28,12 @@ class Budget(keras.callbacks.Callback):
         self.seconds_before = seconds_before
         self.updates = 0
         self._started = time.monotonic()
+
+    def is_over(self, updates: int, seconds: float) -> bool:
+        """Whether a run that has come so far has used the budget up."""
+        return (self.steps is not None and updates >= self.steps) or (
+            self.minutes is not None and seconds >= 60 * self.minutes
+        )
 
     @property
     def used(self) -> float:
@@ -195,6 +91,23 @@ class ConsoleProgress(keras.callbacks.Callback):
         self.stream.flush()
 
 
+class TrainingStopped(KeyboardInterrupt):
+    """A signal ended training in order; a checkpoint was written.
+
+    Args:
+        signal_name: `"SIGINT"` or `"SIGTERM"`.
+
+    Attributes:
+        signal_name: As given.
+        exit_code: What a shell expects of a process that the signal ended: 130 or 143.
+    """
+
+    def __init__(self, signal_name: str):
+        super().__init__(signal_name)
+        self.signal_name = signal_name
+        self.exit_code = 128 + int(signal.Signals[signal_name])
+
+
 class StopOnSignal(keras.callbacks.Callback):
     """Ends training in order on Ctrl-C or SIGTERM, after the present batch.
 
@@ -205,10 +118,17 @@ class StopOnSignal(keras.callbacks.Callback):
         super().__init__()
         self.signal_name: str | None = None
         self._previous: dict[int, Any] = {}
+        self._trained: Any = None
 
     def on_train_begin(self, logs: Any = None) -> None:
+        # Not `self.model` when the signal comes: on JAX that moves the state, perhaps within a step.
+        self._trained = self.model
         for number in (signal.SIGINT, signal.SIGTERM):
             self._previous[number] = signal.signal(number, self._stop)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if self.signal_name is not None:  # It came before `fit` set `stop_training` to False.
+            self._trained.stop_training = True
 
     def on_train_end(self, logs: Any = None) -> None:
         for number, handler in self._previous.items():
@@ -216,7 +136,7 @@ class StopOnSignal(keras.callbacks.Callback):
 
     def _stop(self, number: int, frame: Any) -> None:
         self.signal_name = signal.Signals(number).name
-        self.model.stop_training = True
+        self._trained.stop_training = True
         signal.signal(number, self._previous[number])
 
 
@@ -224,5 +144,8 @@ def write_atomically(path: str | os.PathLike[str], text: str) -> None:
     """Write a text file so that a crash leaves the old one or the new one."""
     path = Path(path)
     partial = path.with_name(f".partial-{path.name}")
-    partial.write_text(text, "utf-8")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(partial, path)

@@ -1,4 +1,4 @@
-"""Checkpoints on disk, and their average (section 6.1 of the paper)."""
+"""Which checkpoints to average, and their average (section 6.1 of the paper)."""
 
 import os
 from collections.abc import Sequence
@@ -7,6 +7,14 @@ from typing import Any
 
 import keras
 import numpy as np
+
+from keras_attention.training.checkpoint_store import (
+    MANIFEST,
+    WEIGHTS,
+    check_same_model,
+    read_manifest,
+    write_checkpoint,
+)
 
 
 def save_weights_atomically(model: keras.Model, path: str | os.PathLike[str]) -> None:
@@ -22,18 +30,74 @@ def save_weights_atomically(model: keras.Model, path: str | os.PathLike[str]) ->
     os.replace(partial, path)
 
 
+def list_checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
+    """The checkpoints that `Checkpoints` has left in a folder, oldest first."""
+    return sorted(path for path in Path(folder).glob("update-*") if (path / MANIFEST).exists())
+
+
+def select_checkpoints(
+    folder: str | os.PathLike[str], last: int = 5, minutes: float | None = None
+) -> list[Path]:
+    """Choose the checkpoints of a run that are to be averaged.
+
+    The paper averages the last 5 (base) or 20 (big) of those written every 10 minutes: `minutes=10`.
+
+    Args:
+        folder: Where `Checkpoints` writes.
+        last: How many at most; the newest is always among them.
+        minutes: One from every so many minutes of training; 0 for all. None for one an epoch, which
+            does not depend on the speed of the machine: those of whole epochs, and the one at the end
+            of the run.
+
+    Returns:
+        Their paths, oldest first.
+
+    Raises:
+        ValueError: If `last` or `minutes` is too small, or there is no checkpoint.
+    """
+    if last < 1:
+        raise ValueError(f"`last` must be at least 1. Received: last={last}")
+    if minutes is not None and minutes < 0:
+        raise ValueError(f"`minutes` must not be negative. Received: minutes={minutes}")
+    paths = list_checkpoints(folder)
+    if not paths:
+        raise ValueError(f"There are no checkpoints in '{folder}'.")
+    manifests = [read_manifest(path, verify=False) for path in paths]
+    if minutes is None:
+        chosen = [
+            path
+            for path, manifest in zip(paths[:-1], manifests[:-1], strict=True)
+            if manifest["batch"] == 0
+        ]
+        if manifests[-1]["batch"] == 0 or manifests[-1]["kind"] == "end" or not chosen:
+            chosen.append(paths[-1])
+    elif minutes == 0:
+        chosen = paths
+    else:
+        # Of every interval of the training's clock the first, which stays the first: a choice among
+        # neighbours of the newest would change with each, and need all of them to be kept.
+        firsts: dict[int, Path] = {}
+        for path, manifest in zip(paths, manifests, strict=True):
+            firsts.setdefault(int(manifest["seconds"] // (60 * minutes)), path)
+        firsts[max(firsts)] = paths[-1]
+        chosen = list(firsts.values())
+    return chosen[-last:]
+
+
 def average_checkpoints(model: keras.Model, paths: Sequence[str | os.PathLike[str]]) -> None:
     """Set the weights of a model to the plain mean of checkpoints (section 6.1 of the paper).
 
-    The mean is formed in float64, variable by variable. The state of the optimizer and of the dropout
-    is that of the last checkpoint.
+    The mean is formed in float64, weight by weight. The step counter and the other state of the
+    optimizer are those of the last checkpoint. `Checkpoints` refuses to train on from an average.
 
     Args:
         model: A built model of the same shape as the checkpoints.
-        paths: Files written by `save_weights_atomically` or `Model.save_weights`, oldest first.
+        paths: Checkpoints, or files written by `Model.save_weights`; oldest first.
 
     Raises:
-        ValueError: If there is no checkpoint, or one does not fit the model.
+        DamagedCheckpoint: If a checkpoint is not what was written.
+        ValueError: If there is no checkpoint, or one does not fit the model; the model is unchanged
+            unless it is a file of `Model.save_weights` that does not fit.
 
     Example:
 
@@ -50,10 +114,56 @@ def average_checkpoints(model: keras.Model, paths: Sequence[str | os.PathLike[st
     """
     if not paths:
         raise ValueError("There are no checkpoints to average. Pass at least one file.")
-    sums: list[Any] = [0.0] * len(model.trainable_variables)
-    for path in paths:
-        model.load_weights(path)
-        for index, variable in enumerate(model.trainable_variables):
-            sums[index] = sums[index] + keras.ops.convert_to_numpy(variable).astype("float64")
-    for variable, total in zip(model.trainable_variables, sums, strict=True):
-        variable.assign((total / len(paths)).astype(np.dtype(variable.dtype)))
+    files = [_checked_file(model, Path(path)) for path in paths]
+    # Counters and seeds have no mean: they stay those of the last.
+    weights = [v for v in model.weights if "float" in keras.backend.standardize_dtype(v.dtype)]
+    sums: list[Any] = [np.zeros(v.shape, "float64") for v in weights]
+    for file in files:
+        _load(model, file)
+        for total, variable in zip(sums, weights, strict=True):
+            total += keras.ops.convert_to_numpy(variable).astype("float64")
+    for variable, total in zip(weights, sums, strict=True):
+        variable.assign(
+            (total / len(paths)).astype(keras.backend.standardize_dtype(variable.dtype))
+        )
+    model._averaged_from = ", ".join(Path(path).name for path in paths)
+
+
+def save_average(
+    model: keras.Model,
+    path: str | os.PathLike[str],
+    paths: Sequence[str | os.PathLike[str]],
+) -> None:
+    """Average checkpoints and keep the average as one that says so.
+
+    `load_checkpoint` reads it only with `allow_average=True`.
+
+    Args:
+        model: As for `average_checkpoints`, whose result it has afterwards.
+        path: The folder to make; one of that name is replaced.
+        paths: Checkpoints, oldest first.
+    """
+    average_checkpoints(model, paths)
+    record = {"averaged_from": [Path(source).name for source in paths]}
+    write_checkpoint(path, model, record, replace=True)
+
+
+def _checked_file(model: keras.Model, path: Path) -> Path:
+    """The weights file of a checkpoint that is intact and fits the model, or a weights file."""
+    if path.is_dir():
+        if model.optimizer is not None:
+            model.optimizer.build(model.trainable_variables)
+        check_same_model(model, read_manifest(path), path)
+        return path / WEIGHTS
+    if not path.exists():
+        raise FileNotFoundError(f"There is no checkpoint '{path}'.")
+    return path
+
+
+def _load(model: keras.Model, file: Path) -> None:
+    try:
+        model.load_weights(file)
+    except (ValueError, KeyError, OSError) as error:
+        raise ValueError(
+            f"'{file}' cannot be averaged: it does not fit the model, or is no weights file. {error}"
+        ) from error

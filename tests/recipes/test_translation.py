@@ -67,7 +67,7 @@ def test_the_model_is_the_average_of_the_checkpoints(finished):
     folder, report = finished
     model = keras.saving.load_model(folder / "model.keras", compile=False, safe_mode=True)
     averaged = model.get_weights()
-    paths = sorted((folder / "checkpoints").glob("*.weights.h5"))
+    paths = sorted((folder / "checkpoints").glob("*/*.weights.h5"))
     assert len(paths) == report["training"]["averaged_checkpoints"] == 2
     values = []
     for path in paths:

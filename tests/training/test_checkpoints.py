@@ -1,8 +1,10 @@
 """Averages of checkpoints, and runs that stop and go on."""
 
+import errno
 import json
 import os
 import signal
+import types
 
 import keras
 import numpy as np
@@ -11,10 +13,16 @@ import pytest
 from keras_attention.training import (
     Budget,
     Checkpoints,
+    DamagedCheckpoint,
     StopOnSignal,
     average_checkpoints,
+    checkpoint_store,
+    load_checkpoint,
+    save_average,
     save_weights_atomically,
+    select_checkpoints,
 )
+from keras_attention.training.checkpoint_store import read_manifest
 
 rng = np.random.default_rng(7)
 X, Y = rng.normal(size=(12, 3)).astype("float32"), rng.normal(size=(12, 2)).astype("float32")
@@ -71,18 +79,18 @@ def test_a_run_in_two_parts_equals_one(tmp_path):
         (epoch, 3 * epoch) for epoch in (1, 2, 3, 4)
     ]
     assert [path.name for path in checkpoints.paths] == [
-        f"epoch-{epoch:05d}.weights.h5" for epoch in (1, 2, 3, 4)
+        f"update-{updates:08d}" for updates in (3, 6, 9, 12)
     ]
 
 
 def test_only_the_last_are_kept(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=2)
     fit(model(), 5, [checkpoints])
-    assert [path.name[6:11] for path in checkpoints.paths] == ["00004", "00005"]
+    assert [path.name[7:] for path in checkpoints.paths] == ["00000012", "00000015"]
     assert checkpoints.restore(model()) == 5
 
 
-def test_an_interrupted_epoch_leaves_the_checkpoint_before(tmp_path):
+def test_an_interrupted_epoch_is_saved_as_far_as_it_came(tmp_path):
     class Kill(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
             if self.model.optimizer.iterations == 4:  # The second batch of the second epoch.
@@ -91,15 +99,193 @@ def test_an_interrupted_epoch_leaves_the_checkpoint_before(tmp_path):
     signals = StopOnSignal()
     before = signal.getsignal(signal.SIGTERM)
     made = model()
-    fit(
-        made,
-        9,
-        [signals, Checkpoints(tmp_path, 3, lambda: signals.signal_name is not None), Kill()],
-    )
+    checkpoints = Checkpoints(tmp_path, 3, lambda: signals.signal_name is not None)
+    fit(made, 9, [signals, checkpoints, Kill()])
     assert signals.signal_name == "SIGTERM"
     assert signal.getsignal(signal.SIGTERM) is before
-    progress = json.loads((tmp_path / "progress.json").read_text())
-    assert (progress["epochs"], progress["checkpoint"]) == (1, "epoch-00001.weights.h5")
+    last = read_manifest(checkpoints.paths[-1])
+    assert (last["kind"], last["epoch"], last["batch"], last["updates"]) == ("signal", 1, 2, 5)
+    assert [entry["epoch"] for entry in last["history"]] == [1]
+    assert not checkpoints.finished
+
+
+def damage(path):
+    """Change one byte in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("file", ["model.weights.h5", "manifest.json", None])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, capsys, file):
+    fit(model(), 3, [Checkpoints(tmp_path)])
+    newest, before = tmp_path / "update-00000009", tmp_path / "update-00000006"
+    if file is None:
+        os.truncate(newest / "model.weights.h5", 100)
+    else:
+        damage(newest / file)
+    made, checkpoints = model(), Checkpoints(tmp_path)
+    assert checkpoints.restore(made) == 2
+    shown = capsys.readouterr().out
+    assert f"'{newest}' is damaged: '{file or 'model.weights.h5'}'" in shown
+    assert int(made.optimizer.iterations) == 6
+    assert (tmp_path / "aside-1-update-00000009" / "model.weights.h5").exists()
+    assert [path.name for path in checkpoints.paths][-1] == before.name
+    with pytest.raises(DamagedCheckpoint, match="damaged"):
+        average_checkpoints(made, [before, tmp_path / "aside-1-update-00000009"])
+    fit(made, 3, [checkpoints], initial_epoch=2)
+    assert read_manifest(newest)["epoch"] == 3
+
+
+def test_where_nothing_is_intact_nothing_is_overwritten(tmp_path):
+    fit(model(), 1, [Checkpoints(tmp_path)])
+    damage(tmp_path / "update-00000003" / "model.weights.h5")
+    with pytest.raises(ValueError, match="None of the 1 checkpoints in .* is intact"):
+        Checkpoints(tmp_path).restore(model())
+    assert (tmp_path / "aside-1-update-00000003" / "manifest.json").exists()
+
+
+def test_what_a_killed_writer_left_is_cleaned_up(tmp_path):
+    left = tmp_path / ".partial-update-00000004"
+    left.mkdir()
+    (left / "model.weights.h5").write_bytes(b"half")
+    checkpoints = Checkpoints(tmp_path)
+    assert list(tmp_path.iterdir()) == [] and checkpoints.restore(model()) == 0
+
+
+@pytest.mark.parametrize("place", ["save_weights", "rename", "disk_usage"])
+def test_a_full_disk_ends_in_a_clear_error_and_loses_nothing(tmp_path, monkeypatch, place):
+    made = model()
+    fit(made, 1, [Checkpoints(tmp_path)])
+    weights, checkpoints = made.get_weights(), Checkpoints(tmp_path)
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        if place == "save_weights":
+            patch.setattr(keras.Model, "save_weights", full)
+        elif place == "rename":
+            patch.setattr(os, "rename", full)
+        else:
+            none = types.SimpleNamespace(free=1000)
+            patch.setattr(checkpoint_store.shutil, "disk_usage", lambda _: none)
+        with pytest.raises(
+            OSError, match=r"update-00000006.*No space left.*before it are"
+        ) as error:
+            fit(made, 3, [checkpoints], initial_epoch=checkpoints.restore(made))
+    assert error.value.errno == errno.ENOSPC
+    assert [path.name for path in tmp_path.iterdir()] == ["update-00000003"]
+    restored = model()
+    assert Checkpoints(tmp_path).restore(restored) == 1
+    for got, expected in zip(restored.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ("shape", r"'.*dense.*/kernel' \(4, 2\) there, '.*dense.*/kernel' \(4, 5\) in the model"),
+        ("layers", "it has 4 variables of the model, the model 6"),
+        ("optimizer", "'adam.*/iteration' .* there, 'adam_w.*/iteration' .* in the model"),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, change, message):
+    fit(model(), 1, [Checkpoints(tmp_path)])
+    more = [keras.layers.Dense(4)] if change == "layers" else []
+    layers = [keras.Input((3,)), keras.layers.Dense(4), *more]
+    other = keras.Sequential([*layers, keras.layers.Dense(5 if change == "shape" else 2)])
+    other.compile("adamw" if change == "optimizer" else keras.optimizers.Adam(0.05), "mse")
+    before = [w.copy() for w in other.get_weights()]
+    contents = (tmp_path / "update-00000003" / "manifest.json").read_bytes()
+    with pytest.raises(ValueError, match=f"another model's: .*{message}.*Nothing was changed"):
+        Checkpoints(tmp_path).restore(other)
+    if change != "optimizer":
+        with pytest.raises(ValueError, match="another model's"):
+            average_checkpoints(other, [tmp_path / "update-00000003"])
+    for got, expected in zip(other.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(got, expected)
+    assert (tmp_path / "update-00000003" / "manifest.json").read_bytes() == contents
+
+
+def test_what_is_not_finite_is_not_saved(tmp_path):
+    class Spoil(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 1:
+                variable = self.model.trainable_variables[0]
+                variable.assign(np.full(variable.shape, np.nan))
+
+    made, checkpoints = model(), Checkpoints(tmp_path)
+    fit(made, 5, [Spoil(), checkpoints])
+    assert "kernel" in checkpoints.nonfinite and not checkpoints.finished
+    assert [path.name for path in checkpoints.paths] == ["update-00000003"]
+
+
+def test_training_on_from_an_average_is_refused_unless_told(tmp_path):
+    made, checkpoints = model(), Checkpoints(tmp_path / "run")
+    fit(made, 2, [checkpoints])
+    save_average(made, tmp_path / "averaged", checkpoints.paths)
+    weights = made.get_weights()
+    with pytest.raises(ValueError, match="average of update-00000003, update-00000006"):
+        fit(made, 3, [checkpoints], initial_epoch=2)
+    other = model()
+    with pytest.raises(ValueError, match="average of update-00000003, update-00000006"):
+        load_checkpoint(other, tmp_path / "averaged")
+    load_checkpoint(other, tmp_path / "averaged", allow_average=True)
+    for got, expected in zip(other.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(got, expected)
+    checkpoints.restore(made)  # The last, which is none.
+    fit(made, 3, [checkpoints], initial_epoch=2)
+
+
+def test_the_mean_is_not_formed_in_float32(tmp_path):
+    """1 and then many tiny numbers: in float32 each would vanish."""
+    made, paths = model(), []
+    for i in range(9):
+        value = 1.0 if i == 0 else 2.0**-25
+        made.set_weights([np.full(w.shape, value, "float32") for w in made.get_weights()])
+        paths.append(tmp_path / f"{i}.weights.h5")
+        made.save_weights(paths[-1])
+    average_checkpoints(made, paths)
+    expected = np.float32((1.0 + 8 * 2.0**-25) / 9)
+    assert expected != np.float32(1.0) / np.float32(9)
+    for got in made.get_weights():
+        np.testing.assert_array_equal(got, np.full(got.shape, expected))
+
+
+def manifest(folder, updates, seconds, batch=0, kind="epoch"):
+    """A checkpoint without weights, for the choice among them."""
+    path = folder / f"update-{updates:08d}"
+    path.mkdir()
+    record = {"seconds": seconds, "batch": batch, "kind": kind, "format": 1}
+    record["checksum"] = checkpoint_store._checksum(record)
+    (path / "manifest.json").write_text(json.dumps(record))
+
+
+def test_which_are_averaged(tmp_path):
+    manifest(tmp_path, 10, 599.0, batch=4, kind="interval")
+    manifest(tmp_path, 20, 601.0, batch=5, kind="interval")
+    manifest(tmp_path, 30, 900.0)
+    manifest(tmp_path, 40, 1201.0, batch=1, kind="interval")
+    manifest(tmp_path, 50, 1300.0)
+    manifest(tmp_path, 60, 1801.0, batch=2, kind="interval")
+    manifest(tmp_path, 70, 1900.0, batch=3, kind="signal")
+    manifest(tmp_path, 80, 1950.0, batch=3, kind="end")
+
+    def chosen(**arguments):
+        return [int(path.name[7:]) for path in select_checkpoints(tmp_path, **arguments)]
+
+    assert chosen() == [30, 50, 80]  # Ends of epochs, and of the training.
+    assert chosen(last=2) == [50, 80]
+    assert chosen(minutes=10) == [10, 20, 40, 80]
+    assert chosen(minutes=10, last=3) == [20, 40, 80]
+    assert chosen(minutes=20, last=3) == [10, 80]
+    assert chosen(minutes=0, last=3) == [60, 70, 80]
+    for arguments, message in (({"last": 0}, "last=0"), ({"minutes": -1}, "minutes=-1")):
+        with pytest.raises(ValueError, match=message):
+            chosen(**arguments)
+    with pytest.raises(ValueError, match="no checkpoints in"):
+        select_checkpoints(tmp_path / "update-00000010")
 
 
 @pytest.mark.parametrize("steps", [1, 4, 6])

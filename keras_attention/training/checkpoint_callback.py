@@ -1,0 +1,346 @@
+"""Checkpoints while a model trains, and training that goes on from them exactly."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attention.training.checkpoint_store import (
+    DamagedCheckpoint,
+    delete_checkpoint,
+    first_nonfinite,
+    load_checkpoint,
+    remove_partial,
+    set_aside,
+    write_checkpoint,
+)
+from keras_attention.training.checkpoints import list_checkpoints, select_checkpoints
+
+
+class Checkpoints(keras.callbacks.Callback):
+    """Writes checkpoints while a model trains, keeps the last few, and can go on from them exactly.
+
+    There is one at the end of every epoch, at the end of training, after a signal, and within epochs
+    as often as asked. Each is a folder `update-<number>`, complete or absent; see `write_checkpoint`.
+    `fit_resumably` goes on from one as if nothing had happened: with the next batch, the next dropout
+    masks, the running metrics, the logs of the epochs before.
+
+    Args:
+        folder: Where the checkpoints go; made if absent. What killed writers left there is deleted.
+        keep: Number of checkpoints to keep of those that `select_checkpoints(folder, keep,
+            average_minutes)` chooses. The last two are kept in any case, unless `keep` is 1.
+        interrupted: Called at the end of an epoch; whether a signal cut it short.
+        every_minutes: One whenever so many minutes of training have passed; None for none.
+        every_updates: One after every so many updates; None for none.
+        average_minutes: Minutes between the checkpoints that are to be averaged; None for one an
+            epoch. See `select_checkpoints`.
+        stateful: Callbacks with `get_state()`, which returns what JSON can hold, and
+            `set_state(state)`: kept in the checkpoints too.
+        write: Whether this process writes. Of several that train one model together, one should.
+
+    Attributes:
+        epoch: Number of epochs done.
+        batch: Number of batches done in the epoch after those.
+        seconds: Seconds of training, counted over all starts of a run.
+        history: The logs of every epoch.
+        finished: Whether the last checkpoint is the end of a training, not of a part of it.
+        nonfinite: What was found to be infinite or not a number, and ended the training; else None.
+
+    Example:
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> model = keras.Sequential([keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> checkpoints = Checkpoints(tempfile.mkdtemp(), keep=2)
+    >>> data = np.ones((4, 3)), np.ones((4, 1))
+    >>> history = model.fit(*data, epochs=3, callbacks=[checkpoints], verbose=0)
+    >>> [path.name for path in checkpoints.paths]
+    ['update-00000002', 'update-00000003']
+    >>> checkpoints.restore(model)
+    3
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        keep: int = 5,
+        interrupted: Callable[[], bool] = lambda: False,
+        every_minutes: float | None = None,
+        every_updates: int | None = None,
+        average_minutes: float | None = None,
+        stateful: Sequence[Any] = (),
+        write: bool = True,
+    ):
+        super().__init__()
+        _check_positive(keep=keep, every_minutes=every_minutes, every_updates=every_updates)
+        self.folder = Path(folder)
+        self.keep = keep
+        self.interrupted = interrupted
+        self.every_minutes = every_minutes
+        self.every_updates = every_updates
+        self.average_minutes = average_minutes
+        self.stateful = {type(callback).__name__: callback for callback in stateful}
+        if len(self.stateful) != len(stateful):
+            raise ValueError("Of each class, one callback can be `stateful`.")
+        self.write = write
+        self.epoch = self.batch = self.updates = 0
+        self.seconds = 0.0
+        self.history: list[dict[str, Any]] = []
+        self.finished = False
+        self.nonfinite: str | None = None
+        self._metrics: list[Any] | None = None
+        self._saved_updates = self._saved_interval = 0
+        self._started = time.monotonic()
+        if write:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            remove_partial(self.folder)
+
+    @property
+    def paths(self) -> list[Path]:
+        """The checkpoints, oldest first."""
+        return list_checkpoints(self.folder)
+
+    def restore(self, model: keras.Model) -> int:
+        """Load the last intact checkpoint into a compiled model.
+
+        A damaged one is named on the console and renamed, and the one before it is used.
+
+        Returns:
+            The number of whole epochs done, 0 without a checkpoint; `batch` is where in the next.
+
+        Raises:
+            ValueError: If the checkpoint is another model's, or none is intact.
+        """
+        paths = self.paths
+        for path in reversed(paths):
+            try:
+                manifest = load_checkpoint(model, path)
+            except DamagedCheckpoint as error:
+                aside = set_aside(path) if self.write else path
+                print(f"{error} It is kept as '{aside.name}'; the one before it is used.")
+                continue
+            self._take(manifest)
+            return self.epoch
+        if paths:
+            raise ValueError(
+                f"None of the {len(paths)} checkpoints in '{self.folder}' is intact. To begin anew, "
+                "choose another folder."
+            )
+        return 0
+
+    def _take(self, manifest: dict[str, Any]) -> None:
+        """Be as it was when the checkpoint was written."""
+        self.epoch, self.batch = manifest["epoch"], manifest["batch"]
+        self.updates = self._saved_updates = manifest["updates"]
+        self.seconds = manifest["seconds"]
+        self._saved_interval = self._interval()
+        self.history = manifest["history"]
+        self.finished = manifest["kind"] == "end"
+        self._metrics = manifest["metrics"] if self.batch else None
+        for name, state in manifest["callbacks"].items():
+            if name in self.stateful:
+                self.stateful[name].set_state(state)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if getattr(self.model, "_averaged_from", ""):
+            raise ValueError(
+                f"The model is the average of {self.model._averaged_from}: training on from it is "
+                "hardly meant. Load a checkpoint first, the average itself with "
+                "`load_checkpoint(..., allow_average=True)` if it is."
+            )
+        # An epoch that the end of a training cut short is in the logs already; it goes on now.
+        self.history = [entry for entry in self.history if entry["epoch"] <= self.epoch]
+        self._started = time.monotonic() - self.seconds
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
+        if self._metrics is not None:
+            variables = self.model.metrics_variables
+            for variable, value in zip(variables, self._metrics, strict=True):
+                variable.assign(np.array(value, keras.backend.standardize_dtype(variable.dtype)))
+            self._metrics = None
+
+    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.batch = batch
+        self.seconds = time.monotonic() - self._started
+        if self._due():
+            self._save("interval")
+        self.batch += 1
+        self.updates += 1
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.seconds = time.monotonic() - self._started
+        whole = self._is_whole()
+        if not self.cut_short:
+            self.history.append(self._entry(epoch, logs))
+        if whole:
+            self.epoch, self.batch = epoch + 1, 0
+        self.finished = self.model.stop_training and not self.interrupted()
+        self._save("end" if self.finished else "epoch" if whole else "signal")
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether a signal ends the training within an epoch, which will be gone on with."""
+        return self.interrupted() and not self._is_whole()
+
+    def _is_whole(self) -> bool:
+        """Whether all batches of the epoch are done."""
+        steps = self.params.get("steps")
+        return not self.model.stop_training if steps is None else self.batch >= steps
+
+    def _entry(self, epoch: int, logs: dict[str, Any] | None) -> dict[str, Any]:
+        return {
+            "epoch": epoch + 1,
+            "updates": int(keras.ops.convert_to_numpy(self.model.optimizer.iterations)),
+            "seconds": round(self.seconds, 3),
+            **{name: float(value) for name, value in (logs or {}).items()},
+        }
+
+    def _interval(self) -> int:
+        return 0 if self.every_minutes is None else int(self.seconds // (60 * self.every_minutes))
+
+    def _due(self) -> bool:
+        if self.updates == self._saved_updates:
+            return False
+        if self.every_updates is not None and self.updates % self.every_updates == 0:
+            return True
+        return self._interval() > self._saved_interval
+
+    def _save(self, kind: str) -> None:
+        """Write a checkpoint of this moment, unless the state is not worth going on from."""
+        model = self.model
+        self.nonfinite = first_nonfinite(model)
+        if self.nonfinite is not None:
+            model.stop_training, self.finished = True, False
+            return
+        if self.write:
+            record = {
+                "kind": kind,
+                "epoch": self.epoch,
+                "batch": self.batch,
+                "updates": self.updates,
+                "seconds": round(self.seconds, 3),
+                "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+                "callbacks": {name: c.get_state() for name, c in self.stateful.items()},
+                "history": self.history,
+            }
+            write_checkpoint(self.folder / f"update-{self.updates:08d}", model, record)
+            self._delete_old()
+        self._saved_updates, self._saved_interval = self.updates, self._interval()
+
+    def _delete_old(self) -> None:
+        paths = self.paths
+        kept = {*paths[-min(2, self.keep) :]}
+        kept |= {*select_checkpoints(self.folder, self.keep, self.average_minutes)}
+        for path in paths:
+            if path not in kept:
+                delete_checkpoint(path)
+
+
+def fit_resumably(
+    model: keras.Model,
+    batches: Any,
+    checkpoints: Checkpoints,
+    callbacks: Sequence[Any],
+    epochs: int = sys.maxsize,
+) -> None:
+    """Train as `model.fit(batches)` does, from where `checkpoints.restore(model)` left it.
+
+    The rest of an epoch that was cut short comes first. Callbacks notice nothing of this: they see one
+    training, and the numbers that batches have in their epoch.
+
+    Args:
+        model: A compiled model.
+        batches: `TokenBatches`.
+        checkpoints: The run's checkpoints; must be among the callbacks.
+        callbacks: Keras callbacks, in the order in which they are called.
+        epochs: Number of epochs in all.
+    """
+    if checkpoints not in callbacks:
+        raise ValueError("`checkpoints` must be among `callbacks`.")
+    if getattr(model, "steps_per_execution", 1) != 1:
+        raise ValueError("`steps_per_execution` must be 1: a training may stop after every batch.")
+    epoch, start = checkpoints.epoch, checkpoints.batch
+    batches.set_epoch(epoch)
+    _make_metrics(model, batches, checkpoints)
+    shown = _OneTraining(callbacks, batches, epochs, model)
+    parts = [(start, epoch + 1), (0, epochs)] if start and epoch + 1 < epochs else [(start, epochs)]
+    for start, end in parts:
+        shown.start, shown.last = start, end == epochs
+        model.fit(
+            batches.from_batch(epoch, start) if start else batches,
+            epochs=end,
+            initial_epoch=epoch,
+            shuffle=False,
+            verbose=0,
+            callbacks=shown,
+        )
+        if checkpoints.nonfinite is not None:
+            raise FloatingPointError(
+                f"Training was stopped at update {checkpoints.updates}: not finite are "
+                f"{checkpoints.nonfinite}. The checkpoints before are as they were."
+            )
+        if shown.stopped:
+            return
+        epoch = end
+
+
+class _OneTraining(keras.callbacks.CallbackList):
+    """Shows callbacks the two calls of `fit` that complete an epoch, and go on, as one training."""
+
+    def __init__(self, callbacks: Sequence[Any], batches: Any, epochs: int, model: keras.Model):
+        super().__init__(
+            list(callbacks), add_history=True, model=model, epochs=epochs, steps=len(batches)
+        )
+        self.batches = batches
+        self.start = 0
+        self.last = self.begun = self.ends_rest = self.stopped = False
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if not self.begun:
+            self.begun = True
+            super().on_train_begin(logs)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.batches.set_epoch(epoch)
+        super().on_epoch_begin(epoch, logs)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        super().on_train_batch_begin(self.start + batch, logs)
+        if self.start and self.start + batch + 1 == len(self.batches):
+            # The rest of the epoch ends here, which to callbacks is no end of the training.
+            self.ends_rest, self.stopped = True, self.model.stop_training
+            self.model.stop_training = True
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        super().on_train_batch_end(self.start + batch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self.ends_rest:
+            self.ends_rest, self.model.stop_training = False, self.stopped
+        super().on_epoch_end(epoch, logs)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.stopped = self.model.stop_training
+        if self.last or self.stopped:
+            super().on_train_end(logs)
+
+
+def _make_metrics(model: keras.Model, batches: Any, checkpoints: Checkpoints) -> None:
+    """Have Keras make the variables of compiled metrics, which it does with the first batch."""
+    saved = checkpoints._metrics
+    if saved is not None and len(saved) != len(model.metrics_variables):
+        model.test_on_batch(*batches.batch(checkpoints.epoch, 0))
+
+
+def _check_positive(**values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and value <= 0:
+            raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")

@@ -1,0 +1,280 @@
+"""A checkpoint on disk: a folder that is complete or absent, and verified when it is read."""
+
+import errno
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+WEIGHTS = "model.weights.h5"
+MANIFEST = "manifest.json"
+PARTIAL = ".partial-"
+FORMAT = 1
+
+
+class DamagedCheckpoint(ValueError):
+    """A checkpoint that is not what was written: a file is missing, cut off or changed."""
+
+
+def write_checkpoint(
+    path: str | os.PathLike[str],
+    model: keras.Model,
+    record: dict[str, Any],
+    replace: bool = False,
+) -> None:
+    """Write the whole state of a model as a checkpoint.
+
+    Weights and optimizer go into `model.weights.h5`. `manifest.json` has the record, the file's
+    sha256, names and shapes of all variables, and what Keras does not save: how far each random
+    generator has drawn, and the running metrics. All is written under a temporary name, flushed to
+    the disk and renamed: a process killed at any instant leaves the checkpoint complete or absent.
+
+    Args:
+        path: The folder to make.
+        model: A compiled and built model.
+        record: JSON-serialisable facts to keep with the state.
+        replace: Whether a folder of that name goes when the new one is there, or is moved aside.
+
+    Raises:
+        OSError: If it cannot be written; what was there before is as it was.
+
+    Example:
+
+    >>> import tempfile
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> path = Path(tempfile.mkdtemp()) / "first"
+    >>> write_checkpoint(path, model, {"epoch": 3})
+    >>> read_manifest(path)["epoch"]
+    3
+    """
+    path = Path(path)
+    partial = path.with_name(f"{PARTIAL}{path.name}")
+    needed = sum(int(np.prod(v.shape)) * np.dtype("float32").itemsize for v in _variables(model))
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        # HDF5 handles a full disk badly, so it does not get that far where that can be foreseen.
+        if shutil.disk_usage(partial).free < 1.02 * needed + 2**16:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        model.save_weights(partial / WEIGHTS)
+        _flush(partial / WEIGHTS)
+        manifest = _manifest(model, record, partial / WEIGHTS)
+        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
+        _flush(partial / MANIFEST)
+        _flush(partial)
+        old = set_aside(path) if path.exists() else None
+        os.rename(partial, path)
+        _flush(path.parent)
+        if replace and old is not None:
+            shutil.rmtree(old)
+    # h5py raises RuntimeError where closing a file fails.
+    except (OSError, RuntimeError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise OSError(
+            getattr(error, "errno", None) or errno.EIO,
+            f"Could not write the checkpoint '{path}' of about {needed / 1e6:,.0f} MB: {error}. The "
+            "checkpoints before it are as they were. Make room on that disk, then start the same "
+            "command again: it goes on from the last of them.",
+        ) from error
+
+
+def read_manifest(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any]:
+    """Read what a checkpoint's manifest says, after checking that nothing was changed since.
+
+    Args:
+        path: The folder of a checkpoint.
+        verify: Whether to read and compare the files that the manifest lists too.
+
+    Returns:
+        The manifest: the record given to `write_checkpoint`, and what that added.
+
+    Raises:
+        DamagedCheckpoint: With the file, and what is wrong with it.
+    """
+    path = Path(path)
+    try:
+        manifest = json.loads((path / MANIFEST).read_text("utf-8"))
+        checksum = manifest.pop("checksum")
+    except (OSError, ValueError, AttributeError, KeyError) as error:
+        raise _damaged(path / MANIFEST, f"cannot be read ({error})") from None
+    if checksum != _checksum(manifest):
+        raise _damaged(path / MANIFEST, "was changed after it was written")
+    if manifest["format"] > FORMAT:
+        raise ValueError(
+            f"'{path}' was written by a newer keras_attention (format {manifest['format']}; this one "
+            f"reads up to {FORMAT}). Install the newer one."
+        )
+    for name, sha256 in manifest["sha256"].items() if verify else ():
+        try:
+            found = _sha256(path / name)
+        except OSError as error:
+            raise _damaged(path / name, f"cannot be read ({error})") from None
+        if found != sha256:
+            raise _damaged(path / name, f"was changed: sha256 {found}, expected {sha256}")
+    return manifest
+
+
+def load_checkpoint(
+    model: keras.Model,
+    path: str | os.PathLike[str],
+    allow_average: bool = False,
+) -> dict[str, Any]:
+    """Give a model the state of a checkpoint: weights, optimizer, random generators.
+
+    Args:
+        model: A built model like the one that was saved; compiled, if training is to go on.
+        path: A folder made by `Checkpoints`, `write_checkpoint` or `save_average`.
+        allow_average: Whether the checkpoint may be an average. Training on from one is hardly ever
+            meant: its moments are those of the last checkpoint, its weights of none.
+
+    Returns:
+        The checkpoint's manifest.
+
+    Raises:
+        DamagedCheckpoint: If a file is not what was written.
+        ValueError: If names or shapes are another model's, or it is an average.
+    """
+    manifest = read_manifest(path)
+    if manifest.get("averaged_from") and not allow_average:
+        raise ValueError(
+            f"'{path}' is the average of {', '.join(manifest['averaged_from'])}. Train on from the "
+            "last of these, or pass `allow_average=True` if the average is meant."
+        )
+    if model.optimizer is not None:
+        model.optimizer.build(model.trainable_variables)
+    check_same_model(model, manifest, path)
+    model.load_weights(Path(path) / WEIGHTS)
+    drawn = manifest["random_states"]
+    for variable, state in zip(_random_states(model), drawn, strict=True):
+        variable.assign(np.array(state, keras.backend.standardize_dtype(variable.dtype)))
+    model._averaged_from = ", ".join(manifest.get("averaged_from", ()))
+    return manifest
+
+
+def check_same_model(
+    model: keras.Model, manifest: dict[str, Any], path: str | os.PathLike[str]
+) -> None:
+    """Raise ValueError unless a checkpoint holds the variables of this model, by names and shapes."""
+    for part, own in _named_variables(model).items():
+        saved = manifest["variables"][part]
+        if part == "optimizer" and not (own and saved):
+            continue  # Weights alone are asked for, or were saved.
+        if len(own) != len(saved):
+            difference = f"it has {len(saved)} variables of the {part}, the model {len(own)}"
+        else:
+            pairs = zip(saved, own, strict=True)
+            different = [pair for pair in pairs if _anonymous(pair[0]) != _anonymous(pair[1])]
+            if not different:
+                continue
+            (there, there_shape), (here, here_shape) = different[0]
+            difference = (
+                f"{len(different)} of {len(own)} variables of the {part} differ, the first: "
+                f"'{there}' {tuple(there_shape)} there, '{here}' {tuple(here_shape)} in the model"
+            )
+        raise ValueError(
+            f"The checkpoint '{path}' is another model's: {difference}. Nothing was changed. Build "
+            "the model with the settings of that run, or choose another folder."
+        )
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a checkpoint so that it is not taken for one; return its new name."""
+    names = (path.with_name(f"aside-{count}-{path.name}") for count in itertools.count(1))
+    aside = next(name for name in names if not name.exists())
+    os.rename(path, aside)
+    return aside
+
+
+def delete_checkpoint(path: Path) -> None:
+    """Delete a checkpoint so that a process killed meanwhile leaves none that looks damaged."""
+    going = path.with_name(f"{PARTIAL}{path.name}-old")
+    os.rename(path, going)
+    shutil.rmtree(going, ignore_errors=True)
+
+
+def remove_partial(folder: Path) -> None:
+    """Delete what killed writers left behind."""
+    for path in folder.glob(f"{PARTIAL}*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def first_nonfinite(model: keras.Model) -> str | None:
+    """Say where the state of a model is not finite, or None: such a state must not be kept."""
+    update = getattr(model.optimizer, "first_nonfinite", None)
+    if update is not None and int(keras.ops.convert_to_numpy(update)) > 0:
+        return f"the gradients of update {int(keras.ops.convert_to_numpy(update))}"
+    for variable in _variables(model):
+        # A sum is not finite if a term is not, and is formed where the variable is.
+        total = keras.ops.sum(keras.ops.cast(variable, "float32"))
+        if not np.isfinite(keras.ops.convert_to_numpy(total)):
+            return f"the values of '{variable.path}'"
+    return None
+
+
+def _manifest(model: keras.Model, record: dict[str, Any], weights: Path) -> dict[str, Any]:
+    numbers = keras.ops.convert_to_numpy
+    manifest = {
+        **record,
+        "format": FORMAT,
+        "keras": keras.version(),
+        "backend": keras.backend.backend(),
+        "sha256": {weights.name: _sha256(weights)},
+        "random_states": [numbers(state).tolist() for state in _random_states(model)],
+        "metrics": [numbers(state).tolist() for state in model.metrics_variables],
+        "variables": _named_variables(model),
+    }
+    return {**manifest, "checksum": _checksum(manifest)}
+
+
+def _checksum(manifest: dict[str, Any]) -> str:
+    text = json.dumps(json.loads(json.dumps(manifest)), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _variables(model: keras.Model) -> list[Any]:
+    return [*model.weights, *(model.optimizer.variables if model.optimizer else ())]
+
+
+def _named_variables(model: keras.Model) -> dict[str, list[Any]]:
+    parts = {
+        "model": model.weights,
+        "optimizer": model.optimizer.variables if model.optimizer is not None else [],
+    }
+    return {part: [[v.path, list(v.shape)] for v in variables] for part, variables in parts.items()}
+
+
+def _anonymous(named: list[Any]) -> tuple[str, tuple[int, ...]]:
+    """Without the numbers that Keras gives to further models of a process: dense_7 is dense."""
+    path, shape = named
+    return re.sub(r"_\d+(?=[/_]|$)", "", path), tuple(shape)
+
+
+def _random_states(model: keras.Model) -> list[Any]:
+    """The states of all random generators inside a model."""
+    return [v for v in model.variables if v.path.endswith("seed_generator_state")]
+
+
+def _damaged(path: Path, what: str) -> DamagedCheckpoint:
+    return DamagedCheckpoint(f"The checkpoint '{path.parent}' is damaged: '{path.name}' {what}.")
+
+
+def _flush(path: Path) -> None:
+    """Have a file or a folder really written to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,68 @@
+"""Runs that are killed at any instant end in the same bits as one that nobody disturbed."""
+
+import multiprocessing
+import multiprocessing.forkserver
+import os
+import random
+import signal
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tests.training import resumed_run
+
+# Starting a process takes longest, elsewhere than on TensorFlow much longer.
+KILLS = 10 if keras.backend.backend() == "tensorflow" else 3
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return resumed_run.make_store(tmp_path_factory.mktemp("store")).folder
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    """Makes processes from one that has imported everything and started no backend."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.resumed_run"])
+    with pytest.MonkeyPatch.context() as patch:
+        root = str(Path(__file__).parents[2])
+        patch.setenv("PYTHONPATH", os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+        multiprocessing.forkserver.ensure_running()
+    return context
+
+
+def start(processes, *arguments, **named):
+    process = processes.Process(target=resumed_run.killed, args=arguments, kwargs=named)
+    process.start()
+    process.join(300)
+    if process.exitcode is None:
+        process.kill()
+        pytest.fail(f"The process hangs: {named}")
+    return process.exitcode
+
+
+def test_killed_at_any_instant_it_ends_in_the_same_bits(store, processes, tmp_path):
+    assert start(processes, tmp_path / "whole", store) == 0
+    draw = random.Random(20170612)
+    kills = [{"after": draw.randint(2, 5), "delay": draw.uniform(0, 0.02)} for _ in range(KILLS)]
+    kills[1] = {"within": "weights", "after": 2}
+    kills[2] = {"within": "rename", "after": 1}
+    for kill in kills:
+        code = start(processes, tmp_path / "killed", store, **kill)
+        assert code == -signal.SIGKILL, kill
+        left = list((tmp_path / "killed").glob(".partial-*"))
+        assert left or "within" not in kill
+    assert start(processes, tmp_path / "killed", store) == 0
+    states = [np.load(tmp_path / name / "state.npz") for name in ("whole", "killed")]
+    assert states[0].files == states[1].files
+    for name in states[0].files:
+        assert states[0][name] == states[1][name]
+    assert not list((tmp_path / "killed").glob(".partial-*"))
+    losses = [(tmp_path / name / "losses").read_text() for name in ("whole", "killed")]
+    assert losses[0] == losses[1]
