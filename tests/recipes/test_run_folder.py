@@ -85,3 +85,21 @@ def test_the_report_of_a_finished_run(started):
     folder = RunFolder(started, CONFIG)
     folder.report_file.write_text('{"bleu": 12.5, "text": "größer"}', "utf-8")
     assert RunFolder(started, CONFIG).finished_report() == {"bleu": 12.5, "text": "größer"}
+
+
+def test_what_is_changeable_may_change_and_is_noted(started):
+    changed = {**CONFIG, "steps": 6}
+    RunFolder(started, changed, changeable=("steps",))
+    assert json.loads((started / "config.json").read_text())["steps"] == 6
+    with pytest.raises(ValueError, match="another configuration"):
+        RunFolder(started, {**changed, "train_fingerprint": "cd"}, changeable=("steps",))
+
+
+def test_a_second_process_is_kept_out(started):
+    before = contents(started)
+    with RunFolder(started, CONFIG).locked():
+        with pytest.raises(ValueError, match="Another process works on the run"):
+            with RunFolder(started, CONFIG).locked():
+                pass
+    with RunFolder(started, CONFIG).locked():
+        assert contents(started) == before
