@@ -22,6 +22,7 @@ from keras_attention.recipes.plan import plan_training
 from keras_attention.recipes.settings import RECIPES
 from keras_attention.recipes.translation import STRATEGIES, TranslationConfig, train_translation
 from keras_attention.training.callbacks import write_atomically
+from keras_attention.training.nonfinite import NonFiniteTraining
 
 # Option -> field of the configuration.
 SETTINGS = {
@@ -73,7 +74,7 @@ def run(
         report = train_translation(corpus, config, output_dir)
         if options.translate is not None:
             _translate_file(output_dir, config, *options.translate)
-    except (ValueError, OSError, MemoryError, ImportError) as error:
+    except (ValueError, OSError, MemoryError, ImportError, NonFiniteTraining) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     except KeyboardInterrupt:
         parser.exit(130)

@@ -28,7 +28,7 @@ from keras_attention.training.checkpoint_store import read_manifest
 from keras_attention.training.checkpoints import select_checkpoints
 
 
-def report_on_run(
+def evaluate_run(
     folder: str | os.PathLike[str],
     settings: Mapping[str, Any],
     model: Any,
@@ -44,12 +44,12 @@ def report_on_run(
     device: str | None = None,
     samples: int = 1000,
 ) -> dict[str, Any]:
-    """Evaluate the checkpoints of a run, and write the report into its folder.
+    """Evaluate the checkpoints of a run.
 
     Afterwards the model has the average of the checkpoints.
 
     Args:
-        folder: The run's folder, with `config.json` and `checkpoints/`.
+        folder: The run's folder, with `checkpoints/`.
         settings: The run's settings, as in `config.json`.
         model: The run's model; its weights are replaced.
         tokenizer: The run's tokenizer.
@@ -69,11 +69,12 @@ def report_on_run(
         What `evaluation_report` returned.
 
     Raises:
-        ValueError: If the folder is not this run's, or holds no checkpoint.
+        ValueError: If the folder holds no checkpoint.
     """
-    folder = Path(folder)
     chosen = select_checkpoints(
-        folder / "checkpoints", settings["averaged_checkpoints"], settings.get("checkpoint_minutes")
+        Path(folder) / "checkpoints",
+        settings["averaged_checkpoints"],
+        settings.get("checkpoint_minutes"),
     )
     decoding = {key: settings[key] for key in ("beam_size", "length_penalty")}
     cost = None
@@ -88,7 +89,7 @@ def report_on_run(
             device=device,
             peak=None if device else matmul_peak(settings["dtype"]),
         )
-    report = evaluation_report(
+    return evaluation_report(
         model,
         translate or Translator(model, tokenizer, **decoding),
         chosen,
@@ -101,8 +102,6 @@ def report_on_run(
         decoding=decoding,
         samples=samples,
     )
-    write_report(report, folder, settings)
-    return report
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -125,7 +124,7 @@ def main(arguments: list[str] | None = None) -> None:
         model = keras.saving.load_model(options.folder / "model.keras", compile=False)
         # The weights of checkpoints are wanted, not the state of their optimizer.
         model.compile(optimizer=None)
-        report = report_on_run(
+        report = evaluate_run(
             options.folder,
             settings,
             model,
@@ -139,6 +138,7 @@ def main(arguments: list[str] | None = None) -> None:
             device=options.device,
             samples=options.samples,
         )
+        write_report(report, options.folder, settings)
     except (ValueError, OSError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     print(report_text(report, title=options.folder.resolve().name), end="")

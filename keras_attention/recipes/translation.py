@@ -232,7 +232,7 @@ def _run(
         f"The run's folder is {folder.path}: model.keras, tokenizer/, report.txt, report.json, logs/"
     )
     print(f"  tensorboard --logdir {folder.path / 'logs'}")
-    return report
+    return json.loads(folder.report_file.read_text("utf-8"))
 
 
 def _print_batches(batches: TokenBatches) -> None:

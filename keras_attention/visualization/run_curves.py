@@ -63,8 +63,8 @@ def run_figure(folder: str | os.PathLike[str], title: str = "") -> Figure:
     wanted = {
         "train/loss": "training loss (smoothed, nats)",
         "validation/perplexity": "validation perplexity",
+        "validation/bleu": "validation BLEU",
     }
-    wanted |= {tag: "validation BLEU (greedy)" for tag in curves if "greedy_bleu" in tag}
     panels = [(label, curves[tag]) for tag, label in wanted.items() if tag in curves]
     canvas = Canvas(3.6 * len(panels) + 0.3, 3.6)
     for index, (label, points) in enumerate(panels):

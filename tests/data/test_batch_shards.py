@@ -46,7 +46,12 @@ def test_a_part_of_the_rest_of_an_epoch(batches):
 
 @pytest.mark.parametrize(
     "index, count, message",
-    [(2, 2, "index=2"), (0, 4, "num_replicas=6, which 4 processes"), (0, 0, "count"), (-1, 2, "index")],
+    [
+        (2, 2, "index=2"),
+        (0, 4, "num_replicas=6, which 4 processes"),
+        (0, 0, "count"),
+        (-1, 2, "index"),
+    ],
 )
 def test_numbers_that_do_not_fit(batches, index, count, message):
     with pytest.raises(ValueError, match=message):

@@ -88,7 +88,8 @@ def test_tensorboard_shows_curves_and_heat_maps(finished):
     folder, report = finished
     values = read_values(folder / "logs")
     curves = "train/loss train/learning_rate speed/tokens_per_second epoch/loss".split()
-    curves += "validation/perplexity validation/greedy_bleu_of_9 test/bleu test/chrf".split()
+    curves += "train/gradient_norm speed/padding speed/flops_per_second speed/mfu".split()
+    curves += "validation/perplexity validation/bleu validation/chrf test/bleu test/chrf".split()
     for tag in curves:
         assert tag in values, sorted(values)
         assert all(np.isfinite(value) for _, value in values[tag])

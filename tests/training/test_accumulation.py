@@ -99,6 +99,8 @@ def test_what_cannot_be_accumulated_is_refused():
 
 
 def test_is_saved_with_the_model(tmp_path):
-    compiled_model(2, Adam(0.01)).save(tmp_path / "model.keras")
+    model = compiled_model(2, Adam(0.01))
+    model.optimizer.build(model.trainable_variables)
+    model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.accumulation_steps == 2 and isinstance(loaded.optimizer, Adam)

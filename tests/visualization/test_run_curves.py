@@ -9,7 +9,7 @@ from keras_attention.visualization.run_curves import main, read_scalars, run_fig
 CURVES = {
     "train/loss": [(10, 7.5), (20, 6.25), (30, 5.0)],
     "validation/perplexity": [(15, 900.0), (30, 8.0)],
-    "validation/greedy_bleu_of_100": [(30, 12.5)],
+    "validation/bleu": [(30, 12.5)],
     "train/learning_rate": [(10, 0.5)],
 }
 
