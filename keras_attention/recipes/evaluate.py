@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,90 +17,10 @@ import keras
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.decoding.translator import Translator
-from keras_attention.evaluation.cost import SUSTAINED_FLOPS, matmul_peak
-from keras_attention.evaluation.perplexity import perplexity
-from keras_attention.evaluation.report import evaluation_report, write_report
+from keras_attention.evaluation.cost import SUSTAINED_FLOPS
+from keras_attention.evaluation.report import write_report
 from keras_attention.evaluation.report_text import report_text
-from keras_attention.evaluation.training_cost import training_cost
-from keras_attention.training.checkpoint_store import read_manifest
-from keras_attention.training.checkpoints import select_checkpoints
-
-
-def evaluate_run(
-    folder: str | os.PathLike[str],
-    settings: Mapping[str, Any],
-    model: Any,
-    tokenizer: Any,
-    batches: Any,
-    validation: Any,
-    sources: Sequence[str],
-    references: Sequence[str],
-    *,
-    name: str = "test set",
-    translate: Callable[[list[str]], Sequence[str]] | None = None,
-    devices: int = 1,
-    device: str | None = None,
-    samples: int = 1000,
-) -> dict[str, Any]:
-    """Evaluate the checkpoints of a run.
-
-    Afterwards the model has the average of the checkpoints.
-
-    Args:
-        folder: The run's folder, with `checkpoints/`.
-        settings: The run's settings, as in `config.json`.
-        model: The run's model; its weights are replaced.
-        tokenizer: The run's tokenizer.
-        batches: `TokenBatches` of the training part, for the cost; None for a report without it.
-        validation: Batches of the validation part, for the perplexity; None for none.
-        sources: Sentences to translate.
-        references: Their reference translations.
-        name: What these sentences are.
-        translate: Translates with the model's present weights; beam search with the settings of the run
-            if not given.
-        devices: Number of devices that trained, for the paper's formula.
-        device: A GPU of the paper, such as `"P100"`; if not given, the speed of this machine is
-            measured.
-        samples: Resamples of the paired bootstrap.
-
-    Returns:
-        What `evaluation_report` returned.
-
-    Raises:
-        ValueError: If the folder holds no checkpoint.
-    """
-    chosen = select_checkpoints(
-        Path(folder) / "checkpoints",
-        settings["averaged_checkpoints"],
-        settings.get("checkpoint_minutes"),
-    )
-    decoding = {key: settings[key] for key in ("beam_size", "length_penalty")}
-    cost = None
-    if batches is not None:
-        last = read_manifest(chosen[-1], verify=False)
-        cost = training_cost(
-            model,
-            batches,
-            last["updates"],
-            seconds=last["seconds"],
-            devices=devices,
-            device=device,
-            peak=None if device else matmul_peak(settings["dtype"]),
-        )
-    return evaluation_report(
-        model,
-        translate or Translator(model, tokenizer, **decoding),
-        chosen,
-        sources,
-        references,
-        name=name,
-        language=settings["languages"][1],
-        measure_perplexity=None if validation is None else lambda: perplexity(model, validation),
-        cost=cost,
-        decoding=decoding,
-        samples=samples,
-    )
+from keras_attention.recipes.run_evaluation import evaluate_run
 
 
 def main(arguments: list[str] | None = None) -> None:

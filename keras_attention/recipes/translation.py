@@ -18,7 +18,6 @@ from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
 from keras_attention.evaluation.report import write_report
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.models.transformer import Transformer
-from keras_attention.recipes.evaluate import evaluate_run
 from keras_attention.recipes.preparation import (
     compiled_model,
     prepared_batches,
@@ -26,6 +25,7 @@ from keras_attention.recipes.preparation import (
     replica_count,
     row_multiple,
 )
+from keras_attention.recipes.run_evaluation import evaluate_run
 from keras_attention.recipes.run_folder import RunFolder
 from keras_attention.recipes.training_run import average_last, train_to_budget
 from keras_attention.training.callbacks import write_atomically
