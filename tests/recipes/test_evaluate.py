@@ -6,7 +6,7 @@ import pytest
 
 from keras_attention import Adam, Tokenizer, TokenStore, Transformer
 from keras_attention.data.corpora import corpus_from_files
-from keras_attention.recipes import evaluate
+from keras_attention.recipes import run_evaluation
 from keras_attention.recipes.evaluate import main
 from keras_attention.training.checkpoint_store import write_checkpoint
 from tests.recipes.small_runs import write_files
@@ -66,7 +66,7 @@ def test_report_of_a_folder(run, capsys, monkeypatch):
         assert decoding == {"beam_size": 2, "length_penalty": 0.6}
         return lambda sources: [f"Ein {source}" for source in sources]  # a search takes its time
 
-    monkeypatch.setattr(evaluate, "Translator", translator)
+    monkeypatch.setattr(run_evaluation, "Translator", translator)
     command(run, "--device", "P100", "--devices", "8", "--name", "five")
     printed = capsys.readouterr().out
     assert printed == (run / "report.txt").read_text("utf-8")
