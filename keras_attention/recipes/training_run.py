@@ -92,6 +92,7 @@ def train_to_budget(
         if budget.is_over(updates, checkpoints.seconds):
             return checkpoints
         note = "synthetic data" if corpus.synthetic else ""
+        sample = _sample_pair(corpus)
         callbacks = [
             signals,
             budget,
@@ -101,7 +102,7 @@ def train_to_budget(
             # Before the checkpoints, which hold how far its log is.
             monitor,
             checkpoints,
-            AttentionHeatmaps(model, tokenizer, _sample_pair(corpus), writer, every=0, note=note),
+            AttentionHeatmaps(model, tokenizer, sample, writer, every=0, note=note),
             ConsoleProgress(budget),
             # Last: what it raises at the end of training ends everything.
             StopOnNonFinite(batches, tokenizer, every=LOG_EVERY),

@@ -30,10 +30,9 @@ from keras_attention.recipes.run_folder import RunFolder
 from keras_attention.recipes.training_run import average_last, train_to_budget
 from keras_attention.training.callbacks import write_atomically
 from keras_attention.training.checkpoint_callback import Checkpoints
-from keras_attention.training.distribution import distribution_scope
+from keras_attention.training.distribution import STRATEGIES, distribution_scope
 from keras_attention.visualization.summary_writer import SummaryWriter
 
-STRATEGIES = (None, "mirrored", "data_parallel")
 BUDGET = ("steps", "minutes")
 # What may change between two starts of a run: how long it trains, and on what hardware.
 CHANGEABLE = (*BUDGET, "strategy", "replicas", "accumulation_steps")
@@ -107,9 +106,10 @@ class TranslationConfig:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
-        if self.strategy not in STRATEGIES:
+        if self.strategy not in (None, *STRATEGIES):
             raise ValueError(
-                f"`strategy` must be one of {STRATEGIES}. Received: strategy={self.strategy!r}"
+                f"`strategy` must be one of {[None, *STRATEGIES]}. "
+                f"Received: strategy={self.strategy!r}"
             )
         if self.strategy is None and self.replicas not in (None, 1):
             raise ValueError(
