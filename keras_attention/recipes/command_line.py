@@ -20,8 +20,9 @@ from keras_attention.data.tokenizer import TRAINABLE
 from keras_attention.models.presets import PRESETS
 from keras_attention.recipes.plan import plan_training
 from keras_attention.recipes.settings import RECIPES
-from keras_attention.recipes.translation import STRATEGIES, TranslationConfig, train_translation
+from keras_attention.recipes.translation import TranslationConfig, train_translation
 from keras_attention.training.callbacks import write_atomically
+from keras_attention.training.distribution import STRATEGIES
 from keras_attention.training.nonfinite import NonFiniteTraining
 
 # Option -> field of the configuration.
@@ -76,8 +77,9 @@ def run(
             _translate_file(output_dir, config, *options.translate)
     except (ValueError, OSError, MemoryError, ImportError, NonFiniteTraining) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
-    except KeyboardInterrupt:
-        parser.exit(130)
+    except KeyboardInterrupt as stop:
+        # 143 after SIGTERM; a Ctrl-C outside of training says no code.
+        parser.exit(getattr(stop, "exit_code", 130))
     return report
 
 
@@ -137,9 +139,10 @@ def _add_training_options(group: argparse._ArgumentGroup) -> None:
 def _add_device_options(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--mixed-precision", action="store_true", help="bfloat16 products, float32 weights")
-    names = [strategy or "none" for strategy in STRATEGIES]
     add(
-        "--strategy", choices=names, help="mirrored: TensorFlow's GPUs; data_parallel: JAX' devices"
+        "--strategy",
+        choices=["none", *STRATEGIES],
+        help="mirrored: TensorFlow's GPUs; data_parallel: JAX' devices",
     )
     add("--replicas", type=int, help="number of devices, all if not given")
     add("--accumulation-steps", type=int, help="parts of a batch computed one after the other")
