@@ -1,0 +1,60 @@
+"""A whole run on two devices, or in two parts of each batch, trains as on one device."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# A process of its own: logical devices can be made only before TensorFlow starts.
+PROGRAM = """
+import dataclasses, json, sys
+from pathlib import Path
+import tensorflow as tf
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+from keras_attention.recipes import train_translation, translation
+from tests.recipes.small_runs import SMALL, small_corpus
+
+# No dropout: each replica, and each part, would draw other masks.
+sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2, "dropout": 0.0}
+config = dataclasses.replace(SMALL, model_arguments=sizes, steps=9, beam_size=1, bleu_every=100)
+folder = Path(sys.argv[1])
+corpus = small_corpus(folder)
+histories = []
+
+class Trained(Exception):
+    pass
+
+def no_report(model, checkpoints, *_):
+    histories.append(checkpoints.history)
+    raise Trained
+
+translation.average_last = no_report
+for name, changed in (
+    ("one", {}), ("replicas", {"strategy": "mirrored", "replicas": 2}), ("parts", {"accumulation_steps": 2})
+):
+    try:
+        train_translation(corpus, dataclasses.replace(config, **changed), folder / name)
+    except Trained:
+        pass
+print(json.dumps(histories))
+"""
+
+
+@pytest.mark.tensorflow_only
+def test_losses_are_those_of_one_device(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    one, *others = json.loads(done.stdout.splitlines()[-1])
+    assert one[-1]["updates"] == 9 and len(one) > 1
+    assert one[-1]["loss"] < one[0]["loss"]
+    for history in others:
+        assert [epoch["updates"] for epoch in history] == [epoch["updates"] for epoch in one]
+        for name in ("loss", "val_perplexity"):
+            expected = pytest.approx([epoch[name] for epoch in one], rel=1e-5)
+            assert [epoch[name] for epoch in history] == expected
