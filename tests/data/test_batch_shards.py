@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_attention import TokenBatches, TokenStore, Tokenizer
+from keras_attention import TokenBatches, Tokenizer, TokenStore
 from keras_attention.data.corpora import load_corpus
 
 

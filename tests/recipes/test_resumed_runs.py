@@ -23,6 +23,9 @@ TINY = dataclasses.replace(
 )
 STEPS, MORE_STEPS = 10, 16
 
+# Every start compiles: once is enough. test_translation.py and test_resume.py stop runs on each backend.
+pytestmark = pytest.mark.tensorflow_only
+
 
 def train(files, folder, steps=STEPS):
     """What an example does with these arguments."""
