@@ -148,7 +148,7 @@ def check_parallelism(
     plan += [(count, steps_to_try[-1]) for count in sorted({1, max(replicas)}) if steps_to_try[1:]]
     for count, steps in plan:
         # One device needs no strategy, but it is one more way with one.
-        on = count if strategy is not None and (count > 1 or steps == 1) else None
+        on = None if count == 1 and (strategy is None or steps > 1) else count
         stock_difference = None
         # One share of all rows cannot differ, and Keras' own slices know no replicas.
         if (count == 1) != (steps == 1):
