@@ -1,0 +1,174 @@
+"""The parent's side: a subject in a process of its own, with a time limit on everything it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+BENCHMARKS = Path(__file__).resolve().parent.parent
+# The package itself, too: it need not be installed.
+IMPORTABLE = (BENCHMARKS, BENCHMARKS.parent)
+LOG_LINES = 12
+
+
+class SubjectFailed(RuntimeError):
+    """A subject raised, died or took too long; its process is ended. The message says which and why."""
+
+
+class Worker:
+    """A subject that runs in its own process; a context manager that ends it.
+
+    The process has its own session, so that Ctrl-C reaches only the parent, which ends the child and
+    the child's children. It ends by itself when the parent is gone.
+
+    Args:
+        target: `"module:Class"` of a `Subject`, importable from `benchmarks/`.
+        options: Keyword arguments of its constructor; what JSON can hold.
+        environment: Variables added to those of this process.
+        threads: Number of CPUs that the process may use, and of threads that libraries are told to
+            use; None for all.
+        time_limit: Seconds until the constructor, which imports the libraries, must be done.
+
+    Raises:
+        SubjectFailed: The constructor raised, died or took too long.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        options: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+        threads: int | None = None,
+        time_limit: float = 300.0,
+    ) -> None:
+        self._log = tempfile.TemporaryFile()
+        self._unread = b""
+        commands, self._commands = os.pipe()
+        self._answers, answers = os.pipe()
+        self._is_open = True
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "harness.worker", *map(str, (commands, answers, threads or 0))],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env=_environment(environment or {}, threads),
+            pass_fds=(commands, answers),
+            start_new_session=True,
+        )
+        os.close(commands)
+        os.close(answers)
+        message = {"target": target, "options": dict(options or {})}
+        try:
+            self.started = self.call("start", time_limit, **message)
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, command: str, time_limit: float, **arguments: Any) -> Any:
+        """Have the subject do something, and wait for it.
+
+        Args:
+            command: `"prepare"`, `"check"`, `"run"` or another of the subject's `commands`.
+            time_limit: Seconds after which it counts as hanging and is ended.
+            **arguments: Its arguments.
+
+        Returns:
+            What it returned. For `"run"` a dict of `seconds` and `memory`; see `PeakMemory.read`.
+
+        Raises:
+            SubjectFailed: It raised, died or took too long, now or before.
+        """
+        if not self._is_open:
+            raise SubjectFailed(f"{command!r} came after the process was ended.")
+        line = json.dumps({"command": command, **arguments}) + "\n"
+        try:
+            os.write(self._commands, line.encode())
+        except OSError:
+            raise SubjectFailed(self._death(command)) from None
+        answer = json.loads(self._read_line(command, time_limit))
+        if "error" in answer:
+            message = f"{command!r} raised {answer['error']}"
+            self.close()
+            raise SubjectFailed(message)
+        return answer["value"]
+
+    def log(self) -> str:
+        """The last lines that the subject and its libraries printed."""
+        if not self._is_open:
+            return self._last_lines
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").splitlines()
+        return "\n".join(lines[-LOG_LINES:])
+
+    def close(self) -> None:
+        """End the process and its children, whatever they are doing; again does nothing."""
+        if self._process.poll() is None:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self._process.wait()
+        if self._is_open:
+            self._last_lines = self.log()
+            self._is_open = False
+            os.close(self._commands)
+            os.close(self._answers)
+            self._log.close()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _read_line(self, command: str, time_limit: float) -> bytes:
+        ends = time.monotonic() + time_limit
+        while b"\n" not in self._unread:
+            ready, _, _ = select.select([self._answers], [], [], max(0.0, ends - time.monotonic()))
+            if not ready:
+                self.close()
+                raise SubjectFailed(
+                    f"{command!r} took more than {time_limit:g} s, and was ended. Last lines:\n{self.log()}"
+                )
+            part = os.read(ready[0], 1 << 16)
+            if not part:
+                raise SubjectFailed(self._death(command))
+            self._unread += part
+        line, self._unread = self._unread.split(b"\n", 1)
+        return line
+
+    def _death(self, command: str) -> str:
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            code = None
+        self.close()
+        how = "closed its pipe"
+        if code is not None:
+            how = (
+                f"was ended by {signal.Signals(-code).name}"
+                if code < 0
+                else f"ended with code {code}"
+            )
+        return f"the process {how} in {command!r}. Last lines:\n{self.log()}"
+
+
+def _environment(own: Mapping[str, str], threads: int | None) -> dict[str, str]:
+    environment = dict(os.environ)
+    if threads is not None:
+        # What counts CPUs follows the affinity; these are for what does not.
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            environment[name] = str(threads)
+    paths = [*map(str, IMPORTABLE), *environment.get("PYTHONPATH", "").split(os.pathsep)]
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    environment["PYTHONUNBUFFERED"] = "1"
+    return {**environment, **own}

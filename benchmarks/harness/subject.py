@@ -1,0 +1,40 @@
+"""What is compared: a program that prepares itself, shows its outputs and runs when told to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Subject:
+    """One program under measurement, in a process of its own; subclass it.
+
+    The constructor takes the options of the `Spec` as keyword arguments and imports the libraries (the
+    memory after it is the libraries' own), nothing else. Arguments and results of all methods are what
+    JSON can hold.
+
+    Attributes:
+        commands: Names of the methods that the parent may call.
+    """
+
+    commands: tuple[str, ...] = ("prepare", "check", "run")
+
+    def prepare(self) -> dict[str, Any]:
+        """Build and compile everything.
+
+        Returns:
+            Facts: `"work"`, a dict of what one sample amounts to (`{"tokens": 4096, "flop": 7.8e11}`), and
+            whatever a reader of the results should know: versions, numbers of parameters, settings.
+        """
+        raise NotImplementedError
+
+    def check(self) -> dict[str, Any]:
+        """Outputs by name, to be compared with those of the other subjects; empty if there are none."""
+        return {}
+
+    def run(self, count: int) -> list[float]:
+        """Do the work `count` times.
+
+        Returns:
+            The seconds of each; the work must be finished, not only queued, when the clock is read.
+        """
+        raise NotImplementedError

@@ -1,0 +1,192 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from harness import (
+    Outcome,
+    Spec,
+    SubjectFailed,
+    Worker,
+    compare,
+    missing_text,
+    plot_ratios,
+    ratio,
+    split_by_presence,
+    summarize,
+    table,
+    write_json,
+)
+from harness.compare import differing_output
+
+HERE = Path(__file__).resolve().parent
+
+
+@pytest.fixture(autouse=True)
+def importable_dummies(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+
+
+def dummy(name, **options):
+    return Spec(name, "dummies:Dummy", {"name": name, **options})
+
+
+def test_a_worker_has_its_own_environment_and_cpus():
+    with Worker("dummies:Dummy", {}, {"A_VARIABLE": "7"}, threads=1, time_limit=60) as worker:
+        answer = worker.call("echo", 60, text="Übung")
+    assert answer["text"] == "Übung" and answer["variable"] == "7"
+    assert answer["cpus"] in (1, None)
+
+
+def test_subjects_take_turns_and_the_bad_ones_leave_the_others_alone(tmp_path):
+    order = tmp_path / "order"
+    specs = [
+        dummy("a", path=str(order), seconds=0.5),
+        dummy("raises", bad="raises"),
+        dummy("dies", bad="dies"),
+        dummy("b", path=str(order), seconds=2.0, loss=2.0001),
+        dummy("other", loss=2.1),
+        dummy("late", bad="dies later"),
+    ]
+    outcomes = {o.spec.name: o for o in compare(specs, rounds=2, count=3, log=lambda text: None)}
+    assert order.read_text() == "ab" * 3
+    assert outcomes["a"].rounds == [[0.5] * 3] * 2
+    assert outcomes["b"].rate("tokens") == 50.0 and outcomes["b"].rate("flop") is None
+    assert "ValueError: no model here" in outcomes["raises"].failure
+    assert "code 7" in outcomes["dies"].failure and "out of luck" in outcomes["dies"].failure
+    assert "2.1" in outcomes["other"].failure and not outcomes["other"].rounds
+    assert "code 3" in outcomes["late"].failure
+    assert outcomes["a"].failure is None and outcomes["b"].failure is None
+
+
+def test_a_subject_that_hangs_is_ended_with_its_children():
+    with Worker(
+        "dummies:Dummy", {"bad": "hangs", "name": f"mark-{os.getpid()}"}, time_limit=60
+    ) as worker:
+        with pytest.raises(SubjectFailed, match="more than 1 s"):
+            worker.call("prepare", 1.0)
+    assert not left_running(f"mark-{os.getpid()}")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_is_left_when_the_parent_is_stopped(sent, tmp_path):
+    mark = f"stopped-{os.getpid()}-{sent}"
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from harness import Worker\n"
+        "with Worker('dummies:Dummy', {'bad': 'hangs', 'name': sys.argv[2]}) as worker:\n"
+        "    print(worker._process.pid, flush=True)\n"
+        "    worker.call('prepare', 100)\n"
+    )
+    benchmarks = str(HERE.parents[1] / "benchmarks")
+    with subprocess.Popen(
+        [sys.executable, str(script), benchmarks, mark],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as parent:
+        child = int(parent.stdout.readline())
+        parent.send_signal(sent)
+        parent.wait(timeout=30)
+    ends = time.monotonic() + 20
+    while Path(f"/proc/{child}").exists() and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{child}").exists()
+    if sent == signal.SIGINT:
+        assert not left_running(mark)
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="Linux tells peaks of stretches"
+)
+def test_peak_memory_is_that_of_the_timed_part():
+    with Worker("dummies:Dummy", {"bad": "grows"}, time_limit=60) as worker:
+        worker.call("prepare", 60)
+        memory = worker.call("run", 60, count=1)["memory"]
+    assert memory["peak_bytes"] - memory["resident_bytes"] > 250 << 20
+    assert memory["absolute_peak_bytes"] >= memory["peak_bytes"]
+
+
+def test_medians_and_ratios():
+    assert summarize([[5.0, 1.0], [2.0]]).median == 2.0
+    # Medians 4 and 2 over all; of the rounds 3/1 and 5/4.
+    spread = ratio(
+        [[3.0, 3.0], [5.0, 5.0]],
+        of=[
+            [1.0],
+            [4.0],
+        ][:2],
+    )
+    assert (spread.median, spread.least, spread.most) == (4.0 / 2.5, 1.25, 3.0)
+    with pytest.raises(ValueError, match="same rounds"):
+        ratio([[1.0]], of=[[1.0], [2.0]])
+
+
+def test_outputs_that_are_not_numbers_differ():
+    assert differing_output({"loss": 1.0, "only here": 3}, {"loss": 1.0005}) is None
+    assert "nan" in differing_output({"loss": 1.0}, {"loss": float("nan")})
+
+
+def test_what_is_not_installed_is_named_with_its_package():
+    absent = Spec("peer", "x:Y", requires={"json": "json", "no_such_module_1": "its-package"})
+    present, missing = split_by_presence([dummy("a"), absent])
+    assert [spec.name for spec in present] == ["a"]
+    assert missing_text(missing) == "not installed: peer; pip install its-package"
+
+
+def outcomes_of_three():
+    one = Outcome(
+        dummy("keras_attention"), {"work": {"tokens": 60.0}}, rounds=[[2.0, 2.0], [4.0, 3.0]]
+    )
+    two = Outcome(dummy("peer"), {"work": {"tokens": 60.0}}, rounds=[[6.0, 6.0], [7.0, 7.0]])
+    for outcome, size in ((one, 1), (two, 3)):
+        outcome.memory["peak_bytes"] = size << 30
+    return [one, two, Outcome(dummy("third"), {"loss": float("nan")}, failure="it died")]
+
+
+def test_the_table_says_rates_and_ratios():
+    text = table(outcomes_of_three(), {"tokens": ("tokens/s", 1)}, ratio_to=["keras_attention"])
+    assert "| keras_attention | 2,500 | 2,000-4,000 | 24 | 1.00 | 1.00 (1.00-1.00) |" in text
+    assert "| peer | 6,500 | 6,000-7,000 | 9 | 3.00 | 2.60 (2.00-3.00) |" in text
+    assert "failed: third: it died" in text
+
+
+def test_the_files_hold_every_figure(tmp_path):
+    path = tmp_path / "run.json"
+    write_json(path, {"command": ["x"]}, outcomes_of_three(), workload={"pairs": 3})
+    record = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(name))
+    assert record["ratios"]["peer"]["keras_attention"] == {"median": 2.6, "least": 2.0, "most": 3.0}
+    assert record["subjects"][1]["rounds"] == [[6.0, 6.0], [7.0, 7.0]]
+    assert record["subjects"][2]["failure"] == "it died" and record["workload"] == {"pairs": 3}
+    assert [file.name for file in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_the_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "run.png"
+    plot_ratios(path, outcomes_of_three(), ("tokens", "tokens/s", 1), "a title", "peer")
+    assert path.read_bytes()[:4] == b"\x89PNG"
+    with pytest.raises(ValueError, match="flop"):
+        plot_ratios(path, outcomes_of_three(), ("flop", "FLOP/s", 1), "a title", "peer")
+
+
+def test_the_ceiling_counts_its_flops():
+    options = {"framework": "numpy", "size": 64, "sample_seconds": 1e-4}
+    spec = Spec("GEMM, NumPy", "harness.gemm:Gemm", options, is_ceiling=True)
+    (outcome,) = compare([spec], rounds=1, count=2, log=lambda text: None)
+    assert outcome.failure is None and len(outcome.rounds[0]) == 2
+    assert outcome.facts["work"]["flop"] % (2 * 64**3) == 0
+
+
+def left_running(mark):
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if mark in process.read_text() and int(process.parent.name) != os.getpid():
+                return True
+        except OSError:
+            continue
+    return False
