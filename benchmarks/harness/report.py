@@ -58,7 +58,7 @@ def _row(
     cells.append("" if is_ceiling else f"{1e3 * seconds.least:,.0f}-{1e3 * seconds.most:,.0f}")
     for unit, (_, divisor) in rates.items():
         rate = outcome.rate(unit)
-        cells.append("" if rate is None else f"{rate / divisor:,.0f}")
+        cells.append("" if rate is None else number_text(rate / divisor))
     if ceiling:
         rate = outcome.rate("flop")
         cells.append("" if rate is None else f"{rate / ceiling:.0%}")
@@ -67,6 +67,11 @@ def _row(
     for other in compared:
         cells.append("" if is_ceiling else _ratio_text(ratio(outcome.rounds, other.rounds)))
     return cells
+
+
+def number_text(number: float) -> str:
+    """At least three digits: 12,345, 123, 12.3, 1.23."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _ratio_text(spread: Spread) -> str:
@@ -143,7 +148,7 @@ def plot_ratios(
         is_ours = outcome.spec.name.startswith("keras_attention")
         axes.barh(position, median, xerr=reach, capsize=3, color="C0" if is_ours else "0.7")
         times = base.seconds.median / seconds.median
-        text = f" {median:,.0f}  ({times:.2f} x {base.spec.name})"
+        text = f" {number_text(median)}  ({times:.2f} x {base.spec.name})"
         axes.text(work / seconds.least, position, text, va="center", fontsize=9)
     axes.set_yticks(range(len(shown)), [outcome.spec.name for outcome in shown])
     axes.invert_yaxis()
