@@ -1,0 +1,146 @@
+"""Writes the folder of a job: sentences and one model in every form that a subject reads.
+
+    python -m peers_decoding.make_job FOLDER SETTINGS_JSON    (with benchmarks/ in PYTHONPATH)
+
+Without a trained run, the model has random weights that never choose the end token, so that all
+programs write translations of a given length, and the source lengths follow newstest2014: log-normal,
+about 27 tokens on average.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+MEAN_LENGTH, SIGMA, LONGEST = 27.0, 0.55, 100
+# The logit of the end token is lower by this; the others are spread by about 1.
+NEVER = 30.0
+
+
+def main() -> None:
+    """Write the job that the arguments describe."""
+    folder, settings = Path(sys.argv[1]), json.loads(sys.argv[2])
+    if settings["run"] is None:
+        model, tokenizer = random_model(settings, folder)
+        texts = random_sentences(settings["sentences"], model.vocabulary_size)
+    else:
+        model, tokenizer = trained_model(Path(settings["run"]))
+        lines = Path(settings["source_file"]).read_text("utf-8").split("\n")
+        texts = [line for line in lines if line.strip()][: settings["sentences"]]
+    write_job(folder, model, tokenizer, texts, settings)
+
+
+def random_model(settings: dict[str, Any], folder: Path) -> tuple[Any, Any]:
+    """A preset with random weights and a tokenizer of words w3, w4, ..."""
+    import keras
+
+    from keras_attention import Tokenizer, Transformer
+
+    words = folder / "words"
+    words.write_text("\n".join(f"w{i}" for i in range(3, settings["vocabulary_size"])))
+    tokenizer = Tokenizer.from_vocabulary(words)
+    model = Transformer.from_preset(settings["preset"], tokenizer.vocabulary_size, seed=1)
+    end = keras.ops.convert_to_numpy(model.token_embedding.embeddings)[model.end_token_id]
+    last = (
+        model.decoder_normalization
+        if model.normalize_first
+        else model.decoder_blocks[-1].feed_forward_residual.normalization
+    )
+    last.beta.assign(-NEVER * end / (end @ end))
+    return model, tokenizer
+
+
+def trained_model(run: Path) -> tuple[Any, Any]:
+    """The model and the tokenizer of a run's folder."""
+    import keras
+
+    from keras_attention import Tokenizer
+
+    model = keras.saving.load_model(run / "model.keras", compile=False)
+    return model, Tokenizer.load(run / "tokenizer")
+
+
+def random_sentences(count: int, vocabulary_size: int, seed: int = 2014) -> list[str]:
+    """Sentences of random words with lengths like those of newstest2014."""
+    random = np.random.default_rng(seed)
+    mean = np.log(MEAN_LENGTH) - SIGMA**2 / 2
+    lengths = np.clip(np.exp(random.normal(mean, SIGMA, count)), 2, LONGEST).astype(int)
+    return [
+        " ".join(f"w{i}" for i in random.integers(3, vocabulary_size, length)) for length in lengths
+    ]
+
+
+def write_job(
+    folder: Path, model: Any, tokenizer: Any, texts: list[str], settings: dict[str, Any]
+) -> None:
+    """Write all files of the job."""
+    from keras_attention.export import export_ctranslate2
+
+    forced = settings["run"] is None
+    model.save(folder / "model.keras")
+    np.savez(folder / "weights.npz", **weights_of(model))
+    tokenizer.save(folder / "tokenizer")
+    try:
+        export_ctranslate2(model, tokenizer, folder / "ctranslate2")
+    except ImportError as error:
+        print(error)  # The subject is missing, too.
+    job = {
+        "config": {**model.get_config(), "dtype": None},
+        "sentences": tokenizer.encode(texts),
+        "texts": texts,
+        "forced": forced,
+        "checked": min(settings["checked"], len(texts)) if forced else len(texts),
+        **{name: settings[name] for name in ("extra_length", "beam_size", "length_penalty")},
+    }
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+
+
+def weights_of(model: Any) -> dict[str, np.ndarray]:
+    """Float32 weights by plain names; products are `(inputs, outputs)`."""
+    weights: dict[str, Any] = {"embedding": model.token_embedding.embeddings}
+    for kind in ("encoder", "decoder"):
+        for index, block in enumerate(getattr(model, f"{kind}_blocks")):
+            name = f"{kind}.{index}"
+            for part in ("self_attention", "cross_attention", "feed_forward"):
+                if not hasattr(block, part):
+                    continue
+                norm = getattr(block, f"{part}_residual").normalization
+                weights[f"{name}.{part}.gamma"] = norm.gamma
+                weights[f"{name}.{part}.beta"] = norm.beta
+                weights.update(_denses(f"{name}.{part}", getattr(block, part)))
+    return {name: _array(weight) for name, weight in weights.items()}
+
+
+def _denses(name: str, layer: Any) -> dict[str, Any]:
+    parts = (
+        {"inner": layer.inner, "outer": layer.outer}
+        if hasattr(layer, "inner")
+        else {
+            "query": layer.query_dense,
+            "key": layer.key_dense,
+            "value": layer.value_dense,
+            "output": layer.output_dense,
+        }
+    )
+    named: dict[str, Any] = {}
+    for part, dense in parts.items():
+        kernel = _array(dense.kernel)
+        inputs = kernel.shape[:2] if part == "output" else kernel.shape[:1]
+        named[f"{name}.{part}.kernel"] = kernel.reshape(int(np.prod(inputs)), -1)
+        if dense.bias is not None:
+            named[f"{name}.{part}.bias"] = _array(dense.bias).ravel()
+    return named
+
+
+def _array(weight: Any) -> np.ndarray:
+    import keras
+
+    return np.asarray(keras.ops.convert_to_numpy(weight), "float32")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,309 @@
+"""A trained Transformer as a CTranslate2 model: translation in C++, without Keras.
+
+Shape letters: N heads, K key_dim, D hidden_dim, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attention.layers.positional_encoding import sinusoid
+
+# Keras' name of an activation, and the name of CTranslate2's.
+ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "silu": "SWISH",
+    "swish": "SWISH",
+    "tanh": "Tanh",
+    "sigmoid": "Sigmoid",
+}
+QUANTIZATIONS = (
+    "int8",
+    "int8_float32",
+    "int8_float16",
+    "int8_bfloat16",
+    "int16",
+    "float16",
+    "bfloat16",
+    "float32",
+)
+MODEL_FILE = "model.bin"
+
+
+def export_ctranslate2(
+    model: Any,
+    tokenizer: Any,
+    folder: str | os.PathLike[str],
+    *,
+    quantization: str | None = None,
+    max_length: int = 2048,
+    overwrite: bool = False,
+) -> Path:
+    """Writes a `Transformer` as a folder that `ctranslate2.Translator` loads.
+
+    The logits are the same: same positions, zero vector of the padding and start token, one table for
+    embedding and softmax, any `key_dim` and `value_dim`. The end token is added to sources by
+    CTranslate2, so it takes `tokenizer.tokens(text)`; it returns such tokens. The tokenizer is saved in
+    the subfolder `tokenizer`.
+
+    The search is CTranslate2's own, which can choose another translation than `Translator`:
+
+    * with `length_penalty=alpha` it divides the log-probability by `length ** alpha`, where this
+      package, like the authors' code, divides by `((5 + length) / 6) ** alpha`; its default is 1, and
+      it counts the end token only if `return_end_token=True`, while we always count it;
+    * it ends a sentence when `beam_size * patience` hypotheses have ended, not when none alive can win
+      any more, and an end token counts among the best `beam_size` continuations only, not among the
+      best `2 * beam_size`; there is no rule like `"n_best_2017"`;
+    * the longest output is `max_decoding_length`, 256 by default, for all sentences of a call; cut off
+      ones compete with their penalised score;
+    * sources longer than `max_input_length`, 1024 by default, are cut without a word;
+    * an empty source is an end token like any other, where `Translator` returns an empty line.
+
+    Args:
+        model: A built `Transformer`.
+        tokenizer: Its `Tokenizer`.
+        folder: Where to write; made by this function.
+        quantization: How the weights are stored: None as they are, `"int8"`, `"int16"`, `"float16"`,
+            `"bfloat16"`, `"float32"`, or `"int8_float16"` and the like for what is not quantized.
+        max_length: Positions written for models with sinusoids; longer sentences are an error in
+            CTranslate2. Learned positions are written as they are.
+        overwrite: Whether an exported model in `folder` may be replaced.
+
+    Returns:
+        The folder's path.
+
+    Raises:
+        ImportError: If CTranslate2 is not installed.
+        ValueError: For an activation that CTranslate2 does not have, a tokenizer of another model, an
+            unknown `quantization`, and a folder that exists.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_attention.data.tokenizer import Tokenizer
+    >>> from keras_attention.models.transformer import Transformer
+    >>> tokenizer = Tokenizer.train(["ein kleines Haus", "a small house"], vocabulary_size=280)
+    >>> model = Transformer.from_preset("tiny", vocabulary_size=tokenizer.vocabulary_size)
+    >>> import ctranslate2  # doctest: +SKIP
+    >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +SKIP
+    ...     path = export_ctranslate2(model, tokenizer, f"{folder}/model", quantization="int8")
+    ...     translator = ctranslate2.Translator(str(path))
+    ...     result = translator.translate_batch([tokenizer.tokens("a house")], beam_size=4)
+    >>> ids = {tokenizer.id_to_token(i): i for i in range(tokenizer.vocabulary_size)}
+    >>> text = tokenizer.decode([ids[t] for t in result[0].hypotheses[0]])  # doctest: +SKIP
+    """
+    folder = Path(folder)
+    _check_folder(folder, overwrite)
+    _check_arguments(model, tokenizer, quantization, max_length)
+    spec = _specification(model, tokenizer, max_length)
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    with _written_beside(folder) as partial:
+        spec.save(str(partial))
+        tokenizer.save(partial / "tokenizer")
+    return folder
+
+
+def _library() -> SimpleNamespace:
+    """The modules of CTranslate2 that describe models."""
+    try:
+        from ctranslate2.specs import common_spec, transformer_spec
+    except ImportError as error:
+        raise ImportError(
+            "The export needs CTranslate2, which is not installed: pip install 'ctranslate2>=4.8', or "
+            "pip install 'keras-attention[ctranslate2]'."
+        ) from error
+    return SimpleNamespace(common=common_spec, transformer=transformer_spec)
+
+
+def _check_folder(folder: Path, overwrite: bool) -> None:
+    if not folder.exists():
+        return
+    if not overwrite:
+        raise ValueError(
+            f"'{folder}' exists; nothing was changed there. Choose another folder, or pass "
+            "`overwrite=True` to replace the model in it."
+        )
+    if not (folder / MODEL_FILE).is_file():
+        raise ValueError(
+            f"'{folder}' exists and holds no CTranslate2 model, so it is not overwritten. Choose "
+            "another folder."
+        )
+
+
+def _check_arguments(model: Any, tokenizer: Any, quantization: str | None, max_length: int) -> None:
+    if quantization is not None and quantization not in QUANTIZATIONS:
+        raise ValueError(
+            f"`quantization` must be None or one of {QUANTIZATIONS}. Received: {quantization!r}"
+        )
+    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
+        raise ValueError(f"`max_length` must be a positive integer. Received: {max_length!r}")
+    for name in ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id"):
+        ours, theirs = getattr(model, name), getattr(tokenizer, name)
+        if ours != theirs:
+            raise ValueError(
+                f"The model has {name} {ours}, the tokenizer {theirs}: they do not belong together. "
+                "Use the tokenizer that the model was trained with."
+            )
+    activation = model.get_config()["activation"]
+    if activation not in ACTIVATIONS:
+        raise ValueError(
+            f"CTranslate2 has no activation {activation!r}; it has {', '.join(ACTIVATIONS)}. A model "
+            "with another one cannot be exported."
+        )
+
+
+def _vocabulary(tokenizer: Any) -> list[str]:
+    vocabulary = [tokenizer.id_to_token(token_id) for token_id in range(tokenizer.vocabulary_size)]
+    if len(set(vocabulary)) < len(vocabulary):
+        twice = sorted(token for token in set(vocabulary) if vocabulary.count(token) > 1)
+        raise ValueError(
+            "CTranslate2 knows tokens by their text, so each must be there once. These are there more "
+            f"often: {twice[:10]}"
+        )
+    return vocabulary
+
+
+def _specification(model: Any, tokenizer: Any, max_length: int) -> Any:
+    """CTranslate2's description of the model, filled with the model's weights."""
+    library = _library()
+    vocabulary = _vocabulary(tokenizer)
+    config = model.get_config()
+    spec = library.transformer.TransformerSpec.from_config(
+        config["num_layers"],
+        config["num_heads"],
+        pre_norm=config["normalize_first"],
+        activation=getattr(library.common.Activation, ACTIVATIONS[config["activation"]]),
+    )
+    table = _array(model.token_embedding.embeddings)
+    # The softmax keeps the row of the padding token, which embeds as zero.
+    embedding = table.copy()
+    embedding[model.pad_token_id] = 0.0
+    spec.encoder.embeddings[0].weight = embedding
+    spec.decoder.embeddings.weight = embedding
+    spec.decoder.projection.weight = table
+    for stack, kind in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
+        positions = getattr(model, f"{kind}_positions")
+        stack.position_encodings.encodings = _positions(positions, max_length, table.shape[1])
+        for layer, block in zip(stack.layer, getattr(model, f"{kind}_blocks"), strict=True):
+            _set_block(layer, block)
+        if config["normalize_first"]:
+            _set_norm(stack.layer_norm, getattr(model, f"{kind}_normalization"))
+    spec.register_source_vocabulary(vocabulary)
+    spec.register_target_vocabulary(vocabulary)
+    start = vocabulary[model.start_token_id]
+    for name, value in {
+        "unk_token": vocabulary[tokenizer.unknown_token_id],
+        "bos_token": start,
+        "eos_token": vocabulary[model.end_token_id],
+        "decoder_start_token": start,
+        "add_source_eos": True,
+        "layer_norm_epsilon": config["layer_norm_epsilon"],
+    }.items():
+        setattr(spec.config, name, value)
+    return spec
+
+
+def _set_block(layer: Any, block: Any) -> None:
+    """Weights of an encoder or decoder block."""
+    _set_attention(layer.self_attention, block.self_attention, own=True)
+    _set_norm(layer.self_attention.layer_norm, block.self_attention_residual.normalization)
+    if hasattr(layer, "attention"):
+        _set_attention(layer.attention, block.cross_attention, own=False)
+        _set_norm(layer.attention.layer_norm, block.cross_attention_residual.normalization)
+    for linear, dense in (
+        (layer.ffn.linear_0, block.feed_forward.inner),
+        (layer.ffn.linear_1, block.feed_forward.outer),
+    ):
+        linear.weight, linear.bias = _transposed(dense.kernel), _array(dense.bias)
+    _set_norm(layer.ffn.layer_norm, block.feed_forward_residual.normalization)
+
+
+def _set_attention(layer: Any, attention: Any, own: bool) -> None:
+    """Weights of an attention; with `own` keys and values come from what asks, and one product makes all.
+
+    CTranslate2 has one width for queries, keys and values: zeros fill the narrower ones up, which
+    changes no product.
+    """
+    width = max(attention.key_dim, attention.value_dim)
+    layer.queries_scale = np.float32(attention.key_dim**-0.5)
+    dense = (attention.query_dense, attention.key_dense, attention.value_dense)
+    weights = [_transposed(_widened(part.kernel, 2, width)) for part in dense]
+    has_bias = attention.output_dense.bias is not None
+    biases = [_widened(part.bias, 1, width).ravel() for part in dense] if has_bias else []
+    groups = [slice(0, 3)] if own else [slice(0, 1), slice(1, 3)]
+    for linear, group in zip(layer.linear, groups, strict=False):
+        linear.weight = np.concatenate(weights[group])
+        if has_bias:
+            linear.bias = np.concatenate(biases[group])
+    output = _widened(attention.output_dense.kernel, 1, width)
+    layer.linear[-1].weight = _transposed(output.reshape(-1, output.shape[-1]))
+    if has_bias:
+        layer.linear[-1].bias = _array(attention.output_dense.bias)
+
+
+def _set_norm(layer: Any, normalization: keras.layers.LayerNormalization) -> None:
+    layer.gamma, layer.beta = _array(normalization.gamma), _array(normalization.beta)
+
+
+def _positions(positions: Any, max_length: int, hidden_dim: int) -> np.ndarray:
+    if positions.layout == "learned":
+        return _array(positions.positions)
+    return sinusoid(np.arange(max_length), hidden_dim, positions.layout)
+
+
+def _array(weights: Any) -> np.ndarray:
+    array = np.asarray(keras.ops.convert_to_numpy(weights))
+    if not keras.backend.is_float_dtype(str(array.dtype)):
+        raise ValueError(
+            f"Weights of type {array.dtype} cannot be exported. Export the model before it is "
+            "quantized, and pass `quantization` to this function."
+        )
+    return array.astype("float32")
+
+
+def _widened(weights: Any, axis: int, width: int) -> np.ndarray:
+    """The array with zeros behind its entries along `axis`, so that there are `width`."""
+    array = _array(weights)
+    padding = [(0, 0)] * array.ndim
+    padding[axis] = (0, width - array.shape[axis])
+    return np.pad(array, padding)
+
+
+def _transposed(weights: Any) -> np.ndarray:
+    """From Keras' `(inputs, *outputs)` to CTranslate2's `(outputs, inputs)`."""
+    array = _array(weights)
+    return np.ascontiguousarray(array.reshape(len(array), -1).T)
+
+
+@contextmanager
+def _written_beside(folder: Path) -> Iterator[Path]:
+    """A new folder that takes the place of `folder` when all is written; a failure leaves nothing."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    replaced = folder.with_name(f".{folder.name}.{os.getpid()}.replaced")
+    shutil.rmtree(partial, ignore_errors=True)  # Of a process that was killed.
+    partial.mkdir()
+    try:
+        yield partial
+        if folder.exists():
+            os.replace(folder, replaced)
+        try:
+            os.replace(partial, folder)
+        except OSError:
+            if replaced.exists():
+                os.replace(replaced, folder)
+            raise
+    finally:
+        for path in (partial, replaced):
+            shutil.rmtree(path, ignore_errors=True)
