@@ -100,8 +100,9 @@ def fused_adam_updates(
     beta_1: float,
     beta_2: float,
     epsilon: float,
+    is_good: Any,
 ) -> bool:
-    """`fused_adam_update` of all variables in one call, for PyTorch.
+    """`fused_adam_update` of all variables in one call, for PyTorch, which waits for no device.
 
     Args:
         variables: Keras variables.
@@ -111,6 +112,7 @@ def fused_adam_updates(
         learning_rate: Scalar.
         step: Number of this update, counted from 1.
         beta_1, beta_2, epsilon: Adam's constants.
+        is_good: Boolean scalar tensor: where it is False, nothing changes.
 
     Returns:
         False if the backend has no such operation for these variables and nothing was done.
@@ -123,23 +125,31 @@ def fused_adam_updates(
     values = [variable.value for variable in variables]
     if any(v.device.type not in ("cpu", "cuda") or v.dtype != torch.float32 for v in values):
         return False
-    done = float(step) - 1.0
-    counters = torch.full((len(values),), done, device=values[0].device).unbind()
+    device = values[0].device
+    if device.type == "cpu" and not is_good:
+        return True
+    # In Keras' formula epsilon is added to an uncorrected root. So the corrections go into the rate,
+    # and PyTorch, which would add epsilon to a corrected one, is told of a step so late that its own
+    # corrections are 1.
+    step = ops.convert_to_tensor(step).double()
+    rate = ops.convert_to_tensor(learning_rate).double()
+    rate = rate * torch.sqrt(1.0 - beta_2**step) / (1.0 - beta_1**step)
+    late = torch.full((len(values),), 1e30, device=device).unbind()
     adam(
         values,
-        [gradient.to(value.dtype) for gradient, value in zip(gradients, values, strict=True)],
+        [gradient.to(torch.float32) for gradient in gradients],
         [momentum.value for momentum in momentums],
         [velocity.value for velocity in velocities],
         [],
-        list(counters),
+        list(late),
         fused=True,
+        found_inf=None if device.type == "cpu" else torch.logical_not(is_good).float(),
         amsgrad=False,
         beta1=beta_1,
         beta2=beta_2,
-        lr=float(learning_rate),
+        lr=rate.float() if device.type != "cpu" else float(rate),
         weight_decay=0.0,
-        # PyTorch adds epsilon after the correction of the root by sqrt(1 - beta_2^t), Keras before it.
-        eps=epsilon / (1.0 - beta_2 ** (done + 1.0)) ** 0.5,
+        eps=epsilon,
         maximize=False,
     )
     return True

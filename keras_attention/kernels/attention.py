@@ -5,6 +5,8 @@ from typing import Any
 
 from keras import backend, ops
 
+from keras_attention.kernels.dispatch import fast_kernel
+
 # Far below any score, yet finite: a fully masked row must not become NaN. Softmax runs in float32.
 MASKED_SCORE = -1e9
 
@@ -56,6 +58,20 @@ def dot_product_attention(
     Returns:
         The outputs, `(B, T, N, V)`, and the weights before dropout, `(B, N, T, S)`.
     """
+    kernel = fast_kernel("attention", query.shape[-2] * query.shape[-1])
+    kernel = kernel or dot_product_attention_reference
+    return kernel(query, key, value, mask, scale, dropout)
+
+
+def dot_product_attention_reference(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any = None,
+    scale: float = 1.0,
+    dropout: Callable[[Any], Any] | None = None,
+) -> tuple[Any, Any]:
+    """The definition of `dot_product_attention`, which the fast kernels must equal."""
     query = ops.multiply(query, ops.cast(scale, query.dtype))
     query = ops.transpose(query, (0, 2, 1, 3))
     key = ops.transpose(key, (0, 2, 3, 1))

@@ -12,9 +12,9 @@ SMALLEST_WIDTH = 64
 def fast_kernel(name: str, width: int) -> Callable[..., Any] | None:
     """Return the running backend's fast form of an operation, or None: then the reference serves.
 
-    JAX always takes its own. Those for TensorFlow graphs are compiled by XLA once for each shape; eager
-    calls keep to the reference there: they are for looking at, and compiling would cost more than it
-    saves.
+    JAX always takes its own; PyTorch, too, except while it traces a program, which a compiler makes
+    fast. Those for TensorFlow graphs are compiled by XLA once for each shape; eager calls keep to the
+    reference there: they are for looking at, and compiling would cost more than it saves.
 
     Args:
         name: Name of the operation.
@@ -26,6 +26,8 @@ def fast_kernel(name: str, width: int) -> Callable[..., Any] | None:
         from keras_attention.kernels import jax_kernels
 
         return getattr(jax_kernels, name, None)
+    if keras.backend.backend() == "torch":
+        return _torch_kernel(name)
     if keras.backend.backend() != "tensorflow":
         return None
     import tensorflow as tf
@@ -35,3 +37,13 @@ def fast_kernel(name: str, width: int) -> Callable[..., Any] | None:
     from keras_attention.kernels import tensorflow_kernels
 
     return getattr(tensorflow_kernels, name, None)
+
+
+def _torch_kernel(name: str) -> Callable[..., Any] | None:
+    import torch
+
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return None
+    from keras_attention.kernels import torch_kernels
+
+    return getattr(torch_kernels, name, None)

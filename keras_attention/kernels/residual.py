@@ -36,3 +36,23 @@ def dropout_add_norm_reference(
     if rate > 0.0:
         update = keras.random.dropout(update, rate, seed=seed)
     return ops.layer_normalization(ops.add(inputs, update), gamma, beta, -1, epsilon)
+
+
+def dropout(inputs: Any, rate: float, seed: Any) -> Any:
+    """`inputs` with a share `rate` of its elements zero and the others divided by `1 - rate`.
+
+    Args:
+        inputs: Tensor of any shape.
+        rate: Dropout rate, 0 < rate < 1.
+        seed: A `keras.random.SeedGenerator`.
+
+    Returns:
+        Tensor of the shape and dtype of `inputs`.
+    """
+    kernel = fast_kernel("dropout", inputs.shape[-1]) or dropout_reference
+    return kernel(inputs, rate, seed)
+
+
+def dropout_reference(inputs: Any, rate: float, seed: Any) -> Any:
+    """The definition of `dropout`, which the fast kernels must equal."""
+    return keras.random.dropout(inputs, rate, seed=seed)

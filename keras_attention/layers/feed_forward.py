@@ -4,7 +4,8 @@ from typing import Any
 
 import keras
 
-from keras_attention.kernels.linear import fold_leading_axes, unfold_leading_axes
+from keras_attention.kernels.linear import fold_leading_axes, linear, unfold_leading_axes
+from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.seeds import part_initializer
 
 
@@ -66,7 +67,7 @@ class FeedForward(keras.layers.Layer):
         self.inner.build((None, hidden_dim))
         self.outer = self._dense(hidden_dim, "outer", None)
         self.outer.build((None, self.intermediate_dim))
-        self.dropout_layer = keras.layers.Dropout(
+        self.dropout_layer = Dropout(
             self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
         )
         self.built = True
@@ -82,10 +83,10 @@ class FeedForward(keras.layers.Layer):
         )
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        x = self.inner(fold_leading_axes(inputs))
+        x = _dense(self.inner, fold_leading_axes(inputs))
         if self.dropout > 0.0:
             x = self.dropout_layer(x, training=training)
-        return unfold_leading_axes(self.outer(x), inputs)
+        return unfold_leading_axes(_dense(self.outer, x), inputs)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
@@ -100,3 +101,13 @@ class FeedForward(keras.layers.Layer):
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "seed": self.seed,
         }
+
+
+def _dense(layer: keras.layers.Dense, inputs: Any) -> Any:
+    """`layer(inputs)`, by the backend's fastest product if it is nothing but a product."""
+    if layer.quantization_mode is not None or layer.activity_regularizer is not None:
+        return layer(inputs)
+    is_relu = layer.activation is keras.activations.relu
+    outputs = linear(inputs, layer.kernel, layer.bias, relu=is_relu)
+    # A Dense layer without an activation has the linear one.
+    return outputs if is_relu else layer.activation(outputs)

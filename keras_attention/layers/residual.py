@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_attention.kernels.residual import dropout_add_norm
+from keras_attention.layers.dropout import Dropout
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -58,9 +59,7 @@ class ResidualConnection(keras.layers.Layer):
         self.normalization = keras.layers.LayerNormalization(
             epsilon=epsilon, dtype=self.dtype_policy, name="normalization"
         )
-        self.dropout_layer = keras.layers.Dropout(
-            dropout, seed=seed, dtype=self.dtype_policy, name="dropout"
-        )
+        self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
     def build(self, inputs_shape: Any, update_shape: Any = None) -> None:
         self.normalization.build(inputs_shape)

@@ -106,8 +106,7 @@ class Adam(keras.optimizers.Adam):
         if backend == "tensorflow":
             update_where(is_good, self.update_step, gradients, trainable_variables, learning_rate)
         elif backend == "torch":
-            if bool(is_good):
-                self._update_at_once(gradients, trainable_variables, learning_rate)
+            self._update_at_once(is_good, gradients, trainable_variables, learning_rate)
         else:
             self._update_and_select(is_good, gradients, trainable_variables, learning_rate)
 
@@ -122,9 +121,11 @@ class Adam(keras.optimizers.Adam):
         self._first_nonfinite.assign(first)
         return ops.equal(first, 0)
 
-    def _update_at_once(self, gradients: Any, variables: Any, learning_rate: Any) -> None:
+    def _update_at_once(
+        self, is_good: Any, gradients: Any, variables: Any, learning_rate: Any
+    ) -> None:
         indices = [self._get_variable_index(variable) for variable in variables]
-        if self.amsgrad or not fused_adam_updates(
+        is_done = not self.amsgrad and fused_adam_updates(
             variables,
             [self._momentums[index] for index in indices],
             [self._velocities[index] for index in indices],
@@ -134,7 +135,9 @@ class Adam(keras.optimizers.Adam):
             self.beta_1,
             self.beta_2,
             self.epsilon,
-        ):
+            is_good,
+        )
+        if not is_done and bool(is_good):
             super()._backend_update_step(gradients, variables, learning_rate)
 
     def _update_and_select(

@@ -1,0 +1,229 @@
+"""Fast kernels for PyTorch: gradients written out, so that little is kept and few passes are made.
+
+PyTorch runs each element-wise operation as a pass over memory of its own. Here passes are saved: a
+scale goes into the product of matrices beside it, a bias into the product, the loss stays in the cache
+from its first pass to its last. A mask of bytes that multiplies is five times as fast as `where`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from keras import ops
+from torch.autograd.function import once_differentiable
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from keras_attention.kernels.linear import linear_reference
+from keras_attention.kernels.torch_dropout import keep_mask
+
+# Logits are read in chunks of rows of about so many elements: as float32 these stay in the cache of a
+# CPU, and are few kernels to launch on another device.
+CHUNK_ON_CPU, CHUNK_ON_DEVICE = 2**18, 2**26
+# For each tensor of logits alive, its version and the logarithms of its rows' normalizers.
+_NORMALIZERS: Any = WeakTensorKeyDictionary()
+
+
+def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: float) -> Any:
+    """See `keras_attention.kernels.crossentropy.smoothed_crossentropy`.
+
+    Keeps nothing but the logits, and no more than a chunk of them is ever float32. The normalizers of
+    the last loss are remembered for as long as its logits live: a metric need not form them again.
+    """
+    return _Crossentropy.apply(logits, labels.long(), on_value, off_value)
+
+
+class _Crossentropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, logits, labels, on_value, off_value):
+        ctx.save_for_backward(logits, labels)
+        ctx.values = on_value, off_value
+        label_scores = logits.gather(1, labels[:, None])[:, 0].float()
+        normalizers = _remembered(logits)
+        if normalizers is not None and not off_value:
+            return (normalizers - label_scores).mul_(on_value)
+        label_logs, sums = torch.empty_like(label_scores), torch.empty_like(label_scores)
+        for rows, room in _chunks(logits):
+            logs = torch.log_softmax(logits[rows], -1, dtype=torch.float32, out=room)
+            torch.gather(logs, 1, labels[rows, None], out=label_logs[rows, None])
+            if off_value:
+                torch.sum(logs, -1, out=sums[rows])
+        _remember(logits, label_scores - label_logs)
+        losses = label_logs.mul_(off_value - on_value)
+        return losses.sub_(sums, alpha=off_value) if off_value else losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, upstream):
+        logits, labels = ctx.saved_tensors
+        on_value, off_value = ctx.values
+        total = on_value + (logits.shape[-1] - 1) * off_value
+        gradient = torch.empty_like(logits)
+        factors, offsets = total * upstream[:, None], -off_value * upstream[:, None]
+        at_label = upstream.new_full((1, 1), (off_value - on_value) / total)
+        for rows, room in _chunks(logits):
+            scores = torch.softmax(logits[rows], -1, dtype=torch.float32, out=room)
+            chunk_labels = labels[rows, None]
+            scores.scatter_add_(1, chunk_labels, at_label.expand_as(chunk_labels))
+            if off_value:
+                torch.addcmul(offsets[rows], scores, factors[rows], out=scores)
+                gradient[rows] = scores
+            else:
+                torch.mul(scores, factors[rows], out=gradient[rows])
+        return gradient, None, None, None
+
+
+def _chunks(logits: Any) -> Iterator[tuple[slice, Any]]:
+    """Slices of rows, each with room for its float32 numbers; all share the same memory."""
+    rows, width = logits.shape
+    size = CHUNK_ON_CPU if logits.device.type == "cpu" else CHUNK_ON_DEVICE
+    step = max(1, min(rows, size // width))
+    room = torch.empty(step, width, dtype=torch.float32, device=logits.device)
+    for start in range(0, rows, step):
+        chunk = slice(start, min(start + step, rows))
+        yield chunk, room[: chunk.stop - start]
+
+
+def _root(tensor: Any) -> Any:
+    """The tensor whose memory a view shows: other views of it show the same numbers."""
+    return tensor if tensor._base is None else tensor._base
+
+
+def _remember(logits: Any, normalizers: Any) -> None:
+    root = _root(logits)
+    if root.numel() == logits.numel():
+        _NORMALIZERS[root] = (root._version, logits.shape, normalizers)
+
+
+def _remembered(logits: Any) -> Any:
+    """The normalizers of the rows of `logits`, if a loss has formed them from these very numbers."""
+    root = _root(logits)
+    version, shape, normalizers = _NORMALIZERS.get(root, (None, None, None))
+    is_same = version == root._version and shape == logits.shape and logits.is_contiguous()
+    return normalizers if is_same else None
+
+
+def linear(inputs: Any, kernel: Any, bias: Any = None, relu: bool = False) -> Any:
+    """See `keras_attention.kernels.linear.linear`; the product itself adds the bias."""
+    inputs, kernel = ops.convert_to_tensor(inputs), ops.convert_to_tensor(kernel)
+    bias = None if bias is None else ops.convert_to_tensor(bias)
+    if inputs.dtype != kernel.dtype or (bias is not None and bias.dtype != kernel.dtype):
+        return linear_reference(inputs, kernel, bias, relu)
+    outputs = inputs @ kernel if bias is None else torch.addmm(bias, inputs, kernel)
+    return outputs.relu_() if relu else outputs
+
+
+def dropout(inputs: Any, rate: float, seed: Any) -> Any:
+    """See `keras_attention.kernels.residual.dropout`."""
+    return _Dropout.apply(inputs, keep_mask(inputs, rate, seed), 1.0 / (1.0 - rate))
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, inputs, keep, scale):
+        ctx.save_for_backward(keep)
+        ctx.scale = scale
+        return torch.mul(inputs, keep).mul_(scale)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, upstream):
+        (keep,) = ctx.saved_tensors
+        return torch.mul(upstream, keep).mul_(ctx.scale), None, None
+
+
+def dropout_add_norm(
+    inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
+) -> Any:
+    """See `keras_attention.kernels.residual.dropout_add_norm`."""
+    keep = keep_mask(update, rate, seed) if rate > 0.0 else None
+    gamma, beta = (ops.convert_to_tensor(x) for x in (gamma, beta))
+    if inputs.device.type != "cpu":
+        # Only on a CPU does PyTorch normalise half precision with parameters of full precision.
+        gamma, beta = gamma.to(inputs.dtype), beta.to(inputs.dtype)
+    return _DropoutAddNorm.apply(inputs, update, gamma, beta, epsilon, keep, 1.0 / (1.0 - rate))
+
+
+class _DropoutAddNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, inputs, update, gamma, beta, epsilon, keep, scale):
+        if keep is None:
+            total = torch.add(inputs, update)
+        else:
+            total = torch.mul(update, keep)
+            torch.add(inputs, total, alpha=scale, out=total)
+        shape = total.shape[-1:]
+        outputs, mean, rstd = torch.native_layer_norm(total, shape, gamma, beta, epsilon)
+        ctx.save_for_backward(total, gamma, beta, mean, rstd, keep)
+        ctx.scale = scale
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, upstream):
+        total, gamma, beta, mean, rstd, keep = ctx.saved_tensors
+        to_total, to_gamma, to_beta = torch.ops.aten.native_layer_norm_backward(
+            upstream.contiguous(), total, total.shape[-1:], mean, rstd, gamma, beta, [True] * 3
+        )
+        to_update = to_total if keep is None else torch.mul(to_total, keep).mul_(ctx.scale)
+        return to_total, to_update, to_gamma, to_beta, None, None, None
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any = None,
+    scale: float = 1.0,
+    dropout: Callable[[Any], Any] | None = None,
+) -> tuple[Any, Any]:
+    """See `keras_attention.kernels.attention.dot_product_attention`."""
+    batch, length, heads, _ = query.shape
+    query, key, value = (_heads_first(tensor) for tensor in (query, key, value))
+    blind = None
+    if mask is not None:
+        # Rows that may attend to nothing attend to all, and lose what they got.
+        blind = ~mask.any(-1, keepdim=True)
+        blind = None if blind.device.type == "cpu" and not bool(blind.any()) else blind
+        mask = mask if blind is None else mask | blind
+    weights = _Weights.apply(query, key, mask, scale, heads)
+    weights = weights.view(batch, heads, length, key.shape[1])
+    if blind is not None:
+        weights = weights * ~blind
+    applied = weights if dropout is None else dropout(weights)
+    outputs = torch.bmm(applied.flatten(0, 1), value)
+    return outputs.view(batch, heads, length, -1).transpose(1, 2), weights
+
+
+def _heads_first(tensor: Any) -> Any:
+    """`(B, T, N, K)` as a batch of matrices `(B N, T, K)`."""
+    return tensor.transpose(1, 2).reshape(-1, tensor.shape[1], tensor.shape[3])
+
+
+class _Weights(torch.autograd.Function):
+    """`softmax(scale * Q K^T)` of `(B N, T, K)` and `(B N, S, K)`, of the allowed positions."""
+
+    @staticmethod
+    def forward(ctx, query, key, mask, scale, heads):
+        shape = (query.shape[0] // heads, heads, query.shape[1], key.shape[1])
+        scores = query.new_empty(shape)
+        if mask is not None:
+            # The product is added to zeros and minus infinities: no pass of its own for the mask.
+            low = torch.zeros(mask.shape, dtype=query.dtype, device=query.device)
+            scores.copy_(low.masked_fill_(~mask, -torch.inf))
+        scores = scores.flatten(0, 1)
+        beta = 0 if mask is None else 1
+        scores.baddbmm_(query, key.transpose(1, 2), beta=beta, alpha=scale)
+        weights = torch.softmax(scores, -1)
+        ctx.save_for_backward(query, key, weights)
+        ctx.scale = scale
+        return weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, upstream):
+        query, key, weights = ctx.saved_tensors
+        slope = torch._softmax_backward_data(upstream, weights, -1, weights.dtype)
+        none = query.new_empty(1, 1, 1)
+        to_query = torch.baddbmm(none, slope, key, beta=0, alpha=ctx.scale)
+        to_key = torch.baddbmm(none, slope.transpose(1, 2), query, beta=0, alpha=ctx.scale)
+        return to_query, to_key, None, None, None
