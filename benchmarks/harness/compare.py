@@ -48,7 +48,8 @@ class Outcome:
     Attributes:
         spec: The subject.
         facts: What its `prepare` returned.
-        outputs: What its `check` returned.
+        outputs: What its `check` returned before the timing.
+        outputs_after: What it returned after, if that was asked for.
         rounds: Seconds of the samples of each round.
         memory: `started_bytes` (the libraries' own, before the model), `peak_bytes` (the most in a
             timed round), `absolute_peak_bytes` (with the preparation) and `resident_bytes` (at the end).
@@ -58,6 +59,7 @@ class Outcome:
     spec: Spec
     facts: dict[str, Any] = dataclasses.field(default_factory=dict)
     outputs: dict[str, Any] = dataclasses.field(default_factory=dict)
+    outputs_after: dict[str, Any] = dataclasses.field(default_factory=dict)
     rounds: list[list[float]] = dataclasses.field(default_factory=list)
     memory: dict[str, int] = dataclasses.field(default_factory=dict)
     failure: str | None = None
@@ -119,6 +121,7 @@ def compare(
     prepare_limit: float = 900.0,
     run_limit: float = 600.0,
     differing: Callable[[dict[str, Any], dict[str, Any]], str | None] = differing_output,
+    check_after: bool = False,
     log: Callable[[str], None] = print,
 ) -> list[Outcome]:
     """Prepare all subjects, compare their outputs, and time them in turn.
@@ -133,6 +136,7 @@ def compare(
         run_limit: Seconds for a turn.
         differing: Says why outputs (the reference's, another's) differ, or None if they agree. Who
             differs is not timed.
+        check_after: Whether to ask for the outputs once more at the end, for the record.
         log: Told what happens.
 
     Returns:
@@ -144,12 +148,9 @@ def compare(
         for index, outcome in enumerate(outcomes):
             log(f"preparing {outcome.spec.name}")
             with _failures_of(outcome, log):
+                spec = outcome.spec
                 workers[index] = worker = Worker(
-                    outcome.spec.target,
-                    outcome.spec.options,
-                    outcome.spec.environment,
-                    threads,
-                    prepare_limit,
+                    spec.target, spec.options, spec.environment, threads, prepare_limit
                 )
                 outcome.memory["started_bytes"] = worker.started["resident_bytes"]
                 outcome.facts = worker.call("prepare", prepare_limit)
@@ -167,6 +168,9 @@ def compare(
                 if outcomes[index].failure is not None:
                     workers.pop(index).close()
             log("warmed up" if number < 0 else _round_text(number, rounds, outcomes))
+        for index, worker in workers.items() if check_after else ():
+            with _failures_of(outcomes[index], log):
+                outcomes[index].outputs_after = worker.call("check", prepare_limit)
     finally:
         for worker in workers.values():
             worker.close()

@@ -38,3 +38,7 @@ class Subject:
             The seconds of each; the work must be finished, not only queued, when the clock is read.
         """
         raise NotImplementedError
+
+    def memory(self) -> dict[str, int]:
+        """Bytes that the process's own memory does not show, such as `device_peak_bytes` of a GPU."""
+        return {}

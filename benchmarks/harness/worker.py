@@ -67,7 +67,8 @@ class _Server:
         if command == "run":
             self._memory.reset()
             seconds = self._subject.run(**arguments)
-            return {"seconds": seconds, "memory": self._memory.read()}
+            memory = {**self._memory.read(), **self._subject.memory()}
+            return {"seconds": seconds, "memory": memory}
         if command not in self._subject.commands:
             raise ValueError(
                 f"{type(self._subject).__name__} has the commands {', '.join(self._subject.commands)}. "

@@ -1,0 +1,206 @@
+"""How fast is training, against other programs and against what the machine can do?
+
+Trains the same model from the same weights on the same batches: this package on each installed backend,
+through `compile` and `fit`, and its peers, each in a process of its own, in turn. Before anything is timed,
+the losses of one batch are compared, dropout off. Large matrix products run in turn with them: the ceiling.
+
+    python benchmarks/train_update.py                         # base, 64 pairs of 32 tokens, float32
+    python benchmarks/train_update.py --dtype mixed_bfloat16 --json run.json --plot run.png
+    python benchmarks/train_update.py --workload small --data-dir multi30k     # whole epochs
+    python benchmarks/train_update.py --workload paper --batch-tokens 25000 --backends jax \\
+        --dtype mixed_bfloat16 --peak-tflops 989              # a GPU; no TensorFlow needed
+
+Peers (`--against`): hf is Marian of Hugging Face transformers, torch is torch.nn.Transformer, both with
+PyTorch's fused Adam; kerashub is KerasHub's layers on each backend. Those that are not installed are named.
+"""
+
+import argparse
+import dataclasses
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from harness import (
+    Outcome,
+    best_ceiling,
+    compare,
+    missing_text,
+    plot_ratios,
+    run_facts,
+    split_by_presence,
+    table,
+    write_json,
+)
+from harness.compare import differing_output
+from harness.machine import usable_cpus
+from peers_training.backends import BACKENDS
+from peers_training.subjects import PEERS, ceilings, is_ours, subjects
+from peers_training.weights import Sizes
+from peers_training.workloads import (
+    WORKLOADS,
+    Workload,
+    chosen_workload,
+    make_batches,
+    workload_text,
+)
+
+UPDATES = 100_000  # Of the paper's base model.
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compare and print; returns 1 if one of our own subjects has failed."""
+    options = parse(arguments)
+    workload = chosen_workload(options)
+    facts = run_facts()
+    print(f"{workload_text(options, workload)}\n{machine_text(facts, options)}\n", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "batches.npz"
+        workload, data = make_batches(options, workload, path)
+        present, missing = split_by_presence(subjects(options, workload, path))
+        if missing:
+            print(missing_text(missing), flush=True)
+        tolerance = 1e-4 if options.dtype == "float32" else 2e-2
+        outcomes = compare(
+            [*present, *ceilings(options, present)],
+            workload.rounds,
+            workload.count,
+            threads=options.threads,
+            prepare_limit=options.time_limit,
+            run_limit=options.time_limit,
+            differing=lambda one, other: differing_output(one, other, tolerance),
+            check_after=True,
+            log=lambda text: print(text, file=sys.stderr, flush=True),
+        )
+    report(options, workload, data, facts, outcomes)
+    ours = [outcome for outcome in outcomes if is_ours(outcome)]
+    return int(any(outcome.failure for outcome in ours) or not outcomes)
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--workload", choices=WORKLOADS, default="base")
+    add(
+        "--against",
+        type=names(PEERS),
+        default=PEERS,
+        metavar="LIST",
+        help=f"of {', '.join(PEERS)}, or none",
+    )
+    add(
+        "--backends",
+        type=names(tuple(BACKENDS)),
+        metavar="LIST",
+        help="ours; default: all installed",
+    )
+    add("--dtype", choices=("float32", "mixed_bfloat16"), default="float32")
+    add("--rounds", type=int, help="how often all take their turn")
+    add("--count", type=int, help="updates, or epochs, of a turn")
+    add("--threads", type=int, help="CPUs of each process; default: all")
+    add("--time-limit", type=float, default=900.0, help="seconds for any one step of a subject")
+    data = parser.add_argument_group("the batches")
+    data.add_argument("--pairs", type=int, default=64, help="base: pairs of a batch")
+    data.add_argument("--length", type=int, default=32, help="base: tokens of a sentence")
+    data.add_argument(
+        "--data-dir", help="small: folder of the real Multi30K; default: random ids like it"
+    )
+    data.add_argument(
+        "--batch-tokens", type=int, help="small, paper: padded positions of a batch's side"
+    )
+    data.add_argument("--epoch-pairs", type=int, help="small, paper: pairs of an epoch; 0 for all")
+    data.add_argument("--max-shapes", type=int, help="small, paper: bound on the shapes of batches")
+    data.add_argument(
+        "--num-batches", type=int, default=0, help="small, paper: only the first so many"
+    )
+    model = parser.add_argument_group("the model")
+    for field in dataclasses.fields(Sizes):
+        option = f"--{field.name.replace('_', '-')}"
+        model.add_argument(option, type=float if field.name == "dropout" else int)
+    model.add_argument("--accumulation-steps", type=int, default=1, help="ours")
+    model.add_argument("--jit-compile", choices=("true", "false", "auto"), help="ours")
+    results = parser.add_argument_group("results")
+    results.add_argument(
+        "--ceiling-size", type=int, default=2048, help="of the square products; 0 for none"
+    )
+    results.add_argument("--peak-tflops", type=float, help="the data sheet's, for the share (MFU)")
+    results.add_argument("--json", type=Path, metavar="FILE", help="every figure of the run")
+    results.add_argument("--plot", type=Path, metavar="FILE.png")
+    return parser.parse_args(arguments)
+
+
+def names(known: tuple[str, ...]) -> Any:
+    """A parser of a comma list of known names; "none" is the empty one."""
+
+    def parsed(text: str) -> tuple[str, ...]:
+        chosen = tuple(part.strip() for part in text.split(",") if part.strip() not in ("", "none"))
+        if unknown := [name for name in chosen if name not in known]:
+            raise argparse.ArgumentTypeError(
+                f"unknown: {', '.join(unknown)}; known: {', '.join(known)}, or none"
+            )
+        return chosen
+
+    return parsed
+
+
+def machine_text(facts: dict[str, Any], options: argparse.Namespace) -> str:
+    """One line on where, when and with what."""
+    cpu, versions = facts["cpu"], ", ".join(f"{n} {v}" for n, v in facts["versions"].items())
+    device = ", ".join(facts["gpus"]) or f"{cpu['model']}, {options.threads or usable_cpus()} CPUs"
+    return f"{device} ({' '.join(cpu['flags'])}); {facts['started']}; {versions}"
+
+
+def report(
+    options: argparse.Namespace,
+    workload: Workload,
+    data: dict[str, Any],
+    facts: dict[str, Any],
+    outcomes: list[Outcome],
+) -> None:
+    """Table, notes and files."""
+    peak = options.peak_tflops and options.peak_tflops * 1e12
+    ceiling = peak or best_ceiling(outcomes)
+    rates = {"tokens": ("tokens/s", 1.0), "flop": ("GFLOP/s", 1e9)}
+    ours = [outcome.spec.name for outcome in outcomes if is_ours(outcome)]
+    print(table(outcomes, rates, workload.unit, ceiling, ratio_to=ours))
+    print("\n" + "\n".join(notes(outcomes, data)))
+    if options.json:
+        more = {
+            "workload": dataclasses.asdict(workload),
+            "data": data,
+            "ceiling_flop_per_s": ceiling,
+        }
+        settings = {name: str(value) for name, value in vars(options).items()}
+        write_json(options.json, facts, outcomes, options=settings, **more)
+    if options.plot:
+        title = f"{workload_text(options, workload)}\n{machine_text(facts, options).split(';')[0]}"
+        peers = [o.spec.name for o in outcomes if not o.failure and o.spec.name == "HF Marian"]
+        rate = ("tokens", "tokens/s (source + target)", 1.0)
+        plot_ratios(options.plot, outcomes, rate, title, (peers or ours or [""])[0])
+
+
+def notes(outcomes: list[Outcome], data: dict[str, Any]) -> list[str]:
+    """What the table does not say: the data, the losses, what differs, hours of a whole training."""
+    lines = [", ".join(f"{name} {value}" for name, value in data.items())]
+    for outcome in outcomes:
+        if outcome.failure or outcome.spec.is_ceiling:
+            continue
+        facts, parts = outcome.facts, []
+        parts.append(
+            f"loss {outcome.outputs['loss']:.4f}, at the end {outcome.outputs_after['loss']:.4f}"
+        )
+        if facts["work"]["updates"] > 1:
+            hours = UPDATES * outcome.seconds.median / facts["work"]["updates"] / 3600
+            parts.append(f"{UPDATES:,} such updates would take {hours:,.2f} hours")
+        device_peak = outcome.memory.get("device_peak_bytes")
+        parts += [f"peak of the GPU {device_peak / 2**30:.2f} GiB"] if device_peak else []
+        parts += [facts["differs"]] if "differs" in facts else []
+        lines.append(f"{outcome.spec.name}: {'; '.join(parts)}")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
