@@ -35,6 +35,7 @@ class ModelSizes:
         normalize_first: Whether there is a last normalisation after each stack.
         learned_positions: Number of learned positions; 0 with sinusoids.
         attention_dropout: Rate on the attention weights; any keeps one more copy of them.
+        recompute: Whether training computes blocks again instead of keeping what they need.
     """
 
     vocabulary_size: int
@@ -48,6 +49,7 @@ class ModelSizes:
     normalize_first: bool = False
     learned_positions: int = 0
     attention_dropout: float = 0.0
+    recompute: bool = False
 
     @classmethod
     def of(cls, model: Any) -> ModelSizes:
@@ -90,6 +92,7 @@ class ModelSizes:
             normalize_first=config.get("normalize_first", False),
             learned_positions=config.get("max_length", 256) if learned else 0,
             attention_dropout=config.get("attention_dropout", 0.0),
+            recompute=config.get("recompute", False),
         )
 
     @property

@@ -23,7 +23,8 @@ class TrainingMemory:
         weights: The variables.
         gradients: One more copy of them; two where gradients are accumulated.
         moments: Adam's two.
-        activations: What the backward pass needs of the forward pass, for one batch.
+        activations: What the backward pass needs of the forward pass, for one batch; where blocks are
+            computed again, the inputs of all of them and the rest of one.
         logits: The scores of the vocabulary and their gradient, often the largest single part.
     """
 
@@ -113,4 +114,6 @@ def _kept_numbers(sizes: ModelSizes, source: int, target: int) -> int:
     decoder = attention(target, target) + attention(target, source) + feed_forward(target)
     decoder += 3 * residual(target)
     embedded = d * (source + target)
+    if sizes.recompute:
+        return (sizes.num_layers + 1) * embedded + max(encoder, decoder)
     return sizes.num_layers * (encoder + decoder) + embedded

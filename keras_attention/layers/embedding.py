@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.kernels.linear import fold_leading_axes, unfold_leading_axes
+from keras_attention.kernels.linear import fold_leading_axes, tied_projection, unfold_leading_axes
 from keras_attention.layers.masks import padding_mask
 
 
@@ -77,14 +77,20 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
     def call(self, inputs: Any, reverse: bool = False) -> Any:
         if reverse:
-            logits = super().call(fold_leading_axes(inputs), reverse=True)
-            return unfold_leading_axes(logits, inputs)
+            return unfold_leading_axes(self._project(fold_leading_axes(inputs)), inputs)
         embedded = super().call(inputs)
         scale = ops.cast(self.hidden_dim**0.5, embedded.dtype)
         if self.pad_token_id is not None:
             is_token = padding_mask(inputs, self.pad_token_id)
             scale = ops.multiply(ops.cast(is_token, embedded.dtype), scale)[..., None]
         return ops.multiply(embedded, scale)
+
+    def _project(self, rows: Any) -> Any:
+        is_plain = self.tie_weights and self.logit_soft_cap is None
+        if not is_plain or self.quantization_mode is not None:
+            return super().call(rows, reverse=True)
+        rows, table = (ops.cast(x, self.reverse_dtype) for x in (rows, self.embeddings))
+        return tied_projection(rows, table)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         is_ids = not keras.backend.is_float_dtype(keras.backend.standardize_dtype(inputs.dtype))

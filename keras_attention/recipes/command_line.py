@@ -38,6 +38,7 @@ SETTINGS = {
     "strategy": "strategy",
     "replicas": "replicas",
     "accumulation_steps": "accumulation_steps",
+    "recompute": "recompute",
     "seed": "seed",
 }
 
@@ -146,6 +147,12 @@ def _add_device_options(group: argparse._ArgumentGroup) -> None:
     )
     add("--replicas", type=int, help="number of devices, all if not given")
     add("--accumulation-steps", type=int, help="parts of a batch computed one after the other")
+    add(
+        "--recompute",
+        action="store_true",
+        default=None,
+        help="compute blocks again in the backward pass: less memory, a third more work",
+    )
 
 
 def _add_run_options(group: argparse._ArgumentGroup) -> None:

@@ -207,6 +207,7 @@ def plan_training(
             **PRESETS[config.preset],
             **config.model_arguments,
             "vocabulary_size": tokenizer.vocabulary_size,
+            "recompute": config.recompute,
         }
     )
     replicas = replica_count(config)

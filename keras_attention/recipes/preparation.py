@@ -89,6 +89,7 @@ def compiled_model(config: TranslationConfig, tokenizer: Tokenizer) -> Transform
         vocabulary_size=tokenizer.vocabulary_size,
         seed=config.seed,
         dtype=config.dtype,
+        recompute=config.recompute,
         **config.model_arguments,
     )
     schedule = LearningRateSchedule(

@@ -35,7 +35,7 @@ from keras_attention.visualization.summary_writer import SummaryWriter
 
 BUDGET = ("steps", "minutes")
 # What may change between two starts of a run: how long it trains, and on what hardware.
-CHANGEABLE = (*BUDGET, "strategy", "replicas", "accumulation_steps")
+CHANGEABLE = (*BUDGET, "strategy", "replicas", "accumulation_steps", "recompute")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +52,7 @@ class TranslationConfig:
         strategy: How several devices share a batch: None, `"mirrored"` or `"data_parallel"`.
         replicas: Number of devices; None for all that there are, if there is a strategy.
         accumulation_steps: Parts that a batch is computed in, one after the other, to need less memory.
+        recompute: Whether blocks are computed again in the backward pass, to need less memory.
         row_multiple: Sentences of a batch are a multiple of it. All numbers of replicas and parts whose
             product divides it train on the same batches; for another it is raised.
         steps: Most optimizer updates; None for no limit.
@@ -78,6 +79,7 @@ class TranslationConfig:
     strategy: str | None = None
     replicas: int | None = None
     accumulation_steps: int = 1
+    recompute: bool = False
     row_multiple: int = 8
     steps: int | None = None
     minutes: float | None = None

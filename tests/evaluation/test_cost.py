@@ -148,6 +148,19 @@ def test_memory_adds_up():
     assert (twice.activations, twice.logits) == (memory.activations, memory.logits)
 
 
+def test_recomputation_keeps_the_inputs_of_blocks_and_the_rest_of_one():
+    plain, deeper, recomputed, deeper_recomputed = (
+        training_memory({**SIZES, "num_layers": layers, "recompute": recompute}, B, S, T)
+        for recompute in (False, True)
+        for layers in (3, 7)
+    )
+    inputs = 4 * B * (S + T) * SIZES["hidden_dim"]
+    assert deeper_recomputed.activations - recomputed.activations == 4 * inputs
+    assert deeper.activations - plain.activations > 4 * 4 * inputs
+    assert recomputed.activations < plain.activations
+    assert (recomputed.weights, recomputed.logits) == (plain.weights, plain.logits)
+
+
 def test_peak_takes_the_best_rate(monkeypatch):
     """On a device that does 3e9 FLOP/s at size 512 and 2e9 elsewhere."""
     now = [0.0]

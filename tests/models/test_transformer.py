@@ -202,6 +202,7 @@ def test_config_round_trip_of_every_argument(tmp_path):
         "max_length": 17,
         "pad_token_id": 2,
         "end_token_id": 3,
+        "recompute": True,
         "seed": 6,
         "name": "mine",
     }

@@ -1,0 +1,95 @@
+"""Layers whose intermediate results are computed again in the backward pass instead of being kept."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+from keras import ops
+
+
+def recomputed_call(layer: keras.layers.Layer, *inputs: Any, **arguments: Any) -> Any:
+    """`layer(*inputs, **arguments)`, of which the backward pass finds nothing but the inputs.
+
+    It calls the layer a second time, for its intermediate results: memory for time. Values and
+    gradients are those of a plain call, dropout included: both calls draw from the same seeds, which
+    advance once. `keras.RematScope` alone would draw anew on TensorFlow and PyTorch, write tracers
+    into the seeds on JAX, and forget the dtype policy in the second call.
+
+    Args:
+        layer: A built layer; all that is random in it takes its seeds from `keras.random.SeedGenerator`s
+            of its own or of its sub-layers (as `keras.layers.Dropout` does).
+        *inputs: Tensors that gradients flow to.
+        **arguments: Everything else, `training` among it: the second call is outside of the model's
+            own, which would have said. No gradients flow to tensors here, such as masks.
+
+    Returns:
+        What the layer returns, one tensor.
+
+    Example:
+
+    >>> import numpy as np
+    >>> layer = keras.layers.Dropout(0.5, seed=1)
+    >>> x = np.ones((2, 3), "float32")
+    >>> tuple(recomputed_call(layer, ops.convert_to_tensor(x), training=True).shape)
+    (2, 3)
+    >>> ops.convert_to_numpy(layer.seed_generator.state).tolist()
+    [1, 1]
+    """
+    generators = _seed_generators(layer)
+    # Copies: the variables go on while the second call still needs these.
+    states = [ops.multiply(generator.state, 1) for generator in generators]
+    draws = [0] * len(generators)
+
+    def call(*inputs: Any) -> Any:
+        with _replaying(generators, states) as replays:
+            outputs = layer(*inputs, **arguments)
+            draws[:] = [replay.draws for replay in replays]
+        return outputs
+
+    outputs = keras.remat(call)(*inputs)
+    for generator, count in zip(generators, draws, strict=True):
+        for _ in range(count):
+            generator.next()
+    return outputs
+
+
+def _seed_generators(layer: keras.layers.Layer) -> list[keras.random.SeedGenerator]:
+    """The seed generators of a layer and its sub-layers, each once."""
+    found: dict[int, keras.random.SeedGenerator] = {}
+    for part in layer._flatten_layers():
+        for value in vars(part).values():
+            if isinstance(value, keras.random.SeedGenerator):
+                found[id(value)] = value
+    return list(found.values())
+
+
+class _Replay:
+    """What a seed generator would draw from a state on, without touching its variable."""
+
+    def __init__(self, state: Any):
+        self.state = state
+        self.draws = 0
+
+    def next(self, ordered: bool = True) -> Any:
+        """The next seed, as `SeedGenerator.next(ordered=True)` counts them."""
+        ahead = ops.convert_to_tensor([0, self.draws], dtype=self.state.dtype)
+        self.draws += 1
+        return ops.add(self.state, ahead)
+
+
+@contextlib.contextmanager
+def _replaying(
+    generators: list[keras.random.SeedGenerator], states: list[Any]
+) -> Iterator[list[_Replay]]:
+    """Lets the generators draw from the given states on."""
+    replays = [_Replay(state) for state in states]
+    for generator, replay in zip(generators, replays, strict=True):
+        vars(generator)["next"] = replay.next  # Hides the method of the class.
+    try:
+        yield replays
+    finally:
+        for generator in generators:
+            del vars(generator)["next"]
