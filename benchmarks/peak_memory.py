@@ -1,0 +1,156 @@
+"""How much memory does one update take at its peak, of this package and of Hugging Face's Marian?
+
+Each program trains two updates on the same batch in a process of its own, one after the other; the peak is
+the kernel's high-water mark of the process, Python and libraries included. Ours runs plainly, with blocks
+recomputed, and in slices; beside each stands what its parts should take by `training_memory`.
+
+    python benchmarks/peak_memory.py                                # base, 25,000 + 25,000 tokens, bfloat16
+    python benchmarks/peak_memory.py --dtype float32 --tokens 4000 --layers 2   # minutes less
+    KERAS_BACKEND=jax python benchmarks/peak_memory.py --variants plain --json run.json
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from harness import SubjectFailed, Worker
+from peers_training.backends import BACKENDS, keras_environment
+from peers_training.batches import random_batch, write_batches
+
+VARIANTS = ("plain", "recompute", "sliced", "hf")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and print; returns 1 if a program of ours has failed."""
+    options = parse(arguments)
+    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
+    pairs = options.tokens // options.length
+    pairs -= pairs % options.slices  # Slices have as many rows each.
+    print(
+        f"{pairs} pairs of {options.length} + {options.length} tokens, {options.layers} + "
+        f"{options.layers} layers, V {options.vocabulary_size:,}, {options.dtype}; {BACKENDS[backend]}\n"
+    )
+    header = (
+        "",
+        "peak GiB",
+        "of it libraries",
+        "an update s",
+        "our estimate GiB",
+        "of HF Marian's",
+    )
+    print(("{:<28}" + "{:>18}" * 5).format(*header))
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "batches.npz"
+        batch = random_batch(pairs, options.length, options.vocabulary_size, seed=1)
+        write_batches(path, [batch], {})
+        # Marian first, so that the others can be set against it.
+        for variant in sorted(options.variants, key=("hf", *VARIANTS).index):
+            figures[variant] = measured(variant, options, backend, path, pairs)
+            print(row(variant, figures, options), flush=True)
+    if options.json:
+        settings = {name: str(value) for name, value in vars(options).items()}
+        text = json.dumps({"backend": backend, "options": settings, "figures": figures}, indent=2)
+        beside = options.json.with_name(f".{options.json.name}.{os.getpid()}")
+        beside.write_text(text + "\n")
+        os.replace(beside, options.json)
+    return int(any("failure" in figures[variant] for variant in figures if variant != "hf"))
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line; the defaults are the paper's base model and update."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--variants", nargs="+", choices=VARIANTS, default=VARIANTS, help="hf: Marian, in PyTorch")
+    add("--dtype", choices=("float32", "mixed_bfloat16"), default="mixed_bfloat16")
+    add("--tokens", type=int, default=25_000, help="of a batch's side")
+    add("--length", type=int, default=32, help="tokens of a sentence")
+    add("--slices", type=int, default=4, help="accumulation steps of the sliced variant")
+    add("--layers", type=int, default=6)
+    add("--hidden-dim", type=int, default=512)
+    add("--vocabulary-size", type=int, default=37_000)
+    add("--updates", type=int, default=2, help="the first compiles")
+    add("--time-limit", type=float, default=7200.0, help="seconds of a program")
+    add("--json", type=Path, metavar="FILE")
+    return parser.parse_args(arguments)
+
+
+def sizes(options: argparse.Namespace) -> dict[str, Any]:
+    """The paper's proportions: heads of width 64, feed-forward networks four times as wide."""
+    return {
+        "vocabulary_size": options.vocabulary_size,
+        "num_layers": options.layers,
+        "hidden_dim": options.hidden_dim,
+        "intermediate_dim": 4 * options.hidden_dim,
+        "num_heads": max(1, options.hidden_dim // 64),
+    }
+
+
+def measured(
+    variant: str, options: argparse.Namespace, backend: str, path: Path, pairs: int
+) -> dict[str, Any]:
+    """Bytes and seconds of a variant, or why it failed."""
+    arguments = {"sizes": sizes(options), "batches": str(path), "dtype": options.dtype}
+    target, environment = "peers_training.ours:KerasAttention", keras_environment(backend)
+    if variant == "hf":
+        target, environment = "peers_training.huggingface:Marian", {}
+    elif variant == "recompute":
+        arguments["model_options"] = {"recompute": True}
+    elif variant == "sliced":
+        arguments["accumulation_steps"] = options.slices
+    try:
+        with Worker(target, arguments, environment, time_limit=options.time_limit) as worker:
+            worker.call("prepare", options.time_limit)
+            ran = worker.call("run", options.time_limit, count=options.updates)
+            libraries = worker.started["resident_bytes"]
+    except SubjectFailed as failure:
+        return {"failure": str(failure)}
+    figures = {
+        "peak_bytes": ran["memory"]["peak_bytes"],
+        "libraries_bytes": libraries,
+        "seconds": ran["seconds"],
+    }
+    return (
+        figures if variant == "hf" else {**figures, "estimate": estimate(variant, options, pairs)}
+    )
+
+
+def estimate(variant: str, options: argparse.Namespace, pairs: int) -> dict[str, int]:
+    """What the parts of an update should take, in bytes."""
+    import dataclasses
+
+    from keras_attention.evaluation.memory import training_memory
+
+    slices = options.slices if variant == "sliced" else 1
+    model = {**sizes(options), "recompute": variant == "recompute"}
+    length = options.length
+    parts = training_memory(model, pairs // slices, length, length, options.dtype, slices > 1)
+    return {**dataclasses.asdict(parts), "total": parts.total}
+
+
+def row(variant: str, figures: dict[str, Any], options: argparse.Namespace) -> str:
+    """A line of the table; for ours a second one with the parts of the estimate."""
+    names = {"hf": "HF Marian", "sliced": f"accumulation_steps={options.slices}"}
+    name, found = names.get(variant, variant), figures[variant]
+    if "failure" in found:
+        return f"{name:<28}failed: {found['failure'].splitlines()[0]}"
+    cells = [found["peak_bytes"] / 2**30, found["libraries_bytes"] / 2**30, found["seconds"][-1]]
+    line = f"{name:<28}" + "".join(f"{cell:>18.2f}" for cell in cells)
+    if "estimate" not in found:
+        return line
+    parts = dict(found["estimate"])
+    line += f"{parts.pop('total') / 2**30:>18.2f}"
+    if "peak_bytes" in figures.get("hf", {}):
+        line += f"{found['peak_bytes'] / figures['hf']['peak_bytes']:>18.2f}"
+    shares = ", ".join(f"{part} {size / 2**30:.2f}" for part, size in parts.items())
+    return f"{line}\n{'':<28}  estimated: {shares}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
