@@ -105,7 +105,9 @@ def test_targets_that_do_not_sum_to_one(values):
     expected = crossentropy.smoothed_crossentropy_reference(logits, labels, *values)
     got = crossentropy.smoothed_crossentropy(logits, labels, *values)
     assert_same(got, expected, "float32")
-    (slope,), (expected_slope,) = (torch.autograd.grad(x, logits, upstream) for x in (got, expected))
+    (slope,), (expected_slope,) = (
+        torch.autograd.grad(x, logits, upstream) for x in (got, expected)
+    )
     assert_same(slope, expected_slope, "float32")
 
 
@@ -361,9 +363,11 @@ def test_mixed_precision_casts_each_weight_once_in_an_update():
     )
     model.compile(Adam(0.01), LabelSmoothedCrossentropy(), run_eagerly=True)
     ids = rng.integers(3, V, (2, 4))
+    inputs = {"encoder_token_ids": ids, "decoder_token_ids": ids}
+    model.train_on_batch(inputs, ids)  # The first asks for shapes, too.
     with Casts() as casts:
-        model.train_on_batch({"encoder_token_ids": ids, "decoder_token_ids": ids}, ids)
-    counts = {
-        w.path: casts.sources.count(w.value.data_ptr()) for w in model.trainable_weights
-    }
-    assert set(counts.values()) == {1}, counts
+        model.train_on_batch(inputs, ids)
+    counts = {w.path: casts.sources.count(w.value.data_ptr()) for w in model.trainable_weights}
+    # The normalisations take theirs as they are.
+    assert {n for path, n in counts.items() if "normalization" not in path} == {1}, counts
+    assert max(counts.values()) == 1
