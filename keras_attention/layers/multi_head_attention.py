@@ -6,7 +6,9 @@ import keras
 from keras import ops
 
 from keras_attention.kernels.attention import dot_product_attention, masked_softmax
+from keras_attention.kernels.fused_attention import fused_attention
 from keras_attention.kernels.linear import linear
+from keras_attention.kernels.windowed_attention import window_block, windowed_attention
 from keras_attention.layers.masks import causal_mask, merge_masks, window_mask
 from keras_attention.layers.seeds import part_initializer
 
@@ -24,6 +26,9 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
       zeros, never NaN;
     * projections are plain products of two matrices, q, k and v in one product for self-attention;
     * attention can go on from projected keys and values: see `cache` and `project_key_value`;
+    * fused (flash) attention keeps every mask, runs on PyTorch's CPU too, and is the default where it
+      is faster; where scores are asked for, they are computed beside it instead of refused;
+    * a `sliding_window` much shorter than the sequence costs T x window, not T x T;
     * `return_attention_scores=True` has the right symbolic shape `(B, N, T, S)` also when T != S;
     * a mask that does not fit is refused with the shapes spelled out;
     * an initializer with an integer seed gives each projection numbers of its own, not all the same.
@@ -97,24 +102,31 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         gate = self._gate_dense(query) if self._use_gate else None
         projected, cache_to_return = self._project_all(query, value, key, cache, start_index)
         shared_rows = cache is not None and value is None
-        attention_mask = self._compute_attention_mask(
-            projected[0],
-            projected[2],
-            query_mask=query_mask,
-            value_mask=value_mask,
-            key_mask=key_mask,
-            attention_mask=attention_mask,
-            use_causal_mask=use_causal_mask or cache_to_return is not None,
-            start_index=start_index,
-        )
-        outputs, scores = self._compute_attention(
-            _share_rows(projected[0], projected[1]) if shared_rows else projected[0],
-            projected[1],
-            projected[2],
-            attention_mask,
-            training,
-            return_attention_scores,
-        )
+        masks = {
+            "query_mask": query_mask,
+            "value_mask": value_mask,
+            "key_mask": key_mask,
+            "attention_mask": attention_mask,
+        }
+        needs_all = cache is not None or return_attention_scores
+        if not needs_all and self._saves_by_blocks(projected, attention_mask):
+            scores = None
+            outputs = self._attend_in_blocks(projected, masks, use_causal_mask, training)
+        else:
+            outputs, scores = self._compute_attention(
+                _share_rows(projected[0], projected[1]) if shared_rows else projected[0],
+                projected[1],
+                projected[2],
+                self._compute_attention_mask(
+                    projected[0],
+                    projected[2],
+                    **masks,
+                    use_causal_mask=use_causal_mask or cache_to_return is not None,
+                    start_index=start_index,
+                ),
+                training,
+                return_attention_scores,
+            )
         if shared_rows:
             outputs = ops.reshape(outputs, (*ops.shape(projected[0])[:-1], self._value_dim))
         if gate is not None:
@@ -189,7 +201,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
     ) -> tuple[Any, Any]:
         """Attend with projected inputs `(B, T, N, K)`, `(B, S, N, K)`, `(B, S, N, V)`."""
         is_sequence = len(query.shape) == 4 and len(self._attention_axes) == 1
-        if self._flash_attention or not is_sequence:
+        if not is_sequence:
             return super()._compute_attention(
                 query,
                 key,
@@ -202,16 +214,55 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         if use_causal_mask:
             causal = causal_mask(ops.shape(query)[1], ops.shape(key)[1])
             attention_mask = merge_masks(attention_mask, causal)
+        mask = self._expanded_mask(attention_mask, query, key)
+        scale = self._inverse_sqrt_key_dim
+        if not return_attention_scores and not (training and self._dropout > 0.0):
+            outputs = fused_attention(query, key, value, mask, scale, use=self._flash_attention)
+            if outputs is not None:
+                return outputs, None
         return dot_product_attention(
             query,
             key,
             value,
-            mask=self._expanded_mask(attention_mask, query, key),
-            scale=self._inverse_sqrt_key_dim,
+            mask=mask,
+            scale=scale,
             dropout=(lambda weights: self._dropout_layer(weights, training=training))
             if self._dropout > 0.0
             else None,
         )
+
+    def _saves_by_blocks(self, projected: Any, attention_mask: Any) -> bool:
+        """Whether the window is so much shorter than the sequence that blocks save work.
+
+        A mask with rows for the queries, T x T in memory anyway, keeps to the plain way.
+        """
+        query, _, value = projected
+        if self._sliding_window is None or len(query.shape) != 4:
+            return False
+        length = query.shape[1]
+        is_long = length is not None and length > 3 * window_block(self._sliding_window)
+        masks_keys_only = attention_mask is None or (
+            len(attention_mask.shape) == 3 and attention_mask.shape[1] == 1
+        )
+        return is_long and length == value.shape[1] and masks_keys_only
+
+    def _attend_in_blocks(
+        self, projected: Any, masks: State, causal: bool, training: bool | None
+    ) -> Any:
+        """Windowed self-attention with projected inputs and the masks of `call`."""
+
+        def attend(query, key, value, mask):
+            return self._compute_attention(query, key, value, mask, training)[0]
+
+        attention_mask, query_mask = masks["attention_mask"], masks["query_mask"]
+        seen = None if attention_mask is None else attention_mask[:, 0]
+        seen = merge_masks(masks["value_mask"], masks["key_mask"], seen)
+        window = self._sliding_window
+        outputs = windowed_attention(*projected, attend, window, seen, causal)
+        if query_mask is None:
+            return outputs
+        is_query = ops.cast(query_mask, "bool")[:, :, None, None]
+        return ops.where(is_query, outputs, ops.zeros((), outputs.dtype))
 
     def _get_common_kwargs_for_sublayer(self) -> dict[str, Any]:
         """Keras' hook, called once for each projection: queries must not start equal to keys."""
