@@ -64,6 +64,8 @@ def export_ctranslate2(
     * it ends a sentence when `beam_size * patience` hypotheses have ended, not when none alive can win
       any more, and an end token counts among the best `beam_size` continuations only, not among the
       best `2 * beam_size`; there is no rule like `"n_best_2017"`;
+    * it forbids an empty translation, by a probability of 0 for an end token at the first step, unless
+      `min_decoding_length=0`;
     * the longest output is `max_decoding_length`, 256 by default, for all sentences of a call; cut off
       ones compete with their penalised score;
     * sources longer than `max_input_length`, 1024 by default, are cut without a word;

@@ -44,17 +44,17 @@ def tokenizer(tmp_path_factory):
     return Tokenizer.from_vocabulary(path)
 
 
-def make_model(tokenizer, sharpness=3.0, **config):
+def make_model(tokenizer, sharpness=3.0, seed=7, **config):
     """A model with weights large enough that every part of it moves the logits."""
     arguments = {"num_layers": 1, "hidden_dim": 12, "intermediate_dim": 18, "num_heads": 3}
     model = Transformer(tokenizer.vocabulary_size, **{**arguments, **config}, dtype="float32")
-    random = np.random.default_rng(7)
+    random = np.random.default_rng(seed)
+    # Gains of both signs: else a tied model repeats its last token.
+    deviations = {"gamma": 1.0, "beta": 0.2, "embeddings": 0.4 * sharpness}
     for weight in model.weights:
-        if "seed" in weight.path:
-            continue
-        offset = 1.0 if weight.path.endswith("gamma") else 0.0
-        noise = random.normal(offset, 0.4, weight.shape)
-        weight.assign(noise * (sharpness if weight.path.endswith("embeddings") else 1.0))
+        if "seed" not in weight.path:
+            deviation = deviations.get(weight.path.rsplit("/", 1)[-1], 0.6)
+            weight.assign(random.normal(0.0, deviation, weight.shape))
     return model
 
 
@@ -87,18 +87,16 @@ def test_same_probabilities(variant, tokenizer, tmp_path):
         [[names(i) for i in source] for source in sources],
         [[names(i) for i in target[:-1]] for target in targets],  # It adds the end token itself.
     )
+    spread = []
     for source, target, result in zip(sources, targets, scored, strict=True):
         expected = log_probabilities(model, [*source, model.end_token_id], target)
-        assert expected.std() > 0.5  # Else any model would do.
         np.testing.assert_allclose(result.log_probs, expected, atol=ROUNDING, rtol=ROUNDING)
+        spread.extend(expected)
+    assert np.std(spread) > 0.5  # Else any model would do.
 
 
-@needs_ctranslate2
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_same_translations(beam_size, tokenizer, tmp_path):
-    """The same tokens, and the same scores once each engine's penalty is taken back."""
-    model = make_model(tokenizer, sharpness=1.5, normalize_first=True)
-    extra_length, alpha = 4, 0.6
+def translations(model, tokenizer, folder, beam_size, alpha=0.6, extra_length=4):
+    """Of each of `TEXTS`: `Translator`'s, and CTranslate2's result."""
     ours = Translator(
         model,
         tokenizer,
@@ -107,34 +105,67 @@ def test_same_translations(beam_size, tokenizer, tmp_path):
         max_extra_length=extra_length,
         show_progress=False,
     )
-    translator = open_translator(export_ctranslate2(model, tokenizer, tmp_path / "model"))
-    lengths = set()
+    translator = open_translator(export_ctranslate2(model, tokenizer, folder))
     for text, best in zip(TEXTS, ours.translate(TEXTS), strict=True):
         source = tokenizer.tokens(text)
         theirs = translator.translate_batch(
             [source],
             beam_size=beam_size,
             length_penalty=alpha,
-            patience=100.0,  # Go on until nothing better can come.
             max_decoding_length=len(source) + 1 + extra_length,
+            min_decoding_length=0,
             return_scores=True,
             return_end_token=True,
-        )[0]
-        tokens = [tokenizer.id_to_token(i) for i in best[0].token_ids]
-        length = len(tokens) + best[0].is_finished
-        assert theirs.hypotheses[0][: len(tokens)] == tokens
-        assert len(theirs.hypotheses[0]) == length
-        penalty = ((5 + length) / 6) ** alpha if best[0].is_finished else 1.0
-        np.testing.assert_allclose(
-            theirs.scores[0] * length**alpha, best[0].score * penalty, rtol=ROUNDING
         )
-        lengths.add((length, best[0].is_finished))
-    assert len(lengths) > 2, lengths
+        yield best[0], theirs[0]
+
+
+@needs_ctranslate2
+def test_same_greedy_translations(tokenizer, tmp_path):
+    """The same tokens, and the same scores once each engine's penalty is taken back."""
+    model = make_model(tokenizer, sharpness=2.0, seed=3, normalize_first=True)
+    lengths = set()
+    for ours, theirs in translations(model, tokenizer, tmp_path / "model", beam_size=1):
+        tokens = [tokenizer.id_to_token(i) for i in ours.token_ids] + ["</s>"] * ours.is_finished
+        assert theirs.hypotheses[0] == tokens
+        penalty = ((5 + len(tokens)) / 6) ** 0.6 if ours.is_finished else 1.0
+        expected = ours.score * penalty / len(tokens) ** 0.6
+        np.testing.assert_allclose(theirs.scores[0], expected, rtol=ROUNDING)
+        lengths.add((len(tokens), ours.is_finished))
+    assert len(lengths) == 4 and {finished for _, finished in lengths} == {True, False}
+
+
+@needs_ctranslate2
+def test_same_beams_where_nothing_ends(tokenizer, tmp_path):
+    """Without end tokens, where the rules differ, both searches are the same."""
+    model = make_model(tokenizer, sharpness=1.0, seed=3, normalize_first=True)
+    # The first column belongs to the end token alone, and is -60 for all states.
+    table = keras.ops.convert_to_numpy(model.token_embedding.embeddings) * (np.arange(12) > 0)
+    table[model.end_token_id] = np.arange(12) == 0
+    model.token_embedding.embeddings.assign(table)
+    first = np.arange(12) == 0
+    for weight, value in (
+        (model.decoder_normalization.gamma, 0),
+        (model.decoder_normalization.beta, -60),
+    ):
+        weight.assign(np.where(first, value, keras.ops.convert_to_numpy(weight)))
+    greedy = translations(model, tokenizer, tmp_path / "greedy", beam_size=1)
+    differ = 0
+    for (ours, theirs), (alone, _) in zip(
+        translations(model, tokenizer, tmp_path / "model", beam_size=4), greedy, strict=True
+    ):
+        assert theirs.hypotheses[0] == [tokenizer.id_to_token(i) for i in ours.token_ids]
+        expected = ours.score / len(ours.token_ids) ** 0.6
+        np.testing.assert_allclose(theirs.scores[0], expected, rtol=ROUNDING)
+        differ += ours.token_ids != alone.token_ids
+    assert differ  # Else a greedy search would do.
 
 
 @needs_ctranslate2
 def test_int8_is_smaller_and_near(tokenizer, tmp_path):
-    model = make_model(tokenizer, hidden_dim=48, intermediate_dim=64)
+    model = Transformer.from_preset(
+        "tiny", tokenizer.vocabulary_size, num_layers=1, hidden_dim=48, seed=1, dtype="float32"
+    )
     folders = {
         kind: export_ctranslate2(model, tokenizer, tmp_path / str(kind), quantization=kind)
         for kind in (None, "int8")
