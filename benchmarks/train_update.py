@@ -11,7 +11,8 @@ the losses of one batch are compared, dropout off. Large matrix products run in 
         --dtype mixed_bfloat16 --peak-tflops 989              # a GPU; no TensorFlow needed
 
 Peers (`--against`): hf is Marian of Hugging Face transformers, torch is torch.nn.Transformer, both with
-PyTorch's fused Adam; kerashub is KerasHub's layers on each backend. Those that are not installed are named.
+PyTorch's fused Adam; kerashub is KerasHub's layers on each backend of ours, on TensorFlow without XLA, and
+kerashub-xla with it, Keras' own choice. Those that are not installed are named.
 """
 
 import argparse

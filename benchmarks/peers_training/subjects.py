@@ -12,7 +12,7 @@ from harness import Outcome, Spec
 from peers_training.backends import BACKENDS, installed_backends, keras_environment
 from peers_training.workloads import Workload
 
-PEERS = ("hf", "torch", "kerashub")
+PEERS = ("hf", "torch", "kerashub", "kerashub-xla")
 
 
 def subjects(options: argparse.Namespace, workload: Workload, path: Path) -> list[Spec]:
@@ -55,17 +55,18 @@ def peer_specs(peer: str, common: dict[str, Any], backends: Any) -> list[Spec]:
     if peer == "torch":
         target = "peers_training.torch_transformer:TorchTransformer"
         return [Spec("torch.nn.Transformer", target, common, {}, torch)]
-    specs = []
-    for backend in backends:
-        needs = {backend: backend, "keras_hub": "keras-hub"}
-        # Keras' own choice on TensorFlow is XLA, which on a CPU is the slower one: both.
-        for jit_compile in (False, "auto") if backend == "tensorflow" else ("auto",):
-            suffix = ", XLA" if backend == "tensorflow" and jit_compile else ""
-            name = f"KerasHub, {BACKENDS[backend]}{suffix}"
-            options = {**common, "jit_compile": jit_compile}
-            target = "peers_training.kerashub:KerasHub"
-            specs.append(Spec(name, target, options, keras_environment(backend), needs))
-    return specs
+    # Keras' own choice on TensorFlow is XLA, which on a CPU is often the slower one: both.
+    xla = peer == "kerashub-xla"
+    return [
+        Spec(
+            f"KerasHub, {BACKENDS[backend]}{', XLA' if xla else ''}",
+            "peers_training.kerashub:KerasHub",
+            {**common, "jit_compile": False if backend == "tensorflow" and not xla else "auto"},
+            keras_environment(backend),
+            {backend: backend, "keras_hub": "keras-hub"},
+        )
+        for backend in (["tensorflow"] if xla else backends)
+    ]
 
 
 def ceilings(options: argparse.Namespace, present: list[Spec]) -> list[Spec]:
