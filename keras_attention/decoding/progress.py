@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
+from collections.abc import Iterator
 
 # Short work stays silent; a log file gets a line now and then, a terminal one line that moves.
 SILENT_SECONDS = 3.0
@@ -58,6 +61,27 @@ class Progress:
         sys.stderr.flush()
         self._written = True
         self._next_line = now + (TERMINAL_SECONDS if terminal else LOG_SECONDS)
+
+    @contextlib.contextmanager
+    def during(self, note: str) -> Iterator[None]:
+        """Says what is being done, "compiling 16 x 64", if it lasts beyond the silent seconds."""
+
+        def write() -> None:
+            terminal = sys.stderr.isatty()
+            line = f"{self._action}: {note} ..."
+            sys.stderr.write(f"\r{line}   " if terminal else f"{line}\n")
+            sys.stderr.flush()
+            self._written = True
+
+        delay = max(0.0, self._start + SILENT_SECONDS - time.monotonic())
+        timer = threading.Timer(delay, write)
+        timer.daemon = True
+        if self._enabled:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def __exit__(self, *error) -> None:
         if self._written and sys.stderr.isatty():

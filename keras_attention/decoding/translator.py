@@ -5,19 +5,17 @@ Shape letters: B sentences, S source length, K beams, L longest output, V vocabu
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-import keras
-import numpy as np
-
-from keras_attention.decoding.beam_search import beam_search, check_search_options
+from keras_attention.decoding.beam_search import BeamSearchResult, check_search_options
+from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.progress import Progress
-from keras_attention.kernels.compiled import compiled
 
 SHORTEST_SOURCE = 16
 
@@ -54,9 +52,15 @@ class Translator:
     batches of different numbers of rows, which can swap hypotheses whose scores agree to about six
     digits (in bfloat16, to about two: decode with a float32 model to compare translations).
 
-    Every batch has one of a few shapes, each compiled at its first use: sources are padded to
-    16, 32, 64, ... tokens and batches to 1, 4, 16, 64, ... rows. The weights are read at each call,
-    so the translator of a model in training translates with its present weights.
+    A `Transformer` is decoded over prepared weights, joined and on PyTorch packed, with the beams of
+    a sentence in one buffer of keys and values, and a sentence that is done is dropped from its batch.
+    The plain `decode_step` and `beam_search` are the definition of what is found: `fast=False` decodes
+    with them, as is done for any other model. The weights are read at each call, so the translator of
+    a model in training translates with its present weights.
+
+    Sources are padded to 16, 32, 64, ... tokens. TensorFlow compiles two programs at the first call,
+    for all shapes; PyTorch runs eagerly; JAX, and every backend with `fast=False`, compiles each shape
+    at its first use and pads batches to 1, 4, 16, 64, ... rows. The progress line says so.
 
     What happens at the edges:
 
@@ -81,9 +85,14 @@ class Translator:
         batch_size: Most sentences in a batch, `None` for as many as `batch_tokens` allows.
         show_progress: Whether work of more than 3 seconds writes a progress line to the standard
             error.
+        precision: Of weights and activations: `"float32"`, `"bfloat16"`, `"float16"`, or `"int8"`,
+            which is products of 8-bit integers, quantized for each output of the weights and for each
+            row of activations (PyTorch on a CPU). None for that of the model's dtype policy.
+        fast: Whether a `Transformer` is decoded by the fast path.
 
     Raises:
-        ValueError: Arguments out of range, or a tokenizer that does not belong to the model.
+        ValueError: Arguments out of range, a tokenizer that does not belong to the model, or a
+            `precision` that the model or the backend cannot be decoded in.
 
     Example:
 
@@ -109,6 +118,8 @@ class Translator:
     batch_tokens: int = 2048
     batch_size: int | None = None
     show_progress: bool = True
+    precision: str | None = None
+    fast: bool = True
 
     def __post_init__(self) -> None:
         check_search_options(self.beam_size, self.length_penalty)
@@ -124,6 +135,7 @@ class Translator:
                     f"The model has {name} {ours}, the tokenizer {theirs}: they do not belong "
                     "together. Use the tokenizer that the model was trained with."
                 )
+        _ = self._search  # refuses what cannot be decoded, before there is a text
 
     @overload
     def __call__(self, texts: str) -> str: ...  # type: ignore[overload-overlap]
@@ -169,8 +181,12 @@ class Translator:
         batches = self._batches([len(source) for source in sources])
         total = sum(len(lines) for lines, _ in batches)
         with Progress(total, "translating", "sentences", self.show_progress) as progress:
+            if batches:
+                self._search.refresh()
             for lines, shape in batches:
-                found = self._translate_batch([sources[line] for line in lines], shape, n_best)
+                with self._said(progress, shape, n_best):
+                    result = self._search([sources[line] for line in lines], shape, n_best)
+                found = self._translations(result, len(lines), n_best)
                 for line, translations in zip(lines, found, strict=True):
                     if not translations:
                         raise ValueError(
@@ -237,33 +253,34 @@ class Translator:
             # The rest of a group is padded to the shape that is compiled anyway.
             rows = most if len(lines) >= most else min(most, _next_power(len(lines), 4))
             batches += [(lines[i : i + rows], (rows, length)) for i in range(0, len(lines), rows)]
+        if not self._search.pads_rows:
+            return [(lines, (len(lines), shape[1])) for lines, shape in batches]
         return batches
 
     def _padded_length(self, length: int) -> int:
         padded = max(SHORTEST_SOURCE, _next_power(length, 2))
         return padded if self.model.max_length is None else min(padded, self.model.max_length)
 
-    def _translate_batch(
-        self, sources: list[list[int]], shape: tuple[int, int], n_best: int
+    def _said(
+        self, progress: Progress, shape: tuple[int, int], n_best: int
+    ) -> contextlib.AbstractContextManager[None]:
+        """Says on the progress line that a batch takes longer, and for which shape."""
+        if not self._search.needs_compiling(shape, n_best):
+            return contextlib.nullcontext()
+        return progress.during(f"compiling for {shape[0]} x {shape[1]} tokens")
+
+    def _translations(
+        self, result: BeamSearchResult, number: int, n_best: int
     ) -> Iterator[list[Translation]]:
-        encoder_token_ids = np.full(shape, self.model.pad_token_id, "int32")
-        max_lengths = np.zeros(shape[0], "int32")  # 0 ends the search of a dummy row at once
-        for row, source in enumerate(sources):
-            encoder_token_ids[row, : len(source)] = source
-            max_lengths[row] = len(source) + self.max_extra_length
-        search = self._search_best if n_best == 1 else self._search_n_best
-        result = keras.tree.map_structure(
-            keras.ops.convert_to_numpy, search(encoder_token_ids, max_lengths)
-        )
-        for row in range(len(sources)):
-            found = [k for k in range(n_best) if result.lengths[row, k]]
+        for row in range(number):
             yield [
                 self._translation(
                     result.sequences[row, k, : result.lengths[row, k]].tolist(),
                     float(result.scores[row, k]),
                     bool(result.finished[row, k]),
                 )
-                for k in found
+                for k in range(n_best)
+                if result.lengths[row, k]
             ]
 
     def _translation(self, token_ids: list[int], score: float, is_finished: bool) -> Translation:
@@ -271,37 +288,15 @@ class Translator:
             token_ids = token_ids[:-1]
         return Translation(self.tokenizer.decode(token_ids), score, tuple(token_ids), is_finished)
 
-    # Two programs: only who wants the n best must pay for the certainty of the others.
     @functools.cached_property
-    def _search_best(self) -> Callable[..., Any]:
-        return compiled(functools.partial(self._search, stop="best"), self.model)
-
-    @functools.cached_property
-    def _search_n_best(self) -> Callable[..., Any]:
-        return compiled(functools.partial(self._search, stop="n_best"), self.model)
-
-    def _search(self, encoder_token_ids: Any, max_lengths: Any, stop: str) -> Any:
-        """Encoder and beam search of one batch: (B, S) and (B,) to a `BeamSearchResult`."""
-        rows, source_length = encoder_token_ids.shape
-        max_length = source_length + self.max_extra_length
-        if self.model.max_length is not None:
-            max_length = min(max_length, self.model.max_length)
-        memory = self.model.encode(encoder_token_ids)
-
-        def step(token_ids, index, cache):
-            return self.model.decode_step(token_ids, index, memory, cache)
-
-        return beam_search(
-            step,
-            self.model.initial_cache(rows, self.beam_size, max_length),
-            max_lengths,
+    def _search(self) -> ModelSearch:
+        return ModelSearch(
+            self.model,
             self.beam_size,
-            start_token_id=self.model.start_token_id,
-            end_token_id=self.model.end_token_id,
-            pad_token_id=self.model.pad_token_id,
-            length_penalty=self.length_penalty,
-            stop=stop,
-            max_length=max_length,
+            self.length_penalty,
+            self.max_extra_length,
+            self.precision,
+            self.fast,
         )
 
 

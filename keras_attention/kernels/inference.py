@@ -1,0 +1,285 @@
+"""A trained Transformer's encoder and one decoding step, written for speed over prepared weights.
+
+The layers are the definition: `Transformer.encode` and `Transformer.decode_step`. This is the same
+mathematics without what only training needs, on two-dimensional activations and with joined
+projections, over a handful of operations that each backend has in a form of its own. `Operations` has
+them in plain `keras.ops`, which is what the fast ones must equal.
+
+The beams of a sentence share one buffer of keys and values: position `t * K + k` holds what beam slot k
+computed at step t. Nothing is reordered when beams are; a mask says which positions are a beam's own
+history.
+
+Shape letters: B sentences, K beams, R = B K rows, S source, P positions of the buffer, N heads, d width
+of a head, D hidden_dim, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from keras_attention.kernels.top_k import top_k
+
+# Added to the score of a position that a row may not attend to; its weight is exactly zero.
+MASKED = -1e9
+MASKED_IN_HALF = -3e4
+
+Weights = dict[str, Any]
+
+
+class Sizes(NamedTuple):
+    """What fast inference must know of a model beside its weights."""
+
+    num_heads: int
+    key_dim: int
+    value_dim: int
+    hidden_dim: int
+    vocabulary_size: int
+    activation: Callable[[Any], Any]
+    normalize_first: bool
+    epsilon: float
+    pad_token_id: int
+
+
+class Operations:
+    """The operations of inference in plain `keras.ops`.
+
+    Args:
+        sizes: The model's sizes.
+        dtype: Dtype of weights and activations; gains of the normalisations, statistics, softmax and
+            log-probabilities are float32.
+    """
+
+    def __init__(self, sizes: Sizes, dtype: str):
+        self.sizes = sizes
+        self.dtype = dtype
+        self.masked = MASKED_IN_HALF if dtype == "float16" else MASKED
+
+    def prepared(self, weights: Weights) -> Weights:
+        """The weights of an `InferenceForm` in the form that the other methods take."""
+        return {
+            name: self.prepared_table(part)
+            if name == "table"
+            else [self._prepared_block(block) for block in part]
+            if isinstance(part, list)
+            else self.prepared_norm(part)
+            for name, part in weights.items()
+        }
+
+    def _prepared_block(self, block: Weights) -> Weights:
+        return {
+            name: self.prepared_norm(part) if name.endswith("norm") else self.prepared_matrix(part)
+            for name, part in block.items()
+        }
+
+    def prepared_matrix(self, matrix: Weights) -> Any:
+        """A kernel (D, F), with or without a bias (F,)."""
+        return {name: ops.cast(part, self.dtype) for name, part in matrix.items()}
+
+    def prepared_norm(self, norm: Weights) -> Any:
+        return {name: ops.cast(part, "float32") for name, part in norm.items()}
+
+    def prepared_table(self, table: Any) -> Any:
+        return {"rows": ops.cast(table, self.dtype)}
+
+    def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
+        """Rows of the table, scaled, zero for padding, plus positions (T, D): ids (B, T) to (B T, D)."""
+        rows = ops.take(table["rows"], token_ids, axis=0)
+        is_token = ops.not_equal(token_ids, self.sizes.pad_token_id)
+        scale = ops.cast(is_token, self.dtype) * ops.cast(self.sizes.hidden_dim**0.5, self.dtype)
+        x = ops.add(ops.multiply(rows, scale[..., None]), ops.cast(positions, self.dtype))
+        return ops.reshape(x, (-1, self.sizes.hidden_dim))
+
+    def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
+        """`activation(x W + b)` of (R, D)."""
+        outputs = ops.matmul(x, matrix["kernel"])
+        if "bias" in matrix:
+            outputs = ops.add(outputs, matrix["bias"])
+        return outputs if activation is None else activation(outputs)
+
+    def norm(self, x: Any, norm: Any) -> Any:
+        """Layer normalisation of (R, D)."""
+        return ops.layer_normalization(x, norm["gamma"], norm["beta"], -1, self.sizes.epsilon)
+
+    def heads(self, x: Any, num_rows: Any, widths: Sequence[int]) -> list[Any]:
+        """Cuts (B T, N (d + d' ..)) into tensors (B, N, T, d), (B, N, T, d'), ..; B = `num_rows`."""
+        num_heads = self.sizes.num_heads
+        ends = [num_heads * sum(widths[: i + 1]) for i in range(len(widths) - 1)]
+        parts = ops.split(x, ends, axis=-1) if ends else [x]
+        return [
+            ops.transpose(ops.reshape(part, (num_rows, -1, num_heads, width)), (0, 2, 1, 3))
+            for part, width in zip(parts, widths, strict=True)
+        ]
+
+    def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
+        """Attention of scaled queries (B, N, T, d), its heads joined: (B T, N d).
+
+        `bias` (B, 1, 1 or T, P) is added to the scores: 0, or `masked`.
+        """
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+        scores = ops.add(ops.cast(scores, "float32"), ops.cast(bias, "float32"))
+        outputs = ops.matmul(ops.cast(ops.softmax(scores, axis=-1), self.dtype), value)
+        outputs = ops.transpose(outputs, (0, 2, 1, 3))
+        return ops.reshape(outputs, (-1, self.sizes.num_heads * self.sizes.value_dim))
+
+    def append(self, buffer: Any, new: Any, start: Any) -> Any:
+        """`buffer` (B, N, P, d) with `new` (B, N, K, d) written at position `start`."""
+        return ops.slice_update(buffer, (0, 0, start, 0), new)
+
+    def logits(self, x: Any, table: Any) -> Any:
+        """(R, D) to float32 (R, V)."""
+        return ops.cast(ops.matmul(x, ops.transpose(table["rows"])), "float32")
+
+    def best(self, logits: Any, width: int) -> tuple[Any, Any]:
+        """Log-probabilities and ids, (R, width) each, of the likeliest tokens, best first."""
+        values, ids = top_k(logits, width)
+        return values - ops.logsumexp(logits, axis=-1, keepdims=True), ops.cast(ids, "int32")
+
+
+def encode(
+    operations: Operations, weights: Weights, token_ids: Any, positions: Any
+) -> tuple[list[tuple[Any, Any]], Any]:
+    """The memory of `Transformer.encode`.
+
+    Args:
+        operations: The operations.
+        weights: Prepared weights.
+        token_ids: Source ids (B, S).
+        positions: Encodings of the positions, (S, D).
+
+    Returns:
+        For each decoder block the keys and values (B, N, S, d), and the padding's bias (B, 1, 1, S).
+    """
+    sizes = operations.sizes
+    num_rows = ops.shape(token_ids)[0]
+    is_pad = ops.equal(token_ids, sizes.pad_token_id)[:, None, None, :]
+    bias = ops.cast(is_pad, operations.dtype) * ops.cast(operations.masked, operations.dtype)
+    widths = (sizes.key_dim, sizes.key_dim, sizes.value_dim)
+    x = operations.embed(token_ids, weights["table"], positions)
+    for block in weights["encoder"]:
+
+        def attention(x: Any, block: Weights = block) -> Any:
+            projected = operations.linear(x, block["self_projection"])
+            query, key, value = operations.heads(projected, num_rows, widths)
+            return operations.linear(
+                operations.attend(query, key, value, bias), block["self_output"]
+            )
+
+        x = _connected(operations, x, attention, block["self_norm"])
+        x = _feed_forward(operations, x, block)
+    if sizes.normalize_first:
+        x = operations.norm(x, weights["encoder_norm"])
+    memory = [
+        operations.heads(operations.linear(x, block["memory_projection"]), num_rows, widths[1:])
+        for block in weights["decoder"]
+    ]
+    return [(key, value) for key, value in memory], bias
+
+
+def decode(
+    operations: Operations,
+    weights: Weights,
+    token_ids: Any,
+    position: Any,
+    start: Any,
+    history_bias: Any,
+    buffers: Sequence[tuple[Any, Any]],
+    memory: Sequence[tuple[Any, Any]],
+    memory_bias: Any,
+) -> tuple[Any, list[tuple[Any, Any]]]:
+    """One step of `Transformer.decode_step`, its beams in one buffer.
+
+    Args:
+        operations: The operations.
+        weights: Prepared weights.
+        token_ids: The last tokens (B, K).
+        position: The encoding of their position, (1, D).
+        start: Where their keys and values are written: index * K.
+        history_bias: (B, 1, K, P), 0 at the positions of a beam's own history and at its own new one,
+            `operations.masked` at all others.
+        buffers: For each block the keys and values (B, N, P, d) so far.
+        memory: The keys and values of `encode`.
+        memory_bias: The bias of `encode`.
+
+    Returns:
+        The hidden states (R, D) that the logits are made from, and the new buffers.
+    """
+    sizes = operations.sizes
+    num_rows = ops.shape(token_ids)[0]
+    widths = (sizes.key_dim, sizes.key_dim, sizes.value_dim)
+    new_buffers: list[tuple[Any, Any]] = []
+    x = operations.embed(token_ids, weights["table"], position)
+    for block, buffer, source in zip(weights["decoder"], buffers, memory, strict=True):
+
+        def self_attention(x: Any, block: Weights = block, buffer: Any = buffer) -> Any:
+            projected = operations.linear(x, block["self_projection"])
+            query, *new = operations.heads(projected, num_rows, widths)
+            key, value = (
+                operations.append(old, part, start) for old, part in zip(buffer, new, strict=True)
+            )
+            new_buffers.append((key, value))
+            outputs = operations.attend(query, key, value, history_bias)
+            return operations.linear(outputs, block["self_output"])
+
+        def cross_attention(x: Any, block: Weights = block, source: Any = source) -> Any:
+            projected = operations.linear(x, block["cross_projection"])
+            (query,) = operations.heads(projected, num_rows, widths[:1])
+            return operations.linear(
+                operations.attend(query, *source, memory_bias), block["cross_output"]
+            )
+
+        x = _connected(operations, x, self_attention, block["self_norm"])
+        x = _connected(operations, x, cross_attention, block["cross_norm"])
+        x = _feed_forward(operations, x, block)
+    if sizes.normalize_first:
+        x = operations.norm(x, weights["decoder_norm"])
+    return x, new_buffers
+
+
+def _feed_forward(operations: Operations, x: Any, block: Weights) -> Any:
+    def network(x: Any) -> Any:
+        inner = operations.linear(x, block["inner"], operations.sizes.activation)
+        return operations.linear(inner, block["outer"])
+
+    return _connected(operations, x, network, block["feed_forward_norm"])
+
+
+def _connected(
+    operations: Operations, x: Any, sublayer: Callable[[Any], Any], norm: Weights
+) -> Any:
+    """The residual connection around a sub-layer, post-norm or pre-norm."""
+    if operations.sizes.normalize_first:
+        return x + sublayer(operations.norm(x, norm))
+    return operations.norm(x + sublayer(x), norm)
+
+
+def fast_decoder(form: Any, precision: str) -> Any:
+    """The running backend's decoder for a model.
+
+    Args:
+        form: The model's `InferenceForm`.
+        precision: `"float32"`, `"bfloat16"`, `"float16"` or `"int8"`.
+
+    Raises:
+        ValueError: An unknown precision, or one that the backend has nothing fast for.
+    """
+    backend = keras.backend.backend()
+    if precision == "int8" and backend != "torch":
+        raise ValueError(
+            "precision='int8' needs products of 8-bit integers, which PyTorch has on a CPU; the "
+            f"backend is {backend!r}. Set KERAS_BACKEND=torch, or decode in 'bfloat16' or 'float32'."
+        )
+    if backend == "torch":
+        from keras_attention.kernels.torch_inference import TorchDecoder
+
+        return TorchDecoder(form, precision)
+    if backend == "tensorflow":
+        from keras_attention.kernels.tensorflow_inference import TensorFlowDecoder
+
+        return TensorFlowDecoder(form, precision)
+    from keras_attention.kernels.jax_inference import JaxDecoder
+
+    return JaxDecoder(form, precision)

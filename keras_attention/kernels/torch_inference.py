@@ -1,0 +1,219 @@
+"""Inference on PyTorch: eager, few operations, packed weights, buffers written in place."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from keras_attention.kernels.inference import Operations, decode, encode
+from keras_attention.kernels.top_k import chunk_size
+
+# Keras' activations that PyTorch computes in one call.
+ACTIVATIONS: dict[Any, Callable[[Any], Any]] = {
+    keras.activations.relu: torch.relu,
+    keras.activations.silu: F.silu,
+}
+# Positions by which buffers grow.
+BLOCK = 16
+
+
+class TorchOperations(Operations):
+    """`Operations` in PyTorch's own."""
+
+    def prepared_matrix(self, matrix: Any) -> Any:
+        kernel, bias = (self._cast(matrix.get(name)) for name in ("kernel", "bias"))
+        return _packed(kernel.t().contiguous(), bias)
+
+    def prepared_norm(self, norm: Any) -> Any:
+        # On a GPU gains must have the dtype of the activations.
+        dtype = torch.float32 if norm["gamma"].device.type == "cpu" else _dtype(self.dtype)
+        return norm["gamma"].to(dtype), norm["beta"].to(dtype)
+
+    def prepared_table(self, table: Any) -> Any:
+        rows = self._cast(table)
+        return rows, _packed(rows, None)
+
+    def _cast(self, weight: Any) -> Any:
+        return None if weight is None else weight.detach().to(_dtype(self.dtype))
+
+    def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
+        rows = F.embedding(token_ids, table[0])
+        is_token = (token_ids != self.sizes.pad_token_id).to(rows.dtype)
+        x = rows * (is_token * self.sizes.hidden_dim**0.5)[..., None] + positions.to(rows.dtype)
+        return x.reshape(-1, self.sizes.hidden_dim)
+
+    def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
+        if activation is None:
+            return matrix(x)
+        return ACTIVATIONS.get(activation, activation)(matrix(x))
+
+    def norm(self, x: Any, norm: Any) -> Any:
+        return F.layer_norm(x, x.shape[-1:], norm[0], norm[1], self.sizes.epsilon)
+
+    def heads(self, x: Any, num_rows: Any, widths: Any) -> list[Any]:
+        num_heads = self.sizes.num_heads
+        parts = x.view(num_rows, -1, x.shape[-1]).split([num_heads * w for w in widths], dim=-1)
+        return [part.unflatten(-1, (num_heads, -1)).transpose(1, 2) for part in parts]
+
+    def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
+        outputs = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)
+        return outputs.transpose(1, 2).reshape(-1, self.sizes.num_heads * self.sizes.value_dim)
+
+    def append(self, buffer: Any, new: Any, start: Any) -> Any:
+        end = start + new.shape[2]
+        buffer[:, :, start:end].copy_(new)
+        return buffer[:, :, :end]
+
+    def logits(self, x: Any, table: Any) -> Any:
+        return table[1](x).float()
+
+    def best(self, logits: Any, width: int) -> tuple[Any, Any]:
+        size = chunk_size(logits.shape[-1], width)
+        if size is None or logits.device.type != "cpu":
+            values, ids = logits.topk(width)
+        else:
+            values, ids = _top_k(logits, width, size)
+        return values - logits.logsumexp(-1, keepdim=True), ids
+
+
+def _top_k(values: Any, k: int, size: int) -> tuple[Any, Any]:
+    """`keras_attention.kernels.top_k.top_k`."""
+    chunks = values.unflatten(-1, (-1, size))
+    chosen = chunks.amax(-1).topk(k, sorted=False)[1].sort(-1)[0]
+    kept = chunks.gather(1, chosen[..., None].expand(-1, -1, size)).flatten(1)
+    best, among = kept.topk(k)
+    chunk = chosen.gather(1, among.div(size, rounding_mode="floor"))
+    return best, chunk * size + among.remainder(size)
+
+
+def _dtype(name: str) -> Any:
+    return getattr(torch, name)
+
+
+def _packed(weight: Any, bias: Any) -> Callable[[Any], Any]:
+    """`x W^T + b` for a weight (F, D)."""
+    return lambda x: F.linear(x, weight, bias)
+
+
+class TorchDecoder:
+    """Decodes with a model; what `start` returns is a `decoding.shared_search.Decoder`.
+
+    Args:
+        form: The model's `InferenceForm`.
+        precision: `"float32"`, `"bfloat16"`, `"float16"`, or `"int8"` for products of 8-bit integers.
+    """
+
+    fixed_shapes = False
+    _memory: list[tuple[Any, Any]]
+    _memory_bias: Any
+    _buffers: list[Any]
+    _target_positions: Any
+
+    def __init__(self, form: Any, precision: str):
+        self._form = form
+        if precision == "int8":
+            from keras_attention.kernels.torch_int8 import Int8Operations
+
+            self._operations: TorchOperations = Int8Operations(form.sizes, "float32")
+        else:
+            self._operations = TorchOperations(form.sizes, precision)
+        self._weights: Any = None
+        self._seen: Any = None
+        self.masked = self._operations.masked
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Reads the model's present weights, if they have changed."""
+        values = [weight.value for weight in self._form.model.weights]
+        seen = [(value.data_ptr(), value._version) for value in values], _sample(values)
+        if self._weights is None or seen != self._seen:
+            self._weights = None  # the old ones may go before the new ones come
+            self._weights = self._operations.prepared(self._form.weights())
+            self._seen = seen
+            self._positions: dict[tuple[str, int], Any] = {}
+
+    def needs_compiling(self, rows: int, length: int) -> bool:
+        return False
+
+    def fitting_rows(self, number: int) -> int:
+        return number
+
+    @torch.no_grad()
+    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> TorchDecoder:
+        """Reads the source ids (B, S)."""
+        search = copy.copy(self)
+        positions = self._table("encoder", token_ids.shape[1])
+        memory, search._memory_bias = encode(
+            self._operations, self._weights, self._tensor(token_ids), positions
+        )
+        # What every step reads again is worth being contiguous.
+        search._memory = [(key.contiguous(), value.contiguous()) for key, value in memory]
+        search._buffers = [
+            tuple(part.new_empty((*part.shape[:2], 0, part.shape[3])) for part in pair)
+            for pair in memory
+        ]
+        search._target_positions = self._table("decoder", max_length)
+        return search
+
+    @torch.no_grad()
+    def step(
+        self, token_ids: np.ndarray, index: int, history_bias: np.ndarray, width: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        rows, beam_size = token_ids.shape
+        start, end = index * beam_size, (index + 1) * beam_size
+        if end > self._buffers[0][0].shape[2]:
+            self._buffers = [
+                tuple(_grown(part, BLOCK * beam_size) for part in pair) for pair in self._buffers
+            ]
+        bias = self._tensor(history_bias[:, None, :, :end]).to(self._memory_bias.dtype)
+        hidden, _ = decode(
+            self._operations,
+            self._weights,
+            self._tensor(token_ids),
+            self._target_positions[index : index + 1],
+            start,
+            bias,
+            self._buffers,
+            self._memory,
+            self._memory_bias,
+        )
+        logits = self._operations.logits(hidden, self._weights["table"])
+        scores, ids = self._operations.best(logits, min(width, logits.shape[-1]))
+        shape = (rows, beam_size, -1)
+        return scores.cpu().numpy().reshape(shape), ids.cpu().numpy().reshape(shape)
+
+    @torch.no_grad()
+    def keep(self, rows: np.ndarray) -> None:
+        chosen = self._tensor(rows)
+        self._memory, self._buffers = (
+            [tuple(part.index_select(0, chosen) for part in pair) for pair in pairs]
+            for pairs in (self._memory, self._buffers)
+        )
+        self._memory_bias = self._memory_bias.index_select(0, chosen)
+
+    def _table(self, kind: str, length: int) -> Any:
+        if (kind, length) not in self._positions:
+            self._positions[kind, length] = self._tensor(self._form.positions(kind, length))
+        return self._positions[kind, length]
+
+    def _tensor(self, array: np.ndarray) -> Any:
+        return torch.from_numpy(array).to(self._form.model.weights[0].value.device)
+
+
+def _grown(buffer: Any, positions: int) -> Any:
+    rows, heads, length, width = buffer.shape
+    grown = buffer.new_zeros((rows, heads, length + positions, width))
+    grown[:, :, :length] = buffer
+    return grown
+
+
+def _sample(values: list[Any]) -> list[float]:
+    """A few numbers of every weight: PyTorch does not count what is written through `.data`."""
+    heads = [value.detach().reshape(-1)[:8].float() for value in values if value.numel()]
+    return torch.cat(heads).tolist() if heads else []

@@ -1,0 +1,201 @@
+"""Fast inference against the training forward, beams with histories that cross in one buffer."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.kernels.inference import Operations, decode, encode, fast_decoder
+from keras_attention.models.inference_form import InferenceForm
+from keras_attention.models.transformer import Transformer
+
+BACKEND = keras.backend.backend()
+V, B, K, S = 13, 2, 3, 7
+SOURCE = np.array([[5, 6, 7, 8, 9, 12, 1], [10, 11, 1, 0, 0, 0, 0]], "int32")
+OPTIONS = [
+    {},
+    {
+        "num_layers": 2,
+        "key_dim": 5,
+        "value_dim": 6,
+        "normalize_first": True,
+        "use_attention_bias": True,
+        "activation": "gelu",
+        "position_layout": "learned",
+        "max_length": 21,
+    },
+]
+
+
+def model_with(seed=3, **options):
+    """Every weight matters: gains and biases are not ones and zeros."""
+    model = Transformer(
+        **{"num_layers": 1, **options},
+        vocabulary_size=V,
+        hidden_dim=12,
+        intermediate_dim=20,
+        num_heads=3,
+    )
+    random = np.random.default_rng(seed)
+    for weight in model.weights:
+        if "seed" not in weight.path:
+            weight.assign(weight + 0.3 * random.standard_normal(weight.shape))
+    return model
+
+
+def numpy(x):
+    return keras.ops.convert_to_numpy(keras.ops.cast(x, "float32"))
+
+
+def crossing_histories(steps, seed=5):
+    """Tokens fed to B x K beams at each step, and the beams that they continue."""
+    random = np.random.default_rng(seed)
+    tokens = random.integers(2, V, (steps, B, K)).astype("int32")
+    tokens[0] = 0
+    return tokens, random.integers(0, K, (steps, B, K))
+
+
+def decoded(decoder, tokens, parents, length):
+    """All log-probabilities (B, K, V) after the last step, and the histories (B, K, steps)."""
+    search = decoder.start(SOURCE, K, length)
+    bias = np.full((B, K, length * K), decoder.masked, "float32")
+    histories = np.zeros((B, K, 0), "int32")
+    line, slots = np.arange(B)[:, None], np.arange(K)
+    for index, (fed, chosen) in enumerate(zip(tokens, parents, strict=True)):
+        bias, histories = bias[line, chosen], histories[line, chosen]
+        bias[:, slots, index * K + slots] = 0.0
+        histories = np.concatenate([histories, fed[:, :, None]], axis=2)
+        scores, ids = search.step(fed, index, bias, V + 1)
+        assert scores.shape == ids.shape == (B, K, V)
+    assert np.all(scores[..., :-1] >= scores[..., 1:]), "best first"
+    table = np.empty((B, K, V), "float32")
+    np.put_along_axis(table, ids, scores, axis=-1)
+    return table, histories
+
+
+def expected(model, histories):
+    """The same by the training forward, each beam by itself."""
+    logits = model(
+        {
+            "encoder_token_ids": np.repeat(SOURCE, K, axis=0),
+            "decoder_token_ids": histories.reshape(B * K, -1),
+        }
+    )
+    last = numpy(logits)[:, -1].astype("float64").reshape(B, K, V)
+    return last - np.log(np.exp(last).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_steps_equal_the_training_forward(options):
+    """19 steps: beyond the first block of the buffers."""
+    model = model_with(**options)
+    decoder = fast_decoder(InferenceForm(model), "float32")
+    decoder.refresh()
+    tokens, parents = crossing_histories(19)
+    got, histories = decoded(decoder, tokens, parents, length=20)
+    wanted = expected(model, histories)
+    assert np.abs(wanted[:, 0] - wanted[:, 1]).max() > 0.1, "histories matter"
+    np.testing.assert_allclose(got, wanted, atol=2e-4)
+
+
+def test_the_plain_operations_are_the_definition():
+    """They are what JAX runs; here on every backend, eagerly, for two steps."""
+    model = model_with(**OPTIONS[1])
+    for weight in model.weights:
+        if hasattr(weight.value, "requires_grad_"):
+            weight.value.requires_grad_(False)  # PyTorch's: buffers are written in place
+    form = InferenceForm(model)
+    operations = Operations(form.sizes, "float32")
+    weights = operations.prepared(form.weights())
+    memory, memory_bias = encode(operations, weights, SOURCE, form.positions("encoder", S))
+    positions = form.positions("decoder", 2)
+    tokens, _ = crossing_histories(2)
+    parents = np.array([[2, 0, 0], [1, 1, 0]])
+    bias = np.full((B, 1, K, 2 * K), operations.masked, "float32")
+    bias[:, 0, range(K), range(K)] = 0.0
+    buffers = [
+        tuple(keras.ops.zeros((B, 3, 2 * K, width)) for width in (5, 6)) for _ in weights["decoder"]
+    ]
+    for index in range(2):
+        if index:
+            bias[:, 0] = bias[np.arange(B)[:, None], 0, parents]
+            bias[:, 0, range(K), range(K, 2 * K)] = 0.0
+        hidden, buffers = decode(
+            operations, weights, tokens[index], positions[index : index + 1], index * K,
+            bias, buffers, memory, memory_bias,
+        )  # fmt: skip
+    scores, ids = operations.best(operations.logits(hidden, weights["table"]), 2)
+    histories = np.stack([np.take_along_axis(tokens[0], parents, 1), tokens[1]], axis=-1)
+    wanted = expected(model, histories).reshape(B * K, V)
+    np.testing.assert_array_equal(numpy(ids), np.argsort(-wanted)[:, :2])
+    np.testing.assert_allclose(numpy(scores), -np.sort(-wanted)[:, :2], atol=2e-4)
+
+
+def test_rows_that_go_on_alone():
+    model = model_with()
+    decoder = fast_decoder(InferenceForm(model), "float32")
+    decoder.refresh()
+    search = decoder.start(SOURCE, 1, 4)
+    tokens = np.array([[[0], [0]], [[4], [7]], [[9], [3]]], "int32")
+    bias = np.zeros((B, 1, 4), "float32")
+    bias[:, :, 2:] = decoder.masked
+    for index in range(2):
+        search.step(tokens[index], index, bias, 1)
+    search.keep(np.array([1]))
+    bias[:, :, 2] = 0.0
+    scores, ids = search.step(tokens[2, 1:], 2, bias[1:], 1)
+    histories = np.repeat(tokens.transpose(1, 2, 0), K, axis=1)
+    wanted = expected(model, histories)[1, 0]
+    assert ids.shape == (1, 1, 1) and ids[0, 0, 0] == wanted.argmax()
+    assert scores[0, 0, 0] == pytest.approx(wanted.max(), abs=2e-4)
+
+
+def test_bfloat16_is_near():
+    """Of a float32 model, and the same as of one with that policy."""
+    model = model_with()
+    mixed = model_with(dtype="mixed_bfloat16")
+    mixed.set_weights(model.get_weights())
+    tokens, parents = crossing_histories(3)
+    tables = []
+    for owner in (model, mixed):
+        decoder = fast_decoder(InferenceForm(owner), "bfloat16")
+        decoder.refresh()
+        table, histories = decoded(decoder, tokens, parents, length=3)
+        tables.append(table)
+    np.testing.assert_array_equal(*tables)
+    wanted = expected(model, histories)
+    assert 0.0 < np.abs(tables[0] - wanted).max() < 0.15 * np.abs(wanted).max()
+
+
+def test_present_weights_are_read():
+    model, other = model_with(seed=3), model_with(seed=4)
+    decoder = fast_decoder(InferenceForm(model), "float32")
+    tokens, parents = crossing_histories(2)
+    for step in range(2):
+        decoder.refresh()
+        got, histories = decoded(decoder, tokens, parents, length=2)
+        np.testing.assert_allclose(got, expected(model, histories), atol=2e-4)
+        if step == 0:
+            before = got
+            model.set_weights(other.get_weights())
+    assert np.abs(got - before).max() > 0.1
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="only PyTorch writes weights behind Keras' back")
+def test_weights_written_through_data_are_read():
+    model = model_with()
+    decoder = fast_decoder(InferenceForm(model), "float32")
+    decoder.refresh()
+    tokens, parents = crossing_histories(2)
+    before, _ = decoded(decoder, tokens, parents, length=2)
+    for weight in model.trainable_weights:
+        weight.value.data.mul_(1.25)
+    decoder.refresh()
+    got, histories = decoded(decoder, tokens, parents, length=2)
+    np.testing.assert_allclose(got, expected(model, histories), atol=4e-4)
+    assert np.abs(got - before).max() > 0.05
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="PyTorch has products of 8-bit integers")
+def test_int8_is_refused_where_there_is_none():
+    with pytest.raises(ValueError, match="needs products of 8-bit integers, which PyTorch has"):
+        fast_decoder(InferenceForm(model_with()), "int8")
