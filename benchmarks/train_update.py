@@ -190,10 +190,10 @@ def notes(outcomes: list[Outcome], data: dict[str, Any]) -> list[str]:
         if outcome.failure or outcome.spec.is_ceiling:
             continue
         facts, parts = outcome.facts, []
-        parts.append(
-            f"loss {outcome.outputs['loss']:.4f}, at the end {outcome.outputs_after['loss']:.4f}"
-        )
-        if facts["work"]["updates"] > 1:
+        parts.append(f"loss {outcome.outputs['loss']:.4f}")
+        if "loss" in outcome.outputs_after:
+            parts.append(f"at the end {outcome.outputs_after['loss']:.4f}")
+        if facts["work"].get("updates", 1) > 1:
             hours = UPDATES * outcome.seconds.median / facts["work"]["updates"] / 3600
             parts.append(f"{UPDATES:,} such updates would take {hours:,.2f} hours")
         device_peak = outcome.memory.get("device_peak_bytes")

@@ -140,7 +140,8 @@ def compare(
         log: Told what happens.
 
     Returns:
-        An `Outcome` for each subject, in the given order.
+        An `Outcome` for each subject, in the given order. Ctrl-C between the first turn and the last
+        leaves the whole rounds until then.
     """
     outcomes = [Outcome(spec) for spec in specs]
     workers: dict[int, Worker] = {}
@@ -159,15 +160,15 @@ def compare(
         for index, outcome in enumerate(outcomes):
             if outcome.failure is not None and index in workers:
                 workers.pop(index).close()
-        for number in range(-1 if warmup else 0, rounds):
-            for index, worker in list(workers.items()):
-                with _failures_of(outcomes[index], log):
-                    answer = worker.call("run", run_limit, count=warmup if number < 0 else count)
-                    if number >= 0:
-                        _record(outcomes[index], answer)
-                if outcomes[index].failure is not None:
-                    workers.pop(index).close()
-            log("warmed up" if number < 0 else _round_text(number, rounds, outcomes))
+        try:
+            for number in range(-1 if warmup else 0, rounds):
+                _take_turns(
+                    outcomes, workers, warmup if number < 0 else count, run_limit, number >= 0, log
+                )
+                log("warmed up" if number < 0 else _round_text(number, rounds, outcomes))
+        except KeyboardInterrupt:
+            _keep_whole_rounds(outcomes, log)
+            return outcomes
         for index, worker in workers.items() if check_after else ():
             with _failures_of(outcomes[index], log):
                 outcomes[index].outputs_after = worker.call("check", prepare_limit)
@@ -205,6 +206,33 @@ def _check_outputs(
         if reason is not None:
             outcome.failure = f"its outputs differ from those of {good[0].spec.name}: {reason}"
             log(f"FAILED: {outcome.spec.name}: {outcome.failure}")
+
+
+def _take_turns(
+    outcomes: Sequence[Outcome],
+    workers: dict[int, Worker],
+    count: int,
+    limit: float,
+    recorded: bool,
+    log: Callable[[str], None],
+) -> None:
+    for index, worker in list(workers.items()):
+        with _failures_of(outcomes[index], log):
+            answer = worker.call("run", limit, count=count)
+            if recorded:
+                _record(outcomes[index], answer)
+        if outcomes[index].failure is not None:
+            workers.pop(index).close()
+
+
+def _keep_whole_rounds(outcomes: Sequence[Outcome], log: Callable[[str], None]) -> None:
+    good = [outcome for outcome in outcomes if outcome.failure is None]
+    whole = min((len(outcome.rounds) for outcome in good), default=0)
+    if not whole:
+        raise KeyboardInterrupt  # Nothing to show.
+    for outcome in good:
+        del outcome.rounds[whole:]
+    log(f"interrupted: what follows is of {whole} rounds")
 
 
 def _record(outcome: Outcome, answer: dict[str, Any]) -> None:

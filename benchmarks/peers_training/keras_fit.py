@@ -75,8 +75,7 @@ class KerasProgram(Program):
 
     def _fit(self, batches: list[Any], callbacks: list[Any]) -> None:
         data = _dataset(self.keras, batches)
-        history = self.model.fit(data, shuffle=False, verbose=0, callbacks=callbacks)
-        self.last_loss = history.history["loss"][-1]
+        self.model.fit(data, shuffle=False, verbose=0, callbacks=callbacks)
 
     def _clock(self) -> Any:
         class Clock(self.keras.callbacks.Callback):  # type: ignore[name-defined]

@@ -58,7 +58,7 @@ class TorchProgram(Program):
                 loss = self._loss(batch)
                 loss.backward()
                 self.optimizer.step()
-            self.last_loss = float(loss)  # Waits for the device.
+            loss.item()  # Waits for the device.
             if self.device == "cuda":
                 self.torch.cuda.synchronize()
             seconds.append(time.perf_counter() - started)

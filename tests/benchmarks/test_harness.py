@@ -63,6 +63,22 @@ def test_subjects_take_turns_and_the_bad_ones_leave_the_others_alone(tmp_path):
     assert outcomes["a"].failure is None and outcomes["b"].failure is None
 
 
+def test_ctrl_c_amid_the_turns_keeps_the_whole_rounds():
+    def log(text):
+        if text.startswith("round 2"):
+            raise KeyboardInterrupt
+
+    outcomes = compare([dummy("a"), dummy("b")], rounds=9, count=1, log=log)
+    assert [len(outcome.rounds) for outcome in outcomes] == [2, 2]
+
+    def at_once(text):
+        if text == "warmed up":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare([dummy("a")], rounds=9, count=1, log=at_once)
+
+
 def test_a_subject_that_hangs_is_ended_with_its_children():
     with Worker(
         "dummies:Dummy", {"bad": "hangs", "name": f"mark-{os.getpid()}"}, time_limit=60
@@ -151,7 +167,7 @@ def outcomes_of_three():
 def test_the_table_says_rates_and_ratios():
     text = table(outcomes_of_three(), {"tokens": ("tokens/s", 1)}, ratio_to=["keras_attention"])
     assert "| keras_attention | 2,500 | 2,000-4,000 | 24 | 1.00 | 1.00 (1.00-1.00) |" in text
-    assert "| peer | 6,500 | 6,000-7,000 | 9 | 3.00 | 2.60 (2.00-3.00) |" in text
+    assert "| peer | 6,500 | 6,000-7,000 | 9.23 | 3.00 | 2.60 (2.00-3.00) |" in text
     assert "failed: third: it died" in text
 
 
