@@ -5,6 +5,7 @@ from typing import Any
 from keras import ops
 
 from keras_attention.kernels.dispatch import fast_kernel
+from keras_attention.kernels.shapes import reshape
 
 
 def linear(inputs: Any, kernel: Any, bias: Any = None, relu: bool = False) -> Any:
@@ -58,11 +59,11 @@ def fold_leading_axes(inputs: Any) -> Any:
     """Reshape `(..., D)` to `(rows, D)`."""
     if len(inputs.shape) == 2:
         return inputs
-    return ops.reshape(inputs, (-1, inputs.shape[-1]))
+    return reshape(inputs, (-1, inputs.shape[-1]))
 
 
 def unfold_leading_axes(outputs: Any, like: Any) -> Any:
     """Reshape `(rows, F)` back to the leading axes of `like`, `(..., F)`."""
     if len(like.shape) == 2:
         return outputs
-    return ops.reshape(outputs, (*ops.shape(like)[:-1], outputs.shape[-1]))
+    return reshape(outputs, (*ops.shape(like)[:-1], outputs.shape[-1]))

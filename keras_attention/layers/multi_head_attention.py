@@ -8,6 +8,7 @@ from keras import ops
 from keras_attention.kernels.attention import dot_product_attention, masked_softmax
 from keras_attention.kernels.fused_attention import fused_attention
 from keras_attention.kernels.linear import linear
+from keras_attention.kernels.shapes import reshape, split_last
 from keras_attention.kernels.windowed_attention import window_block, windowed_attention
 from keras_attention.layers.masks import causal_mask, merge_masks, window_mask
 from keras_attention.layers.seeds import part_initializer
@@ -128,7 +129,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
                 return_attention_scores,
             )
         if shared_rows:
-            outputs = ops.reshape(outputs, (*ops.shape(projected[0])[:-1], self._value_dim))
+            outputs = reshape(outputs, (*ops.shape(projected[0])[:-1], self._value_dim))
         if gate is not None:
             outputs = ops.multiply(outputs, gate)
         results = [_project(self._output_dense, outputs, bound_axes=2)]
@@ -180,11 +181,11 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         bias = None
         if self._use_bias:
             bias = ops.concatenate([_flat_bias(layer) for layer in layers], axis=-1)
-        cuts = [self._num_heads * width for width in widths]
-        parts = ops.split(linear(inputs, kernel, bias), [cuts[0], cuts[0] + cuts[1]], axis=-1)
+        sizes = [self._num_heads * width for width in widths]
+        parts = split_last(linear(inputs, kernel, bias), sizes)
         leading = ops.shape(inputs)[:-1]
         query, key, value = (
-            ops.reshape(part, (*leading, self._num_heads, width))
+            reshape(part, (*leading, self._num_heads, width))
             for part, width in zip(parts, widths, strict=True)
         )
         return query, key, value
@@ -372,11 +373,11 @@ def _flat_kernel(layer: keras.layers.EinsumDense, bound_axes: int) -> Any:
     rows = 1
     for size in shape[:bound_axes]:
         rows *= size
-    return ops.reshape(ops.cast(layer.kernel, layer.compute_dtype), (rows, -1))
+    return reshape(ops.cast(layer.kernel, layer.compute_dtype), (rows, -1))
 
 
 def _flat_bias(layer: keras.layers.EinsumDense) -> Any:
-    return ops.reshape(ops.cast(layer.bias, layer.compute_dtype), (-1,))
+    return reshape(ops.cast(layer.bias, layer.compute_dtype), (-1,))
 
 
 def _project(layer: keras.layers.EinsumDense, inputs: Any, bound_axes: int = 1) -> Any:
@@ -389,12 +390,12 @@ def _project(layer: keras.layers.EinsumDense, inputs: Any, bound_axes: int = 1) 
         width = 1
         for size in inputs.shape[-bound_axes:]:
             width *= size
-        inputs = ops.reshape(inputs, (*leading, width))
+        inputs = reshape(inputs, (*leading, width))
     bias = None if layer.bias is None else _flat_bias(layer)
     outputs = linear(inputs, _flat_kernel(layer, bound_axes), bias)
-    return ops.reshape(outputs, (*leading, *output_axes))
+    return reshape(outputs, (*leading, *output_axes))
 
 
 def _share_rows(query: Any, key: Any) -> Any:
     """Fold query rows that share a row of the cache, `(B K, T, N, d)`, to `(B, K T, N, d)`."""
-    return ops.reshape(query, (ops.shape(key)[0], -1, *query.shape[2:]))
+    return reshape(query, (ops.shape(key)[0], -1, *query.shape[2:]))
