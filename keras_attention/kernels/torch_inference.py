@@ -21,6 +21,8 @@ ACTIVATIONS: dict[Any, Callable[[Any], Any]] = {
 }
 # Positions by which buffers grow.
 BLOCK = 16
+# The layout of packed weights is chosen for products with about so many rows.
+PACKED_FOR_ROWS = 32
 
 
 class TorchOperations(Operations):
@@ -28,7 +30,7 @@ class TorchOperations(Operations):
 
     def prepared_matrix(self, matrix: Any) -> Any:
         kernel, bias = (self._cast(matrix.get(name)) for name in ("kernel", "bias"))
-        return _packed(kernel.t().contiguous(), bias)
+        return matrix_product(kernel.t().contiguous(), bias)
 
     def prepared_norm(self, norm: Any) -> Any:
         # On a GPU gains must have the dtype of the activations.
@@ -37,7 +39,7 @@ class TorchOperations(Operations):
 
     def prepared_table(self, table: Any) -> Any:
         rows = self._cast(table)
-        return rows, _packed(rows, None)
+        return rows, matrix_product(rows)
 
     def _cast(self, weight: Any) -> Any:
         return None if weight is None else weight.detach().to(_dtype(self.dtype))
@@ -51,6 +53,8 @@ class TorchOperations(Operations):
     def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
         if activation is None:
             return matrix(x)
+        if activation is keras.activations.relu and isinstance(matrix, PackedMatrix):
+            return matrix(x, "relu")
         return ACTIVATIONS.get(activation, activation)(matrix(x))
 
     def norm(self, x: Any, norm: Any) -> Any:
@@ -96,8 +100,32 @@ def _dtype(name: str) -> Any:
     return getattr(torch, name)
 
 
-def _packed(weight: Any, bias: Any) -> Callable[[Any], Any]:
-    """`x W^T + b` for a weight (F, D)."""
+class PackedMatrix:
+    """`x W^T + b` by oneDNN, the weight (F, D) laid out for it once instead of at each product."""
+
+    def __init__(self, weight: Any, bias: Any = None):
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_FOR_ROWS)
+        self._bias = bias
+        self._product = torch.ops.mkldnn._linear_pointwise.default
+
+    @staticmethod
+    def can_hold(weight: Any) -> bool:
+        """Whether oneDNN is there and computes in this dtype on this device."""
+        if weight.device.type != "cpu" or not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
+            return False
+        is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+        return torch.backends.mkldnn.is_available() and (
+            weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and is_supported())
+        )
+
+    def __call__(self, x: Any, activation: str = "none") -> Any:
+        return self._product(x, self._weight, self._bias, activation, [], "")
+
+
+def matrix_product(weight: Any, bias: Any = None) -> Callable[[Any], Any]:
+    """`x W^T + b` for a weight (F, D), in the fastest form that the machine has."""
+    if PackedMatrix.can_hold(weight):
+        return PackedMatrix(weight, bias)
     return lambda x: F.linear(x, weight, bias)
 
 

@@ -1,0 +1,101 @@
+"""The fast search of a Transformer finds what the plain one finds; its precisions."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.decoding.translator import Translator
+from keras_attention.models.transformer import Transformer
+from tests.decoding.test_translator import CopyModel, LetterTokenizer, random_texts, small_model
+
+BACKEND = keras.backend.backend()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {
+            "normalize_first": True,
+            "use_attention_bias": True,
+            "activation": "gelu",
+            "position_layout": "learned",
+            "max_length": 40,
+            "key_dim": 5,
+            "value_dim": 7,
+        },
+    ],
+)
+def test_token_for_token_what_the_plain_search_finds(options):
+    """Long enough for a second block of the buffers; sentences end at different steps."""
+    model = small_model(seed=11, **options)
+    fast = Translator(model, LetterTokenizer(), beam_size=3, max_extra_length=18)
+    plain = dataclasses.replace(fast, fast=False)
+    texts = random_texts(9, longest=15)
+    lengths = set()
+    for found, wanted in zip(
+        fast.translate(texts, n_best=2), plain.translate(texts, n_best=2), strict=True
+    ):
+        assert [t.token_ids for t in found] == [t.token_ids for t in wanted]
+        assert [t.is_finished for t in found] == [t.is_finished for t in wanted]
+        np.testing.assert_allclose(
+            [t.score for t in found], [t.score for t in wanted], rtol=1e-4, atol=1e-5
+        )
+        lengths |= {len(t.token_ids) for t in found}
+    assert max(lengths) > 17 and len(lengths) > 3, lengths
+
+
+def test_present_weights_of_a_transformer():
+    model, other = small_model(seed=7), small_model(seed=11)
+    translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=3)
+    texts = ["cab", "gabel"]
+    before = translator(texts)
+    model.set_weights(other.get_weights())
+    wanted = dataclasses.replace(translator, model=other)(texts)
+    assert translator(texts) == wanted != before
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_precision(precision):
+    model = small_model()
+    translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=1)
+    if precision == "int8" and BACKEND != "torch":
+        with pytest.raises(ValueError, match="needs products of 8-bit integers"):
+            dataclasses.replace(translator, precision=precision)
+        return
+    texts = ["bed", "cabin"]
+    scores = [best[0].score for best in translator.translate(texts)]
+    chosen = dataclasses.replace(translator, precision=precision)
+    got = [best[0].score for best in chosen.translate(texts)]
+    if precision == "float32":
+        assert got == scores
+    else:
+        assert np.isfinite(got).all() and got != scores
+
+
+def test_a_subclass_with_a_forward_of_its_own_is_decoded_plainly():
+    class Silent(Transformer):
+        """Likes no letter, only the end."""
+
+        def _project(self, x):
+            ends = keras.ops.arange(self.vocabulary_size) == self.end_token_id
+            return super()._project(x) * 0.0 + 9.0 * keras.ops.cast(ends, x.dtype)
+
+    model = Silent(17, num_layers=1, hidden_dim=12, intermediate_dim=20, num_heads=3)
+    assert Translator(model, LetterTokenizer(), beam_size=2)(["bed"]) == [""]
+
+
+@pytest.mark.parametrize(
+    "make_model, options, message",
+    [
+        (small_model, {"precision": "float8"}, "precision must be one of .*'float8'"),
+        (small_model, {"precision": "float32", "fast": False}, "Transformer with fast=False"),
+        (lambda: CopyModel(), {"precision": "bfloat16"}, "got CopyModel with fast=True"),
+    ],
+)
+def test_precisions_that_cannot_be_had(make_model, options, message):
+    model = make_model()
+    with pytest.raises(ValueError, match=message):
+        Translator(model, LetterTokenizer(model.vocabulary_size), **options)
