@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from peers_decoding.job import DecodingSubject
 
 
 class KerasAttention(DecodingSubject):
-    """The public way to translate: texts in, texts out, batches made by the `Translator`."""
+    """The public way to translate: texts in, texts out, batches made by the `Translator`.
+
+    Its precision `"plain"` is float32 by the plain search, which defines what the fast one must find.
+    """
 
     def import_libraries(self) -> None:
         import keras
@@ -21,14 +23,8 @@ class KerasAttention(DecodingSubject):
     def load(self) -> dict[str, Any]:
         job = self.job
         model = self.keras.saving.load_model(job.folder / "model.keras", compile=False)
-        options: dict[str, Any] = {}
-        if self.precision != "float32":
-            known = [field.name for field in dataclasses.fields(self.translator_class)]
-            if "precision" not in known:
-                raise ValueError(
-                    f"This Translator has no other precision than the model's: {known}"
-                )
-            options["precision"] = self.precision
+        plain = self.precision == "plain"
+        options = {"fast": False} if plain else {"precision": self.precision}
         self.translator = self.translator_class(
             model,
             self.tokenizer_class.load(job.folder / "tokenizer"),
