@@ -18,18 +18,27 @@ def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
     return tensor.reshape(shape) if _is_torch(tensor) else ops.reshape(tensor, shape)
 
 
-def split_last(tensor: Any, sizes: Sequence[int]) -> Any:
-    """Cut the last axis into parts of these sizes.
+def split_heads(tensor: Any, heads: int, widths: Sequence[int]) -> list[Any]:
+    """Cut `(..., N w1 + N w2 + ...)` into `(..., N, w1)`, `(..., N, w2)` and so on.
 
     Example:
 
-    >>> [tuple(part.shape) for part in split_last(ops.ones((2, 7)), [4, 3])]
-    [(2, 4), (2, 3)]
+    >>> [tuple(part.shape) for part in split_heads(ops.ones((2, 21)), 3, (4, 2, 1))]
+    [(2, 3, 4), (2, 3, 2), (2, 3, 1)]
     """
+    leading = tuple(ops.shape(tensor))[:-1]
+    if _is_torch(tensor) and len(set(widths)) == 1:
+        # In this order PyTorch's backward pass joins the parts without copying each before.
+        joined = tensor.reshape((*leading, heads * len(widths), widths[0]))
+        return list(joined.split(heads, dim=-2))
+    sizes = [heads * width for width in widths]
     if _is_torch(tensor):
-        return tensor.split(sizes, dim=-1)
-    cuts = [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)]
-    return ops.split(tensor, cuts, axis=-1)
+        parts = tensor.split(sizes, dim=-1)
+    else:
+        parts = ops.split(tensor, [sum(sizes[: i + 1]) for i in range(len(sizes) - 1)], axis=-1)
+    return [
+        reshape(part, (*leading, heads, width)) for part, width in zip(parts, widths, strict=True)
+    ]
 
 
 def _is_torch(tensor: Any) -> bool:

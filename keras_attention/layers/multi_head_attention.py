@@ -8,7 +8,7 @@ from keras import ops
 from keras_attention.kernels.attention import dot_product_attention, masked_softmax
 from keras_attention.kernels.fused_attention import fused_attention
 from keras_attention.kernels.linear import linear
-from keras_attention.kernels.shapes import reshape, split_last
+from keras_attention.kernels.shapes import reshape, split_heads
 from keras_attention.kernels.windowed_attention import window_block, windowed_attention
 from keras_attention.layers.masks import causal_mask, merge_masks, window_mask
 from keras_attention.layers.seeds import part_initializer
@@ -181,13 +181,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         bias = None
         if self._use_bias:
             bias = ops.concatenate([_flat_bias(layer) for layer in layers], axis=-1)
-        sizes = [self._num_heads * width for width in widths]
-        parts = split_last(linear(inputs, kernel, bias), sizes)
-        leading = ops.shape(inputs)[:-1]
-        query, key, value = (
-            reshape(part, (*leading, self._num_heads, width))
-            for part, width in zip(parts, widths, strict=True)
-        )
+        query, key, value = split_heads(linear(inputs, kernel, bias), self._num_heads, widths)
         return query, key, value
 
     def _compute_attention(

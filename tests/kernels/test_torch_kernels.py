@@ -1,6 +1,7 @@
 """The kernels of PyTorch against NumPy and the definitions: values, gradients, what dropout draws."""
 
 import gc
+import sys
 
 import keras
 import numpy as np
@@ -340,6 +341,29 @@ def test_traced_programs_take_the_definitions(monkeypatch):
     assert dispatch.fast_kernel("attention", 63) is None
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert dispatch.fast_kernel("attention", D) is None
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+def test_freed_memory_is_taken_again(monkeypatch):
+    import resource
+
+    import torch
+
+    from keras_attention.kernels.freed_memory import SETTINGS, keep_freed_memory
+
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    if not keep_freed_memory():
+        pytest.skip("another allocator than glibc's")
+
+    def faults():
+        torch.ones(2**24)  # 64 MiB: 16,384 pages.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    faults()
+    assert -faults() + faults() < 2000
+    monkeypatch.setenv(SETTINGS[0], "1000000")
+    assert not keep_freed_memory()
 
 
 def test_mixed_precision_casts_each_weight_once_in_an_update():
