@@ -22,7 +22,7 @@ ACTIVATIONS: dict[Any, Callable[[Any], Any]] = {
 # Positions by which buffers grow.
 BLOCK = 16
 # The layout of packed weights is chosen for products with about so many rows.
-PACKED_FOR_ROWS = 32
+PACKED_FOR_ROWS = 128
 
 
 class TorchOperations(Operations):

@@ -2,6 +2,9 @@
 
 Translates with the first and the last of the checkpoints that the run averages and with their average,
 and writes `report.txt` and the entry `"evaluation"` of `report.json` into the run's folder.
+
+With `--precision` it writes nothing: it translates with the run's model in its own precision and in each
+of those that are named, and prints what they score and how long they take.
 """
 
 from __future__ import annotations
@@ -17,9 +20,11 @@ import keras
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.decoding.model_search import PRECISIONS
 from keras_attention.evaluation.cost import SUSTAINED_FLOPS
 from keras_attention.evaluation.report import write_report
 from keras_attention.evaluation.report_text import report_text
+from keras_attention.recipes.precisions import PLAIN, compare_precisions, precisions_text
 from keras_attention.recipes.run_evaluation import evaluate_run
 
 
@@ -36,11 +41,20 @@ def main(arguments: list[str] | None = None) -> None:
     add("--devices", type=int, default=1, help="devices that trained, for the paper's formula")
     add("--device", choices=list(SUSTAINED_FLOPS), help="a GPU of the paper; else this machine")
     add("--samples", type=int, default=1000, help="resamples of the paired bootstrap")
+    add(
+        "--precision",
+        action="append",
+        choices=[PLAIN, *PRECISIONS],
+        help="compare decoding in this precision, again for more; plain: the plain search",
+    )
     options = parser.parse_args(arguments)
     try:
         settings = _settings(options.folder)
         tokenizer = Tokenizer.load(options.folder / "tokenizer")
         model = keras.saving.load_model(options.folder / "model.keras", compile=False)
+        if options.precision:
+            _compare(options, settings, model, tokenizer)
+            return
         # The weights of checkpoints are wanted, not the state of their optimizer.
         model.compile(optimizer=None)
         report = evaluate_run(
@@ -61,6 +75,23 @@ def main(arguments: list[str] | None = None) -> None:
     except (ValueError, OSError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     print(report_text(report, title=options.folder.resolve().name), end="")
+
+
+def _compare(
+    options: argparse.Namespace, settings: Mapping[str, Any], model: Any, tokenizer: Tokenizer
+) -> None:
+    sources, references = _lines(options.source_file), _lines(options.reference_file)
+    own = [] if PLAIN in options.precision else [model.compute_dtype]
+    results = compare_precisions(
+        model,
+        tokenizer,
+        sources,
+        references,
+        list(dict.fromkeys([*own, *sorted(options.precision, key=lambda name: name != PLAIN)])),
+        beam_size=settings["beam_size"],
+        length_penalty=settings["length_penalty"],
+    )
+    print(precisions_text(results, len(sources)), end="")
 
 
 def _settings(folder: Path) -> dict[str, Any]:

@@ -1,0 +1,37 @@
+"""Decoding in several precisions, compared."""
+
+import keras
+import pytest
+
+from keras_attention.recipes.precisions import compare_precisions, precisions_text
+from tests.decoding.test_translator import LetterTokenizer, random_texts, small_model
+
+BACKEND = keras.backend.backend()
+
+
+def test_comparison():
+    model, texts = small_model(), random_texts(5, longest=9)
+    options = {"beam_size": 2, "max_extra_length": 1}
+    names = ["plain", "float32", *(["int8"] if BACKEND == "torch" else [])]
+    results = compare_precisions(model, LetterTokenizer(), texts, texts, names, **options)
+    assert list(results) == names
+    assert results["plain"]["differs"] == results["float32"]["differs"] == 0
+    assert results["plain"]["bleu"] == results["float32"]["bleu"]
+    assert all(row["seconds"] > 0.0 for row in results.values())
+
+
+def test_table_says_by_how_much():
+    results = {
+        "float32": {"bleu": 38.25, "differs": 0, "seconds": 20.0},
+        "int8": {"bleu": 38.375, "differs": 31, "seconds": 8.0},
+    }
+    rows = [line.split() for line in precisions_text(results, lines=1000).splitlines()[1:]]
+    assert rows == [
+        ["float32", "38.25", "+0.00", "0", "50.0"],
+        ["int8", "38.38", "+0.12", "31", "125.0"],
+    ]
+
+
+def test_plain_decodes_in_no_precision():
+    with pytest.raises(ValueError, match="precision must be one of"):
+        compare_precisions(small_model(), LetterTokenizer(), ["bed"], ["bed"], ["float9"])
