@@ -144,7 +144,7 @@ class _Beams:
         parents = order // width
         is_end = tokens == end_token_id
 
-        ended = np.where(is_end, scores / self._penalty(np.int32(index + 1)), NO_HYPOTHESIS)
+        ended = np.where(is_end, scores / self._penalty(np.array(index + 1)), NO_HYPOTHESIS)
         self._grow_finished(ended, parents, index, end_token_id)
 
         scores = np.where(is_end, NO_HYPOTHESIS, scores)

@@ -224,12 +224,13 @@ def decode(
             outputs = operations.attend(query, key, value, history_bias)
             return operations.linear(outputs, block["self_output"])
 
-        def cross_attention(x: Any, block: Weights = block, source: Any = source) -> Any:
+        def cross_attention(
+            x: Any, block: Weights = block, source: tuple[Any, Any] = source
+        ) -> Any:
             projected = operations.linear(x, block["cross_projection"])
             (query,) = operations.heads(projected, num_rows, widths[:1])
-            return operations.linear(
-                operations.attend(query, *source, memory_bias), block["cross_output"]
-            )
+            outputs = operations.attend(query, source[0], source[1], memory_bias)
+            return operations.linear(outputs, block["cross_output"])
 
         x = _connected(operations, x, self_attention, block["self_norm"])
         x = _connected(operations, x, cross_attention, block["cross_norm"])

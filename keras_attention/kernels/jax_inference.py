@@ -41,9 +41,7 @@ class JaxDecoder:
         self._prepare = jax.jit(self._prepared)
         self._encode = jax.jit(functools.partial(encode, self._operations))
         self._step = jax.jit(self._step_program, static_argnums=0, donate_argnums=4)
-        self._select = jax.jit(
-            lambda state, rows: jax.tree.map(lambda part: part[rows], state), donate_argnums=0
-        )
+        self._select = jax.jit(lambda state, rows: jax.tree.map(lambda part: part[rows], state))
 
     def refresh(self) -> None:
         """Reads the model's present weights, if they have changed."""
