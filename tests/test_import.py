@@ -106,6 +106,7 @@ ALLOWED = {
     "training": {"kernels"},
     "data": set(),
     "decoding": {"kernels"},
+    "export": {"layers"},
     "evaluation": {"kernels", "training"},
     "visualization": set(),
 }
