@@ -11,18 +11,18 @@ import torch
 
 from keras_attention.kernels.torch_inference import TorchOperations
 
-WEIGHT_LEVELS = 127
+LEVELS = 127
 SMALLEST = 1e-30  # as the largest entry of a row, so that zeros stay zeros
 
 
-def activation_levels() -> int:
-    """Largest integer of activations: 127, or 63 where 16 bits hold the sum of two products.
+def weight_levels() -> int:
+    """Largest integer of weights: 127, or 63 where 16 bits hold the sum of two products.
 
     Without the VNNI instructions a processor adds pairs of products in 16 bits, which 8 bits times
-    8 bits would overflow.
+    8 bits would overflow. Weights bear a bit less better than activations, which have outliers.
     """
     has_vnni = getattr(torch.cpu, "_is_vnni_supported", lambda: False)()
-    return 127 if has_vnni else 63
+    return LEVELS if has_vnni else 63
 
 
 class Int8Matrix:
@@ -39,7 +39,7 @@ class Int8Matrix:
                 "precision='int8' decodes on a CPU only; the model is on "
                 f"{weight.device}. Decode in 'bfloat16' there."
             )
-        scale = weight.abs().amax(1) / WEIGHT_LEVELS
+        scale = weight.abs().amax(1) / weight_levels()
         scale = torch.where(scale > 0, scale, torch.ones_like(scale))
         zeros = torch.zeros(len(scale), dtype=torch.int64)
         with _fbgemm(), warnings.catch_warnings():
@@ -48,13 +48,12 @@ class Int8Matrix:
             quantized = torch.quantize_per_channel(weight, scale.double(), zeros, 0, torch.qint8)
             self._packed = torch.ops.quantized.linear_prepack(quantized, None)
         self._bias = bias
-        self._levels = activation_levels()
         self._product = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
 
     def __call__(self, x: Any) -> Any:
         largest = torch.linalg.vector_norm(x, float("inf"), dim=-1, keepdim=True)
         largest = largest.clamp_min_(SMALLEST)
-        outputs = self._product(x / largest, 1.0 / self._levels, self._levels + 1, self._packed)
+        outputs = self._product(x / largest, 1.0 / LEVELS, LEVELS + 1, self._packed)
         if self._bias is None:
             return outputs.mul_(largest)
         return torch.addcmul(self._bias, outputs, largest)

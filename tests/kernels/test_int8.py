@@ -31,10 +31,10 @@ def integer_product(x, kernel, bias, levels):
     """The definition in exact integers, but for the last step."""
     outputs = np.empty((len(x), kernel.shape[1]))
     for r in range(len(x)):
-        row_scale = max(float(np.abs(x[r]).max()), 1e-30) / levels
+        row_scale = max(float(np.abs(x[r]).max()), 1e-30) / 127
         row = [round(float(value) / row_scale) for value in x[r]]
         for f in range(kernel.shape[1]):
-            scale = max(float(np.abs(kernel[:, f]).max()), 1e-30) / 127
+            scale = max(float(np.abs(kernel[:, f]).max()), 1e-30) / levels
             column = [round(float(value) / scale) for value in kernel[:, f]]
             total = sum(a * b for a, b in zip(row, column, strict=True))
             outputs[r, f] = total * row_scale * scale + bias[f]
@@ -70,7 +70,7 @@ def test_weights_become_integers_with_a_scale_each():
 def test_torch_form(has_bias):
     import torch
 
-    from keras_attention.kernels.torch_int8 import Int8Matrix, activation_levels
+    from keras_attention.kernels.torch_int8 import Int8Matrix, weight_levels
 
     x, kernel, bias = factors()
     bias = bias if has_bias else np.zeros(F, "float32")
@@ -78,9 +78,9 @@ def test_torch_form(has_bias):
         torch.from_numpy(kernel).t().contiguous(), torch.from_numpy(bias) if has_bias else None
     )
     got = matrix(torch.from_numpy(x)).numpy()
-    expected = integer_product(x, kernel, bias, activation_levels())
+    expected = integer_product(x, kernel, bias, weight_levels())
     # A half may be rounded to either side: one unit in one of the factors.
-    unit = np.abs(x).max(1)[:, None] * np.abs(kernel).max(0) / activation_levels()
+    unit = np.abs(x).max(1)[:, None] * np.abs(kernel).max(0) / weight_levels()
     assert (np.abs(got - expected) <= 1.01 * unit + 1e-5).all()
     assert np.median(np.abs(got - expected) / np.maximum(unit, 1e-30)) < 1e-3
     alone = np.concatenate([matrix(torch.from_numpy(x[r : r + 1])).numpy() for r in range(R)])
