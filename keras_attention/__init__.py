@@ -54,6 +54,7 @@ _ROOMS = {
         "training_flops",
         "write_report",
     ),
+    "export": ("export_ctranslate2",),
     "visualization": ("AttentionHeatmaps", "MetricsLog", "SummaryWriter", "TrainingMonitor"),
     "recipes": ("TranslationConfig", "train_translation"),
 }

@@ -252,8 +252,9 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         attention_mask, query_mask = masks["attention_mask"], masks["query_mask"]
         seen = None if attention_mask is None else attention_mask[:, 0]
         seen = merge_masks(masks["value_mask"], masks["key_mask"], seen)
+        query, key, value = projected
         window = self._sliding_window
-        outputs = windowed_attention(*projected, attend, window, seen, causal)
+        outputs = windowed_attention(query, key, value, attend, window, seen, causal)
         if query_mask is None:
             return outputs
         is_query = ops.cast(query_mask, "bool")[:, :, None, None]
