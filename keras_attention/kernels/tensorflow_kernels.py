@@ -200,27 +200,7 @@ def attention(
         weights = tf.cast(reference.masked_softmax(scaled, mask), scores.dtype)
         return weights, lambda upstream: _softmax_backward(weights, upstream, factor)
 
-    query, key, value = (_swapped(tensor) for tensor in (query, key, value))
+    query, key, value = (tf.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
     weights = weights_of(tf.matmul(query, key, transpose_b=True))
     applied = weights if dropout is None else dropout(weights)
-    return _swapped(tf.matmul(applied, value)), weights
-
-
-def _swapped(tensor):
-    """Exchange the second and the third axis of four; the last is never cut, so rows are copied."""
-
-    @tf.custom_gradient
-    def swap(tensor):
-        return _rows_swapped(tensor), _rows_swapped
-
-    first, second, third, width = tensor.shape
-    return tf.ensure_shape(swap(tensor), (first, third, second, width))
-
-
-def _rows_swapped(tensor):
-    # TensorFlow's own transpose moves single elements on a CPU.
-    first, second, third, width = tf.unstack(tf.shape(tensor))
-    order = tf.reshape(tf.range(first * second * third), (first, second, third))
-    order = tf.reshape(tf.transpose(order, (0, 2, 1)), (-1,))
-    rows = tf.gather(tf.reshape(tensor, (-1, tensor.shape[-1])), order)
-    return tf.reshape(rows, (first, third, second, width))
+    return tf.transpose(tf.matmul(applied, value), (0, 2, 1, 3)), weights
