@@ -158,9 +158,7 @@ class Transformer(AccumulatingModel):
                 config["position_layout"], config["max_length"], name=f"{kind}_positions", **common
             )
             positions.build(sequence)
-            dropout = Dropout(
-                self.dropout, seed=seeds.next(), name=f"{kind}_dropout", **common
-            )
+            dropout = Dropout(self.dropout, seed=seeds.next(), name=f"{kind}_dropout", **common)
             return positions, dropout
 
         self.token_embedding = TokenEmbedding(
