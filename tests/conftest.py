@@ -1,7 +1,10 @@
 """What every test starts from: one backend, fixed seeds, a quiet log, the float32 policy."""
 
 import os
+import signal
 
+# Shells start background jobs that ignore Ctrl-C, and so would the programs that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Before Keras is imported: it reads these once.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
