@@ -33,9 +33,10 @@ def attend(query, key, value, mask):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("window, block", [(1, 2), (4, 4), (4, 6), (5, 30)])
-@pytest.mark.parametrize("seen", [None, SEEN])
-def test_equals_attention_under_a_mask(window, block, causal, seen):
+@pytest.mark.parametrize(
+    "window, block, seen", [(1, 2, None), (4, 4, SEEN), (3, 6, None), (5, 30, SEEN)]
+)
+def test_equals_attention_under_a_mask(window, block, seen, causal):
     mask = np.broadcast_to(band(window, causal)[None, None], (B, 1, T, T))
     mask = mask if seen is None else mask & seen[:, None, None, :]
 
@@ -49,13 +50,13 @@ def test_equals_attention_under_a_mask(window, block, causal, seen):
         )
 
     inputs = [ops.convert_to_tensor(x) for x in (QUERY, KEY, VALUE)]
-    np.testing.assert_allclose(numpy(blocked(*inputs)), numpy(plain(*inputs)), atol=1e-6)
+    np.testing.assert_allclose(numpy(blocked(*inputs)), numpy(plain(*inputs)), atol=1e-5)
     if window == 4:
         weights = ops.convert_to_tensor(WEIGHTS)
         got = gradients(lambda *x: ops.sum(blocked(*x) * weights), QUERY, KEY, VALUE)
         expected = gradients(lambda *x: ops.sum(plain(*x) * weights), QUERY, KEY, VALUE)
         for a, b in zip(got, expected, strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-6)
+            np.testing.assert_allclose(a, b, atol=1e-5)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -79,7 +80,7 @@ def test_the_layer_uses_blocks_where_they_save_and_changes_nothing(monkeypatch, 
 
     monkeypatch.setattr(room, "SMALLEST_BLOCK", 4)
     monkeypatch.setattr(multi_head_attention, "windowed_attention", counted)
-    np.testing.assert_allclose(numpy(layer(x, x, **arguments)), numpy(expected), atol=1e-6)
+    np.testing.assert_allclose(numpy(layer(x, x, **arguments)), numpy(expected), atol=1e-5)
     assert len(calls) == 1
     full = dict(arguments, attention_mask=np.ones((B, T, T), bool))
     layer(x, x, **full)
