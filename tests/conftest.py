@@ -3,8 +3,6 @@
 import os
 import signal
 
-# Shells start background jobs that ignore Ctrl-C, and so would the programs that tests interrupt.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 # Before Keras is imported: it reads these once.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -13,6 +11,8 @@ import keras
 import pytest
 
 BACKEND = keras.backend.backend()
+# Shells start background jobs that ignore Ctrl-C, and so would the programs that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
