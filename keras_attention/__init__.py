@@ -24,6 +24,7 @@ _ROOMS = {
         "Adam",
         "LabelSmoothedCrossentropy",
         "LearningRateSchedule",
+        "Muon",
         "Perplexity",
         "TokenAccuracy",
         "average_checkpoints",

@@ -69,8 +69,8 @@ class ModelSearch:
         self._compiled_shapes: set[tuple[tuple[int, int], bool]] = set()
 
     @property
-    def pads_rows(self) -> bool:
-        """Whether a batch may need dummy rows, because each number of rows is compiled."""
+    def fixed_shapes(self) -> bool:
+        """Whether each shape (B, S) of a batch is compiled, so that there should be few."""
         return self._decoder is None or self._decoder.fixed_shapes
 
     def refresh(self) -> None:

@@ -238,24 +238,38 @@ class Translator:
         return sources
 
     def _batches(self, lengths: Sequence[int]) -> list[tuple[list[int], tuple[int, int]]]:
-        """Lines that are translated together, and their padded shape (B, S); longest first.
-
-        S is a function of a line's own length, so that it is padded alike in every batch.
-        """
-        groups: dict[int, list[int]] = {}
-        for line in sorted(range(len(lengths)), key=lambda line: -lengths[line]):
-            if lengths[line]:
-                groups.setdefault(self._padded_length(lengths[line]), []).append(line)
+        """Lines that are translated together, and their padded shape (B, S); longest first."""
+        lines = sorted(
+            (line for line, length in enumerate(lengths) if length),
+            key=lambda line: -lengths[line],
+        )
+        if self._search.fixed_shapes:
+            return self._batches_of_few_shapes(lines, lengths)
         batches = []
-        for length, lines in groups.items():
-            most = max(1, self.batch_tokens // length)
-            most = most if self.batch_size is None else min(most, self.batch_size)
-            # The rest of a group is padded to the shape that is compiled anyway.
-            rows = most if len(lines) >= most else min(most, _next_power(len(lines), 4))
-            batches += [(lines[i : i + rows], (rows, length)) for i in range(0, len(lines), rows)]
-        if not self._search.pads_rows:
-            return [(lines, (len(lines), shape[1])) for lines, shape in batches]
+        while lines:
+            longest = lengths[lines[0]]
+            batch, lines = lines[: self._most_rows(longest)], lines[self._most_rows(longest) :]
+            batches.append((batch, (len(batch), longest)))
         return batches
+
+    def _batches_of_few_shapes(
+        self, lines: list[int], lengths: Sequence[int]
+    ) -> list[tuple[list[int], tuple[int, int]]]:
+        """S is a function of a line's own length, and the rest of a group has dummy rows."""
+        groups: dict[int, list[int]] = {}
+        for line in lines:
+            groups.setdefault(self._padded_length(lengths[line]), []).append(line)
+        batches = []
+        for length, group in groups.items():
+            most = self._most_rows(length)
+            rows = most if len(group) >= most else min(most, _next_power(len(group), 4))
+            batches += [(group[i : i + rows], (rows, length)) for i in range(0, len(group), rows)]
+        return batches
+
+    def _most_rows(self, length: int) -> int:
+        """Lines of a padded length that are translated together at most."""
+        most = max(1, self.batch_tokens // length)
+        return most if self.batch_size is None else min(most, self.batch_size)
 
     def _padded_length(self, length: int) -> int:
         padded = max(SHORTEST_SOURCE, _next_power(length, 2))
