@@ -47,10 +47,10 @@ class Translator:
     order.
 
     The translation of a sentence depends on nothing but the sentence: not on its batch, the order,
-    or padding. Its longest output comes from its own length, its search ends on its own, its padded
-    length is a function of its length, and masks are exact. Only float rounding may differ between
-    batches of different numbers of rows, which can swap hypotheses whose scores agree to about six
-    digits (in bfloat16, to about two: decode with a float32 model to compare translations).
+    or padding. Its longest output comes from its own length, its search ends on its own, and masks
+    are exact. Only float rounding may differ between batches of different shapes, which can swap
+    hypotheses whose scores agree to about six digits (in bfloat16, to about two: decode with a float32
+    model to compare translations).
 
     A `Transformer` is decoded over prepared weights, joined and on PyTorch packed, with the beams of
     a sentence in one buffer of keys and values, and a sentence that is done is dropped from its batch.
@@ -58,9 +58,9 @@ class Translator:
     with them, as is done for any other model. The weights are read at each call, so the translator of
     a model in training translates with its present weights.
 
-    Sources are padded to 16, 32, 64, ... tokens. TensorFlow compiles two programs at the first call,
-    for all shapes; PyTorch runs eagerly; JAX, and every backend with `fast=False`, compiles each shape
-    at its first use and pads batches to 1, 4, 16, 64, ... rows. The progress line says so.
+    TensorFlow compiles two programs at the first call, for all shapes; PyTorch runs eagerly. JAX, and
+    every backend with `fast=False`, compiles each shape at its first use: there sources are padded to
+    16, 32, 64, ... tokens and batches to 1, 4, 16, 64, ... rows. The progress line says so.
 
     What happens at the edges:
 
@@ -248,7 +248,8 @@ class Translator:
         batches = []
         while lines:
             longest = lengths[lines[0]]
-            batch, lines = lines[: self._most_rows(longest)], lines[self._most_rows(longest) :]
+            rows = self._most_rows(max(SHORTEST_SOURCE, longest))
+            batch, lines = lines[:rows], lines[rows:]
             batches.append((batch, (len(batch), longest)))
         return batches
 

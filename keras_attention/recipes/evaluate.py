@@ -4,7 +4,8 @@ Translates with the first and the last of the checkpoints that the run averages 
 and writes `report.txt` and the entry `"evaluation"` of `report.json` into the run's folder.
 
 With `--precision` it writes nothing: it translates with the run's model in its own precision and in each
-of those that are named, and prints what they score and how long they take.
+of those that are named, and prints what they score and how long they take. With `--beam-size` or
+`--length-penalty`, on the files of a validation set, it does so for each of these settings of the search.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from keras_attention.evaluation.report import write_report
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.recipes.precisions import PLAIN, compare_precisions, precisions_text
 from keras_attention.recipes.run_evaluation import evaluate_run
+from keras_attention.recipes.search_settings import compare_searches, searches_text
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -47,13 +49,18 @@ def main(arguments: list[str] | None = None) -> None:
         choices=[PLAIN, *PRECISIONS],
         help="compare decoding in this precision, again for more; plain: the plain search",
     )
+    add("--beam-size", action="append", type=int, help="try this beam, again for more")
+    add("--length-penalty", action="append", type=float, help="try this alpha, again for more")
     options = parser.parse_args(arguments)
     try:
         settings = _settings(options.folder)
         tokenizer = Tokenizer.load(options.folder / "tokenizer")
         model = keras.saving.load_model(options.folder / "model.keras", compile=False)
+        if options.beam_size or options.length_penalty:
+            _compare_searches(options, settings, model, tokenizer)
+            return
         if options.precision:
-            _compare(options, settings, model, tokenizer)
+            _compare_precisions(options, settings, model, tokenizer)
             return
         # The weights of checkpoints are wanted, not the state of their optimizer.
         model.compile(optimizer=None)
@@ -77,7 +84,24 @@ def main(arguments: list[str] | None = None) -> None:
     print(report_text(report, title=options.folder.resolve().name), end="")
 
 
-def _compare(
+def _compare_searches(
+    options: argparse.Namespace, settings: Mapping[str, Any], model: Any, tokenizer: Tokenizer
+) -> None:
+    if options.precision:
+        raise ValueError("Ask for --precision, or for --beam-size and --length-penalty, not both.")
+    sources, references = _lines(options.source_file), _lines(options.reference_file)
+    scores = compare_searches(
+        model,
+        tokenizer,
+        sources,
+        references,
+        options.beam_size or [settings["beam_size"]],
+        options.length_penalty or [settings["length_penalty"]],
+    )
+    print(searches_text(scores, len(sources)), end="")
+
+
+def _compare_precisions(
     options: argparse.Namespace, settings: Mapping[str, Any], model: Any, tokenizer: Tokenizer
 ) -> None:
     sources, references = _lines(options.source_file), _lines(options.reference_file)

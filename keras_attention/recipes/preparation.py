@@ -104,7 +104,9 @@ def compiled_model(config: TranslationConfig, tokenizer: Tokenizer) -> Transform
     return model
 
 
-def _schedule(config: TranslationConfig, hidden_dim: int) -> keras.optimizers.schedules.LearningRateSchedule:
+def _schedule(
+    config: TranslationConfig, hidden_dim: int
+) -> keras.optimizers.schedules.LearningRateSchedule:
     peak = config.peak_learning_rate
     if peak is None:
         return LearningRateSchedule(hidden_dim, config.warmup_steps, config.learning_rate_factor)

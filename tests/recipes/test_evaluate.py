@@ -6,7 +6,7 @@ import pytest
 
 from keras_attention import Adam, Tokenizer, TokenStore, Transformer
 from keras_attention.data.corpora import corpus_from_files
-from keras_attention.recipes import run_evaluation
+from keras_attention.recipes import run_evaluation, search_settings
 from keras_attention.recipes.evaluate import main
 from keras_attention.training.checkpoint_store import write_checkpoint
 from tests.recipes.small_runs import write_files
@@ -87,6 +87,32 @@ def test_report_of_a_folder(run, capsys, monkeypatch):
     assert cost["updates"] == 6 and cost["seconds"] == 60.0
     assert cost["paper_flops"] == pytest.approx(60 * 8 * 9.5e12)
     assert 0 < cost["flops_of_tokens"] < cost["flops"]
+
+
+def test_settings_of_the_search_are_compared(run, capsys, monkeypatch):
+    before = (run / "report.json").read_text()
+    asked = []
+
+    def translator(model, tokenizer, **decoding):
+        asked.append((decoding["beam_size"], decoding["length_penalty"]))
+        last = None if decoding["length_penalty"] == 1.5 else -1  # a word too few
+        sides = ((run / f"dev.{language}").read_text().splitlines() for language in ("en", "de"))
+        references = dict(zip(*sides, strict=True))
+        return lambda lines: [" ".join(references[line].split()[:last]) for line in lines]
+
+    monkeypatch.setattr(search_settings, "Translator", translator)
+    command(run, "--length-penalty", "0.5", "--length-penalty", "1.5", "--beam-size", "3")
+    assert asked == [(3, 0.5), (3, 1.5)]
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [row[:2] for row in rows] == [["3", "0.5"], ["3", "1.5"]]
+    assert float(rows[0][2]) < float(rows[1][2]) == 100.0
+    assert "best;" not in rows[0] and "best;" in rows[1]
+    command(run, "--length-penalty", "1.5")
+    assert asked[2:] == [(2, 1.5)]  # the run's own beam
+    assert (run / "report.json").read_text() == before
+    with pytest.raises(SystemExit):
+        command(run, "--length-penalty", "1.5", "--precision", "float32")
+    assert "not both" in capsys.readouterr().err
 
 
 def test_no_run_there(tmp_path, run, capsys):

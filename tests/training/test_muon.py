@@ -74,7 +74,8 @@ def test_orthogonalized_turns_singular_values_alone(shape):
     matrices = np.random.default_rng(1).normal(size=shape).astype("float32")
     got = keras.ops.convert_to_numpy(orthogonalized(matrices, 5))
     assert got.shape == shape
-    for one, matrix in zip(got.reshape(-1, *shape[-2:]), matrices.reshape(-1, *shape[-2:])):
+    parts = (array.reshape(-1, *shape[-2:]) for array in (got, matrices))
+    for one, matrix in zip(*parts, strict=True):
         np.testing.assert_allclose(one, on_singular_values(matrix, 5), rtol=1e-3, atol=1e-4)
         values = np.linalg.svd(one)[1]
         assert values.min() > 0.6 and values.max() < 1.3
