@@ -24,7 +24,6 @@ _ROOMS = {
         "Adam",
         "LabelSmoothedCrossentropy",
         "LearningRateSchedule",
-        "Muon",
         "Perplexity",
         "TokenAccuracy",
         "average_checkpoints",

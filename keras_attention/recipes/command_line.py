@@ -19,7 +19,6 @@ from keras_attention.data.filters import Filters
 from keras_attention.data.tokenizer import TRAINABLE
 from keras_attention.models.presets import PRESETS
 from keras_attention.recipes.plan import plan_training
-from keras_attention.recipes.preparation import OPTIMIZERS
 from keras_attention.recipes.settings import RECIPES
 from keras_attention.recipes.translation import TranslationConfig, train_translation
 from keras_attention.training.callbacks import write_atomically
@@ -32,9 +31,7 @@ SETTINGS = {
     "vocabulary_size": "vocabulary_size",
     "tokenizer": "tokenizer_algorithm",
     "batch_tokens": "batch_tokens",
-    "optimizer": "optimizer",
     "warmup_steps": "warmup_steps",
-    "peak_learning_rate": "peak_learning_rate",
     "label_smoothing": "label_smoothing",
     "checkpoint_minutes": "checkpoint_minutes",
     "average": "averaged_checkpoints",
@@ -133,9 +130,7 @@ def _add_training_options(group: argparse._ArgumentGroup) -> None:
     add("--steps", type=int, help="most updates")
     add("--minutes", type=float, help="most minutes of training")
     add("--batch-tokens", type=int, help="positions of a batch on either side")
-    add("--optimizer", choices=list(OPTIMIZERS), help="adam, as in the paper, or muon")
     add("--warmup-steps", type=int, help="updates until the peak of the learning rate")
-    add("--peak-learning-rate", type=float, help="then half a cosine to 0 at the last step")
     add("--label-smoothing", type=float, help="the paper's epsilon_ls, 0.1")
     add("--checkpoint-minutes", type=float, help="minutes between two checkpoints")
     add("--average", type=int, help="how many of the last checkpoints are averaged")

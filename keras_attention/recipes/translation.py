@@ -19,7 +19,6 @@ from keras_attention.evaluation.report import write_report
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.preparation import (
-    OPTIMIZERS,
     compiled_model,
     prepared_batches,
     prepared_tokenizer,
@@ -58,11 +57,8 @@ class TranslationConfig:
             product divides it train on the same batches; for another it is raised.
         steps: Most optimizer updates; None for no limit.
         minutes: Most minutes of training; None for no limit.
-        optimizer: `"adam"` as in the paper, or `"muon"`, which learns more from each update.
         warmup_steps: Updates until the peak of the learning rate.
         learning_rate_factor: Factor of the paper's learning rate.
-        peak_learning_rate: If given, in place of the paper's learning rate: it rises to this, for
-            `warmup_steps` but at most half of `steps`, and falls as half a cosine to 0 at `steps`.
         label_smoothing: The paper's epsilon_ls.
         checkpoint_minutes: Minutes between two checkpoints; None for one an epoch, and every ten minutes
             one that is not averaged, but gone on from.
@@ -87,10 +83,8 @@ class TranslationConfig:
     row_multiple: int = 8
     steps: int | None = None
     minutes: float | None = None
-    optimizer: str = "adam"
     warmup_steps: int = 4000
     learning_rate_factor: float = 1.0
-    peak_learning_rate: float | None = None
     label_smoothing: float = 0.1
     checkpoint_minutes: float | None = None
     averaged_checkpoints: int = 5
@@ -110,18 +104,10 @@ class TranslationConfig:
             "replicas",
             "accumulation_steps",
             "row_multiple",
-            "peak_learning_rate",
         ):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
-        if self.optimizer not in OPTIMIZERS:
-            raise ValueError(
-                f"`optimizer` must be one of {list(OPTIMIZERS)}. Received: "
-                f"optimizer={self.optimizer!r}"
-            )
-        if self.peak_learning_rate is not None and self.steps is None:
-            raise ValueError("`peak_learning_rate` needs `steps`, at which the rate is 0 again.")
         if self.strategy not in (None, *STRATEGIES):
             raise ValueError(
                 f"`strategy` must be one of {[None, *STRATEGIES]}. "

@@ -23,7 +23,6 @@ from keras_attention.training.distribution import (
 from keras_attention.training.learning_rate import LearningRateSchedule
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.metrics import Perplexity, TokenAccuracy
-from keras_attention.training.muon import Muon
 from keras_attention.training.nonfinite import NonFiniteTraining, StopOnNonFinite
 from keras_attention.training.optimizer import Adam
 from keras_attention.training.parallelism import check_parallelism
@@ -36,7 +35,6 @@ __all__ = [
     "DamagedCheckpoint",
     "LabelSmoothedCrossentropy",
     "LearningRateSchedule",
-    "Muon",
     "NonFiniteTraining",
     "Perplexity",
     "StopOnNonFinite",

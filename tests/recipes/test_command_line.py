@@ -76,14 +76,13 @@ def test_tab_separated_pairs(asked, tmp_path):
 def test_every_setting_has_an_option(asked):
     arguments = ["--tokenizer", "wordpiece", "--warmup-steps", "7", "--label-smoothing", "0.2",
                  "--checkpoint-minutes", "2.5", "--average", "3", "--strategy", "mirrored",
-                 "--replicas", "2", "--accumulation-steps", "4", "--recompute",
-                 "--optimizer", "muon", "--peak-learning-rate", "0.004"]  # fmt: skip
+                 "--replicas", "2", "--accumulation-steps", "4", "--recompute"]  # fmt: skip
     run("Trains.", arguments=arguments, recipes=RECIPES)
     run("Trains.", arguments=["--strategy", "none"], recipes=RECIPES)
     expected = dataclasses.replace(
         RECIPES["demo"], tokenizer_algorithm="wordpiece", warmup_steps=7, label_smoothing=0.2,
         checkpoint_minutes=2.5, averaged_checkpoints=3, strategy="mirrored", replicas=2,
-        accumulation_steps=4, recompute=True, optimizer="muon", peak_learning_rate=0.004,
+        accumulation_steps=4, recompute=True,
     )  # fmt: skip
     assert [config for _, config, _ in asked] == [expected, RECIPES["demo"]]
 

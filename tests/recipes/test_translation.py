@@ -1,7 +1,6 @@
 """A whole run, from text to report; interrupted, it ends as if it had not been."""
 
 import dataclasses
-import itertools
 import json
 import os
 import signal
@@ -10,9 +9,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Muon, Tokenizer, Translator, corpus_bleu
+from keras_attention import Tokenizer, Translator, corpus_bleu
 from keras_attention.recipes import TranslationConfig, train_translation
-from keras_attention.recipes.preparation import compiled_model
 from keras_attention.training import ConsoleProgress
 from tests.recipes.small_runs import SMALL, small_corpus
 from tests.visualization.event_files import read_values
@@ -152,36 +150,8 @@ def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
         ({}, "needs an end"),
         ({"steps": 0}, "steps=0"),
         ({"minutes": -1.0}, "minutes=-1.0"),
-        ({"minutes": 1.0, "peak_learning_rate": 0.1}, "peak_learning_rate` needs `steps"),
-        ({"steps": 9, "peak_learning_rate": 0.0}, "peak_learning_rate=0.0"),
-        ({"steps": 9, "optimizer": "sgd"}, "optimizer='sgd'"),
     ],
 )
-def test_settings_that_cannot_be(settings, message):
+def test_training_needs_an_end(settings, message):
     with pytest.raises(ValueError, match=message):
         TranslationConfig(**settings)
-
-
-@pytest.mark.parametrize("steps,warmup", [(30, 10), (8, 4)])
-def test_a_peak_of_the_learning_rate(steps, warmup):
-    """Up to the peak, for at most half of the steps, then down as a cosine."""
-    config = dataclasses.replace(
-        SMALL, steps=steps, optimizer="muon", peak_learning_rate=0.5, warmup_steps=10
-    )
-    tokenizer = Tokenizer.train(["a b c d e f"] * 9, vocabulary_size=280)
-    optimizer = compiled_model(config, tokenizer).optimizer
-    assert isinstance(optimizer, Muon)
-    rates = [float(optimizer._learning_rate(step)) for step in range(steps + 1)]
-    assert max(rates) == rates[warmup] == pytest.approx(0.5)
-    assert 0 < rates[0] <= 0.5 / warmup * (1 + 1e-6)
-    halfway = (warmup + steps) // 2
-    assert rates[halfway] == pytest.approx(0.25, rel=1e-4) and rates[steps] < 1e-6
-    assert all(a > b for a, b in itertools.pairwise(rates[warmup:]))
-
-
-def test_a_run_with_muon_learns(corpus, tmp_path):
-    config = dataclasses.replace(SMALL, optimizer="muon", peak_learning_rate=0.01, warmup_steps=5)
-    report = train_translation(corpus, config, tmp_path / "run")
-    losses = [epoch["loss"] for epoch in report["training"]["history"]]
-    assert losses[-1] < 0.8 * losses[0]
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["optimizer"] == "muon"
