@@ -93,6 +93,18 @@ class Operations:
         x = ops.add(ops.multiply(rows, scale[..., None]), ops.cast(positions, self.dtype))
         return ops.reshape(x, (-1, self.sizes.hidden_dim))
 
+    def tokens(self, token_ids: Any) -> Any:
+        """Where (B S) is no padding, (tokens,); None where the number of tokens must not decide shapes."""
+        return None
+
+    def without_padding(self, x: Any, tokens: Any) -> Any:
+        """The rows (tokens, D) of (B S, D) that are no padding."""
+        return x
+
+    def with_padding(self, x: Any, tokens: Any, number: Any) -> Any:
+        """Rows (tokens, D) back in their places among `number` = B S rows; zero elsewhere."""
+        return x
+
     def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
         """`activation(x W + b)` of (R, D)."""
         outputs = ops.matmul(x, matrix["kernel"])
@@ -158,24 +170,30 @@ def encode(
     is_pad = ops.equal(token_ids, sizes.pad_token_id)[:, None, None, :]
     bias = ops.cast(is_pad, operations.dtype) * ops.cast(operations.masked, operations.dtype)
     widths = (sizes.key_dim, sizes.key_dim, sizes.value_dim)
+    # Only the attention needs the padding between the sentences.
+    tokens = operations.tokens(token_ids)
+    number = num_rows * ops.shape(token_ids)[1]
     x = operations.embed(token_ids, weights["table"], positions)
+    x = operations.without_padding(x, tokens)
+
+    def cut(x: Any, matrix: Any, widths: Sequence[int]) -> list[Any]:
+        projected = operations.with_padding(operations.linear(x, matrix), tokens, number)
+        return operations.heads(projected, num_rows, widths)
+
     for block in weights["encoder"]:
 
         def attention(x: Any, block: Weights = block) -> Any:
-            projected = operations.linear(x, block["self_projection"])
-            query, key, value = operations.heads(projected, num_rows, widths)
+            query, key, value = cut(x, block["self_projection"], widths)
+            outputs = operations.attend(query, key, value, bias)
             return operations.linear(
-                operations.attend(query, key, value, bias), block["self_output"]
+                operations.without_padding(outputs, tokens), block["self_output"]
             )
 
         x = _connected(operations, x, attention, block["self_norm"])
         x = _feed_forward(operations, x, block)
     if sizes.normalize_first:
         x = operations.norm(x, weights["encoder_norm"])
-    memory = [
-        operations.heads(operations.linear(x, block["memory_projection"]), num_rows, widths[1:])
-        for block in weights["decoder"]
-    ]
+    memory = [cut(x, block["memory_projection"], widths[1:]) for block in weights["decoder"]]
     return [(key, value) for key, value in memory], bias
 
 

@@ -31,6 +31,16 @@ class TensorFlowOperations(Operations):
         x = rows * (is_token * scale)[..., None] + tf.cast(positions, rows.dtype)
         return tf.reshape(x, (-1, self.sizes.hidden_dim))
 
+    def tokens(self, token_ids: Any) -> Any:
+        return tf.where(tf.reshape(token_ids, (-1,)) != self.sizes.pad_token_id)
+
+    def without_padding(self, x: Any, tokens: Any) -> Any:
+        return tf.gather_nd(x, tokens)
+
+    def with_padding(self, x: Any, tokens: Any, number: Any) -> Any:
+        shape = (tf.cast(number, "int64"), tf.cast(tf.shape(x)[1], "int64"))
+        return tf.ensure_shape(tf.scatter_nd(tokens, x, shape), (None, x.shape[1]))
+
     def linear(self, x: Any, matrix: Any, activation: Any = None) -> Any:
         outputs = tf.matmul(x, matrix["kernel"])
         if "bias" in matrix:

@@ -50,6 +50,20 @@ class TorchOperations(Operations):
         x = rows * (is_token * self.sizes.hidden_dim**0.5)[..., None] + positions.to(rows.dtype)
         return x.reshape(-1, self.sizes.hidden_dim)
 
+    def tokens(self, token_ids: Any) -> Any:
+        # On a GPU, counting them would wait for it.
+        if token_ids.device.type != "cpu":
+            return None
+        return (token_ids != self.sizes.pad_token_id).flatten().nonzero()[:, 0]
+
+    def without_padding(self, x: Any, tokens: Any) -> Any:
+        return x if tokens is None or len(tokens) == len(x) else x[tokens]
+
+    def with_padding(self, x: Any, tokens: Any, number: Any) -> Any:
+        if tokens is None or len(tokens) == number:
+            return x
+        return x.new_zeros((number, x.shape[-1])).index_copy_(0, tokens, x)
+
     def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
         if activation is None:
             return matrix(x)
