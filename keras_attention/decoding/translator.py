@@ -245,12 +245,12 @@ class Translator:
         )
         if self._search.fixed_shapes:
             return self._batches_of_few_shapes(lines, lengths)
-        batches = []
-        while lines:
-            longest = lengths[lines[0]]
-            rows = self._most_rows(max(SHORTEST_SOURCE, longest))
-            batch, lines = lines[:rows], lines[rows:]
+        batches, start = [], 0
+        while start < len(lines):
+            longest = lengths[lines[start]]
+            batch = lines[start : start + self._most_rows(max(SHORTEST_SOURCE, longest))]
             batches.append((batch, (len(batch), longest)))
+            start += len(batch)
         return batches
 
     def _batches_of_few_shapes(

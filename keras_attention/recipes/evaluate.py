@@ -52,11 +52,14 @@ def main(arguments: list[str] | None = None) -> None:
     add("--beam-size", action="append", type=int, help="try this beam, again for more")
     add("--length-penalty", action="append", type=float, help="try this alpha, again for more")
     options = parser.parse_args(arguments)
+    compares_searches = bool(options.beam_size or options.length_penalty)
+    if compares_searches and options.precision:
+        parser.error("ask for --precision, or for --beam-size and --length-penalty, not both")
     try:
         settings = _settings(options.folder)
         tokenizer = Tokenizer.load(options.folder / "tokenizer")
         model = keras.saving.load_model(options.folder / "model.keras", compile=False)
-        if options.beam_size or options.length_penalty:
+        if compares_searches:
             _compare_searches(options, settings, model, tokenizer)
             return
         if options.precision:
@@ -87,8 +90,6 @@ def main(arguments: list[str] | None = None) -> None:
 def _compare_searches(
     options: argparse.Namespace, settings: Mapping[str, Any], model: Any, tokenizer: Tokenizer
 ) -> None:
-    if options.precision:
-        raise ValueError("Ask for --precision, or for --beam-size and --length-penalty, not both.")
     sources, references = _lines(options.source_file), _lines(options.reference_file)
     scores = compare_searches(
         model,

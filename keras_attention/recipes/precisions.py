@@ -40,10 +40,7 @@ def compare_precisions(
     for precision in precisions:
         chosen = {"fast": False} if precision == PLAIN else {"precision": precision}
         translator = Translator(model, tokenizer, **decoding, **chosen)
-        translator(list(sources[:2]))
-        start = time.monotonic()
-        translations = translator(list(sources))
-        seconds = time.monotonic() - start
+        translations, seconds = timed_translations(translator, sources)
         first = first or translations
         results[precision] = {
             "bleu": corpus_bleu(translations, references).score,
@@ -51,6 +48,14 @@ def compare_precisions(
             "seconds": seconds,
         }
     return results
+
+
+def timed_translations(translator: Translator, sources: Sequence[str]) -> tuple[list[str], float]:
+    """The translations of these lines and their seconds, without those of a first call on a few."""
+    translator(list(sources[:2]))
+    start = time.monotonic()
+    translations = translator(list(sources))
+    return translations, time.monotonic() - start
 
 
 def precisions_text(results: Mapping[str, Mapping[str, float]], lines: int) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.bleu import CorpusScore, corpus_bleu
+from keras_attention.recipes.precisions import timed_translations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +57,7 @@ def compare_searches(
         translator = Translator(
             model, tokenizer, beam_size=beam_size, length_penalty=length_penalty, **decoding
         )
-        translator(list(sources[:2]))
-        start = time.monotonic()
-        translations = translator(list(sources))
-        seconds = time.monotonic() - start
+        translations, seconds = timed_translations(translator, sources)
         bleu = corpus_bleu(translations, references)
         scores.append(SearchScore(beam_size, length_penalty, bleu, seconds))
     return scores
