@@ -32,6 +32,7 @@ SETTINGS = {
     "tokenizer": "tokenizer_algorithm",
     "batch_tokens": "batch_tokens",
     "warmup_steps": "warmup_steps",
+    "peak_learning_rate": "peak_learning_rate",
     "label_smoothing": "label_smoothing",
     "checkpoint_minutes": "checkpoint_minutes",
     "average": "averaged_checkpoints",
@@ -131,6 +132,7 @@ def _add_training_options(group: argparse._ArgumentGroup) -> None:
     add("--minutes", type=float, help="most minutes of training")
     add("--batch-tokens", type=int, help="positions of a batch on either side")
     add("--warmup-steps", type=int, help="updates until the peak of the learning rate")
+    add("--peak-learning-rate", type=float, help="then half a cosine to 0 at the last step")
     add("--label-smoothing", type=float, help="the paper's epsilon_ls, 0.1")
     add("--checkpoint-minutes", type=float, help="minutes between two checkpoints")
     add("--average", type=int, help="how many of the last checkpoints are averaged")
@@ -229,9 +231,15 @@ def _configured(config: TranslationConfig, options: argparse.Namespace) -> Trans
     if asked.get("strategy") == "none":
         asked["strategy"] = None
     if options.preset is not None and options.preset != config.preset:
-        asked["model_arguments"] = {}
+        # What was chosen for the recipe's own model.
+        asked = {"model_arguments": {}, "peak_learning_rate": None, **asked}
     if options.steps is not None or options.minutes is not None:
         asked |= {"steps": options.steps, "minutes": options.minutes}
+        if options.steps is None and config.steps and config.minutes:
+            falls = asked.get("peak_learning_rate", config.peak_learning_rate) is not None
+            asked["steps"] = (
+                round(config.steps * options.minutes / config.minutes) if falls else None
+            )
     if options.mixed_precision:
         asked["dtype"] = "mixed_bfloat16"
     return dataclasses.replace(config, **asked)

@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import keras
+
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.token_store import TokenStore
@@ -92,12 +94,25 @@ def compiled_model(config: TranslationConfig, tokenizer: Tokenizer) -> Transform
         recompute=config.recompute,
         **config.model_arguments,
     )
-    schedule = LearningRateSchedule(
-        model.hidden_dim, config.warmup_steps, config.learning_rate_factor
-    )
     model.compile(
-        optimizer=Adam(schedule),
+        optimizer=Adam(_schedule(config, model.hidden_dim)),
         loss=LabelSmoothedCrossentropy(config.label_smoothing),
         accumulation_steps=config.accumulation_steps,
     )
     return model
+
+
+def _schedule(
+    config: TranslationConfig, hidden_dim: int
+) -> keras.optimizers.schedules.LearningRateSchedule:
+    peak = config.peak_learning_rate
+    if peak is None:
+        return LearningRateSchedule(hidden_dim, config.warmup_steps, config.learning_rate_factor)
+    assert config.steps is not None  # The configuration was checked.
+    warmup_steps = min(config.warmup_steps, max(1, config.steps // 2))
+    return keras.optimizers.schedules.CosineDecay(
+        peak / warmup_steps,  # Keras counts from 0, where a rise from 0 would waste an update.
+        max(1, config.steps - warmup_steps),
+        warmup_target=peak,
+        warmup_steps=warmup_steps,
+    )

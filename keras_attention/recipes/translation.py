@@ -59,6 +59,8 @@ class TranslationConfig:
         minutes: Most minutes of training; None for no limit.
         warmup_steps: Updates until the peak of the learning rate.
         learning_rate_factor: Factor of the paper's learning rate.
+        peak_learning_rate: If given, in place of the paper's learning rate: it rises to this, for
+            `warmup_steps` but at most half of `steps`, and falls as half a cosine to 0 at `steps`.
         label_smoothing: The paper's epsilon_ls.
         checkpoint_minutes: Minutes between two checkpoints; None for one an epoch, and every ten minutes
             one that is not averaged, but gone on from.
@@ -85,6 +87,7 @@ class TranslationConfig:
     minutes: float | None = None
     warmup_steps: int = 4000
     learning_rate_factor: float = 1.0
+    peak_learning_rate: float | None = None
     label_smoothing: float = 0.1
     checkpoint_minutes: float | None = None
     averaged_checkpoints: int = 5
@@ -104,10 +107,13 @@ class TranslationConfig:
             "replicas",
             "accumulation_steps",
             "row_multiple",
+            "peak_learning_rate",
         ):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        if self.peak_learning_rate is not None and self.steps is None:
+            raise ValueError("`peak_learning_rate` needs `steps`, at which the rate is 0 again.")
         if self.strategy not in (None, *STRATEGIES):
             raise ValueError(
                 f"`strategy` must be one of {[None, *STRATEGIES]}. "
@@ -146,13 +152,19 @@ def train_translation(
         OSError: If a checkpoint cannot be written, for instance because the disk is full.
     """
     settings = _settings(corpus, config)
-    folder = RunFolder(output_dir, settings, CHANGEABLE)
+    folder = RunFolder(output_dir, settings, _changeable(config))
     report = folder.finished_report()
     if report is not None and all(report["config"][name] == settings[name] for name in BUDGET):
         print(f"This run is finished; its report is {folder.report_file}")
         return report
     with folder.locked(), distribution_scope(config.strategy, config.replicas):
         return _run(corpus, config, settings, folder)
+
+
+def _changeable(config: TranslationConfig) -> tuple[str, ...]:
+    """The settings that may change between two starts; not the steps that the learning rate follows."""
+    follows_steps = config.peak_learning_rate is not None
+    return tuple(name for name in CHANGEABLE if not (follows_steps and name == "steps"))
 
 
 def _settings(corpus: Corpus, config: TranslationConfig) -> dict[str, Any]:

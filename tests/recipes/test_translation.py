@@ -1,6 +1,7 @@
 """A whole run, from text to report; interrupted, it ends as if it had not been."""
 
 import dataclasses
+import itertools
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import pytest
 
 from keras_attention import Tokenizer, Translator, corpus_bleu
 from keras_attention.recipes import TranslationConfig, train_translation
+from keras_attention.recipes.preparation import compiled_model
 from keras_attention.training import ConsoleProgress
 from tests.recipes.small_runs import SMALL, small_corpus
 from tests.visualization.event_files import read_values
@@ -150,8 +152,31 @@ def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
         ({}, "needs an end"),
         ({"steps": 0}, "steps=0"),
         ({"minutes": -1.0}, "minutes=-1.0"),
+        ({"minutes": 1.0, "peak_learning_rate": 0.1}, "peak_learning_rate` needs `steps"),
+        ({"steps": 9, "peak_learning_rate": 0.0}, "peak_learning_rate=0.0"),
     ],
 )
-def test_training_needs_an_end(settings, message):
+def test_settings_that_cannot_be(settings, message):
     with pytest.raises(ValueError, match=message):
         TranslationConfig(**settings)
+
+
+@pytest.mark.parametrize("steps,warmup", [(30, 10), (8, 4)])
+def test_a_peak_of_the_learning_rate(steps, warmup):
+    """Up to the peak, for at most half of the steps, then down as a cosine."""
+    config = dataclasses.replace(SMALL, steps=steps, peak_learning_rate=0.5, warmup_steps=10)
+    tokenizer = Tokenizer.train(["a b c d e f"] * 9, vocabulary_size=280)
+    optimizer = compiled_model(config, tokenizer).optimizer
+    rates = [float(optimizer._learning_rate(step)) for step in range(steps + 1)]
+    assert max(rates) == rates[warmup] == pytest.approx(0.5)
+    assert 0 < rates[0] <= 0.5 / warmup * (1 + 1e-6)
+    halfway = (warmup + steps) // 2
+    assert rates[halfway] == pytest.approx(0.25, rel=1e-4) and rates[steps] < 1e-6
+    assert all(a > b for a, b in itertools.pairwise(rates[warmup:]))
+
+
+def test_the_steps_that_a_rate_follows_may_not_change(corpus, tmp_path):
+    config = dataclasses.replace(SMALL, steps=4, peak_learning_rate=0.01)
+    train_translation(corpus, config, tmp_path / "run")
+    with pytest.raises(ValueError, match="steps"):
+        train_translation(corpus, dataclasses.replace(config, steps=8), tmp_path / "run")
