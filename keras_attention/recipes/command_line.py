@@ -232,7 +232,10 @@ def _configured(config: TranslationConfig, options: argparse.Namespace) -> Trans
         asked["strategy"] = None
     if options.preset is not None and options.preset != config.preset:
         # What was chosen for the recipe's own model.
-        asked = {"model_arguments": {}, "peak_learning_rate": None, **asked}
+        asked = {"model_arguments": {}, **asked}
+        if config.peak_learning_rate is not None:
+            warmup_steps = TranslationConfig.warmup_steps
+            asked = {"peak_learning_rate": None, "warmup_steps": warmup_steps, **asked}
     if options.steps is not None or options.minutes is not None:
         asked |= {"steps": options.steps, "minutes": options.minutes}
         peak = asked.get("peak_learning_rate", config.peak_learning_rate)

@@ -89,12 +89,15 @@ def test_every_setting_has_an_option(asked):
 
 def test_a_rate_that_ends_at_0_ends_with_the_budget(asked):
     """It was chosen for the recipe's model, and for no other."""
-    recipe = dataclasses.replace(SMALL, steps=600, minutes=20.0, peak_learning_rate=0.01)
+    recipe = dataclasses.replace(
+        SMALL, steps=600, minutes=20.0, peak_learning_rate=0.01, warmup_steps=7
+    )
     for arguments in (["--minutes", "5"], ["--steps", "70"], ["--preset", "base"],
                       ["--preset", "base", "--minutes", "5"],
                       ["--preset", "base", "--minutes", "5", "--peak-learning-rate", "0.001"]):  # fmt: skip
         run("Trains.", arguments=arguments, recipes={"demo": recipe})
     budgets = [(c.steps, c.minutes, c.peak_learning_rate) for _, c, _ in asked]
+    assert [c.warmup_steps for _, c, _ in asked] == [7, 7, 4000, 4000, 4000]
     assert budgets == [(150, 5.0, 0.01), (70, None, 0.01), (600, 20.0, None), (None, 5.0, None),
                        (150, 5.0, 0.001)]  # fmt: skip
 
