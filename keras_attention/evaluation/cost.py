@@ -33,6 +33,7 @@ class ModelSizes:
         value_dim: Width of a head's values, d_v.
         use_attention_bias: Whether attention projections have biases.
         normalize_first: Whether there is a last normalisation after each stack.
+        tie_weights: Whether the softmax uses the embeddings' table.
         learned_positions: Number of learned positions; 0 with sinusoids.
         attention_dropout: Rate on the attention weights; any keeps one more copy of them.
         recompute: Whether training computes blocks again instead of keeping what they need.
@@ -47,6 +48,7 @@ class ModelSizes:
     value_dim: int
     use_attention_bias: bool = False
     normalize_first: bool = False
+    tie_weights: bool = True
     learned_positions: int = 0
     attention_dropout: float = 0.0
     recompute: bool = False
@@ -90,6 +92,7 @@ class ModelSizes:
             value_dim=config.get("value_dim") or key_dim,
             use_attention_bias=config.get("use_attention_bias", False),
             normalize_first=config.get("normalize_first", False),
+            tie_weights=config.get("tie_weights", True),
             learned_positions=config.get("max_length", 256) if learned else 0,
             attention_dropout=config.get("attention_dropout", 0.0),
             recompute=config.get("recompute", False),
@@ -97,7 +100,7 @@ class ModelSizes:
 
     @property
     def parameters(self) -> int:
-        """Number of trainable parameters, with one table for source, target and softmax."""
+        """Number of trainable parameters: one table for source, target and, if tied, softmax."""
         d, heads = self.hidden_dim, self.num_heads
         attention = 2 * d * heads * (self.key_dim + self.value_dim)
         if self.use_attention_bias:
@@ -106,7 +109,8 @@ class ModelSizes:
         layer = 3 * attention + 2 * feed_forward + 5 * 2 * d  # five normalisations
         last = 4 * d if self.normalize_first else 0
         positions = 2 * self.learned_positions * d
-        return self.vocabulary_size * d + self.num_layers * layer + last + positions
+        tables = 1 if self.tie_weights else 2
+        return tables * self.vocabulary_size * d + self.num_layers * layer + last + positions
 
 
 def transformer_flops(model: Any, source_length: Any, target_length: Any) -> Any:

@@ -52,7 +52,7 @@ def export_ctranslate2(
     """Writes a `Transformer` as a folder that `ctranslate2.Translator` loads.
 
     The logits are the same: same positions, zero vector of the padding and start token, one table for
-    embedding and softmax, any `key_dim` and `value_dim`. The end token is added to sources by
+    embedding and softmax (or two), any `key_dim` and `value_dim`. The end token is added to sources by
     CTranslate2, so it takes `tokenizer.tokens(text)`; it returns such tokens. The tokenizer is saved in
     the subfolder `tokenizer`.
 
@@ -193,7 +193,9 @@ def _specification(model: Any, tokenizer: Any, max_length: int) -> Any:
     embedding[model.pad_token_id] = 0.0
     spec.encoder.embeddings[0].weight = embedding
     spec.decoder.embeddings.weight = embedding
-    spec.decoder.projection.weight = table
+    tied = model.token_embedding.tie_weights
+    softmax = table if tied else _array(model.token_embedding.reverse_embeddings).T.copy()
+    spec.decoder.projection.weight = softmax
     for stack, kind in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
         positions = getattr(model, f"{kind}_positions")
         stack.position_encodings.encodings = _positions(positions, max_length, table.shape[1])

@@ -63,6 +63,8 @@ class Operations:
         return {
             name: self.prepared_table(part)
             if name == "table"
+            else self.prepared_matrix(part)
+            if name == "softmax"
             else [self._prepared_block(block) for block in part]
             if isinstance(part, list)
             else self.prepared_norm(part)
@@ -144,6 +146,12 @@ class Operations:
     def logits(self, x: Any, table: Any) -> Any:
         """(R, D) to float32 (R, V)."""
         return ops.cast(ops.matmul(x, ops.transpose(table["rows"])), "float32")
+
+    def scores(self, x: Any, weights: Weights) -> Any:
+        """Float32 logits (R, V) of hidden states, by the table or by a softmax matrix of its own."""
+        if "softmax" in weights:
+            return ops.cast(self.linear(x, weights["softmax"]), "float32")
+        return self.logits(x, weights["table"])
 
     def best(self, logits: Any, width: int) -> tuple[Any, Any]:
         """Log-probabilities and ids, (R, width) each, of the likeliest tokens, best first."""

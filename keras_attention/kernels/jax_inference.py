@@ -115,7 +115,7 @@ class JaxDecoder:
             memory,
             memory_bias,
         )
-        logits = self._operations.logits(hidden, weights["table"])
+        logits = self._operations.scores(hidden, weights)
         return self._operations.best(logits, width), buffers
 
     def keep(self, rows: np.ndarray) -> None:

@@ -193,7 +193,7 @@ class TensorFlowDecoder:
                 _pairs(state[:number]),
                 memory_bias,
             )
-            logits = self._operations.logits(hidden, self._weights["table"])
+            logits = self._operations.scores(hidden, self._weights)
             return self._operations.best(logits, min(width, sizes.vocabulary_size))
 
         dtype = self._operations.dtype

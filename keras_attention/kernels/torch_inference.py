@@ -225,7 +225,7 @@ class TorchDecoder:
             self._memory,
             self._memory_bias,
         )
-        logits = self._operations.logits(hidden, self._weights["table"])
+        logits = self._operations.scores(hidden, self._weights)
         scores, ids = self._operations.best(logits, min(width, logits.shape[-1]))
         shape = (rows, beam_size, -1)
         return scores.cpu().numpy().reshape(shape), ids.cpu().numpy().reshape(shape)

@@ -62,7 +62,8 @@ class InferenceForm:
 
         Returns:
             A dict of the `"table"` (V, D), of lists with a dict for each block, `"encoder"` and
-            `"decoder"`, and, for a pre-norm model, of `"encoder_norm"` and `"decoder_norm"`.
+            `"decoder"`, for a pre-norm model of `"encoder_norm"` and `"decoder_norm"`, and of
+            `"softmax"` with a kernel (D, V) where that is not the table.
         """
         model = self.model
         weights: Weights = {
@@ -73,6 +74,9 @@ class InferenceForm:
         if model.normalize_first:
             weights["encoder_norm"] = _norm(model.encoder_normalization)
             weights["decoder_norm"] = _norm(model.decoder_normalization)
+        if not model.token_embedding.tie_weights:
+            kernel = ops.convert_to_tensor(model.token_embedding.reverse_embeddings)
+            weights["softmax"] = {"kernel": kernel}
         return weights
 
     def positions(self, kind: str, length: int) -> np.ndarray:

@@ -23,6 +23,7 @@ BACKEND = keras.backend.backend()
             "activation": "gelu",
             "position_layout": "learned",
             "max_length": 40,
+            "tie_weights": False,
             "key_dim": 5,
             "value_dim": 7,
         },

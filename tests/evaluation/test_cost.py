@@ -105,6 +105,7 @@ def test_flops_and_memory_agree_with_xla():
         {},
         {"use_attention_bias": True},
         {"normalize_first": True},
+        {"tie_weights": False},
         {"position_layout": "learned", "max_length": 17},
         {"key_dim": None, "value_dim": None},
     ],

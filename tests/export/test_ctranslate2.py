@@ -31,6 +31,7 @@ VARIANTS = {
     "pre_norm": {"normalize_first": True, "activation": "gelu", "key_dim": 2, "value_dim": 3},
     "wide_keys": {"key_dim": 7, "value_dim": 5, "use_attention_bias": True, "activation": "silu"},
     "learned": {"position_layout": "learned", "max_length": 15, "layer_norm_epsilon": 0.1},
+    "two_tables": {"tie_weights": False, "normalize_first": True},
     "authors_positions": {"position_layout": "halves", "use_attention_bias": True},
 }
 

@@ -23,6 +23,7 @@ OPTIONS = [
         "activation": "gelu",
         "position_layout": "learned",
         "max_length": 21,
+        "tie_weights": False,
     },
 ]
 
@@ -124,7 +125,7 @@ def test_the_plain_operations_are_the_definition():
             operations, weights, tokens[index], positions[index : index + 1], index * K,
             bias, buffers, memory, memory_bias,
         )  # fmt: skip
-    scores, ids = operations.best(operations.logits(hidden, weights["table"]), 2)
+    scores, ids = operations.best(operations.scores(hidden, weights), 2)
     histories = np.stack([np.take_along_axis(tokens[0], parents, 1), tokens[1]], axis=-1)
     wanted = expected(model, histories).reshape(B * K, V)
     np.testing.assert_array_equal(numpy(ids), np.argsort(-wanted)[:, :2])

@@ -120,7 +120,22 @@ def test_embeddings_start_at_unit_variance():
     assert table.std() == pytest.approx(0.04419417, rel=0.01)
 
 
-@pytest.mark.parametrize("options", [{}, {"normalize_first": True}, {"position_layout": "learned"}])
+def test_a_softmax_matrix_of_its_own():
+    tied, untied = randomized(small()), small(tie_weights=False)
+    weights = {weight.path: numpy(weight) for weight in tied.weights}
+    table = weights["token_embedding/embeddings"]
+    weights["token_embedding/reverse_embeddings"] = -2.0 * table.T
+    for weight in untied.weights:
+        if "seed" not in weight.path:
+            weight.assign(weights[weight.path])
+    np.testing.assert_allclose(numpy(untied(INPUTS)), -2.0 * numpy(tied(INPUTS)), atol=2e-5)
+    assert untied.count_params() - tied.count_params() == table.size
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"normalize_first": True}, {"position_layout": "learned"}, {"tie_weights": False}],
+)
 def test_decoding_step_by_step_equals_the_forward(options):
     model = randomized(small(**options))
     expected = numpy(model(INPUTS))
@@ -200,6 +215,7 @@ def test_config_round_trip_of_every_argument(tmp_path):
         "layer_norm_epsilon": 1e-5,
         "position_layout": "learned",
         "max_length": 17,
+        "tie_weights": False,
         "pad_token_id": 2,
         "end_token_id": 3,
         "recompute": True,
