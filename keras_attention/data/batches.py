@@ -32,7 +32,7 @@ class TokenBatches(keras.utils.PyDataset):
     `batch_tokens` bounds the positions, padding included, that a batch holds on either side (so
     counts the authors' code). At most `max_shapes` shapes occur, the same ones every epoch.
 
-    **Every pair once.** An epoch shows each pair exactly once. What does not fill a whole batch of
+    **Every pair once.** An epoch, but see `epochs_per_pass`, shows each pair exactly once. What does not fill a whole batch of
     its bucket moves on to a bucket with room for such lengths; what is left where there is none
     makes a smaller batch, with rows of padding (for a loss that masks padding: nothing) up to a
     multiple of `num_replicas`.
@@ -41,6 +41,10 @@ class TokenBatches(keras.utils.PyDataset):
     read before. With `shuffle` the pairs of a bucket and the order of the batches are permuted anew
     each epoch; without, all epochs are alike. The first two batches differ in S and in T where any
     do: on TensorFlow, `fit` learns from them which axes vary.
+
+    **Short epochs.** Checkpoints, validation and reports come at the end of an epoch. With
+    `epochs_per_pass` N, which needs `shuffle`, a pass over all pairs takes N epochs, each with as many
+    of its batches; what the last lacks, the first batches of the pass fill up.
 
     **In fit.** `batches[i]` belongs to the epoch `batches.epoch`, which grows by one when Keras
     ends an epoch of which all batches were read. Pass `fit(batches, shuffle=False)`: Keras' own
@@ -59,6 +63,8 @@ class TokenBatches(keras.utils.PyDataset):
         max_shapes: int: bound on the number of different (B, S, T). Fewer compile sooner, but pad
             more.
         length_multiple: int: S and T are multiples of it. Some accelerators like 8; it pads more.
+        epochs_per_pass: int: how many epochs show every pair once. For a store with `samples` of its
+            text, their number; or for a large corpus.
 
     Raises:
         ValueError: no pair is left, or a batch cannot hold the longest pair on every replica.
@@ -92,6 +98,7 @@ class TokenBatches(keras.utils.PyDataset):
         num_replicas: int = 1,
         max_shapes: int = 24,
         length_multiple: int = 1,
+        epochs_per_pass: int = 1,
     ) -> None:
         super().__init__()
         if not isinstance(store, TokenStore):
@@ -103,6 +110,11 @@ class TokenBatches(keras.utils.PyDataset):
         _check_integer("num_replicas", num_replicas, 1)
         _check_integer("max_shapes", max_shapes, 2)
         _check_integer("length_multiple", length_multiple, 1)
+        _check_integer("epochs_per_pass", epochs_per_pass, 1)
+        if epochs_per_pass > 1 and not shuffle:
+            raise ValueError(
+                f"`epochs_per_pass` needs `shuffle=True`. Received: epochs_per_pass={epochs_per_pass}"
+            )
         if max_length is not None:
             _check_integer("max_length", max_length, 1)
         self.store = store
@@ -111,6 +123,7 @@ class TokenBatches(keras.utils.PyDataset):
         self.seed = seed
         self.max_length = max_length
         self.num_replicas = num_replicas
+        self.epochs_per_pass = epochs_per_pass
         self.epoch = 0
 
         lengths = np.stack([store.source_lengths, store.target_lengths])
@@ -231,17 +244,17 @@ class TokenBatches(keras.utils.PyDataset):
             self.set_epoch(self.epoch + 1)
 
     def statistics(self) -> dict[str, Any]:
-        """What an epoch holds.
+        """What an epoch holds; with `epochs_per_pass`, the first.
 
         Returns:
-            dict with `pairs`, `dropped_long`, `batches`, `shapes` (list of (B, S, T)),
+            dict with `pairs`, `dropped_long` (in the store), `batches`, `shapes` (list of (B, S, T)),
             `source_tokens`, `target_tokens` (of an epoch, without padding),
             `source_tokens_per_batch`, `target_tokens_per_batch` (their means) and `padding` (the
             share of padding in all positions of both sides).
         """
         shapes = [(len(pairs), shape) for shape, pairs in self._plan(0)]
         positions = sum(rows * shape.positions for rows, shape in shapes)
-        kept = np.concatenate(self._pairs)
+        kept = np.concatenate([pairs[pairs != PADDING_ROW] for _, pairs in self._plan(0)])
         tokens = {
             "source": int(self.store.source_lengths[kept].sum()),
             "target": int(self.store.target_lengths[kept].sum()),
@@ -296,7 +309,15 @@ class TokenBatches(keras.utils.PyDataset):
 
     def _make_plan(self, epoch: int) -> list[tuple[BatchShape, np.ndarray]]:
         """The batches of an epoch: (shape, indices of the pairs)."""
-        random = np.random.default_rng([self.seed, epoch])
+        number, part = divmod(epoch, self.epochs_per_pass)
+        plan = self._pass_plan(number)
+        length = -(-len(plan) // self.epochs_per_pass)
+        start = part * length
+        return _with_varied_start([plan[i % len(plan)] for i in range(start, start + length)])
+
+    def _pass_plan(self, number: int) -> list[tuple[BatchShape, np.ndarray]]:
+        """The batches of a pass over all pairs."""
+        random = np.random.default_rng([self.seed, number])
         plan: list[tuple[BatchShape, np.ndarray]] = []
         waiting = [[pairs] for pairs in self._pairs]
         for shape, parts in zip(self._shapes, waiting, strict=True):
@@ -312,7 +333,7 @@ class TokenBatches(keras.utils.PyDataset):
                 plan.append((shape, np.append(rest, np.full(missing, PADDING_ROW))))
         if self.shuffle:
             plan = [plan[position] for position in random.permutation(len(plan))]
-        return _with_varied_start(plan)
+        return plan
 
 
 def _shifted_right(labels: np.ndarray) -> np.ndarray:

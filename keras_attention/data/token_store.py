@@ -71,6 +71,9 @@ class TokenStore:
         text: Iterable[tuple[str, str]],
         tokenizer: Tokenizer,
         verbose: bool = True,
+        dropout: float = 0.0,
+        samples: int = 1,
+        seed: int = 0,
     ) -> TokenStore:
         """Tokenises a parallel text, or opens the store where that was done before.
 
@@ -82,18 +85,29 @@ class TokenStore:
         Pairs with an empty side are left out (`metadata["dropped_empty"]` counts them); long ones
         stay, `TokenBatches` decides about them.
 
+        With `dropout` the store holds the text `samples` times, cut into other subwords each time:
+        subword regularisation, against over-fitting where there is little text. Give
+        `epochs_per_pass=samples` to `TokenBatches`, so that an epoch is as long as without.
+
         Args:
             folder: where stores are kept; made if absent.
             text: a `ParallelText`: an iterable of (source, target) str pairs with `len()` and
                 `fingerprint()`.
             tokenizer: `Tokenizer` for both sides.
             verbose: whether to show a progress bar if there is much to do.
+            dropout: probability with which BPE skips a merge (see `Tokenizer.encode`); for training
+                text only.
+            samples: int: how many times the text is cut anew with `dropout`.
+            seed: int: decides what is skipped.
 
         Returns:
             A `TokenStore`.
 
         Raises:
-            ValueError: `folder` is a file, no pair is left, or a store there is damaged.
+            ValueError: `folder` is a file, no pair is left, a store there is damaged, the tokenizer
+                knows no dropout, or `samples` is above 1 without it.
+
+        Reference: [BPE-dropout (Provilkov et al., 2020)](https://arxiv.org/abs/1910.13267).
         """
         parent = Path(folder)
         if parent.exists() and not parent.is_dir():
@@ -109,7 +123,12 @@ class TokenStore:
             "tokenizer_fingerprint": tokenizer.fingerprint(),
         }
         names = wanted["text_fingerprint"][:16], wanted["tokenizer_fingerprint"][:16]
-        final = parent / f"v{FORMAT_VERSION}-{names[0]}-{names[1]}"
+        name = f"v{FORMAT_VERSION}-{names[0]}-{names[1]}"
+        if dropout:
+            wanted |= {"dropout": dropout, "samples": samples, "seed": seed}
+            name += f"-dropout{dropout}-samples{samples}-seed{seed}"
+        _check_samples(dropout, samples)
+        final = parent / name
         if not final.exists():
             parent.mkdir(parents=True, exist_ok=True)
             building = parent / f".building-{final.name}-{uuid.uuid4().hex}"
@@ -184,17 +203,29 @@ class TokenStore:
         return np.array(self._ids[side][begin:end])
 
 
+def _check_samples(dropout: float, samples: int) -> None:
+    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+        raise ValueError(f"`samples` must be an int of at least 1. Received: samples={samples!r}")
+    if samples > 1 and not dropout:
+        raise ValueError(
+            "Without `dropout` all samples of a text are alike: leave out `samples`, or give a "
+            f"`dropout`, for instance 0.1. Received: samples={samples}, dropout={dropout!r}"
+        )
+
+
 def _write_store(
     folder: Path, text: Any, tokenizer: Tokenizer, wanted: dict[str, Any], verbose: bool
 ) -> None:
     dtype = np.dtype("<u2" if tokenizer.vocabulary_size <= 2**16 else "<u4")
     dropped = pairs = 0
     tokens = dict.fromkeys(SIDES, 0)
-    progress = _Progress(len(text), verbose)
+    samples, drop = wanted.get("samples", 1), "dropout" in wanted
+    progress = _Progress(samples * len(text), verbose)
     with _Writers(folder, dtype) as writers:
-        for chunk in _chunks(text):
-            sources = tokenizer.encode([source for source, _ in chunk])
-            targets = tokenizer.encode([target for _, target in chunk])
+        for position, chunk in _chunks(text, samples):
+            options = [_encoding(wanted, position, side) if drop else {} for side in SIDES]
+            sources = tokenizer.encode([source for source, _ in chunk], **options[0])
+            targets = tokenizer.encode([target for _, target in chunk], **options[1])
             kept = [pair for pair in zip(sources, targets, strict=True) if all(pair)]
             dropped += len(chunk) - len(kept)
             pairs += len(kept)
@@ -211,7 +242,7 @@ def _write_store(
         wanted,
         dtype=dtype.str,
         pairs=pairs,
-        dropped_empty=dropped,
+        dropped_empty=dropped // samples,  # What is empty is so every time.
         source_tokens=tokens["source"],
         target_tokens=tokens["target"],
         vocabulary_size=tokenizer.vocabulary_size,
@@ -272,10 +303,24 @@ class _Progress:
             self._bar.add(count)
 
 
-def _chunks(text: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    pairs = iter(text)
-    while chunk := list(itertools.islice(pairs, CHUNK_PAIRS)):
-        yield chunk
+def _chunks(
+    text: Iterable[tuple[str, str]], samples: int
+) -> Iterator[tuple[tuple[int, int], list[tuple[str, str]]]]:
+    """The text in chunks, `samples` times, each with its sample and its number."""
+    for sample in range(samples):
+        pairs = iter(text)
+        for number in itertools.count():
+            chunk = list(itertools.islice(pairs, CHUNK_PAIRS))
+            if not chunk:
+                break
+            yield (sample, number), chunk
+
+
+def _encoding(wanted: dict[str, Any], position: tuple[int, int], side: str) -> dict[str, Any]:
+    """Arguments of `Tokenizer.encode` for a side of a chunk: every one has random numbers of its own."""
+    entropy = [wanted["seed"], *position, SIDES.index(side)]
+    seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
+    return {"dropout": wanted["dropout"], "seed": seed}
 
 
 def _publish(building: Path, final: Path) -> None:

@@ -60,9 +60,9 @@ def training_cost(
         shape["batches"] * training_flops(sizes, [shape["shape"]]) for shape in statistics
     )
     epochs = updates * batches_per_update / sum(shape["batches"] for shape in statistics)
-    lengths = np.stack([batches.store.source_lengths, batches.store.target_lengths])
-    if batches.max_length is not None:
-        lengths = lengths[:, lengths.max(axis=0) <= batches.max_length]
+    pairs = np.concatenate([batches.pairs(0, i) for i in range(len(batches))])
+    pairs = pairs[pairs >= 0]  # The others are rows of padding.
+    lengths = np.stack([batches.store.source_lengths, batches.store.target_lengths])[:, pairs]
     of_tokens = 3 * int(transformer_flops(sizes, *lengths).sum())
     positions = sum(
         shape["batches"] * rows * (source + target)

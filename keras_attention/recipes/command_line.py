@@ -30,6 +30,7 @@ SETTINGS = {
     "preset": "preset",
     "vocabulary_size": "vocabulary_size",
     "tokenizer": "tokenizer_algorithm",
+    "bpe_dropout": "bpe_dropout",
     "batch_tokens": "batch_tokens",
     "warmup_steps": "warmup_steps",
     "peak_learning_rate": "peak_learning_rate",
@@ -123,6 +124,7 @@ def _add_data_options(
     add("--drop-duplicates", action="store_true", help="and all but the first of equal pairs")
     add("--vocabulary-size", type=int, help="word-pieces of the shared vocabulary")
     add("--tokenizer", choices=TRAINABLE, help="how words are cut: byte-pair encoding, word-pieces")
+    add("--bpe-dropout", type=float, help="probability of skipped merges in the training text")
 
 
 def _add_training_options(group: argparse._ArgumentGroup) -> None:
@@ -228,6 +230,8 @@ def _configured(config: TranslationConfig, options: argparse.Namespace) -> Trans
     """The recipe with what was asked for on the command line."""
     given = {name: value for name, value in vars(options).items() if value is not None}
     asked = {setting: given[name] for name, setting in SETTINGS.items() if name in given}
+    if asked.get("tokenizer_algorithm", "bpe") != "bpe":
+        asked = {"bpe_dropout": 0.0, **asked}
     if asked.get("strategy") == "none":
         asked["strategy"] = None
     if options.preset is not None and options.preset != config.preset:

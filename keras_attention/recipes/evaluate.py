@@ -134,18 +134,20 @@ def _batches(
 ) -> TokenBatches | None:
     """The batches of a part of the corpus, if its token store is still there."""
     fingerprint = settings.get(f"{split}_fingerprint", "")[:16]
-    stores = sorted((folder / "store").glob(f"v*-{fingerprint}-{tokenizer.fingerprint()[:16]}"))
+    stores = sorted((folder / "store").glob(f"v*-{fingerprint}-{tokenizer.fingerprint()[:16]}*"))
     if not fingerprint or len(stores) != 1:
         return None
     is_training = split == "train"
+    store = TokenStore.open(stores[0])
     return TokenBatches(
-        TokenStore.open(stores[0]),
+        store,
         settings["batch_tokens"],
         shuffle=is_training,
         seed=settings["seed"],
         max_shapes=settings["max_shapes"],
         num_replicas=settings.get("row_multiple", 1) if is_training else 1,
         max_length=256 if is_training else None,
+        epochs_per_pass=store.metadata.get("samples", 1),
     )
 
 

@@ -47,6 +47,9 @@ class TranslationConfig:
         model_arguments: Arguments of `Transformer` that replace the preset's.
         vocabulary_size: Word-pieces of the shared vocabulary.
         tokenizer_algorithm: `"bpe"`, or `"wordpiece"` as in the paper's English-French.
+        bpe_dropout: Probability with which BPE skips a merge in the training text, which is cut anew
+            `bpe_samples` times: against over-fitting on little text, at the price of more tokens.
+        bpe_samples: So many epochs pass before a sentence is cut as it was before.
         batch_tokens: Positions of a batch on either side, padding included.
         max_shapes: Most different shapes of batches. Fewer are compiled sooner, but pad more.
         strategy: How several devices share a batch: None, `"mirrored"` or `"data_parallel"`.
@@ -76,6 +79,8 @@ class TranslationConfig:
     model_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     vocabulary_size: int = 8000
     tokenizer_algorithm: str = "bpe"
+    bpe_dropout: float = 0.0
+    bpe_samples: int = 8
     batch_tokens: int = 4096
     max_shapes: int = 24
     strategy: str | None = None
@@ -108,10 +113,20 @@ class TranslationConfig:
             "accumulation_steps",
             "row_multiple",
             "peak_learning_rate",
+            "bpe_samples",
         ):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        if not 0 <= self.bpe_dropout < 1:
+            raise ValueError(
+                f"`bpe_dropout` must lie in [0, 1). Received: bpe_dropout={self.bpe_dropout!r}"
+            )
+        if self.bpe_dropout and self.tokenizer_algorithm != "bpe":
+            raise ValueError(
+                f"`bpe_dropout` ({self.bpe_dropout}) needs tokenizer_algorithm 'bpe'. "
+                f"Received: tokenizer_algorithm={self.tokenizer_algorithm!r}"
+            )
         if self.peak_learning_rate is not None and self.steps is None:
             raise ValueError("`peak_learning_rate` needs `steps`, at which the rate is 0 again.")
         if self.strategy not in (None, *STRATEGIES):

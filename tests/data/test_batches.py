@@ -238,6 +238,32 @@ class TestOrder:
         assert lengths[0] != lengths[1] != sorted(lengths[1])
         assert sorted(lengths[0]) == sorted(lengths[1])
 
+    @pytest.mark.parametrize("parts, is_even", [(3, False), (4, True)])
+    def test_several_epochs_are_a_pass(self, store, parts, is_even):
+        whole = TokenBatches(store, 900, seed=4)
+        batches = TokenBatches(store, 900, seed=4, epochs_per_pass=parts)
+        length = len(batches)
+        filled_up = parts * length - len(whole)
+        assert 0 <= filled_up < parts and (filled_up == 0) == is_even
+        passes = []
+        for number in (0, 2):
+            epochs = range(number * parts, (number + 1) * parts)
+            seen = [frozenset(batches.pairs(e, i).tolist()) for e in epochs for i in range(length)]
+            expected = [frozenset(whole.pairs(number, i).tolist()) for i in range(len(whole))]
+            counts = collections.Counter(seen)
+            assert set(counts) == set(expected)
+            assert sorted(counts.values()) == [1] * (len(whole) - filled_up) + [2] * filled_up
+            passes.append(set(seen))
+        assert passes[0] != passes[1]
+        statistics = batches.statistics()
+        pairs = {pair for i in range(length) for pair in batches.pairs(0, i).tolist()}
+        assert statistics["pairs"] == len(pairs) < len(CAPTIONS) / 2
+        assert statistics["source_tokens"] == store.source_lengths[list(pairs)].sum()
+        assert sum(shape["batches"] for shape in batches.shape_statistics()) == length
+        resumed = batches.from_batch(parts + 1, 2)
+        resumed.on_epoch_begin()
+        assert same(resumed[0], batches.batch(parts + 1, 2))
+
     def test_unshuffled_epochs_are_alike(self, small_store):
         batches = TokenBatches(small_store, 50, shuffle=False, seed=1)
         other = TokenBatches(small_store, 50, shuffle=False, seed=2)

@@ -143,6 +143,71 @@ class TestReuse:
         assert os.listdir(tmp_path) == [store.folder.name]
 
 
+class TestDropout:
+    @pytest.fixture(scope="class")
+    def text(self):
+        sentences = [f"the {a} dog and the {b} dogs run" for a in ("big", "old") for b in "xyz"]
+        return NumberText([(s, s[::-1]) for s in [*sentences, " "]])
+
+    @pytest.fixture(scope="class")
+    def tokenizer(self, text):
+        return Tokenizer.train([side for pair in text.pairs for side in pair] * 3, 340)
+
+    def build(self, folder, text, tokenizer, **options):
+        options = {"dropout": 0.4, "samples": 3, "seed": 5, **options}
+        return TokenStore.build(folder, text, tokenizer, verbose=False, **options)
+
+    def test_the_text_so_many_times_cut_anew(self, tmp_path, text, tokenizer, monkeypatch):
+        monkeypatch.setattr(token_store, "CHUNK_PAIRS", 4)
+        store = self.build(tmp_path, text, tokenizer)
+        assert (len(store), store.metadata["samples"], store.metadata["dropped_empty"]) == (
+            18,
+            3,
+            1,
+        )
+        for i in range(18):
+            pair = tokenizer.decode(store.source(i)), tokenizer.decode(store.target(i))
+            assert pair == text.pairs[i % 6]
+        cuts = {(i % 6, tuple(store.source(i))) for i in range(18)}
+        assert len(cuts) == 18
+        plain = TokenStore.build(tmp_path, text, tokenizer)
+        for side in ("source_tokens", "target_tokens"):
+            assert store.metadata[side] > 3.3 * plain.metadata[side]
+        assert len(plain) == 6 and plain.folder != store.folder
+
+    def test_both_sides_and_all_chunks_differ(self, tmp_path, tokenizer, monkeypatch):
+        monkeypatch.setattr(token_store, "CHUNK_PAIRS", 1)
+        same = NumberText([("the old dog and the big dogs", "the old dog and the big dogs")] * 2)
+        store = self.build(tmp_path, same, tokenizer, dropout=0.5)
+        rows = [tuple(side(i)) for i in range(6) for side in (store.source, store.target)]
+        assert len(set(rows)) >= 11
+
+    def test_depends_on_the_seed_alone(self, tmp_path, text, tokenizer):
+        first = self.build(tmp_path / "first", text, tokenizer)
+        again = self.build(tmp_path / "again", text, tokenizer)
+        assert contents(again.folder) == contents(first.folder)
+        others = [
+            self.build(tmp_path / "first", text, tokenizer, **other)
+            for other in ({"seed": 6}, {"samples": 2}, {"dropout": 0.3})
+        ]
+        assert len({first.folder, *(other.folder for other in others)}) == 4
+        assert not np.array_equal(others[0].source_lengths, first.source_lengths)
+
+    @pytest.mark.parametrize(
+        "options, message",
+        [
+            ({"dropout": 0.0}, "Without `dropout` all samples of a text are alike.*samples=3"),
+            ({"samples": 0}, "samples=0"),
+            ({"samples": 1.5}, "samples=1.5"),
+            ({"dropout": 1.5}, "`dropout` must lie in"),
+        ],
+    )
+    def test_errors(self, tmp_path, text, tokenizer, options, message):
+        with pytest.raises(ValueError, match=message):
+            self.build(tmp_path, text, tokenizer, **options)
+        assert os.listdir(tmp_path) == []
+
+
 class TestInterrupted:
     @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, UnicodeDecodeError])
     def test_leaves_nothing(self, tmp_path, monkeypatch, error):

@@ -21,9 +21,15 @@ class Store:
 
 
 class Batches:
-    """Two batches of the first three pairs; the fourth is too long."""
+    """Two batches of the first three pairs, and a row of padding; the fourth is too long."""
 
     store, max_length = Store(), 60
+
+    def __len__(self):
+        return 2
+
+    def pairs(self, epoch, index):
+        return np.array([[0, 2], [1, -1]][index])
 
     def shape_statistics(self):
         return [

@@ -102,6 +102,14 @@ def test_a_rate_that_ends_at_0_ends_with_the_budget(asked):
                        (150, 5.0, 0.001)]  # fmt: skip
 
 
+def test_word_pieces_know_no_bpe_dropout(asked):
+    recipe = dataclasses.replace(SMALL, bpe_dropout=0.1)
+    for arguments in ([], ["--tokenizer", "wordpiece"], ["--bpe-dropout", "0.2"]):
+        run("Trains.", arguments=arguments, recipes={"demo": recipe})
+    assert [(c.bpe_dropout, c.tokenizer_algorithm) for _, c, _ in asked] == [
+        (0.1, "bpe"), (0.0, "wordpiece"), (0.2, "bpe")]  # fmt: skip
+
+
 def test_filters_are_for_training_alone(asked, tmp_path):
     lines = [*(f"line {i}\tZeile {i}\n" for i in range(80)), "a b c\td\n", "line 3\tZeile 3\n"]
     (tmp_path / "pairs.tsv").write_text("".join(lines))

@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 
 from keras_attention import Tokenizer, Translator, corpus_bleu
-from keras_attention.recipes import TranslationConfig, train_translation
-from keras_attention.recipes.preparation import compiled_model
+from keras_attention.recipes import TranslationConfig, evaluate, train_translation
+from keras_attention.recipes.preparation import (
+    compiled_model,
+    prepared_batches,
+    prepared_tokenizer,
+)
 from keras_attention.training import ConsoleProgress
 from tests.recipes.small_runs import SMALL, small_corpus
 from tests.visualization.event_files import read_values
@@ -154,6 +158,9 @@ def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
         ({"minutes": -1.0}, "minutes=-1.0"),
         ({"minutes": 1.0, "peak_learning_rate": 0.1}, "peak_learning_rate` needs `steps"),
         ({"steps": 9, "peak_learning_rate": 0.0}, "peak_learning_rate=0.0"),
+        ({"steps": 9, "bpe_dropout": 1.0}, "bpe_dropout=1.0"),
+        ({"steps": 9, "bpe_samples": 0}, "bpe_samples=0"),
+        ({"steps": 9, "bpe_dropout": 0.1, "tokenizer_algorithm": "wordpiece"}, "needs.* 'bpe'"),
     ],
 )
 def test_settings_that_cannot_be(settings, message):
@@ -173,6 +180,24 @@ def test_a_peak_of_the_learning_rate(steps, warmup):
     halfway = (warmup + steps) // 2
     assert rates[halfway] == pytest.approx(0.25, rel=1e-4) and rates[steps] < 1e-6
     assert all(a > b for a, b in itertools.pairwise(rates[warmup:]))
+
+
+def test_training_text_cut_anew(corpus, tmp_path, capsys):
+    """An epoch is as many pairs as without; the validation text stays as it is."""
+    config = dataclasses.replace(SMALL, bpe_dropout=0.3, bpe_samples=3)
+    tokenizer = prepared_tokenizer(corpus, config, tmp_path / "tokenizer")
+    prepared = prepared_batches(corpus, config, tokenizer, tmp_path / "store")
+    plain = prepared_batches(corpus, SMALL, tokenizer, tmp_path / "store")
+    assert (len(prepared[0].store), len(plain[0].store)) == (180, 60)
+    assert prepared[1].store.folder == plain[1].store.folder
+    tokens = [batches.statistics()["target_tokens_per_batch"] for batches, _ in (prepared, plain)]
+    assert tokens[0] == pytest.approx(tokens[1], rel=0.4)
+    report = train_translation(corpus, config, tmp_path / "run")
+    assert len(report["training"]["history"]) >= 2
+    assert report["batches"]["pairs"] == pytest.approx(60, abs=20)
+    capsys.readouterr()
+    evaluate.main([str(tmp_path / "run")])
+    assert "FLOPs" in capsys.readouterr().out
 
 
 def test_the_steps_that_a_rate_follows_may_not_change(corpus, tmp_path):
