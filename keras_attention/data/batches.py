@@ -32,10 +32,10 @@ class TokenBatches(keras.utils.PyDataset):
     `batch_tokens` bounds the positions, padding included, that a batch holds on either side (so
     counts the authors' code). At most `max_shapes` shapes occur, the same ones every epoch.
 
-    **Every pair once.** An epoch, but see `epochs_per_pass`, shows each pair exactly once. What does not fill a whole batch of
-    its bucket moves on to a bucket with room for such lengths; what is left where there is none
-    makes a smaller batch, with rows of padding (for a loss that masks padding: nothing) up to a
-    multiple of `num_replicas`.
+    **Every pair once.** An epoch, but see `epochs_per_pass`, shows each pair exactly once. What does
+    not fill a whole batch of its bucket moves on to a bucket with room for such lengths; what is left
+    where there is none makes a smaller batch, with rows of padding (for a loss that masks padding:
+    nothing) up to a multiple of `num_replicas`.
 
     **Order.** `batch(epoch, i)` is a pure function of store, arguments, epoch and i, whatever was
     read before. With `shuffle` the pairs of a bucket and the order of the batches are permuted anew

@@ -143,51 +143,50 @@ class TestReuse:
         assert os.listdir(tmp_path) == [store.folder.name]
 
 
+@pytest.fixture(scope="module")
+def sentences():
+    lines = [f"the {a} dog and the {b} dogs run" for a in ("big", "old") for b in "xyz"]
+    return NumberText([(s, s[::-1]) for s in [*lines, " "]])
+
+
+@pytest.fixture(scope="module")
+def subwords(sentences):
+    return Tokenizer.train([side for pair in sentences.pairs for side in pair] * 3, 340)
+
+
 class TestDropout:
-    @pytest.fixture(scope="class")
-    def text(self):
-        sentences = [f"the {a} dog and the {b} dogs run" for a in ("big", "old") for b in "xyz"]
-        return NumberText([(s, s[::-1]) for s in [*sentences, " "]])
-
-    @pytest.fixture(scope="class")
-    def tokenizer(self, text):
-        return Tokenizer.train([side for pair in text.pairs for side in pair] * 3, 340)
-
     def build(self, folder, text, tokenizer, **options):
         options = {"dropout": 0.4, "samples": 3, "seed": 5, **options}
         return TokenStore.build(folder, text, tokenizer, verbose=False, **options)
 
-    def test_the_text_so_many_times_cut_anew(self, tmp_path, text, tokenizer, monkeypatch):
+    def test_the_text_so_many_times_cut_anew(self, tmp_path, sentences, subwords, monkeypatch):
         monkeypatch.setattr(token_store, "CHUNK_PAIRS", 4)
-        store = self.build(tmp_path, text, tokenizer)
-        assert (len(store), store.metadata["samples"], store.metadata["dropped_empty"]) == (
-            18,
-            3,
-            1,
-        )
+        store = self.build(tmp_path, sentences, subwords)
+        assert len(store) == 18
+        assert (store.metadata["samples"], store.metadata["dropped_empty"]) == (3, 1)
         for i in range(18):
-            pair = tokenizer.decode(store.source(i)), tokenizer.decode(store.target(i))
-            assert pair == text.pairs[i % 6]
+            pair = subwords.decode(store.source(i)), subwords.decode(store.target(i))
+            assert pair == sentences.pairs[i % 6]
         cuts = {(i % 6, tuple(store.source(i))) for i in range(18)}
         assert len(cuts) == 18
-        plain = TokenStore.build(tmp_path, text, tokenizer)
+        plain = TokenStore.build(tmp_path, sentences, subwords)
         for side in ("source_tokens", "target_tokens"):
             assert store.metadata[side] > 3.3 * plain.metadata[side]
         assert len(plain) == 6 and plain.folder != store.folder
 
-    def test_both_sides_and_all_chunks_differ(self, tmp_path, tokenizer, monkeypatch):
+    def test_both_sides_and_all_chunks_differ(self, tmp_path, subwords, monkeypatch):
         monkeypatch.setattr(token_store, "CHUNK_PAIRS", 1)
         same = NumberText([("the old dog and the big dogs", "the old dog and the big dogs")] * 2)
-        store = self.build(tmp_path, same, tokenizer, dropout=0.5)
+        store = self.build(tmp_path, same, subwords, dropout=0.5)
         rows = [tuple(side(i)) for i in range(6) for side in (store.source, store.target)]
         assert len(set(rows)) >= 11
 
-    def test_depends_on_the_seed_alone(self, tmp_path, text, tokenizer):
-        first = self.build(tmp_path / "first", text, tokenizer)
-        again = self.build(tmp_path / "again", text, tokenizer)
+    def test_depends_on_the_seed_alone(self, tmp_path, sentences, subwords):
+        first = self.build(tmp_path / "first", sentences, subwords)
+        again = self.build(tmp_path / "again", sentences, subwords)
         assert contents(again.folder) == contents(first.folder)
         others = [
-            self.build(tmp_path / "first", text, tokenizer, **other)
+            self.build(tmp_path / "first", sentences, subwords, **other)
             for other in ({"seed": 6}, {"samples": 2}, {"dropout": 0.3})
         ]
         assert len({first.folder, *(other.folder for other in others)}) == 4
@@ -202,9 +201,9 @@ class TestDropout:
             ({"dropout": 1.5}, "`dropout` must lie in"),
         ],
     )
-    def test_errors(self, tmp_path, text, tokenizer, options, message):
+    def test_errors(self, tmp_path, sentences, subwords, options, message):
         with pytest.raises(ValueError, match=message):
-            self.build(tmp_path, text, tokenizer, **options)
+            self.build(tmp_path, sentences, subwords, **options)
         assert os.listdir(tmp_path) == []
 
 
