@@ -43,8 +43,8 @@ class TokenBatches(keras.utils.PyDataset):
     do: on TensorFlow, `fit` learns from them which axes vary.
 
     **Short epochs.** Checkpoints, validation and reports come at the end of an epoch. With
-    `epochs_per_pass` N, which needs `shuffle`, a pass over all pairs takes N epochs, each with as many
-    of its batches; what the last lacks, the first batches of the pass fill up.
+    `epochs_per_pass` N above 1, which needs `shuffle`, a pass over all pairs takes N epochs, each with
+    as many of its batches; what the last lacks, the first batches of the pass fill up.
 
     **In fit.** `batches[i]` belongs to the epoch `batches.epoch`, which grows by one when Keras
     ends an epoch of which all batches were read. Pass `fit(batches, shuffle=False)`: Keras' own
@@ -63,8 +63,8 @@ class TokenBatches(keras.utils.PyDataset):
         max_shapes: int: bound on the number of different (B, S, T). Fewer compile sooner, but pad
             more.
         length_multiple: int: S and T are multiples of it. Some accelerators like 8; it pads more.
-        epochs_per_pass: int: how many epochs show every pair once. For a store with `samples` of its
-            text, their number; or for a large corpus.
+        epochs_per_pass: int: how many epochs show every pair once, above 1 for a large corpus. By
+            default, with `shuffle`, the number of `samples` of the text that the store holds.
 
     Raises:
         ValueError: no pair is left, or a batch cannot hold the longest pair on every replica.
@@ -98,7 +98,7 @@ class TokenBatches(keras.utils.PyDataset):
         num_replicas: int = 1,
         max_shapes: int = 24,
         length_multiple: int = 1,
-        epochs_per_pass: int = 1,
+        epochs_per_pass: int | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(store, TokenStore):
@@ -110,6 +110,8 @@ class TokenBatches(keras.utils.PyDataset):
         _check_integer("num_replicas", num_replicas, 1)
         _check_integer("max_shapes", max_shapes, 2)
         _check_integer("length_multiple", length_multiple, 1)
+        if epochs_per_pass is None:
+            epochs_per_pass = store.metadata.get("samples", 1) if shuffle else 1
         _check_integer("epochs_per_pass", epochs_per_pass, 1)
         if epochs_per_pass > 1 and not shuffle:
             raise ValueError(

@@ -86,8 +86,8 @@ class TokenStore:
         stay, `TokenBatches` decides about them.
 
         With `dropout` the store holds the text `samples` times, cut into other subwords each time:
-        subword regularisation, against over-fitting where there is little text. Give
-        `epochs_per_pass=samples` to `TokenBatches`, so that an epoch is as long as without.
+        subword regularisation, for little text. An epoch of `TokenBatches` is then one of `samples`
+        parts of a pass over the store.
 
         Args:
             folder: where stores are kept; made if absent.

@@ -50,7 +50,7 @@ class Transformer(AccumulatingModel):
         position_layout: `"interleaved"`, `"halves"` or `"learned"`; see `PositionalEncoding`.
         max_length: Number of learned positions; sinusoids have no limit and ignore it.
         tie_weights: Whether the softmax uses the embeddings' table, as in the paper (section 3.4). A
-            matrix of its own learns faster on little text, with V D more parameters.
+            matrix of its own has V D more parameters.
         pad_token_id: Id of padding. It is also the start token.
         end_token_id: Id of the end of a sentence.
         recompute: Whether training keeps of every block nothing but its inputs, and computes the rest

@@ -138,16 +138,14 @@ def _batches(
     if not fingerprint or len(stores) != 1:
         return None
     is_training = split == "train"
-    store = TokenStore.open(stores[0])
     return TokenBatches(
-        store,
+        TokenStore.open(stores[0]),
         settings["batch_tokens"],
         shuffle=is_training,
         seed=settings["seed"],
         max_shapes=settings["max_shapes"],
         num_replicas=settings.get("row_multiple", 1) if is_training else 1,
         max_length=256 if is_training else None,
-        epochs_per_pass=store.metadata.get("samples", 1),
     )
 
 

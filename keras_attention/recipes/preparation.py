@@ -52,21 +52,19 @@ def prepared_batches(
     corpus: Corpus, config: TranslationConfig, tokenizer: Tokenizer, folder: Path
 ) -> tuple[TokenBatches, TokenBatches]:
     """Batches of the training and of the validation part, from token stores in `folder`."""
-    samples = config.bpe_samples if config.bpe_dropout else 1
     train = TokenBatches(
         TokenStore.build(
             folder,
             corpus.train,
             tokenizer,
             dropout=config.bpe_dropout,
-            samples=samples,
+            samples=config.bpe_samples if config.bpe_dropout else 1,
             seed=config.seed,
         ),
         config.batch_tokens,
         seed=config.seed,
         num_replicas=row_multiple(config),
         max_shapes=config.max_shapes,
-        epochs_per_pass=samples,
     )
     validation = TokenBatches(
         TokenStore.build(folder, corpus.validation, tokenizer),

@@ -48,7 +48,7 @@ class TranslationConfig:
         vocabulary_size: Word-pieces of the shared vocabulary.
         tokenizer_algorithm: `"bpe"`, or `"wordpiece"` as in the paper's English-French.
         bpe_dropout: Probability with which BPE skips a merge in the training text, which is cut anew
-            `bpe_samples` times: against over-fitting on little text, at the price of more tokens.
+            `bpe_samples` times; it makes more tokens of it.
         bpe_samples: So many epochs pass before a sentence is cut as it was before.
         batch_tokens: Positions of a batch on either side, padding included.
         max_shapes: Most different shapes of batches. Fewer are compiled sooner, but pad more.

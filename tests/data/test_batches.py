@@ -264,6 +264,10 @@ class TestOrder:
         resumed.on_epoch_begin()
         assert same(resumed[0], batches.batch(parts + 1, 2))
 
+    def test_a_pass_over_short_epochs_is_shuffled(self, store):
+        with pytest.raises(ValueError, match="needs `shuffle=True`. Received: epochs_per_pass=2"):
+            TokenBatches(store, 900, shuffle=False, epochs_per_pass=2)
+
     def test_unshuffled_epochs_are_alike(self, small_store):
         batches = TokenBatches(small_store, 50, shuffle=False, seed=1)
         other = TokenBatches(small_store, 50, shuffle=False, seed=2)

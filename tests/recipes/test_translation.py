@@ -189,6 +189,7 @@ def test_training_text_cut_anew(corpus, tmp_path):
     batches, validation = prepared_batches(corpus, config, tokenizer, tmp_path / "store")
     plain, plain_validation = prepared_batches(corpus, SMALL, tokenizer, tmp_path / "other")
     assert (len(batches.store), len(plain.store)) == (180, 60)
+    assert batches.epochs_per_pass == 3 and plain.epochs_per_pass == 1
     assert batches.statistics()["pairs"] == pytest.approx(60, abs=20)
     assert validation.store.folder.name == plain_validation.store.folder.name
     model = compiled_model(config, tokenizer)
