@@ -242,10 +242,6 @@ def _configured(config: TranslationConfig, options: argparse.Namespace) -> Trans
             asked = {"peak_learning_rate": None, "warmup_steps": warmup_steps, **asked}
     if options.steps is not None or options.minutes is not None:
         asked |= {"steps": options.steps, "minutes": options.minutes}
-        peak = asked.get("peak_learning_rate", config.peak_learning_rate)
-        if peak is not None and options.steps is None and config.steps and config.minutes:
-            # The rate ends with the steps: as many as the recipe has in so many minutes.
-            asked["steps"] = max(1, round(config.steps * options.minutes / config.minutes))
     if options.mixed_precision:
         asked["dtype"] = "mixed_bfloat16"
     return dataclasses.replace(config, **asked)

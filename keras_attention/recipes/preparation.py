@@ -14,7 +14,7 @@ from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
 from keras_attention.models.transformer import Transformer
 from keras_attention.training.distribution import available_devices
-from keras_attention.training.learning_rate import LearningRateSchedule
+from keras_attention.training.learning_rate import CosineToBudget, LearningRateSchedule
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.optimizer import Adam
 
@@ -115,6 +115,8 @@ def _schedule(
     peak = config.peak_learning_rate
     if peak is None:
         return LearningRateSchedule(hidden_dim, config.warmup_steps, config.learning_rate_factor)
+    if config.minutes is not None:
+        return CosineToBudget(peak, config.warmup_steps)
     assert config.steps is not None  # The configuration was checked.
     warmup_steps = min(config.warmup_steps, max(1, config.steps // 2))
     return keras.optimizers.schedules.CosineDecay(

@@ -62,8 +62,9 @@ class TranslationConfig:
         minutes: Most minutes of training; None for no limit.
         warmup_steps: Updates until the peak of the learning rate.
         learning_rate_factor: Factor of the paper's learning rate.
-        peak_learning_rate: If given, in place of the paper's learning rate: it rises to this, for
-            `warmup_steps` but at most half of `steps`, and falls as half a cosine to 0 at `steps`.
+        peak_learning_rate: If given, in place of the paper's learning rate: it rises to this in
+            `warmup_steps` and falls as half a cosine to 0 at the end of the budget. With `minutes`
+            it depends on the machine's pace; with `steps` alone a run can be repeated exactly.
         label_smoothing: The paper's epsilon_ls.
         checkpoint_minutes: Minutes between two checkpoints; None for one an epoch, and every ten minutes
             one that is not averaged, but gone on from.
@@ -127,8 +128,6 @@ class TranslationConfig:
                 f"`bpe_dropout` ({self.bpe_dropout}) needs tokenizer_algorithm 'bpe'. "
                 f"Received: tokenizer_algorithm={self.tokenizer_algorithm!r}"
             )
-        if self.peak_learning_rate is not None and self.steps is None:
-            raise ValueError("`peak_learning_rate` needs `steps`, at which the rate is 0 again.")
         if self.strategy not in (None, *STRATEGIES):
             raise ValueError(
                 f"`strategy` must be one of {[None, *STRATEGIES]}. "
@@ -177,9 +176,9 @@ def train_translation(
 
 
 def _changeable(config: TranslationConfig) -> tuple[str, ...]:
-    """The settings that may change between two starts; not the steps that the learning rate follows."""
-    follows_steps = config.peak_learning_rate is not None
-    return tuple(name for name in CHANGEABLE if not (follows_steps and name == "steps"))
+    """The settings that may change between two starts; not the budget that the learning rate follows."""
+    follows_budget = config.peak_learning_rate is not None
+    return tuple(name for name in CHANGEABLE if not (follows_budget and name in BUDGET))
 
 
 def _settings(corpus: Corpus, config: TranslationConfig) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from keras_attention.training.distribution import (
     initialize_processes,
     is_chief,
 )
-from keras_attention.training.learning_rate import LearningRateSchedule
+from keras_attention.training.learning_rate import CosineToBudget, LearningRateSchedule
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.metrics import Perplexity, TokenAccuracy
 from keras_attention.training.nonfinite import NonFiniteTraining, StopOnNonFinite
@@ -32,6 +32,7 @@ __all__ = [
     "Budget",
     "Checkpoints",
     "ConsoleProgress",
+    "CosineToBudget",
     "DamagedCheckpoint",
     "LabelSmoothedCrossentropy",
     "LearningRateSchedule",

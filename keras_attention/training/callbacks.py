@@ -1,5 +1,6 @@
 """Callbacks of long runs: limits of time and steps, progress, orderly ends."""
 
+import math
 import os
 import signal
 import sys
@@ -9,9 +10,16 @@ from typing import Any
 
 import keras
 
+from keras_attention.training.learning_rate import CosineToBudget
+
+# Shares of a budget after which the learning rate falls again: no update is far from the cosine.
+RATE_STEP = 1 / 400
+
 
 class Budget(keras.callbacks.Callback):
     """Stops training after a number of updates or of minutes, whichever is first.
+
+    A `CosineToBudget`, if the optimizer has one, is told what share is used.
 
     Args:
         steps: Number of optimizer updates, counted over all starts of a run; None for no limit.
@@ -28,6 +36,7 @@ class Budget(keras.callbacks.Callback):
         self.seconds_before = seconds_before
         self.updates = 0
         self._started = time.monotonic()
+        self._rate_from = -math.inf
 
     def is_over(self, updates: int, seconds: float) -> bool:
         """Whether a run that has come so far has used the budget up."""
@@ -51,9 +60,19 @@ class Budget(keras.callbacks.Callback):
 
     # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if self.used - self._rate_from >= RATE_STEP:
+            self._rate_from = self.used
+            self._tell_schedule()
         self.updates += 1
         if self.used >= 1.0:
             self.model.stop_training = True
+
+    def _tell_schedule(self) -> None:
+        # `LossScaleOptimizer` wraps the one with the schedule.
+        optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+        schedule = getattr(optimizer, "_learning_rate", None)
+        if isinstance(schedule, CosineToBudget):
+            schedule.used.assign(self._rate_from)
 
 
 class ConsoleProgress(keras.callbacks.Callback):

@@ -1,5 +1,6 @@
-"""The learning rate of the paper (section 5.3)."""
+"""The learning rate of the paper (section 5.3), and one that ends with a budget of time."""
 
+import math
 from typing import Any
 
 import keras
@@ -38,13 +39,7 @@ class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
         name: str = "learning_rate_schedule",
     ):
         super().__init__()
-        for key, value in {
-            "hidden_dim": hidden_dim,
-            "warmup_steps": warmup_steps,
-            "factor": factor,
-        }.items():
-            if not value > 0:
-                raise ValueError(f"`{key}` must be positive. Received: {key}={value!r}")
+        _check_positive(hidden_dim=hidden_dim, warmup_steps=warmup_steps, factor=factor)
         self.hidden_dim = hidden_dim
         self.warmup_steps = warmup_steps
         self.factor = factor
@@ -62,3 +57,64 @@ class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
             "factor": self.factor,
             "name": self.name,
         }
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class CosineToBudget(keras.optimizers.schedules.LearningRateSchedule):
+    """A linear rise for `warmup_steps` updates, times half a cosine that is 0 when the budget is used up.
+
+    `keras.optimizers.schedules.CosineDecay` must know the number of updates beforehand. This one is for
+    a training of so many minutes, on a machine whose pace is not known: `Budget` tells it which share
+    of the budget is used. So the rate depends on the pace, and two runs are not the same bit for bit.
+
+    The share is a variable that `keras_attention.Adam` keeps among its own: checkpoints hold it, and
+    compiled updates see it change.
+
+    Args:
+        peak: The rate after the rise, if nothing of the budget were used by then.
+        warmup_steps: Number of updates of the rise; the first has `peak / warmup_steps`.
+        name: Name of the schedule.
+
+    Attributes:
+        used: Variable: the share of the budget that is used, from 0 to 1.
+
+    Returns:
+        Called with the number of updates done so far, the rate of the next one.
+
+    Example:
+
+    >>> schedule = CosineToBudget(peak=0.004, warmup_steps=10)
+    >>> [round(float(schedule(updates)), 6) for updates in (0, 4, 9, 1000)]
+    [0.0004, 0.002, 0.004, 0.004]
+    >>> schedule.used.assign(0.5)  # what `Budget` does
+    >>> round(float(schedule(1000)), 6)
+    0.002
+    """
+
+    def __init__(self, peak: float, warmup_steps: int, name: str = "cosine_to_budget"):
+        super().__init__()
+        _check_positive(peak=peak, warmup_steps=warmup_steps)
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+        self.name = name
+        self.used = keras.Variable(
+            0.0,
+            dtype="float32",
+            trainable=False,
+            aggregation="only_first_replica",
+            name="budget_used",
+        )
+
+    def __call__(self, step: Any) -> Any:
+        rise = ops.minimum(ops.add(ops.cast(step, "float32"), 1.0) / self.warmup_steps, 1.0)
+        fall = 0.5 * (1.0 + ops.cos(math.pi * ops.convert_to_tensor(self.used)))
+        return self.peak * rise * fall
+
+    def get_config(self) -> dict[str, Any]:
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps, "name": self.name}
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_attention.kernels.adam import fused_adam_update, fused_adam_updates, global_norm
 from keras_attention.training.distribution import sum_over_replicas, update_where
+from keras_attention.training.learning_rate import CosineToBudget
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -64,6 +65,8 @@ class Adam(keras.optimizers.Adam):
         once = {"shape": (), "aggregation": "only_first_replica"}
         self._gradient_norm = self.add_variable(dtype="float32", name="gradient_norm", **once)
         self._first_nonfinite = self.add_variable(dtype="int", name="first_nonfinite", **once)
+        if isinstance(self._learning_rate, CosineToBudget):
+            self._track_variable(self._learning_rate.used)
 
     @property
     def gradient_norm(self) -> float:

@@ -156,7 +156,6 @@ def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
         ({}, "needs an end"),
         ({"steps": 0}, "steps=0"),
         ({"minutes": -1.0}, "minutes=-1.0"),
-        ({"minutes": 1.0, "peak_learning_rate": 0.1}, "peak_learning_rate` needs `steps"),
         ({"steps": 9, "peak_learning_rate": 0.0}, "peak_learning_rate=0.0"),
         ({"steps": 9, "bpe_dropout": 1.0}, "bpe_dropout=1.0"),
         ({"steps": 9, "bpe_samples": 0}, "bpe_samples=0"),
@@ -171,7 +170,9 @@ def test_settings_that_cannot_be(settings, message):
 @pytest.mark.parametrize("steps,warmup", [(30, 10), (8, 4)])
 def test_a_peak_of_the_learning_rate(steps, warmup):
     """Up to the peak, for at most half of the steps, then down as a cosine."""
-    config = dataclasses.replace(SMALL, steps=steps, peak_learning_rate=0.5, warmup_steps=10)
+    config = dataclasses.replace(
+        SMALL, steps=steps, minutes=None, peak_learning_rate=0.5, warmup_steps=10
+    )
     tokenizer = Tokenizer.train(["a b c d e f"] * 9, vocabulary_size=280)
     optimizer = compiled_model(config, tokenizer).optimizer
     rates = [float(optimizer._learning_rate(step)) for step in range(steps + 1)]
@@ -202,8 +203,11 @@ def test_training_text_cut_anew(corpus, tmp_path):
         np.testing.assert_array_equal(found.batch(epoch, i)[1], batches.batch(epoch, i)[1])
 
 
-def test_the_steps_that_a_rate_follows_may_not_change(corpus, tmp_path):
-    config = dataclasses.replace(SMALL, steps=4, peak_learning_rate=0.01)
-    train_translation(corpus, config, tmp_path / "run")
-    with pytest.raises(ValueError, match="steps"):
-        train_translation(corpus, dataclasses.replace(config, steps=8), tmp_path / "run")
+@pytest.mark.parametrize("budget,more", [({"steps": 4}, {"steps": 8}),
+                                         ({"steps": 4, "minutes": 9.0}, {"minutes": 10.0})])  # fmt: skip
+def test_the_budget_that_a_rate_follows_may_not_change(corpus, tmp_path, budget, more):
+    config = dataclasses.replace(SMALL, **{"minutes": None, **budget}, peak_learning_rate=0.01)
+    report = train_translation(corpus, config, tmp_path / "run")
+    assert report["training"]["updates"] == 4
+    with pytest.raises(ValueError, match=next(iter(more))):
+        train_translation(corpus, dataclasses.replace(config, **more), tmp_path / "run")

@@ -1,10 +1,11 @@
-"""The learning rate against the values of equation 3."""
+"""The learning rate against the values of equation 3, and one that falls with a budget."""
 
 import keras
 import numpy as np
 import pytest
 
 from keras_attention import LearningRateSchedule
+from keras_attention.training import Adam, Budget, Checkpoints, CosineToBudget, callbacks
 
 # (step counted from 1, width) -> rate
 VALUES = {
@@ -55,3 +56,91 @@ def test_round_trip():
 def test_nothing_below_zero(name):
     with pytest.raises(ValueError, match=f"{name}=-1"):
         LearningRateSchedule(**{"hidden_dim": 8, name: -1})
+
+
+def test_no_rate_below_zero():
+    with pytest.raises(ValueError, match="peak=0"):
+        CosineToBudget(0, 3)
+    with pytest.raises(ValueError, match="warmup_steps=-1"):
+        CosineToBudget(0.1, -1)
+
+
+def one_weight(schedule, wrapped=lambda optimizer: optimizer):
+    """A model whose weight moves by the learning rate in every update of Adam: its gradient is always -1."""
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    model.compile(wrapped(Adam(schedule)), "mae")
+    model.set_weights([np.zeros((1, 1))])
+    return model
+
+
+class Weights(keras.callbacks.Callback):
+    """The weight after every update."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append(self.model.get_weights()[0].item())
+
+
+def rates_of(model, *more, epochs=9, **arguments):
+    weights = Weights()
+    data = np.ones((4, 1)), np.full((4, 1), 1e6)
+    model.fit(
+        *data, batch_size=1, epochs=epochs, verbose=0, callbacks=[*more, weights], **arguments
+    )
+    return np.diff([0.0, *weights.seen])
+
+
+@pytest.mark.parametrize("wrapped", [lambda it: it, keras.optimizers.LossScaleOptimizer])
+def test_the_rate_of_every_update_falls_with_the_budget(wrapped):
+    rates = rates_of(one_weight(CosineToBudget(0.5, warmup_steps=3), wrapped), Budget(steps=11))
+    done = np.arange(11)
+    expected = 0.5 * np.minimum((done + 1) / 3, 1) * (1 + np.cos(np.pi * done / 11)) / 2
+    np.testing.assert_allclose(rates, expected, rtol=1e-4)
+
+
+def test_the_rate_falls_with_the_minutes(monkeypatch):
+    """A machine that becomes five times slower after the fourth update."""
+    now = iter(np.cumsum([0.0] + [2.0] * 4 + [10.0] * 9))
+    clock = [0.0]
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock[0])
+
+    class Clock(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            clock[0] = next(now)
+
+    model = one_weight(CosineToBudget(0.5, warmup_steps=1))
+    budget = Budget(minutes=0.8, seconds_before=8.0)
+    rates = rates_of(model, Clock(), budget)
+    seconds = np.array([8, 10, 12, 14, 16, 26, 36, 46, 56])  # Of 48 that the budget has.
+    used = np.minimum(seconds / 48, 1)
+    np.testing.assert_allclose(rates, 0.25 * (1 + np.cos(np.pi * used)), rtol=1e-4, atol=1e-6)
+
+
+def test_the_rate_goes_on_where_a_checkpoint_was(tmp_path):
+    first = one_weight(CosineToBudget(0.5, warmup_steps=3))
+    before = rates_of(first, Budget(steps=12), Checkpoints(tmp_path), epochs=1)
+    second = one_weight(CosineToBudget(0.5, warmup_steps=3))
+    checkpoints = Checkpoints(tmp_path)
+    assert checkpoints.restore(second) == 1
+    used = [float(model.optimizer._learning_rate.used) for model in (first, second)]
+    assert used == pytest.approx([3 / 12, 3 / 12])
+    assert float(second.optimizer.learning_rate) == pytest.approx(
+        0.25 * (1 + np.cos(np.pi / 4)), rel=1e-5
+    )
+    weight = second.get_weights()[0].item()
+    after = rates_of(second, Budget(steps=12), initial_epoch=1)
+    whole = rates_of(one_weight(CosineToBudget(0.5, warmup_steps=3)), Budget(steps=12))
+    np.testing.assert_allclose([*before, after[0] - weight, *after[1:]], whole, rtol=1e-4)
+
+
+def test_a_saved_model_keeps_the_schedule(tmp_path):
+    model = one_weight(CosineToBudget(0.5, warmup_steps=3))
+    rates_of(model, Budget(steps=12), epochs=1)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    schedule = loaded.optimizer._learning_rate
+    assert isinstance(schedule, CosineToBudget) and schedule.warmup_steps == 3
+    assert float(schedule.used) == pytest.approx(3 / 12)
