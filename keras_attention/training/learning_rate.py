@@ -86,7 +86,7 @@ class CosineToBudget(keras.optimizers.schedules.LearningRateSchedule):
     >>> schedule = CosineToBudget(peak=0.004, warmup_steps=10)
     >>> [round(float(schedule(updates)), 6) for updates in (0, 4, 9, 1000)]
     [0.0004, 0.002, 0.004, 0.004]
-    >>> schedule.used.assign(0.5)  # what `Budget` does
+    >>> _ = schedule.used.assign(0.5)  # what `Budget` does
     >>> round(float(schedule(1000)), 6)
     0.002
     """
