@@ -171,11 +171,13 @@ def tied_projection(inputs: Any, table: Any) -> Any:
     return tf.matmul(inputs, table, transpose_b=True)
 
 
-@_island
 def _softmax_backward(weights, upstream, scale):
     upstream, numbers = tf.cast(upstream, "float32"), tf.cast(weights, "float32")
     slope = tf.reduce_sum(numbers * upstream, axis=-1, keepdims=True)
     return tf.cast(scale * numbers * (upstream - slope), weights.dtype)
+
+
+_softmax_backward_island = _island(_softmax_backward)
 
 
 def attention(
@@ -193,12 +195,14 @@ def attention(
     if query.dtype == tf.float16:  # Products could be above its range before they are scaled.
         return reference.dot_product_attention_reference(query, key, value, mask, scale, dropout)
     factor = tf.constant(scale, "float32")
+    # Without casts an island is hardly faster, and would be compiled for every shape of batches.
+    backward = _softmax_backward if query.dtype == tf.float32 else _softmax_backward_island
 
     @tf.custom_gradient
     def weights_of(scores):
         scaled = tf.cast(scores, "float32") * factor
         weights = tf.cast(reference.masked_softmax(scaled, mask), scores.dtype)
-        return weights, lambda upstream: _softmax_backward(weights, upstream, factor)
+        return weights, lambda upstream: backward(weights, upstream, factor)
 
     query, key, value = (tf.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
     weights = weights_of(tf.matmul(query, key, transpose_b=True))

@@ -1,5 +1,6 @@
 """Training with gradient accumulation: an update's batch is processed in slices."""
 
+import contextlib
 from typing import Any
 
 import keras
@@ -71,14 +72,24 @@ class AccumulatingModel(keras.Model):
             return super().train_step(*args)
         return accumulated_train_step(self, self.accumulation_steps, *args)
 
+    def build_optimizer(self) -> None:
+        """Make the optimizer's variables, if there is an optimizer and the model has its own.
+
+        Made within its first update, they would have TensorFlow trace that update twice.
+        """
+        if self.optimizer is None or self.optimizer.built or not self.built:
+            return
+        strategy = getattr(self, "distribute_strategy", None)  # TensorFlow alone has it
+        with contextlib.nullcontext() if strategy is None else strategy.scope():
+            self.optimizer.build(self.trainable_variables)
+
     def get_compile_config(self) -> dict[str, Any]:
         config = super().get_compile_config()
         return {**config, "accumulation_steps": self.accumulation_steps} if config else config
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.optimizer is not None and self.built:
-            self.optimizer.build(self.trainable_variables)
+        self.build_optimizer()
 
 
 def _check_loss(loss: Any) -> None:

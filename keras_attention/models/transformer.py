@@ -1,11 +1,13 @@
 """The Transformer (section 3 of the paper)."""
 
 import copy
+import inspect
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_attention.kernels.input_pipeline import steady_batches
 from keras_attention.kernels.recompute import recomputed_call
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.dropout import Dropout
@@ -264,18 +266,26 @@ class Transformer(AccumulatingModel):
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Keras' `fit`; ids outside of the vocabulary in NumPy arrays or `TokenBatches` are refused."""
-        check_token_ids([x, y, kwargs.get("validation_data")], self.vocabulary_size)
-        return super().fit(x, y, *args, **kwargs)
+        given = inspect.signature(super().fit).bind(x, y, *args, **kwargs).arguments
+        validation_data = given.get("validation_data")
+        check_token_ids([x, y, validation_data], self.vocabulary_size)
+        self.build_optimizer()
+        if y is None and given.get("sample_weight") is None:
+            shuffle, class_weight = given.get("shuffle", True), given.get("class_weight")
+            given["x"] = steady_batches(x, shuffle, class_weight)
+        if validation_data is not None:
+            given["validation_data"] = steady_batches(validation_data)
+        return super().fit(**given)
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Keras' `evaluate`; ids outside of the vocabulary are refused as in `fit`."""
         check_token_ids([x, y], self.vocabulary_size)
-        return super().evaluate(x, y, *args, **kwargs)
+        return super().evaluate(x if y is not None else steady_batches(x), y, *args, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Keras' `predict`; ids outside of the vocabulary are refused as in `fit`."""
         check_token_ids(x, self.vocabulary_size)
-        return super().predict(x, *args, **kwargs)
+        return super().predict(steady_batches(x), *args, **kwargs)
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         source, target = _token_ids(inputs)

@@ -5,16 +5,19 @@ from typing import Any
 
 from keras_attention.recipes.translation import TranslationConfig
 
-# The embedded demo corpus: 10,000 synthetic pairs, a few minutes on two CPU cores.
+# The embedded demo corpus: 10,000 synthetic pairs, a few minutes on two CPU cores. In so few updates
+# nothing is learned by heart, so nothing is dropped, and the rate stays high: averaging makes up for it.
 DEMO = TranslationConfig(
     preset="tiny",
+    model_arguments={"dropout": 0.0},
     vocabulary_size=2000,
-    batch_tokens=2048,
+    batch_tokens=1024,
     max_shapes=10,
-    steps=1500,
+    steps=3000,
     minutes=4.1,
-    warmup_steps=400,
-    averaged_checkpoints=3,
+    warmup_steps=600,
+    checkpoint_minutes=0.12,
+    averaged_checkpoints=5,
     bleu_every=8,
 )
 

@@ -269,6 +269,22 @@ def test_fit_learns_with_and_without_jit(jit_compile):
     assert losses[-1] < 0.7 * losses[0]
 
 
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_tensorflow_traces_the_first_update_once(monkeypatch, policy):
+    traced = []
+
+    def train_step(model, data):
+        traced.append(model)
+        return keras.Model.train_step(model, data)
+
+    monkeypatch.setattr(Transformer, "train_step", train_step)
+    model = small(dtype=policy)
+    model.compile("adam", LabelSmoothedCrossentropy())
+    model.fit(INPUTS, TARGET, verbose=0)
+    assert traced == [model]
+
+
 def test_the_seed_decides_weights_and_dropout():
     one, same, other = small(dropout=0.5), small(dropout=0.5), small(dropout=0.5, seed=5)
     assert all((a == b).all() for a, b in zip(one.get_weights(), same.get_weights(), strict=True))
