@@ -25,17 +25,24 @@ def steady_batches(
         On TensorFlow, for a `PyDataset`, what Keras makes of it, to be handed to Keras in its place;
         everything else unchanged.
     """
-    if keras.backend.backend() == "tensorflow" and isinstance(batches, keras.utils.PyDataset):
-        return _steady_adapter()(batches, class_weight=class_weight, shuffle=shuffle)
-    return batches
+    if keras.backend.backend() != "tensorflow" or not isinstance(batches, keras.utils.PyDataset):
+        return batches
+    adapter = _steady_adapter()
+    return batches if adapter is None else adapter(batches, class_weight, shuffle)
 
 
 @functools.cache
-def _steady_adapter() -> type:
+def _steady_adapter() -> Any:
+    """Keras' own adapter without tuning, or None in a Keras that has it no more: then it may stall."""
     import tensorflow as tf
 
-    # `fit` takes Keras' adapters, but no public name leads to their classes.
-    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+    try:
+        # `fit` takes adapters, but no public name leads to their classes.
+        from keras.src.trainers.data_adapters.py_dataset_adapter import (  # noqa: TID251
+            PyDatasetAdapter,
+        )
+    except ImportError:
+        return None
 
     class SteadyAdapter(PyDatasetAdapter):
         def get_tf_dataset(self):

@@ -36,6 +36,7 @@ SETTINGS = {
     "peak_learning_rate": "peak_learning_rate",
     "label_smoothing": "label_smoothing",
     "checkpoint_minutes": "checkpoint_minutes",
+    "checkpoint_updates": "checkpoint_updates",
     "average": "averaged_checkpoints",
     "strategy": "strategy",
     "replicas": "replicas",
@@ -137,6 +138,7 @@ def _add_training_options(group: argparse._ArgumentGroup) -> None:
     add("--peak-learning-rate", type=float, help="then half a cosine to 0 at the last step")
     add("--label-smoothing", type=float, help="the paper's epsilon_ls, 0.1")
     add("--checkpoint-minutes", type=float, help="minutes between two checkpoints")
+    add("--checkpoint-updates", type=int, help="updates between them, in place of minutes")
     add("--average", type=int, help="how many of the last checkpoints are averaged")
     add("--seed", type=int, help="decides weights, dropout and order")
 
@@ -232,6 +234,11 @@ def _configured(config: TranslationConfig, options: argparse.Namespace) -> Trans
     asked = {setting: given[name] for name, setting in SETTINGS.items() if name in given}
     if asked.get("tokenizer_algorithm", "bpe") != "bpe":
         asked = {"bpe_dropout": 0.0, **asked}
+    # One of these in the recipe gives way to the other on the command line.
+    if "checkpoint_minutes" in asked:
+        asked = {"checkpoint_updates": None, **asked}
+    elif "checkpoint_updates" in asked:
+        asked["checkpoint_minutes"] = None
     if asked.get("strategy") == "none":
         asked["strategy"] = None
     if options.preset is not None and options.preset != config.preset:

@@ -63,6 +63,7 @@ def evaluate_run(
         Path(folder) / "checkpoints",
         settings["averaged_checkpoints"],
         settings.get("checkpoint_minutes"),
+        settings.get("checkpoint_updates"),
     )
     decoding = {key: settings[key] for key in ("beam_size", "length_penalty")}
     cost = None

@@ -16,7 +16,7 @@ DEMO = TranslationConfig(
     steps=3000,
     minutes=4.1,
     warmup_steps=600,
-    checkpoint_minutes=0.12,
+    checkpoint_updates=50,
     averaged_checkpoints=5,
     bleu_every=8,
 )

@@ -77,7 +77,9 @@ def train_to_budget(
             config.averaged_checkpoints,
             lambda: signals.signal_name is not None,
             every_minutes=config.checkpoint_minutes or SAFETY_MINUTES,
+            every_updates=config.checkpoint_updates,
             average_minutes=config.checkpoint_minutes,
+            average_updates=config.checkpoint_updates,
             stateful=[monitor, scores],
         )
         checkpoints.restore(model)
@@ -126,7 +128,10 @@ def average_last(
     """Give the model the average of the last checkpoints, keep it in `averaged/`; return their names."""
     intact = []
     chosen = select_checkpoints(
-        checkpoints.folder, config.averaged_checkpoints, config.checkpoint_minutes
+        checkpoints.folder,
+        config.averaged_checkpoints,
+        config.checkpoint_minutes,
+        config.checkpoint_updates,
     )
     for path in chosen:
         try:

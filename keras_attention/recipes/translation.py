@@ -68,6 +68,7 @@ class TranslationConfig:
         label_smoothing: The paper's epsilon_ls.
         checkpoint_minutes: Minutes between two checkpoints; None for one an epoch, and every ten minutes
             one that is not averaged, but gone on from.
+        checkpoint_updates: Updates between two checkpoints that are averaged, in place of minutes.
         averaged_checkpoints: How many of the last checkpoints are averaged.
         bleu_every: Epochs between two BLEU scores of the validation set during training.
         beam_size: Hypotheses kept in the search.
@@ -96,6 +97,7 @@ class TranslationConfig:
     peak_learning_rate: float | None = None
     label_smoothing: float = 0.1
     checkpoint_minutes: float | None = None
+    checkpoint_updates: int | None = None
     averaged_checkpoints: int = 5
     bleu_every: int = 5
     beam_size: int = 4
@@ -110,6 +112,7 @@ class TranslationConfig:
             "steps",
             "minutes",
             "checkpoint_minutes",
+            "checkpoint_updates",
             "replicas",
             "accumulation_steps",
             "row_multiple",
@@ -119,6 +122,12 @@ class TranslationConfig:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        if self.checkpoint_minutes is not None and self.checkpoint_updates is not None:
+            raise ValueError(
+                "Checkpoints are so many minutes or so many updates apart. Received: "
+                f"checkpoint_minutes={self.checkpoint_minutes}, "
+                f"checkpoint_updates={self.checkpoint_updates}"
+            )
         if not 0 <= self.bpe_dropout < 1:
             raise ValueError(
                 f"`bpe_dropout` must lie in [0, 1). Received: bpe_dropout={self.bpe_dropout!r}"

@@ -33,12 +33,13 @@ class Checkpoints(keras.callbacks.Callback):
     Args:
         folder: Where the checkpoints go; made if absent. What killed writers left there is deleted.
         keep: Number of checkpoints to keep of those that `select_checkpoints(folder, keep,
-            average_minutes)` chooses. The last two are kept in any case, unless `keep` is 1.
+            average_minutes, average_updates)` chooses. The last two are kept in any case, unless `keep` is 1.
         interrupted: Called at the end of an epoch; whether a signal cut it short.
         every_minutes: One whenever so many minutes of training have passed; None for none.
         every_updates: One after every so many updates; None for none.
         average_minutes: Minutes between the checkpoints that are to be averaged; None for one an
             epoch. See `select_checkpoints`.
+        average_updates: Updates between them, in place of minutes.
         stateful: Callbacks with `get_state()`, which returns what JSON can hold, and
             `set_state(state)`: kept in the checkpoints too.
         write: Whether this process writes. Of several that train one model together, one should.
@@ -74,6 +75,7 @@ class Checkpoints(keras.callbacks.Callback):
         every_minutes: float | None = None,
         every_updates: int | None = None,
         average_minutes: float | None = None,
+        average_updates: int | None = None,
         stateful: Sequence[Any] = (),
         write: bool = True,
     ):
@@ -85,6 +87,7 @@ class Checkpoints(keras.callbacks.Callback):
         self.every_minutes = every_minutes
         self.every_updates = every_updates
         self.average_minutes = average_minutes
+        self.average_updates = average_updates
         self.stateful = {type(callback).__name__: callback for callback in stateful}
         if len(self.stateful) != len(stateful):
             raise ValueError("Of each class, one callback can be `stateful`.")
@@ -238,7 +241,8 @@ class Checkpoints(keras.callbacks.Callback):
     def _delete_old(self) -> None:
         paths = self.paths
         kept = {*paths[-min(2, self.keep) :]}
-        kept |= {*select_checkpoints(self.folder, self.keep, self.average_minutes)}
+        intervals = self.average_minutes, self.average_updates
+        kept |= {*select_checkpoints(self.folder, self.keep, *intervals)}
         for path in paths:
             if path not in kept:
                 delete_checkpoint(path)

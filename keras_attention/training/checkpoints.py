@@ -36,7 +36,10 @@ def list_checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def select_checkpoints(
-    folder: str | os.PathLike[str], last: int = 5, minutes: float | None = None
+    folder: str | os.PathLike[str],
+    last: int = 5,
+    minutes: float | None = None,
+    updates: int | None = None,
 ) -> list[Path]:
     """Choose the checkpoints of a run that are to be averaged.
 
@@ -48,22 +51,34 @@ def select_checkpoints(
         minutes: One from every so many minutes of training; 0 for all. None for one an epoch, which
             does not depend on the speed of the machine: those of whole epochs, and the one at the end
             of the run.
+        updates: In place of `minutes`: those after a multiple of so many updates, which does not depend
+            on the speed of the machine either.
 
     Returns:
         Their paths, oldest first.
 
     Raises:
-        ValueError: If `last` or `minutes` is too small, or there is no checkpoint.
+        ValueError: If `last`, `minutes` or `updates` is too small, both of the last two are given, or
+            there is no checkpoint.
     """
     if last < 1:
         raise ValueError(f"`last` must be at least 1. Received: last={last}")
     if minutes is not None and minutes < 0:
         raise ValueError(f"`minutes` must not be negative. Received: minutes={minutes}")
+    if updates is not None and (updates < 1 or minutes is not None):
+        raise ValueError(
+            "`updates` must be at least 1, and come without `minutes`. "
+            f"Received: updates={updates}, minutes={minutes}"
+        )
     paths = list_checkpoints(folder)
     if not paths:
         raise ValueError(f"There are no checkpoints in '{folder}'.")
     manifests = [read_manifest(path, verify=False) for path in paths]
-    if minutes is None:
+    if updates is not None:
+        numbered = zip(paths[:-1], manifests[:-1], strict=True)
+        chosen = [path for path, manifest in numbered if manifest["updates"] % updates == 0]
+        chosen.append(paths[-1])
+    elif minutes is None:
         chosen = [
             path
             for path, manifest in zip(paths[:-1], manifests[:-1], strict=True)

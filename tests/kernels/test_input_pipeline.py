@@ -1,10 +1,13 @@
 """Batches on their way to `fit`: nothing of them changes, and TensorFlow starts no thread that tunes."""
 
+import sys
+
 import keras
 import numpy as np
 import pytest
 
 from keras_attention import LabelSmoothedCrossentropy, Transformer
+from keras_attention.kernels import input_pipeline
 from keras_attention.kernels.input_pipeline import steady_batches
 
 
@@ -87,3 +90,13 @@ def test_what_is_no_pydataset_stays_as_it_is():
 def test_tensorflow_does_not_tune():
     dataset = steady_batches(Numbered(2)).get_tf_dataset()
     assert dataset.options().autotune.enabled is False
+
+
+@pytest.mark.tensorflow_only
+def test_a_keras_without_that_adapter_reads_the_batches_itself(monkeypatch):
+    module = "keras.src.trainers.data_adapters.py_dataset_adapter"
+    monkeypatch.setitem(sys.modules, module, None)
+    input_pipeline._steady_adapter.cache_clear()
+    batches = Numbered(2)
+    assert steady_batches(batches) is batches
+    input_pipeline._steady_adapter.cache_clear()

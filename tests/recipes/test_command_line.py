@@ -87,6 +87,15 @@ def test_every_setting_has_an_option(asked):
     assert [config for _, config, _ in asked] == [expected, RECIPES["demo"]]
 
 
+def test_the_interval_of_checkpoints_asked_for_replaces_the_recipes(asked):
+    by_updates = dataclasses.replace(SMALL, checkpoint_updates=5)
+    by_minutes = dataclasses.replace(SMALL, checkpoint_minutes=2.0)
+    run("Trains.", arguments=["--checkpoint-minutes", "0.5"], recipes={"demo": by_updates})
+    run("Trains.", arguments=["--checkpoint-updates", "9"], recipes={"demo": by_minutes})
+    intervals = [(c.checkpoint_minutes, c.checkpoint_updates) for _, c, _ in asked]
+    assert intervals == [(0.5, None), (None, 9)]
+
+
 def test_a_rate_that_ends_at_0_ends_with_the_budget(asked):
     """It was chosen for the recipe's model, and for no other."""
     recipe = dataclasses.replace(

@@ -90,6 +90,16 @@ def test_the_model_is_the_average_of_the_checkpoints(finished):
     assert moved > 0.01
 
 
+def test_checkpoints_so_many_updates_apart_are_averaged(corpus, tmp_path):
+    config = dataclasses.replace(
+        SMALL, steps=17, checkpoint_updates=4, averaged_checkpoints=3, bleu_every=99
+    )
+    report = train_translation(corpus, config, tmp_path / "run")
+    names = [f"update-{updates:08d}" for updates in (12, 16, 17)]
+    assert report["training"]["averaged_from"] == names
+    assert report["evaluation"]["averaging"]["checkpoints"] == names
+
+
 def test_tensorboard_shows_curves_and_heat_maps(finished):
     folder, report = finished
     values = read_values(folder / "logs")
@@ -157,6 +167,8 @@ def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
         ({"steps": 0}, "steps=0"),
         ({"minutes": -1.0}, "minutes=-1.0"),
         ({"steps": 9, "peak_learning_rate": 0.0}, "peak_learning_rate=0.0"),
+        ({"steps": 9, "checkpoint_updates": 0}, "checkpoint_updates=0"),
+        ({"steps": 9, "checkpoint_minutes": 1.5, "checkpoint_updates": 7}, "=1.5, .*=7"),
         ({"steps": 9, "bpe_dropout": 1.0}, "bpe_dropout=1.0"),
         ({"steps": 9, "bpe_samples": 0}, "bpe_samples=0"),
         ({"steps": 9, "bpe_dropout": 0.1, "tokenizer_algorithm": "wordpiece"}, "needs.* 'bpe'"),

@@ -257,7 +257,7 @@ def manifest(folder, updates, seconds, batch=0, kind="epoch"):
     """A checkpoint without weights, for the choice among them."""
     path = folder / f"update-{updates:08d}"
     path.mkdir()
-    record = {"seconds": seconds, "batch": batch, "kind": kind, "format": 1}
+    record = {"updates": updates, "seconds": seconds, "batch": batch, "kind": kind, "format": 1}
     record["checksum"] = checkpoint_store._checksum(record)
     (path / "manifest.json").write_text(json.dumps(record))
 
@@ -281,7 +281,14 @@ def test_which_are_averaged(tmp_path):
     assert chosen(minutes=10, last=3) == [20, 40, 80]
     assert chosen(minutes=20, last=3) == [10, 80]
     assert chosen(minutes=0, last=3) == [60, 70, 80]
-    for arguments, message in (({"last": 0}, "last=0"), ({"minutes": -1}, "minutes=-1")):
+    assert chosen(updates=20) == [20, 40, 60, 80]
+    assert chosen(updates=30, last=2) == [60, 80]
+    for arguments, message in (
+        ({"last": 0}, "last=0"),
+        ({"minutes": -1}, "minutes=-1"),
+        ({"updates": 0}, "updates=0"),
+        ({"updates": 20, "minutes": 10}, "updates=20, minutes=10"),
+    ):
         with pytest.raises(ValueError, match=message):
             chosen(**arguments)
     with pytest.raises(ValueError, match="no checkpoints in"):
