@@ -158,6 +158,18 @@ class TokenBatches(keras.utils.PyDataset):
         """Number of tokens of the tokenizer that made the store, or None if the store does not say."""
         return self.store.metadata.get("vocabulary_size")
 
+    @property
+    def signature(self) -> tuple[dict[str, keras.KerasTensor], keras.KerasTensor]:
+        """Shapes and dtypes of `(inputs, labels)`; axes that vary are None, the batch axis always."""
+
+        def tensor(lengths: set[int]) -> keras.KerasTensor:
+            length = lengths.pop() if len(lengths) == 1 else None
+            return keras.KerasTensor((None, length), "int32")
+
+        source = tensor({shape.source_length for shape in self._shapes})
+        target = tensor({shape.target_length for shape in self._shapes})
+        return {"encoder_token_ids": source, "decoder_token_ids": target}, target
+
     def batch(self, epoch: int, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Batch `index` of an epoch: inputs and labels, as described above."""
         shape, pairs = self._planned(epoch, index)

@@ -1,15 +1,16 @@
 """What `fit` reads its batches through on TensorFlow."""
 
-import functools
+import random
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 
+PREFETCHED = 2
 
-def steady_batches(
-    batches: Any, shuffle: bool = False, class_weight: dict[int, float] | None = None
-) -> Any:
-    """A `keras.utils.PyDataset` in the form in which TensorFlow does not stall between epochs.
+
+def steady_batches(batches: Any, shuffle: bool = False) -> Any:
+    """Batches in a form in which TensorFlow does not stall between epochs.
 
     Keras reads a `PyDataset` through tf.data, which tunes its pipelines in a thread. At the end of an
     epoch that thread is waited for, and it may sleep until its next round. The rounds are 10, 20, 40,
@@ -17,37 +18,40 @@ def steady_batches(
     memory have nothing to tune, so here that thread is never started.
 
     Args:
-        batches: What `fit`, `evaluate` or `predict` was given as `x`.
-        shuffle: The argument of `fit`.
-        class_weight: The argument of `fit`.
+        batches: A `keras.utils.PyDataset` whose `signature` is `(inputs, labels)` as
+            `keras.KerasTensor`s, such as `TokenBatches`; or anything else that `fit` takes.
+        shuffle: Whether an epoch has the batches in random order, as `fit` has it by default.
 
     Returns:
-        On TensorFlow, for a `PyDataset`, what Keras makes of it, to be handed to Keras in its place;
-        everything else unchanged.
+        On TensorFlow, for such a `PyDataset`, a `tf.data.Dataset`: every iteration over it is an
+        epoch. Everything else unchanged.
     """
-    if keras.backend.backend() != "tensorflow" or not isinstance(batches, keras.utils.PyDataset):
+    signature = getattr(batches, "signature", None)
+    if keras.backend.backend() != "tensorflow" or signature is None:
         return batches
-    adapter = _steady_adapter()
-    return batches if adapter is None else adapter(batches, class_weight, shuffle)
-
-
-@functools.cache
-def _steady_adapter() -> Any:
-    """Keras' own adapter without tuning, or None in a Keras that has it no more: then it may stall."""
     import tensorflow as tf
 
-    try:
-        # `fit` takes adapters, but no public name leads to their classes.
-        from keras.src.trainers.data_adapters.py_dataset_adapter import (  # noqa: TID251
-            PyDatasetAdapter,
-        )
-    except ImportError:
-        return None
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    dataset = tf.data.Dataset.from_generator(
+        lambda: _epoch(batches, shuffle),
+        output_signature=keras.tree.map_structure(
+            lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), signature
+        ),
+    )
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(batches)))
+    return dataset.prefetch(PREFETCHED).with_options(options)
 
-    class SteadyAdapter(PyDatasetAdapter):
-        def get_tf_dataset(self):
-            options = tf.data.Options()
-            options.autotune.enabled = False
-            return super().get_tf_dataset().with_options(options)
 
-    return SteadyAdapter
+def _epoch(batches: Any, shuffle: bool) -> Iterator[Any]:
+    """The batches of an epoch, with the calls that Keras makes at its begin and its end."""
+    order = list(range(len(batches)))
+    if shuffle:
+        random.shuffle(order)
+    batches.on_epoch_begin()
+    for index in order[:-1]:
+        yield batches[index]
+    last = batches[order[-1]]
+    # Not after the last batch was handed on: by then the next epoch may have begun.
+    batches.on_epoch_end()
+    yield last

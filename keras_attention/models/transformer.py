@@ -271,8 +271,9 @@ class Transformer(AccumulatingModel):
         check_token_ids([x, y, validation_data], self.vocabulary_size)
         self.build_optimizer()
         if y is None and given.get("sample_weight") is None:
-            shuffle, class_weight = given.get("shuffle", True), given.get("class_weight")
-            given["x"] = steady_batches(x, shuffle, class_weight)
+            given["x"] = steady_batches(x, given.get("shuffle", True))
+            if given["x"] is not x:
+                given["shuffle"] = False  # It is shuffled by now, which Keras could not do.
         if validation_data is not None:
             given["validation_data"] = steady_batches(validation_data)
         return super().fit(**given)

@@ -408,3 +408,18 @@ def test_batches_say_the_vocabulary_of_their_store(small_store):
         TokenBatches(small_store, batch_tokens=61).vocabulary_size
         == NumberTokenizer().vocabulary_size
     )
+
+
+def test_the_signature_fits_every_batch(tmp_path):
+    fixed, varied = (
+        TokenBatches(make_store(tmp_path / name, lengths), batch_tokens=64)
+        for name, lengths in (("fixed", [(4, 7)] * 20), ("varied", [(4, 7), (9, 5), (3, 11)] * 9))
+    )
+    for batches, shapes in ((fixed, [(None, 4), (None, 7)]), (varied, [(None, None)] * 2)):
+        inputs, labels = batches.signature
+        assert [inputs[f"{side}_token_ids"].shape for side in ("encoder", "decoder")] == shapes
+        for index in range(len(batches)):
+            found = keras.tree.flatten(batches[index])
+            for spec, array in zip(keras.tree.flatten((inputs, labels)), found, strict=True):
+                assert spec.dtype == array.dtype
+                assert all(a in (None, b) for a, b in zip(spec.shape, array.shape, strict=True))
