@@ -26,8 +26,10 @@ def steady_batches(batches: Any, shuffle: bool = False) -> Any:
         On TensorFlow, for such a `PyDataset`, a `tf.data.Dataset`: every iteration over it is an
         epoch. Everything else unchanged.
     """
+    if keras.backend.backend() != "tensorflow" or not isinstance(batches, keras.utils.PyDataset):
+        return batches
     signature = getattr(batches, "signature", None)
-    if keras.backend.backend() != "tensorflow" or signature is None:
+    if signature is None:
         return batches
     import tensorflow as tf
 

@@ -72,12 +72,12 @@ class AccumulatingModel(keras.Model):
             return super().train_step(*args)
         return accumulated_train_step(self, self.accumulation_steps, *args)
 
-    def build_optimizer(self) -> None:
-        """Make the optimizer's variables, if there is an optimizer and the model has its own.
+    def _build_optimizer(self) -> None:
+        """Make the optimizer's variables, if the model is compiled with one and has its own.
 
         Made within its first update, they would have TensorFlow trace that update twice.
         """
-        if self.optimizer is None or self.optimizer.built or not self.built:
+        if not (self.compiled and self.built) or self.optimizer is None or self.optimizer.built:
             return
         strategy = getattr(self, "distribute_strategy", None)  # TensorFlow alone has it
         with contextlib.nullcontext() if strategy is None else strategy.scope():
@@ -89,7 +89,7 @@ class AccumulatingModel(keras.Model):
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         self.compile(**keras.saving.deserialize_keras_object(config))
-        self.build_optimizer()
+        self._build_optimizer()
 
 
 def _check_loss(loss: Any) -> None:

@@ -269,7 +269,7 @@ class Transformer(AccumulatingModel):
         given = inspect.signature(super().fit).bind(x, y, *args, **kwargs).arguments
         validation_data = given.get("validation_data")
         check_token_ids([x, y, validation_data], self.vocabulary_size)
-        self.build_optimizer()
+        self._build_optimizer()
         if y is None and given.get("sample_weight") is None:
             given["x"] = steady_batches(x, given.get("shuffle", True))
             if given["x"] is not x:

@@ -135,7 +135,7 @@ def _add_training_options(group: argparse._ArgumentGroup) -> None:
     add("--minutes", type=float, help="most minutes of training")
     add("--batch-tokens", type=int, help="positions of a batch on either side")
     add("--warmup-steps", type=int, help="updates until the peak of the learning rate")
-    add("--peak-learning-rate", type=float, help="then half a cosine to 0 at the last step")
+    add("--peak-learning-rate", type=float, help="then half a cosine to 0 at the end")
     add("--label-smoothing", type=float, help="the paper's epsilon_ls, 0.1")
     add("--checkpoint-minutes", type=float, help="minutes between two checkpoints")
     add("--checkpoint-updates", type=int, help="updates between them, in place of minutes")

@@ -19,7 +19,11 @@ from keras_attention.training.checkpoint_store import (
     set_aside,
     write_checkpoint,
 )
-from keras_attention.training.checkpoints import list_checkpoints, select_checkpoints
+from keras_attention.training.checkpoints import (
+    check_intervals,
+    list_checkpoints,
+    select_checkpoints,
+)
 
 
 class Checkpoints(keras.callbacks.Callback):
@@ -81,6 +85,7 @@ class Checkpoints(keras.callbacks.Callback):
     ):
         super().__init__()
         _check_positive(keep=keep, every_minutes=every_minutes, every_updates=every_updates)
+        check_intervals(average_minutes, average_updates)
         self.folder = Path(folder)
         self.keep = keep
         self.interrupted = interrupted
@@ -241,8 +246,9 @@ class Checkpoints(keras.callbacks.Callback):
     def _delete_old(self) -> None:
         paths = self.paths
         kept = {*paths[-min(2, self.keep) :]}
-        intervals = self.average_minutes, self.average_updates
-        kept |= {*select_checkpoints(self.folder, self.keep, *intervals)}
+        kept.update(
+            select_checkpoints(self.folder, self.keep, self.average_minutes, self.average_updates)
+        )
         for path in paths:
             if path not in kept:
                 delete_checkpoint(path)

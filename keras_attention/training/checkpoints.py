@@ -63,13 +63,7 @@ def select_checkpoints(
     """
     if last < 1:
         raise ValueError(f"`last` must be at least 1. Received: last={last}")
-    if minutes is not None and minutes < 0:
-        raise ValueError(f"`minutes` must not be negative. Received: minutes={minutes}")
-    if updates is not None and (updates < 1 or minutes is not None):
-        raise ValueError(
-            "`updates` must be at least 1, and come without `minutes`. "
-            f"Received: updates={updates}, minutes={minutes}"
-        )
+    check_intervals(minutes, updates)
     paths = list_checkpoints(folder)
     if not paths:
         raise ValueError(f"There are no checkpoints in '{folder}'.")
@@ -97,6 +91,17 @@ def select_checkpoints(
         firsts[max(firsts)] = paths[-1]
         chosen = list(firsts.values())
     return chosen[-last:]
+
+
+def check_intervals(minutes: float | None, updates: int | None) -> None:
+    """Refuse what `select_checkpoints` cannot choose by."""
+    if minutes is not None and minutes < 0:
+        raise ValueError(f"`minutes` must not be negative. Received: minutes={minutes}")
+    if updates is not None and (updates < 1 or minutes is not None):
+        raise ValueError(
+            "`updates` must be at least 1, and come without `minutes`. "
+            f"Received: updates={updates}, minutes={minutes}"
+        )
 
 
 def average_checkpoints(model: keras.Model, paths: Sequence[str | os.PathLike[str]]) -> None:

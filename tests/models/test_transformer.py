@@ -285,6 +285,11 @@ def test_tensorflow_traces_the_first_update_once(monkeypatch, policy):
     assert traced == [model]
 
 
+def test_fit_without_compile_says_so():
+    with pytest.raises(ValueError, match="compile"):
+        small().fit(INPUTS, TARGET, verbose=0)
+
+
 def test_the_seed_decides_weights_and_dropout():
     one, same, other = small(dropout=0.5), small(dropout=0.5), small(dropout=0.5, seed=5)
     assert all((a == b).all() for a, b in zip(one.get_weights(), same.get_weights(), strict=True))

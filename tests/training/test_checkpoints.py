@@ -291,6 +291,8 @@ def test_which_are_averaged(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             chosen(**arguments)
+    with pytest.raises(ValueError, match="updates=0"):
+        Checkpoints(tmp_path, average_updates=0)
     with pytest.raises(ValueError, match="no checkpoints in"):
         select_checkpoints(tmp_path / "update-00000010")
 
