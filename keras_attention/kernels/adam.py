@@ -33,7 +33,11 @@ def global_norm(gradients: Sequence[Any]) -> Any:
         import torch
 
         tensors = [torch.as_tensor(gradient).float() for gradient in gradients]
-        return torch.nn.utils.get_total_norm(tensors)
+        if any(tensor.device.type != "cpu" for tensor in tensors):
+            return torch.nn.utils.get_total_norm(tensors)
+        # On a CPU a product with itself is read in half the time of a norm.
+        flat = [tensor.reshape(-1) for tensor in tensors]
+        return torch.stack([torch.dot(x, x) for x in flat]).sum().sqrt()
     squares = [ops.sum(ops.square(ops.cast(gradient, "float32"))) for gradient in gradients]
     return ops.sqrt(sum(squares))
 

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import torch
 
+ONE_IN_BFLOAT16 = 0x3F80  # its bits
 # What a seed generator's state was when it was last read or advanced here: (tensor, version, numbers).
 _KNOWN: Any = weakref.WeakKeyDictionary()
 
@@ -15,7 +16,8 @@ def keep_mask(like: Any, rate: float, seed: Any) -> Any:
     """Draw which elements dropout keeps.
 
     On a CPU each element takes 16 of NumPy's random bits, so its rate is exact to 2^-17. A mask of
-    bytes costs a quarter of one of floats to keep, and half of one of booleans to multiply with.
+    bytes costs a quarter of one of floats to keep, and half of one of booleans to multiply with; with
+    bfloat16, one of bfloat16 takes a third of the time.
 
     Args:
         like: A tensor; the mask gets its shape and device.
@@ -23,7 +25,8 @@ def keep_mask(like: Any, rate: float, seed: Any) -> Any:
         seed: A `keras.random.SeedGenerator`, which is advanced by one.
 
     Returns:
-        Ones and zeros of dtype uint8; with the same seed always the same on the same kind of device.
+        Ones and zeros of dtype uint8, on a CPU for bfloat16 of that; with the same seed always the same
+        on the same kind of device.
     """
     if like.device.type == "meta":  # Keras asks for shapes: nothing is drawn.
         return torch.empty(like.shape, dtype=torch.uint8, device="meta")
@@ -32,6 +35,9 @@ def keep_mask(like: Any, rate: float, seed: Any) -> Any:
         bits = np.random.SFC64([first, second]).random_raw(-(-like.numel() // 4))
         bits = bits.view(np.uint16)[: like.numel()]
         keep = np.greater_equal(bits, min(round(rate * 2**16), 2**16 - 1))
+        if like.dtype == torch.bfloat16:
+            ones = np.multiply(keep, ONE_IN_BFLOAT16, dtype=np.int16)
+            return torch.from_numpy(ones).view(like.dtype).view(like.shape)
         return torch.from_numpy(keep.view(np.uint8)).view(like.shape)
     generator = torch.Generator(like.device).manual_seed(first << 31 ^ second)
     keep = torch.empty(like.shape, dtype=torch.uint8, device=like.device)

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_attention.kernels.linear import fold_leading_axes, tied_projection, unfold_leading_axes
+from keras_attention.kernels.lookup import lookup
 from keras_attention.layers.masks import padding_mask
 
 
@@ -78,7 +79,8 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
     def call(self, inputs: Any, reverse: bool = False) -> Any:
         if reverse:
             return unfold_leading_axes(self._project(fold_leading_axes(inputs)), inputs)
-        embedded = super().call(inputs)
+        embedded = lookup(self.embeddings, ops.cast(inputs, "int32"))
+        embedded = ops.cast(embedded, self.compute_dtype)
         scale = ops.cast(self.hidden_dim**0.5, embedded.dtype)
         if self.pad_token_id is not None:
             is_token = padding_mask(inputs, self.pad_token_id)

@@ -14,7 +14,13 @@ from keras_attention.kernels.attention import (
     dot_product_attention,
     dot_product_attention_reference,
 )
-from keras_attention.kernels.linear import linear, linear_reference
+from keras_attention.kernels.linear import (
+    linear,
+    linear_reference,
+    tied_projection,
+    tied_projection_reference,
+)
+from keras_attention.kernels.lookup import lookup, lookup_reference
 from tests import oracle
 
 pytestmark = pytest.mark.skipif(
@@ -64,7 +70,7 @@ def fast(monkeypatch):
         taken.append(name if kernel is not None else None)
         return kernel
 
-    for module in ("crossentropy", "residual", "linear", "attention"):
+    for module in ("crossentropy", "residual", "linear", "lookup", "attention"):
         monkeypatch.setattr(f"keras_attention.kernels.{module}.fast_kernel", recorded)
     return taken
 
@@ -119,8 +125,8 @@ def test_a_metric_takes_the_normalizers_from_the_loss_of_the_same_logits(monkeyp
     from keras_attention.kernels import torch_kernels
 
     passes = []
-    original = torch.log_softmax
-    monkeypatch.setattr(torch, "log_softmax", lambda *x, **k: passes.append(1) or original(*x, **k))
+    original = torch.logsumexp
+    monkeypatch.setattr(torch, "logsumexp", lambda *x, **k: passes.append(1) or original(*x, **k))
 
     def nll(logits, labels=LABELS):
         got = numpy(crossentropy.token_nll(logits.reshape(ROWS, V), labels).detach())
@@ -142,10 +148,23 @@ def test_a_metric_takes_the_normalizers_from_the_loss_of_the_same_logits(monkeyp
     assert len(torch_kernels._NORMALIZERS) == 0
 
 
+@pytest.fixture(params=[False, True], ids=["no tiles", "tiles"])
+def tiles(request, monkeypatch):
+    """Whether bfloat16 takes what is for AMX; it computes the same on other processors."""
+    import torch
+
+    from keras_attention.kernels import torch_kernels
+
+    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    if request.param and not is_supported():
+        pytest.skip("oneDNN has no bfloat16 on this processor")
+    monkeypatch.setattr(torch_kernels, "HAS_AMX", request.param)
+
+
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("with_bias", [False, True])
 @BOTH_DTYPES
-def test_linear_equals_the_definition(fast, relu, with_bias, dtype):
+def test_linear_equals_the_definition(fast, tiles, relu, with_bias, dtype):
     import torch
 
     arrays = [normal(2, 3, 5), normal(5, D), *([normal(D)] if with_bias else [])]
@@ -159,6 +178,51 @@ def test_linear_equals_the_definition(fast, relu, with_bias, dtype):
     expected_slopes = torch.autograd.grad(expected, inputs, upstream.reshape(6, D))
     for slope, expected_slope in zip(slopes, expected_slopes, strict=True):
         assert_same(slope, expected_slope, dtype)
+
+
+@pytest.mark.parametrize("rows", [6, 7])
+@pytest.mark.parametrize("round_columns", [16, 67, 4096])
+@BOTH_DTYPES
+def test_tied_projection_equals_the_definition(
+    monkeypatch, fast, tiles, rows, round_columns, dtype
+):
+    import torch
+
+    from keras_attention.kernels import torch_kernels
+
+    monkeypatch.setattr(torch_kernels, "ROUND_COLUMNS", round_columns)
+    inputs = [tensor(normal(rows, D), dtype), tensor(normal(V, D), dtype)]
+    got, expected = tied_projection(*inputs), tied_projection_reference(*inputs)
+    assert fast == ["tied_projection"]
+    assert_same(got, expected, dtype)
+    upstream = torch.from_numpy(normal(rows, V)).to(got.dtype)
+    for slope, expected_slope in zip(
+        *(torch.autograd.grad(x, inputs, upstream) for x in (got, expected)), strict=True
+    ):
+        assert_same(slope, expected_slope, dtype)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_lookup_and_its_gradient_equal_the_definition(fast, tied):
+    import torch
+
+    table, ids = tensor(normal(V, D)), torch.tensor([[3, 0, -1], [3, 66, 3]])
+    factors = [torch.from_numpy(normal(*shape)) for shape in ((2, 3, D), (3, D), (V, D))]
+
+    def gradient(function):
+        """Of two lookups and, with a tied softmax, of a use of all rows; over two slices."""
+        table.grad = None
+        for factor in (1.0, 0.5):
+            got = function(table, ids)
+            loss = (got * factors[0]).sum() + (function(table, ids[1]) * factors[1]).square().sum()
+            (factor * (loss + (table * factors[2]).sum() if tied else loss)).backward()
+        return got, table.grad.clone()
+
+    got, expected = gradient(lookup), gradient(lookup_reference)
+    assert fast == ["lookup"] * 4
+    for one, other in zip(got, expected, strict=True):
+        assert not one.is_sparse
+        assert_same(one, other, "float32")
 
 
 def test_linear_promotes_dtypes_as_the_definition():
