@@ -13,13 +13,14 @@ import torch.nn.functional as F
 
 from keras_attention.kernels.inference import Operations, decode, encode
 from keras_attention.kernels.top_k import chunk_size
+from keras_attention.kernels.torch_kernels import log_normalizers
 
 # Keras' activations that PyTorch computes in one call.
 ACTIVATIONS: dict[Any, Callable[[Any], Any]] = {
     keras.activations.relu: torch.relu,
     keras.activations.silu: F.silu,
 }
-# Positions by which buffers grow.
+# Positions of the first buffers; then they grow twofold.
 BLOCK = 16
 # The layout of packed weights is chosen for products with about so many rows.
 PACKED_FOR_ROWS = 128
@@ -89,7 +90,12 @@ class TorchOperations(Operations):
         return buffer[:, :, :end]
 
     def logits(self, x: Any, table: Any) -> Any:
-        return table[1](x).float()
+        return table[1](x)  # `best` makes float32 of those that it chooses
+
+    def scores(self, x: Any, weights: Any) -> Any:
+        if "softmax" in weights:
+            return self.linear(x, weights["softmax"])
+        return self.logits(x, weights["table"])
 
     def best(self, logits: Any, width: int) -> tuple[Any, Any]:
         size = chunk_size(logits.shape[-1], width)
@@ -97,7 +103,7 @@ class TorchOperations(Operations):
             values, ids = logits.topk(width)
         else:
             values, ids = _top_k(logits, width, size)
-        return values - logits.logsumexp(-1, keepdim=True), ids
+        return values.float() - log_normalizers(logits)[:, None], ids
 
 
 def _top_k(values: Any, k: int, size: int) -> tuple[Any, Any]:
@@ -210,8 +216,9 @@ class TorchDecoder:
         rows, beam_size = token_ids.shape
         start, end = index * beam_size, (index + 1) * beam_size
         if end > self._buffers[0][0].shape[2]:
+            positions = max(2 * start, BLOCK * beam_size)
             self._buffers = [
-                tuple(_grown(part, BLOCK * beam_size) for part in pair) for pair in self._buffers
+                tuple(_grown(part, start, positions) for part in pair) for pair in self._buffers
             ]
         bias = self._tensor(history_bias[:, None, :, :end]).to(self._memory_bias.dtype)
         hidden, _ = decode(
@@ -248,10 +255,10 @@ class TorchDecoder:
         return torch.from_numpy(array).to(self._form.model.weights[0].value.device)
 
 
-def _grown(buffer: Any, positions: int) -> Any:
-    rows, heads, length, width = buffer.shape
-    grown = buffer.new_zeros((rows, heads, length + positions, width))
-    grown[:, :, :length] = buffer
+def _grown(buffer: Any, used: int, positions: int) -> Any:
+    # No step reads what no step has written.
+    grown = buffer.new_empty((*buffer.shape[:2], positions, buffer.shape[3]))
+    grown[:, :, :used] = buffer[:, :, :used]
     return grown
 
 

@@ -50,12 +50,8 @@ class _Crossentropy(torch.autograd.Function):
         label_scores = logits.gather(1, labels[:, None])[:, 0].float()
         normalizers = _remembered(logits)
         if normalizers is None or off_value:
-            normalizers, sums = torch.empty_like(label_scores), torch.empty_like(label_scores)
-            for rows, room in _chunks(logits):
-                scores = _in_float32(logits[rows], room)
-                torch.logsumexp(scores, -1, out=normalizers[rows])
-                if off_value:
-                    torch.sum(scores, -1, out=sums[rows])
+            sums = torch.empty_like(label_scores) if off_value else None
+            normalizers = log_normalizers(logits, sums)
             _remember(logits, normalizers)
         ctx.save_for_backward(logits, labels, normalizers)
         total = on_value + (logits.shape[-1] - 1) * off_value
@@ -82,6 +78,20 @@ class _Crossentropy(torch.autograd.Function):
             if into is room:
                 gradient[rows] = room
         return gradient, None, None, None
+
+
+def log_normalizers(logits: Any, sums: Any = None) -> Any:
+    """`log sum_v exp(z_v)` of each row of logits `(rows, V)`, float32, formed where the cache holds it.
+
+    Also writes the sums of the rows if there is a tensor `(rows,)` for them.
+    """
+    normalizers = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
+    for rows, room in _chunks(logits):
+        scores = _in_float32(logits[rows], room)
+        torch.logsumexp(scores, -1, out=normalizers[rows])
+        if sums is not None:
+            torch.sum(scores, -1, out=sums[rows])
+    return normalizers
 
 
 def _in_float32(rows: Any, room: Any) -> Any:
