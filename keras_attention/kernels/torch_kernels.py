@@ -26,7 +26,7 @@ CHUNK_ON_CPU, CHUNK_ON_DEVICE = 2**18, 2**26
 HAS_AMX = torch.backends.mkldnn.is_available() and (
     getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
 )
-# Products have so many columns, or a multiple of them, and then the rest.
+# Products with the softmax matrix have so many columns, or a multiple of them; then come the others.
 ROUND_COLUMNS = 4096
 # The tables of embeddings that are alive, whose gradients a hook makes dense.
 _DENSE_GRADIENTS: Any = WeakTensorKeyDictionary()
@@ -223,8 +223,9 @@ class _TiedProjection(torch.autograd.Function):
 def lookup(table: Any, token_ids: Any) -> Any:
     """See `keras_attention.kernels.lookup.lookup`.
 
-    The gradient has as many rows as there are tokens. So PyTorch adds it in place to that of the
-    softmax with the same table, instead of making one of V rows, most of them zero, of it first.
+    The gradient has as many rows as there are tokens: PyTorch adds it to that of the softmax with the
+    same table, and need not make one of V rows, most of them zero, of it first. `backward` leaves a
+    dense gradient of the table in any case; `torch.autograd.grad` gives what there is.
     """
     table, ids = ops.convert_to_tensor(table), ops.convert_to_tensor(token_ids).long()
     ids = torch.where(ids < 0, ids + len(table), ids)
