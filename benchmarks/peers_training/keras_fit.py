@@ -102,7 +102,13 @@ def _fit_batch(batch: Any) -> tuple[dict[str, Any], Any]:
 
 
 def _dataset(keras: Any, batches: list[Any]) -> Any:
+    tensors = keras.tree.map_structure(
+        lambda array: keras.KerasTensor((None, None), array.dtype.name), _fit_batch(batches[0])
+    )
+
     class FixedBatches(keras.utils.PyDataset):
+        signature = tensors  # `Transformer.fit` asks `TokenBatches` for it on TensorFlow.
+
         def __len__(self) -> int:
             return len(batches)
 

@@ -82,8 +82,9 @@ class InferenceForm:
     def positions(self, kind: str, length: int) -> np.ndarray:
         """The encodings (length, D) of the first positions of the `"encoder"` or the `"decoder"`."""
         layer = getattr(self.model, f"{kind}_positions")
-        nothing = np.zeros((1, length, self.sizes.hidden_dim), "float32")
-        return ops.convert_to_numpy(ops.cast(layer(nothing), "float32"))[0]
+        nothing = ops.zeros((1, length, self.sizes.hidden_dim), "float32")
+        # Not `layer(nothing)`, which would round to the dtype that the model was trained in.
+        return ops.convert_to_numpy(ops.cast(layer.call(nothing), "float32"))[0]
 
 
 def is_plain(model: Any) -> bool:

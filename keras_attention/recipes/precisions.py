@@ -27,8 +27,8 @@ def compare_precisions(
         tokenizer: Its tokenizer.
         sources: Lines to translate.
         references: Their translations.
-        precisions: Precisions of a `Translator`, or `"plain"` for the plain search, which the others
-            are compared with when it comes first.
+        precisions: Precisions of a `Translator`, or `"plain"` for the plain search in float32, which
+            the others are compared with when it comes first.
         **decoding: Further arguments of `Translator`.
 
     Returns:
@@ -38,8 +38,10 @@ def compare_precisions(
     results: dict[str, dict[str, float]] = {}
     first: list[str] = []
     for precision in precisions:
-        chosen = {"fast": False} if precision == PLAIN else {"precision": precision}
-        translator = Translator(model, tokenizer, **decoding, **chosen)
+        if precision == PLAIN:
+            translator = Translator(_in_float32(model), tokenizer, **decoding, fast=False)
+        else:
+            translator = Translator(model, tokenizer, **decoding, precision=precision)
         translations, seconds = timed_translations(translator, sources)
         first = first or translations
         results[precision] = {
@@ -48,6 +50,15 @@ def compare_precisions(
             "seconds": seconds,
         }
     return results
+
+
+def _in_float32(model: Any) -> Any:
+    # The plain search computes as the model does: one trained in mixed precision, rounded.
+    if model.compute_dtype == "float32":
+        return model
+    twin = type(model).from_config({**model.get_config(), "dtype": "float32"})
+    twin.set_weights(model.get_weights())
+    return twin
 
 
 def timed_translations(translator: Translator, sources: Sequence[str]) -> tuple[list[str], float]:

@@ -20,6 +20,16 @@ def test_comparison():
     assert all(row["seconds"] > 0.0 for row in results.values())
 
 
+def test_the_plain_search_is_in_float32_whatever_the_model_was_trained_in():
+    model, texts = small_model(dtype="mixed_bfloat16"), random_texts(40, longest=9)
+    options = {"beam_size": 2, "max_extra_length": 9}
+    results = compare_precisions(
+        model, LetterTokenizer(), texts, texts, ["plain", "float32", "bfloat16"], **options
+    )
+    assert results["float32"]["differs"] == 0
+    assert results["bfloat16"]["differs"] > 0
+
+
 def test_table_says_by_how_much():
     results = {
         "float32": {"bleu": 38.25, "differs": 0, "seconds": 20.0},
