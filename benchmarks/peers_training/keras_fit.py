@@ -107,7 +107,7 @@ def _dataset(keras: Any, batches: list[Any]) -> Any:
     )
 
     class FixedBatches(keras.utils.PyDataset):
-        signature = tensors  # `Transformer.fit` asks `TokenBatches` for it on TensorFlow.
+        signature = tensors  # As `TokenBatches` has it, for `Transformer.fit` on TensorFlow.
 
         def __len__(self) -> int:
             return len(batches)

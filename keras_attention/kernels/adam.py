@@ -35,7 +35,7 @@ def global_norm(gradients: Sequence[Any]) -> Any:
         tensors = [torch.as_tensor(gradient).float() for gradient in gradients]
         if any(tensor.device.type != "cpu" for tensor in tensors):
             return torch.nn.utils.get_total_norm(tensors)
-        # On a CPU a product with itself is read in half the time of a norm.
+        # On a CPU a product with itself is formed faster than a norm.
         flat = [tensor.reshape(-1) for tensor in tensors]
         return torch.stack([torch.dot(x, x) for x in flat]).sum().sqrt()
     squares = [ops.sum(ops.square(ops.cast(gradient, "float32"))) for gradient in gradients]

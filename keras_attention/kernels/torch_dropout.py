@@ -16,8 +16,8 @@ def keep_mask(like: Any, rate: float, seed: Any) -> Any:
     """Draw which elements dropout keeps.
 
     On a CPU each element takes 16 of NumPy's random bits, so its rate is exact to 2^-17. A mask of
-    bytes costs a quarter of one of floats to keep, and half of one of booleans to multiply with; with
-    bfloat16, one of bfloat16 takes a third of the time.
+    bytes costs a quarter of one of floats to keep, and half of one of booleans to multiply with; one of
+    bfloat16 is not cast when it meets bfloat16.
 
     Args:
         like: A tensor; the mask gets its shape and device.

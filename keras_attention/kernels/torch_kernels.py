@@ -180,7 +180,7 @@ def _has_tiles(inputs: Any) -> bool:
 def _product_over_rows(one: Any, other: Any) -> Any:
     """`one^T other` of `(rows, D)` and `(rows, F)`.
 
-    As two products of half the rows each, oneDNN is 10 to 30 % faster with AMX.
+    As two products of half the rows each, oneDNN is faster with AMX.
     """
     rows = len(one)
     if rows % 2 or not rows:
@@ -200,7 +200,7 @@ class _TiedProjection(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inputs, table):
         ctx.save_for_backward(inputs, table)
-        # With AMX oneDNN takes half as long again for a number of columns that has few factors of 2.
+        # With AMX oneDNN is slow for a number of columns that has few factors of 2.
         length = len(table)
         columns = length - length % ROUND_COLUMNS
         outputs = inputs.new_empty(len(inputs), length)
@@ -229,10 +229,9 @@ def lookup(table: Any, token_ids: Any) -> Any:
     """
     table, ids = ops.convert_to_tensor(table), ops.convert_to_tensor(token_ids).long()
     ids = torch.where(ids < 0, ids + len(table), ids)
-    is_sparse = table.requires_grad and torch.is_grad_enabled() and table.device.type == "cpu"
+    is_trained = table.is_leaf and table.requires_grad and torch.is_grad_enabled()
+    is_sparse = is_trained and table.device.type == "cpu"
     if is_sparse and table not in _DENSE_GRADIENTS:
-        if not table.is_leaf:
-            return torch.nn.functional.embedding(ids, table)
         table.register_post_accumulate_grad_hook(_make_dense)
         _DENSE_GRADIENTS[table] = True
     return torch.nn.functional.embedding(ids, table, sparse=is_sparse)

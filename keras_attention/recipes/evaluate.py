@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--precision",
         action="append",
         choices=[PLAIN, *PRECISIONS],
-        help="compare decoding in this precision, again for more; plain: plainly in float32",
+        help="compare decoding in this precision, again for more; plain: the plain search in float32",
     )
     add("--beam-size", action="append", type=int, help="try this beam, again for more")
     add("--length-penalty", action="append", type=float, help="try this alpha, again for more")
