@@ -144,17 +144,18 @@ class Operations:
         return ops.slice_update(buffer, (0, 0, start, 0), new)
 
     def logits(self, x: Any, table: Any) -> Any:
-        """(R, D) to float32 (R, V)."""
-        return ops.cast(ops.matmul(x, ops.transpose(table["rows"])), "float32")
+        """(R, D) to (R, V)."""
+        return ops.matmul(x, ops.transpose(table["rows"]))
 
     def scores(self, x: Any, weights: Weights) -> Any:
-        """Float32 logits (R, V) of hidden states, by the table or by a softmax matrix of its own."""
+        """Logits (R, V) of hidden states, by the table or by a softmax matrix of its own."""
         if "softmax" in weights:
-            return ops.cast(self.linear(x, weights["softmax"]), "float32")
+            return self.linear(x, weights["softmax"])
         return self.logits(x, weights["table"])
 
     def best(self, logits: Any, width: int) -> tuple[Any, Any]:
-        """Log-probabilities and ids, (R, width) each, of the likeliest tokens, best first."""
+        """Log-probabilities (float32) and ids, (R, width) each, of the likeliest tokens, best first."""
+        logits = ops.cast(logits, "float32")
         values, ids = top_k(logits, width)
         return values - ops.logsumexp(logits, axis=-1, keepdims=True), ops.cast(ids, "int32")
 

@@ -71,7 +71,7 @@ class TensorFlowOperations(Operations):
         return tf.reshape(written, tf.shape(buffer))
 
     def logits(self, x: Any, table: Any) -> Any:
-        return tf.cast(tf.matmul(x, table["columns"]), "float32")
+        return tf.matmul(x, table["columns"])
 
 
 class TensorFlowDecoder:

@@ -90,12 +90,7 @@ class TorchOperations(Operations):
         return buffer[:, :, :end]
 
     def logits(self, x: Any, table: Any) -> Any:
-        return table[1](x)  # `best` makes float32 of those that it chooses
-
-    def scores(self, x: Any, weights: Any) -> Any:
-        if "softmax" in weights:
-            return self.linear(x, weights["softmax"])
-        return self.logits(x, weights["table"])
+        return table[1](x)
 
     def best(self, logits: Any, width: int) -> tuple[Any, Any]:
         size = chunk_size(logits.shape[-1], width)
