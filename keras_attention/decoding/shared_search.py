@@ -2,9 +2,11 @@
 
 The same three moves and the same rules, in NumPy on the few numbers of each step: what is large, the
 model's state, stays with the decoder. Nothing of it is reordered: when beams are, only the mask is that
-says which positions of the buffer are a beam's own history. Sentences that are done are dropped.
+says which positions of the buffer are a beam's own history. Whenever the buffer is full, positions in
+nobody's history any more are dropped: most beams soon share all but their last few tokens. Sentences
+that are done are dropped, too.
 
-Shape letters: B sentences, K beams, C candidates, L the longest hypothesis, P = L K positions.
+Shape letters: B sentences, K beams, C candidates, L the longest hypothesis, P positions of the buffer.
 """
 
 from __future__ import annotations
@@ -21,22 +23,28 @@ from keras_attention.decoding.beam_search import (
 
 # Rows that are done are dropped when they are a quarter of all; doing so copies the others' state.
 LARGEST_KEPT_SHARE = 0.75
+# Steps for which there is room in a buffer when it was made, or made room in.
+BLOCK = 16
 
 
 class Decoder(Protocol):
     """A model in the midst of decoding B sentences."""
 
     masked: float
+    fixed_shapes: bool  # whether its buffers are made for the longest hypothesis, once
 
     def step(
-        self, token_ids: np.ndarray, index: int, history_bias: np.ndarray, width: int
+        self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Feeds the tokens (B, K) of position `index`.
+        """Feeds the tokens (B, K) of position `index`; what beam slot k computes goes to `start + k`.
 
-        `history_bias` (B, K, P) is 0 at positions `t K + k` that are a beam's history, its new one
-        included, else `masked`. Returns the log-probabilities and ids (B, K, width) of the likeliest
-        next tokens, best first; fewer of a smaller vocabulary.
+        `history_bias` (B, K, P) is 0 at places that are a beam's history, its new one included, else
+        `masked`. Returns the log-probabilities and ids (B, K, width) of the likeliest next tokens, best
+        first; fewer of a smaller vocabulary.
         """
+
+    def make_room(self, places: np.ndarray, room: int) -> None:
+        """Moves what is at the places (B, P') to the beginning of buffers with P' + `room` places."""
 
     def keep(self, rows: np.ndarray) -> None:
         """Goes on with these sentences only."""
@@ -83,6 +91,7 @@ def shared_search(
     width = 2 * beam_size if beam_size > 1 else 1
     result = _no_result(len(limits), beam_size, max_length, pad_token_id)
     beams = _Beams(limits, beam_size, max_length, pad_token_id, length_penalty, decoder.masked)
+    beams.add_room(max_length if decoder.fixed_shapes else 0)
     tokens = np.full((len(limits), beam_size), start_token_id, "int32")
     for index in range(max_length):
         done = beams.done(stop, index)
@@ -97,8 +106,10 @@ def shared_search(
             decoder.keep(rows)
             beams.keep(rows)
             tokens = tokens[rows]
-        beams.see_own(index)
-        scores, ids = decoder.step(tokens, index, beams.history_bias, width)
+        if beams.used == beams.history_bias.shape[2]:
+            decoder.make_room(beams.make_room(), BLOCK * beam_size)
+        start = beams.see_own()
+        scores, ids = decoder.step(tokens, index, start, beams.history_bias, width)
         tokens = beams.grow(scores, ids, index, end_token_id)
     beams.write(result, beams.searched)
     return result
@@ -120,17 +131,40 @@ class _Beams:
         self.finished = np.full((rows, beam_size), NO_HYPOTHESIS, "float32")
         self.finished_sequences = self.sequences.copy()
         self.finished_lengths = np.zeros((rows, beam_size), "int32")
-        self.history_bias = np.full((rows, beam_size, max_length * beam_size), masked, "float32")
+        self.masked = masked
+        self.used = 0  # places of the buffer
+        self.history_bias = np.empty((rows, beam_size, 0), "float32")
 
     def keep(self, rows: np.ndarray) -> None:
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray):
                 setattr(self, name, value[rows])
 
-    def see_own(self, index: int) -> None:
-        """Beam slot k writes position index K + k, and sees it."""
-        slots = np.arange(self.beam_size)
-        self.history_bias[:, slots, index * self.beam_size + slots] = 0.0
+    def add_room(self, steps: int) -> None:
+        """Room for so many steps behind what is used."""
+        rows = len(self.places)
+        free = np.full((rows, self.beam_size, steps * self.beam_size), self.masked, "float32")
+        self.history_bias = np.concatenate([self.history_bias[:, :, : self.used], free], axis=2)
+
+    def make_room(self) -> np.ndarray:
+        """Drops places in no beam's history; returns those (B, P') that stay, for each sentence as many."""
+        is_history = (self.history_bias[:, :, : self.used] == 0.0).any(axis=1)
+        number = int(is_history.sum(axis=1).max())
+        number += -number % self.beam_size
+        # In their order; a sentence with fewer of them keeps some that nobody sees.
+        order = np.argsort(~is_history, axis=1, kind="stable")
+        places = np.sort(order[:, :number], axis=1).astype("int32")
+        self.history_bias = np.take_along_axis(self.history_bias, places[:, None], axis=2)
+        self.used = number
+        self.add_room(BLOCK)
+        return places
+
+    def see_own(self) -> int:
+        """Each beam sees its own next place; returns the first beam's."""
+        slots, start = np.arange(self.beam_size), self.used
+        self.history_bias[:, slots, start + slots] = 0.0
+        self.used += self.beam_size
+        return start
 
     def grow(self, scores, ids, index: int, end_token_id: int) -> np.ndarray:
         """`grow_topk`, `grow_alive` and `grow_finished`; the tokens (B, K) to feed next."""

@@ -5,11 +5,10 @@ mathematics without what only training needs, on two-dimensional activations and
 projections, over a handful of operations that each backend has in a form of its own. `Operations` has
 them in plain `keras.ops`, which is what the fast ones must equal.
 
-The beams of a sentence share one buffer of keys and values: position `t * K + k` holds what beam slot k
-computed at step t. Nothing is reordered when beams are; a mask says which positions are a beam's own
-history.
+The beams of a sentence share one buffer of keys and values: what each computes at a step gets a place of
+its own. Nothing is reordered when beams are; a mask says which places are a beam's own history.
 
-Shape letters: B sentences, K beams, R = B K rows, S source, P positions of the buffer, N heads, d width
+Shape letters: B sentences, K beams, R = B K rows, S source, P places of the buffer, N heads, d width
 of a head, D hidden_dim, V vocabulary.
 """
 
@@ -73,13 +72,30 @@ class Operations:
 
     def _prepared_block(self, block: Weights) -> Weights:
         return {
-            name: self.prepared_norm(part) if name.endswith("norm") else self.prepared_matrix(part)
+            name: self.prepared_norm(part)
+            if name.endswith("norm")
+            else self.prepared_projection(part, self.widths(name))
+            if name.endswith("projection")
+            else self.prepared_matrix(part)
             for name, part in block.items()
         }
+
+    def widths(self, projection: str) -> tuple[int, ...]:
+        """The widths d, d', .. of the heads that a block's projection makes."""
+        query = key = self.sizes.key_dim
+        return {
+            "self_projection": (query, key, self.sizes.value_dim),
+            "cross_projection": (query,),
+            "memory_projection": (key, self.sizes.value_dim),
+        }[projection]
 
     def prepared_matrix(self, matrix: Weights) -> Any:
         """A kernel (D, F), with or without a bias (F,)."""
         return {name: ops.cast(part, self.dtype) for name, part in matrix.items()}
+
+    def prepared_projection(self, matrix: Weights, widths: Sequence[int]) -> Any:
+        """A kernel (D, N (d + d' ..)), with or without a bias, for `project`."""
+        return self.prepared_matrix(matrix)
 
     def prepared_norm(self, norm: Weights) -> Any:
         return {name: ops.cast(part, "float32") for name, part in norm.items()}
@@ -96,15 +112,15 @@ class Operations:
         return ops.reshape(x, (-1, self.sizes.hidden_dim))
 
     def tokens(self, token_ids: Any) -> Any:
-        """Where (B S) is no padding, (tokens,); None where the number of tokens must not decide shapes."""
+        """Which of (B S) are no padding, for the next two; None where their number must not decide shapes."""
         return None
 
     def without_padding(self, x: Any, tokens: Any) -> Any:
         """The rows (tokens, D) of (B S, D) that are no padding."""
         return x
 
-    def with_padding(self, x: Any, tokens: Any, number: Any) -> Any:
-        """Rows (tokens, D) back in their places among `number` = B S rows; zero elsewhere."""
+    def with_padding(self, x: Any, tokens: Any) -> Any:
+        """Rows (tokens, D) back in their places of (B S, D); elsewhere is anything finite."""
         return x
 
     def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
@@ -127,6 +143,15 @@ class Operations:
             ops.transpose(ops.reshape(part, (num_rows, -1, num_heads, width)), (0, 2, 1, 3))
             for part, width in zip(parts, widths, strict=True)
         ]
+
+    def project(
+        self, x: Any, block: Weights, name: str, num_rows: Any, tokens: Any = None
+    ) -> list[Any]:
+        """The heads of a block's projection of (B T, D), or of those of its rows that are no padding."""
+        projected = self.linear(x, block[name])
+        if tokens is not None:
+            projected = self.with_padding(projected, tokens)
+        return self.heads(projected, num_rows, self.widths(name))
 
     def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
         """Attention of scaled queries (B, N, T, d), its heads joined: (B T, N d).
@@ -178,32 +203,30 @@ def encode(
     num_rows = ops.shape(token_ids)[0]
     is_pad = ops.equal(token_ids, sizes.pad_token_id)[:, None, None, :]
     bias = ops.cast(is_pad, operations.dtype) * ops.cast(operations.masked, operations.dtype)
-    widths = (sizes.key_dim, sizes.key_dim, sizes.value_dim)
     # Only the attention needs the padding between the sentences.
     tokens = operations.tokens(token_ids)
-    number = num_rows * ops.shape(token_ids)[1]
     x = operations.embed(token_ids, weights["table"], positions)
-    x = operations.without_padding(x, tokens)
-
-    def cut(x: Any, matrix: Any, widths: Sequence[int]) -> list[Any]:
-        projected = operations.with_padding(operations.linear(x, matrix), tokens, number)
-        return operations.heads(projected, num_rows, widths)
+    if tokens is not None:
+        x = operations.without_padding(x, tokens)
 
     for block in weights["encoder"]:
 
         def attention(x: Any, block: Weights = block) -> Any:
-            query, key, value = cut(x, block["self_projection"], widths)
+            query, key, value = operations.project(x, block, "self_projection", num_rows, tokens)
             outputs = operations.attend(query, key, value, bias)
-            return operations.linear(
-                operations.without_padding(outputs, tokens), block["self_output"]
-            )
+            if tokens is not None:
+                outputs = operations.without_padding(outputs, tokens)
+            return operations.linear(outputs, block["self_output"])
 
         x = _connected(operations, x, attention, block["self_norm"])
         x = _feed_forward(operations, x, block)
     if sizes.normalize_first:
         x = operations.norm(x, weights["encoder_norm"])
-    memory = [cut(x, block["memory_projection"], widths[1:]) for block in weights["decoder"]]
-    return [(key, value) for key, value in memory], bias
+    memory = []
+    for block in weights["decoder"]:
+        key, value = operations.project(x, block, "memory_projection", num_rows, tokens)
+        memory.append((key, value))
+    return memory, bias
 
 
 def decode(
@@ -224,8 +247,8 @@ def decode(
         weights: Prepared weights.
         token_ids: The last tokens (B, K).
         position: The encoding of their position, (1, D).
-        start: Where their keys and values are written: index * K.
-        history_bias: (B, 1, K, P), 0 at the positions of a beam's own history and at its own new one,
+        start: Where their keys and values are written: the place of the first beam's.
+        history_bias: (B, 1, K, P), 0 at the places of a beam's own history and at its own new one,
             `operations.masked` at all others.
         buffers: For each block the keys and values (B, N, P, d) so far.
         memory: The keys and values of `encode`.
@@ -236,14 +259,12 @@ def decode(
     """
     sizes = operations.sizes
     num_rows = ops.shape(token_ids)[0]
-    widths = (sizes.key_dim, sizes.key_dim, sizes.value_dim)
     new_buffers: list[tuple[Any, Any]] = []
     x = operations.embed(token_ids, weights["table"], position)
     for block, buffer, source in zip(weights["decoder"], buffers, memory, strict=True):
 
         def self_attention(x: Any, block: Weights = block, buffer: Any = buffer) -> Any:
-            projected = operations.linear(x, block["self_projection"])
-            query, *new = operations.heads(projected, num_rows, widths)
+            query, *new = operations.project(x, block, "self_projection", num_rows)
             key, value = (
                 operations.append(old, part, start) for old, part in zip(buffer, new, strict=True)
             )
@@ -254,8 +275,7 @@ def decode(
         def cross_attention(
             x: Any, block: Weights = block, source: tuple[Any, Any] = source
         ) -> Any:
-            projected = operations.linear(x, block["cross_projection"])
-            (query,) = operations.heads(projected, num_rows, widths[:1])
+            (query,) = operations.project(x, block, "cross_projection", num_rows)
             outputs = operations.attend(query, source[0], source[1], memory_bias)
             return operations.linear(outputs, block["cross_output"])
 

@@ -40,7 +40,7 @@ class JaxDecoder:
         self._known: set[tuple[int, int]] = set()
         self._prepare = jax.jit(self._prepared)
         self._encode = jax.jit(functools.partial(encode, self._operations))
-        self._step = jax.jit(self._step_program, static_argnums=0, donate_argnums=4)
+        self._step = jax.jit(self._step_program, static_argnums=0, donate_argnums=5)
         self._select = jax.jit(lambda state, rows: jax.tree.map(lambda part: part[rows], state))
 
     def refresh(self) -> None:
@@ -84,7 +84,7 @@ class JaxDecoder:
         return search
 
     def step(
-        self, token_ids: np.ndarray, index: int, history_bias: np.ndarray, width: int
+        self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
     ) -> tuple[np.ndarray, np.ndarray]:
         shape = (*token_ids.shape, -1)
         (scores, ids), self._buffers = self._step(
@@ -92,6 +92,7 @@ class JaxDecoder:
             self._weights,
             token_ids,
             np.int32(index),
+            np.int32(start),
             self._buffers,
             history_bias[:, None],
             self._target_positions,
@@ -101,7 +102,7 @@ class JaxDecoder:
         return np.asarray(scores).reshape(shape), np.asarray(ids).reshape(shape)
 
     def _step_program(
-        self, width, weights, token_ids, index, buffers, bias, positions, memory, memory_bias
+        self, width, weights, token_ids, index, start, buffers, bias, positions, memory, memory_bias
     ):
         position = jax.lax.dynamic_slice_in_dim(positions, index, 1)
         hidden, buffers = decode(
@@ -109,7 +110,7 @@ class JaxDecoder:
             weights,
             token_ids,
             position,
-            index * token_ids.shape[1],
+            start,
             bias,
             buffers,
             memory,

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import copy
+import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_attention.kernels.inference import Operations, decode, encode
-
-# Positions by which buffers grow.
-BLOCK = 16
+from keras_attention.kernels.inference import Operations, Weights, decode, encode
+from keras_attention.kernels.top_k import top_k
 
 
 class TensorFlowOperations(Operations):
-    """`Operations` in TensorFlow's own, for any shapes."""
+    """`Operations` in TensorFlow's own, for any shapes; heads come before sentences: (N, B, T, d)."""
 
     def prepared_table(self, table: Any) -> Any:
         # Without oneDNN, a product with a transposed matrix takes two to eight times as long.
@@ -25,21 +26,22 @@ class TensorFlowOperations(Operations):
 
     def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
         # Gathering from the variable itself would make every later read of it a copy.
-        rows = tf.gather(tf.convert_to_tensor(table["rows"]), token_ids)
+        rows = tf.gather(tf.convert_to_tensor(self.table_rows(table)), token_ids)
         is_token = tf.cast(token_ids != self.sizes.pad_token_id, rows.dtype)
         scale = tf.cast(self.sizes.hidden_dim**0.5, rows.dtype)
         x = rows * (is_token * scale)[..., None] + tf.cast(positions, rows.dtype)
         return tf.reshape(x, (-1, self.sizes.hidden_dim))
 
     def tokens(self, token_ids: Any) -> Any:
-        return tf.where(tf.reshape(token_ids, (-1,)) != self.sizes.pad_token_id)
+        is_token = tf.reshape(token_ids, (-1,)) != self.sizes.pad_token_id
+        # Of a token its place among the tokens, of padding that of the token before it.
+        return tf.where(is_token)[:, 0], tf.maximum(tf.cumsum(tf.cast(is_token, "int32")) - 1, 0)
 
     def without_padding(self, x: Any, tokens: Any) -> Any:
-        return tf.gather_nd(x, tokens)
+        return tf.gather(x, tokens[0])
 
-    def with_padding(self, x: Any, tokens: Any, number: Any) -> Any:
-        shape = (tf.cast(number, "int64"), tf.cast(tf.shape(x)[1], "int64"))
-        return tf.ensure_shape(tf.scatter_nd(tokens, x, shape), (None, x.shape[1]))
+    def with_padding(self, x: Any, tokens: Any) -> Any:
+        return tf.gather(x, tokens[1])
 
     def linear(self, x: Any, matrix: Any, activation: Any = None) -> Any:
         outputs = tf.matmul(x, matrix["kernel"])
@@ -54,14 +56,29 @@ class TensorFlowOperations(Operations):
         x *= tf.math.rsqrt(variance + self.sizes.epsilon)
         return tf.cast(x * norm["gamma"] + norm["beta"], dtype)
 
+    def heads(self, x: Any, num_rows: Any, widths: Sequence[int]) -> list[Any]:
+        num_heads = self.sizes.num_heads
+        parts = tf.split(x, [num_heads * width for width in widths], axis=-1)
+        return [
+            self._of_sentences(
+                tf.transpose(tf.reshape(part, (-1, num_heads, width)), (1, 0, 2)), num_rows
+            )
+            for part, width in zip(parts, widths, strict=True)
+        ]
+
+    def _of_sentences(self, x: Any, num_rows: Any) -> Any:
+        """(N, B T, d) to (N, B, T, d)."""
+        return tf.reshape(x, (self.sizes.num_heads, num_rows, -1, x.shape[-1]))
+
     def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
-        scores = tf.cast(tf.matmul(query, key, transpose_b=True), "float32")
-        weights = tf.cast(tf.nn.softmax(scores + tf.cast(bias, "float32")), value.dtype)
-        outputs = tf.transpose(tf.matmul(weights, value), (0, 2, 1, 3))
+        scores = tf.matmul(query, key, transpose_b=True)
+        scores += tf.cast(tf.squeeze(bias, 1), scores.dtype)
+        # In half precision the softmax, too, computes in float32.
+        outputs = tf.transpose(tf.matmul(tf.nn.softmax(scores), value), (1, 2, 0, 3))
         return tf.reshape(outputs, (-1, self.sizes.num_heads * self.sizes.value_dim))
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
-        """In place; `start` holds the step's row for each sentence and head, (B N,).
+        """In place; `start` holds the step's row for each head and sentence, (N B,).
 
         A slice of a variable, or of a tensor in a loop, TensorFlow would copy as a whole at each step.
         """
@@ -70,8 +87,100 @@ class TensorFlowOperations(Operations):
         written = tf.raw_ops.InplaceUpdate(x=steps, i=start, v=rows)
         return tf.reshape(written, tf.shape(buffer))
 
+    def table_rows(self, table: Any) -> Any:
+        return table["rows"]
+
     def logits(self, x: Any, table: Any) -> Any:
         return tf.matmul(x, table["columns"])
+
+    def best(self, logits: Any, width: int) -> tuple[Any, Any]:
+        logits = tf.cast(logits, "float32")
+        values, ids = top_k(logits, width)
+        # One pass of the softmax in place of the four of a log-sum-exp.
+        likeliest = tf.gather(tf.nn.softmax(logits), ids[:, :1], batch_dims=1)
+        return values - values[:, :1] + tf.math.log(likeliest), ids
+
+
+class OneDnnOperations(TensorFlowOperations):
+    """Weights laid out as oneDNN reads them fastest, most of all for few rows.
+
+    For float32, `BatchMatMul` has better products of few rows than `MatMul`, also with a batch of one;
+    in half precision a `MatMul` with its bias has, and transposed weights have in both. The heads of a
+    projection are a batch of products, and so come apart.
+    """
+
+    def prepared_matrix(self, matrix: Weights) -> Any:
+        prepared = super().prepared_matrix(matrix)
+        return self._with_bias(**{**prepared, "kernel": tf.transpose(prepared["kernel"])})
+
+    def prepared_table(self, table: Any) -> Any:
+        return self._with_bias(tf.cast(table, self.dtype))
+
+    def _with_bias(self, kernel: Any, **bias: Any) -> Any:
+        if self.dtype != "float32" and not bias:
+            bias["bias"] = tf.zeros(kernel.shape[:1], kernel.dtype)
+        return {"kernel": kernel, **bias}
+
+    def prepared_projection(self, matrix: Weights, widths: Sequence[int]) -> Any:
+        """Kernels (H, D, d), of all heads if their widths are equal, else of each part."""
+        matrix = super().prepared_matrix(matrix)
+        number = self.sizes.num_heads
+        if len(set(widths)) == 1:
+            number, widths = number * len(widths), widths[:1]
+        sizes = [number * width for width in widths]
+        parts = []
+        for size, part in zip(sizes, tf.split(matrix["kernel"], sizes, axis=1), strict=True):
+            heads = tf.reshape(part, (part.shape[0], number, size // number))
+            parts.append({"kernel": tf.transpose(heads, (1, 0, 2))})
+        if "bias" in matrix:
+            for size, part, bias in zip(sizes, parts, tf.split(matrix["bias"], sizes), strict=True):
+                part["bias"] = tf.reshape(bias, (number, 1, size // number))
+        return parts
+
+    def linear(self, x: Any, matrix: Any, activation: Any = None) -> Any:
+        if self.dtype == "float32":
+            kernel = tf.expand_dims(matrix["kernel"], 0)
+            outputs = tf.squeeze(tf.matmul(tf.expand_dims(x, 0), kernel, transpose_b=True), 0)
+            if "bias" in matrix:
+                outputs += matrix["bias"]
+        else:
+            outputs = tf.matmul(x, matrix["kernel"], transpose_b=True)
+            outputs = tf.nn.bias_add(outputs, matrix["bias"])
+        return outputs if activation is None else activation(outputs)
+
+    def table_rows(self, table: Any) -> Any:
+        return table["kernel"]
+
+    def logits(self, x: Any, table: Any) -> Any:
+        return self.linear(x, table)
+
+    def project(
+        self, x: Any, block: Weights, name: str, num_rows: Any, tokens: Any = None
+    ) -> list[Any]:
+        heads = []
+        for part in block[name]:
+            outputs = tf.matmul(x[None], part["kernel"])
+            if "bias" in part:
+                outputs += part["bias"]
+            if tokens is not None:
+                outputs = tf.gather(outputs, tokens[1], axis=1)
+            heads += tf.split(outputs, outputs.shape[0] // self.sizes.num_heads)
+        return [self._of_sentences(part, num_rows) for part in heads]
+
+
+def onednn_is_on() -> bool:
+    """Whether TensorFlow computes with oneDNN on this CPU, by the rule in its documentation."""
+    wanted = os.environ.get("TF_ENABLE_ONEDNN_OPTS")
+    if wanted is not None:
+        return wanted.lower() in ("1", "true")
+    features = ("avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16")
+    try:
+        flags = (
+            Path("/proc/cpuinfo").read_text("utf-8").split("\nflags", 2)[1].split("\n")[0].split()
+        )
+    except (OSError, IndexError):
+        return False
+    return not set(features).isdisjoint(flags)
 
 
 class TensorFlowDecoder:
@@ -90,7 +199,8 @@ class TensorFlowDecoder:
 
     def __init__(self, form: Any, precision: str):
         self._form = form
-        self._operations = TensorFlowOperations(form.sizes, precision)
+        operations = OneDnnOperations if onednn_is_on() else TensorFlowOperations
+        self._operations = operations(form.sizes, precision)
         self.masked = self._operations.masked
         self._weights: Any = None
         self._positions: dict[tuple[str, int], Any] = {}
@@ -131,28 +241,25 @@ class TensorFlowDecoder:
         *search._memory, search._memory_bias = self._encode(
             tf.constant(token_ids), self._table("encoder", length)
         )
-        search._buffers = [
-            tf.zeros((rows, part.shape[1], 0, part.shape[3]), part.dtype) for part in search._memory
-        ]
+        search._buffers = [part[:, :, :0] for part in search._memory]
         search._target_positions = self._table("decoder", max_length)
         return search
 
     def step(
-        self, token_ids: np.ndarray, index: int, history_bias: np.ndarray, width: int
+        self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
     ) -> tuple[np.ndarray, np.ndarray]:
         rows, beam_size = token_ids.shape
-        capacity = self._buffers[0].shape[2] // beam_size
-        if index == capacity:
-            self._buffers = [_grown(part, BLOCK * beam_size) for part in self._buffers]
-            capacity += BLOCK
+        capacity = history_bias.shape[2] // beam_size
         if beam_size not in self._steps:
             self._steps[beam_size] = self._step_program(beam_size, width)
         heads = self._form.sizes.num_heads
+        first = start // beam_size
+        places = np.arange(first, rows * heads * capacity, capacity, dtype="int32")
         scores, ids = self._steps[beam_size](
             tf.constant(token_ids),
             self._target_positions[index : index + 1],
-            tf.constant(np.arange(index, rows * heads * capacity, capacity, dtype="int32")),
-            tf.constant(_fitted(history_bias, capacity * beam_size, self.masked)),
+            tf.constant(places),
+            tf.constant(history_bias),
             self._memory_bias,
             *self._memory,
             *self._buffers,
@@ -160,10 +267,19 @@ class TensorFlowDecoder:
         shape = (rows, beam_size, -1)
         return scores.numpy().reshape(shape), ids.numpy().reshape(shape)
 
+    def make_room(self, places: np.ndarray, room: int) -> None:
+        self._buffers = [
+            tf.pad(
+                tf.gather(part, places[None].repeat(part.shape[0], 0), axis=2, batch_dims=2),
+                [(0, 0), (0, 0), (0, room), (0, 0)],
+            )
+            for part in self._buffers
+        ]
+
     def keep(self, rows: np.ndarray) -> None:
         self._memory_bias = tf.gather(self._memory_bias, rows)
-        self._memory = [tf.gather(part, rows) for part in self._memory]
-        self._buffers = [tf.gather(part, rows) for part in self._buffers]
+        self._memory = [tf.gather(part, rows, axis=1) for part in self._memory]
+        self._buffers = [tf.gather(part, rows, axis=1) for part in self._buffers]
 
     def _encode_program(self) -> Any:
         def run(token_ids: Any, positions: Any) -> Any:
@@ -198,7 +314,7 @@ class TensorFlowDecoder:
 
         dtype = self._operations.dtype
         key, value = (
-            tf.TensorSpec((None, sizes.num_heads, None, size), dtype)
+            tf.TensorSpec((sizes.num_heads, None, None, size), dtype)
             for size in (sizes.key_dim, sizes.value_dim)
         )
         return tf.function(run).get_concrete_function(
@@ -218,14 +334,3 @@ class TensorFlowDecoder:
 
 def _pairs(parts: Any) -> list[tuple[Any, Any]]:
     return list(zip(parts[::2], parts[1::2], strict=True))
-
-
-def _grown(buffer: Any, positions: int) -> Any:
-    return tf.pad(buffer, [(0, 0), (0, 0), (0, positions), (0, 0)])
-
-
-def _fitted(history_bias: np.ndarray, positions: int, masked: float) -> np.ndarray:
-    """The bias of the first `positions`; buffers may be longer than any hypothesis."""
-    missing = max(0, positions - history_bias.shape[-1])
-    padding = [(0, 0), (0, 0), (0, missing)]
-    return np.pad(history_bias[:, :, :positions], padding, constant_values=masked)

@@ -20,8 +20,6 @@ ACTIVATIONS: dict[Any, Callable[[Any], Any]] = {
     keras.activations.relu: torch.relu,
     keras.activations.silu: F.silu,
 }
-# Positions of the first buffers; then they grow twofold.
-BLOCK = 16
 # The layout of packed weights is chosen for products with about so many rows.
 PACKED_FOR_ROWS = 128
 
@@ -55,15 +53,15 @@ class TorchOperations(Operations):
         # On a GPU, counting them would wait for it.
         if token_ids.device.type != "cpu":
             return None
-        return (token_ids != self.sizes.pad_token_id).flatten().nonzero()[:, 0]
+        is_token = (token_ids != self.sizes.pad_token_id).flatten()
+        return None if is_token.all() else (is_token.nonzero()[:, 0], len(is_token))
 
     def without_padding(self, x: Any, tokens: Any) -> Any:
-        return x if tokens is None or len(tokens) == len(x) else x[tokens]
+        return x[tokens[0]]
 
-    def with_padding(self, x: Any, tokens: Any, number: Any) -> Any:
-        if tokens is None or len(tokens) == number:
-            return x
-        return x.new_zeros((number, x.shape[-1])).index_copy_(0, tokens, x)
+    def with_padding(self, x: Any, tokens: Any) -> Any:
+        places, number = tokens
+        return x.new_zeros((number, x.shape[-1])).index_copy_(0, places, x)
 
     def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
         if activation is None:
@@ -197,25 +195,17 @@ class TorchDecoder:
         )
         # What every step reads again is worth being contiguous.
         search._memory = [(key.contiguous(), value.contiguous()) for key, value in memory]
-        search._buffers = [
-            tuple(part.new_empty((*part.shape[:2], 0, part.shape[3])) for part in pair)
-            for pair in memory
-        ]
+        search._buffers = [tuple(part[:, :, :0] for part in pair) for pair in memory]
         search._target_positions = self._table("decoder", max_length)
         return search
 
     @torch.no_grad()
     def step(
-        self, token_ids: np.ndarray, index: int, history_bias: np.ndarray, width: int
+        self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
     ) -> tuple[np.ndarray, np.ndarray]:
         rows, beam_size = token_ids.shape
-        start, end = index * beam_size, (index + 1) * beam_size
-        if end > self._buffers[0][0].shape[2]:
-            positions = max(2 * start, BLOCK * beam_size)
-            self._buffers = [
-                tuple(_grown(part, start, positions) for part in pair) for pair in self._buffers
-            ]
-        bias = self._tensor(history_bias[:, None, :, :end]).to(self._memory_bias.dtype)
+        seen = history_bias[:, None, :, : start + beam_size]
+        bias = self._tensor(seen).to(self._memory_bias.dtype)
         hidden, _ = decode(
             self._operations,
             self._weights,
@@ -233,6 +223,24 @@ class TorchDecoder:
         return scores.cpu().numpy().reshape(shape), ids.cpu().numpy().reshape(shape)
 
     @torch.no_grad()
+    def make_room(self, places: np.ndarray, room: int) -> None:
+        free = np.zeros((len(places), room), places.dtype)  # what is there, no step reads
+        places = np.concatenate([places, free], axis=1)
+        self._buffers = [
+            tuple(self._moved(part, places) for part in pair) for pair in self._buffers
+        ]
+
+    def _moved(self, buffer: Any, places: np.ndarray) -> Any:
+        """What is at the places (B, P') of a buffer (B, N, P, d)."""
+        rows, num_heads, number, width = buffer.shape
+        if number == 0:
+            return buffer.new_empty((rows, num_heads, places.shape[1], width))
+        starts = np.arange(rows * num_heads).reshape(rows, num_heads, 1) * number
+        chosen = self._tensor((starts + places[:, None]).reshape(-1))
+        moved = buffer.reshape(-1, width).index_select(0, chosen)
+        return moved.view(rows, num_heads, -1, width)
+
+    @torch.no_grad()
     def keep(self, rows: np.ndarray) -> None:
         chosen = self._tensor(rows)
         self._memory, self._buffers = (
@@ -248,13 +256,6 @@ class TorchDecoder:
 
     def _tensor(self, array: np.ndarray) -> Any:
         return torch.from_numpy(array).to(self._form.model.weights[0].value.device)
-
-
-def _grown(buffer: Any, used: int, positions: int) -> Any:
-    # No step reads what no step has written.
-    grown = buffer.new_empty((*buffer.shape[:2], positions, buffer.shape[3]))
-    grown[:, :, :used] = buffer[:, :, :used]
-    return grown
 
 
 def _sample(values: list[Any]) -> list[float]:

@@ -14,7 +14,7 @@ from tests.decoding.oracle_search import (
     slow_beam_search,
 )
 
-START, PAD = 9, 0
+START, PAD, UNWRITTEN = 9, 0, -5
 
 
 class TableDecoder:
@@ -22,13 +22,16 @@ class TableDecoder:
 
     masked = -7.0
 
-    def __init__(self, tables, beam_size, row_sizes=None):
+    def __init__(self, tables, beam_size, row_sizes=None, fixed_length=None):
         self.tables = tables
         self.sentences = np.arange(tables.num_sentences)
-        self.buffer = np.zeros((tables.num_sentences, 0), "int32")
+        self.fixed_shapes = fixed_length is not None
+        places = beam_size * (fixed_length or 0)
+        self.buffer = np.full((tables.num_sentences, places), UNWRITTEN, "int32")
         self.beam_size = beam_size
         self.row_sizes = row_sizes
         self.steps = []  # (rows, index) of each
+        self.rooms = []  # (places before, places kept) of each move
 
     def fitting_rows(self, number):
         sizes = self.row_sizes or [number]
@@ -37,19 +40,28 @@ class TableDecoder:
     def keep(self, rows):
         self.sentences, self.buffer = self.sentences[rows], self.buffer[rows]
 
-    def step(self, token_ids, index, history_bias, width):
+    def make_room(self, places, room):
+        assert not self.fixed_shapes and places.dtype == np.int32
+        self.rooms.append((self.buffer.shape[1], places.shape[1]))
+        kept = np.take_along_axis(self.buffer, places, axis=1)
+        assert not np.any(kept == UNWRITTEN)
+        free = np.full((len(places), room), UNWRITTEN)
+        self.buffer = np.concatenate([kept, free], axis=1)
+
+    def step(self, token_ids, index, start, history_bias, width):
         assert token_ids.dtype == np.int32 and history_bias.dtype == np.float32
+        assert history_bias.shape == (*token_ids.shape, self.buffer.shape[1])
         assert set(np.unique(history_bias)) <= {0.0, self.masked}
         assert token_ids.shape == (len(self.sentences), self.beam_size)
         self.steps.append((len(token_ids), index))
-        self.buffer = np.concatenate([self.buffer, token_ids], axis=1)
+        own = self.buffer[:, start : start + self.beam_size]
+        assert np.all(own == UNWRITTEN) and own.shape == token_ids.shape
+        own[:] = token_ids
         rows = np.empty((*token_ids.shape, self.tables.vocabulary_size))
         for b, k in np.ndindex(*token_ids.shape):
             seen = np.flatnonzero(history_bias[b, k] == 0.0)
-            assert seen.tolist() == sorted(seen) and [p // self.beam_size for p in seen] == [
-                *range(index + 1)
-            ], "one position of each step"
-            assert seen[-1] == index * self.beam_size + k, "the own new one"
+            assert len(seen) == index + 1, "one place of each step"
+            assert seen[-1] == start + k, "the own new one, and none behind it"
             history = self.buffer[b, seen]
             assert history[0] == START
             rows[b, k] = self.tables.log_probabilities(self.sentences[b], tuple(history[1:]))
@@ -57,8 +69,8 @@ class TableDecoder:
         return np.take_along_axis(rows, order, -1).astype("float32"), order.astype("int32")
 
 
-def search(tables, limits, beam_size, end, row_sizes=None, **options):
-    decoder = TableDecoder(tables, beam_size, row_sizes)
+def search(tables, limits, beam_size, end, row_sizes=None, fixed_length=None, **options):
+    decoder = TableDecoder(tables, beam_size, row_sizes, fixed_length)
     result = shared_search(
         decoder,
         np.array(limits, "int32"),
@@ -100,6 +112,7 @@ def assert_same(got, expected):
     )
 
 
+@pytest.mark.parametrize("block", [None, 1, 2])
 @pytest.mark.parametrize("row_sizes", [None, [1, 4, 6, 8, 11], [11]])
 @pytest.mark.parametrize(
     "beam_size, alpha, stop",
@@ -111,13 +124,22 @@ def assert_same(got, expected):
         (7, 0.6, "n_best"),
     ],
 )
-def test_same_as_slow_search(beam_size, alpha, stop, row_sizes):
-    """Different limits in one batch; a beam of 7 is larger than the vocabulary of 5."""
+def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, block, monkeypatch):
+    """Different limits in one batch; a beam of 7 is larger than the vocabulary of 5.
+
+    With buffers for 1 or 2 steps, full again and again, or made for all steps at once.
+    """
     size, end, limits = 5, 3, [4, 5, 1, 3, 5, 2, 5, 4, 5, 5, 5]
     tables = Tables(seed=11, num_sentences=len(limits), vocabulary_size=size)
+    if block is not None:
+        monkeypatch.setattr("keras_attention.decoding.shared_search.BLOCK", block)
+    fixed_length = max(limits) if block is None else None
     got, decoder = search(
-        tables, limits, beam_size, end, row_sizes, length_penalty=alpha, stop=stop
+        tables, limits, beam_size, end, row_sizes, fixed_length, length_penalty=alpha, stop=stop
     )
+    assert bool(decoder.rooms) == (block is not None)
+    if block == 1 and beam_size == 7:
+        assert any(kept < before for before, kept in decoder.rooms), "what nobody sees goes"
     steps = []
     for sentence, limit in enumerate(limits):
         expected, number = slow_beam_search(
