@@ -104,22 +104,16 @@ class TensorFlowOperations(Operations):
 class OneDnnOperations(TensorFlowOperations):
     """Weights laid out as oneDNN reads them fastest, most of all for few rows.
 
-    For float32, `BatchMatMul` has better products of few rows than `MatMul`, also with a batch of one;
-    in half precision a `MatMul` with its bias has, and transposed weights have in both. The heads of a
-    projection are a batch of products, and so come apart.
+    `BatchMatMul` has better products than `MatMul`, also with a batch of one, and best are those with a
+    transposed matrix. The heads of a projection are a batch of products, and so come apart.
     """
 
     def prepared_matrix(self, matrix: Weights) -> Any:
         prepared = super().prepared_matrix(matrix)
-        return self._with_bias(**{**prepared, "kernel": tf.transpose(prepared["kernel"])})
+        return {**prepared, "kernel": tf.transpose(prepared["kernel"])}
 
     def prepared_table(self, table: Any) -> Any:
-        return self._with_bias(tf.cast(table, self.dtype))
-
-    def _with_bias(self, kernel: Any, **bias: Any) -> Any:
-        if self.dtype != "float32" and not bias:
-            bias["bias"] = tf.zeros(kernel.shape[:1], kernel.dtype)
-        return {"kernel": kernel, **bias}
+        return {"kernel": tf.cast(table, self.dtype)}
 
     def prepared_projection(self, matrix: Weights, widths: Sequence[int]) -> Any:
         """Kernels (H, D, d), of all heads if their widths are equal, else of each part."""
@@ -138,14 +132,10 @@ class OneDnnOperations(TensorFlowOperations):
         return parts
 
     def linear(self, x: Any, matrix: Any, activation: Any = None) -> Any:
-        if self.dtype == "float32":
-            kernel = tf.expand_dims(matrix["kernel"], 0)
-            outputs = tf.squeeze(tf.matmul(tf.expand_dims(x, 0), kernel, transpose_b=True), 0)
-            if "bias" in matrix:
-                outputs += matrix["bias"]
-        else:
-            outputs = tf.matmul(x, matrix["kernel"], transpose_b=True)
-            outputs = tf.nn.bias_add(outputs, matrix["bias"])
+        kernel = tf.expand_dims(matrix["kernel"], 0)
+        outputs = tf.squeeze(tf.matmul(tf.expand_dims(x, 0), kernel, transpose_b=True), 0)
+        if "bias" in matrix:
+            outputs += matrix["bias"]
         return outputs if activation is None else activation(outputs)
 
     def table_rows(self, table: Any) -> Any:
