@@ -71,10 +71,13 @@ class TorchOperations(Operations):
         return ACTIVATIONS.get(activation, activation)(matrix(x))
 
     def norm(self, x: Any, norm: Any) -> Any:
-        return F.layer_norm(x, x.shape[-1:], norm[0], norm[1], self.sizes.epsilon)
+        return torch.layer_norm(x, x.shape[-1:], norm[0], norm[1], self.sizes.epsilon)
 
     def heads(self, x: Any, num_rows: Any, widths: Any) -> list[Any]:
-        num_heads = self.sizes.num_heads
+        num_heads, width = self.sizes.num_heads, widths[0]
+        if all(other == width for other in widths):
+            parts = x.view(num_rows, -1, len(widths), num_heads, width)
+            return list(parts.permute(2, 0, 3, 1, 4).unbind())
         parts = x.view(num_rows, -1, x.shape[-1]).split([num_heads * w for w in widths], dim=-1)
         return [part.unflatten(-1, (num_heads, -1)).transpose(1, 2) for part in parts]
 
@@ -177,6 +180,7 @@ class TorchDecoder:
             self._weights = None  # the old ones may go before the new ones come
             self._weights = self._operations.prepared(self._form.weights())
             self._seen = seen
+            self._device = values[0].device  # Keras gathers all weights at each look
             self._positions: dict[tuple[str, int], Any] = {}
 
     def needs_compiling(self, rows: int, length: int) -> bool:
@@ -255,7 +259,7 @@ class TorchDecoder:
         return self._positions[kind, length]
 
     def _tensor(self, array: np.ndarray) -> Any:
-        return torch.from_numpy(array).to(self._form.model.weights[0].value.device)
+        return torch.from_numpy(array).to(self._device)
 
 
 def _sample(values: list[Any]) -> list[float]:
