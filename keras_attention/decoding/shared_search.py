@@ -147,17 +147,17 @@ class _Beams:
         self.history_bias = np.concatenate([self.history_bias[:, :, : self.used], free], axis=2)
 
     def make_room(self) -> np.ndarray:
-        """Drops places in no beam's history; returns those (B, P') that stay, for each sentence as many."""
+        """Drops what is in no beam's history; returns the places (B, P') that stay, each row's as many."""
         is_history = (self.history_bias[:, :, : self.used] == 0.0).any(axis=1)
         number = int(is_history.sum(axis=1).max())
         number += -number % self.beam_size
         # In their order; a sentence with fewer of them keeps some that nobody sees.
         order = np.argsort(~is_history, axis=1, kind="stable")
-        places = np.sort(order[:, :number], axis=1).astype("int32")
-        self.history_bias = np.take_along_axis(self.history_bias, places[:, None], axis=2)
+        kept = np.sort(order[:, :number], axis=1).astype("int32")
+        self.history_bias = np.take_along_axis(self.history_bias, kept[:, None], axis=2)
         self.used = number
         self.add_room(BLOCK)
-        return places
+        return kept
 
     def see_own(self) -> int:
         """Each beam sees its own next place; returns the first beam's."""

@@ -72,10 +72,12 @@ class TensorFlowOperations(Operations):
 
     def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
         scores = tf.matmul(query, key, transpose_b=True)
-        scores += tf.cast(tf.squeeze(bias, 1), scores.dtype)
-        # In half precision the softmax, too, computes in float32.
-        outputs = tf.transpose(tf.matmul(tf.nn.softmax(scores), value), (1, 2, 0, 3))
+        weights = self.softmax(scores + tf.cast(tf.squeeze(bias, 1), scores.dtype))
+        outputs = tf.transpose(tf.matmul(weights, value), (1, 2, 0, 3))
         return tf.reshape(outputs, (-1, self.sizes.num_heads * self.sizes.value_dim))
+
+    def softmax(self, scores: Any) -> Any:
+        return tf.cast(tf.nn.softmax(tf.cast(scores, "float32")), scores.dtype)
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
         """In place; `start` holds the step's row for each head and sentence, (N B,).
@@ -138,6 +140,9 @@ class OneDnnOperations(TensorFlowOperations):
             outputs += matrix["bias"]
         return outputs if activation is None else activation(outputs)
 
+    def softmax(self, scores: Any) -> Any:
+        return tf.nn.softmax(scores)  # oneDNN's computes in float32
+
     def table_rows(self, table: Any) -> Any:
         return table["kernel"]
 
@@ -149,7 +154,7 @@ class OneDnnOperations(TensorFlowOperations):
     ) -> list[Any]:
         heads = []
         for part in block[name]:
-            outputs = tf.matmul(x[None], part["kernel"])
+            outputs = tf.matmul(tf.expand_dims(x, 0), part["kernel"])
             if "bias" in part:
                 outputs += part["bias"]
             if tokens is not None:
@@ -158,19 +163,15 @@ class OneDnnOperations(TensorFlowOperations):
         return [self._of_sentences(part, num_rows) for part in heads]
 
 
-def onednn_is_on() -> bool:
-    """Whether TensorFlow computes with oneDNN on this CPU, by the rule in its documentation."""
+def onednn_is_on(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether TensorFlow computes with oneDNN: if told so, else on CPUs that have these features."""
     wanted = os.environ.get("TF_ENABLE_ONEDNN_OPTS")
     if wanted is not None:
         return wanted.lower() in ("1", "true")
-    features = ("avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16")
-    try:
-        flags = (
-            Path("/proc/cpuinfo").read_text("utf-8").split("\nflags", 2)[1].split("\n")[0].split()
-        )
-    except (OSError, IndexError):
-        return False
-    return not set(features).isdisjoint(flags)
+    features = {"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"}
+    lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.exists() else []
+    flags = next((line for line in lines if line.startswith("flags")), "").split()
+    return not features.isdisjoint(flags)
 
 
 class TensorFlowDecoder:

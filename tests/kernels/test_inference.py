@@ -113,6 +113,38 @@ def test_steps_equal_the_training_forward(options):
     np.testing.assert_allclose(got, wanted, atol=2e-4)
 
 
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="only TensorFlow computes with and without")
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("is_on", [True, False])
+def test_with_onednn_and_without(options, is_on, monkeypatch):
+    """Whatever this CPU is best for."""
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", str(int(is_on)))
+    test_steps_equal_the_training_forward(options)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="a rule of TensorFlow's")
+@pytest.mark.parametrize(
+    "flags, told, is_on",
+    [
+        ("fpu avx2 avx512_vnni", None, True),
+        ("fpu amx_bf16", None, True),
+        ("fpu avx2 avx512f", None, False),
+        ("fpu avx2", "1", True),
+        ("fpu avx512_vnni", "0", False),
+    ],
+)
+def test_where_onednn_is_on(flags, told, is_on, monkeypatch, tmp_path):
+    from keras_attention.kernels.tensorflow_inference import onednn_is_on
+
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    if told is not None:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", told)
+    cpuinfo = tmp_path / "cpuinfo"
+    assert onednn_is_on(cpuinfo) == (told == "1"), "no such file elsewhere"
+    cpuinfo.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t:\n")
+    assert onednn_is_on(cpuinfo) == is_on
+
+
 @pytest.mark.skipif(BACKEND == "jax", reason="JAX runs them in the other tests")
 def test_the_plain_operations_are_the_definition():
     """On the other backends eagerly, for two steps."""
