@@ -130,10 +130,6 @@ class Operations:
             outputs = ops.add(outputs, matrix["bias"])
         return outputs if activation is None else activation(outputs)
 
-    def add_linear(self, x: Any, inputs: Any, matrix: Any) -> Any:
-        """`x + inputs W + b` of (R, D) and (R, F)."""
-        return ops.add(x, self.linear(inputs, matrix))
-
     def norm(self, x: Any, norm: Any) -> Any:
         """Layer normalisation of (R, D)."""
         return ops.layer_normalization(x, norm["gamma"], norm["beta"], -1, self.sizes.epsilon)
@@ -215,12 +211,12 @@ def encode(
 
     for block in weights["encoder"]:
 
-        def attention(x: Any, block: Weights = block) -> tuple[Any, Any]:
+        def attention(x: Any, block: Weights = block) -> Any:
             query, key, value = operations.project(x, block, "self_projection", num_rows, tokens)
             outputs = operations.attend(query, key, value, bias)
             if tokens is not None:
                 outputs = operations.without_padding(outputs, tokens)
-            return outputs, block["self_output"]
+            return operations.linear(outputs, block["self_output"])
 
         x = _connected(operations, x, attention, block["self_norm"])
         x = _feed_forward(operations, x, block)
@@ -267,21 +263,21 @@ def decode(
     x = operations.embed(token_ids, weights["table"], position)
     for block, buffer, source in zip(weights["decoder"], buffers, memory, strict=True):
 
-        def self_attention(x: Any, block: Weights = block, buffer: Any = buffer) -> tuple[Any, Any]:
+        def self_attention(x: Any, block: Weights = block, buffer: Any = buffer) -> Any:
             query, *new = operations.project(x, block, "self_projection", num_rows)
             key, value = (
                 operations.append(old, part, start) for old, part in zip(buffer, new, strict=True)
             )
             new_buffers.append((key, value))
             outputs = operations.attend(query, key, value, history_bias)
-            return outputs, block["self_output"]
+            return operations.linear(outputs, block["self_output"])
 
         def cross_attention(
             x: Any, block: Weights = block, source: tuple[Any, Any] = source
-        ) -> tuple[Any, Any]:
+        ) -> Any:
             (query,) = operations.project(x, block, "cross_projection", num_rows)
             outputs = operations.attend(query, source[0], source[1], memory_bias)
-            return outputs, block["cross_output"]
+            return operations.linear(outputs, block["cross_output"])
 
         x = _connected(operations, x, self_attention, block["self_norm"])
         x = _connected(operations, x, cross_attention, block["cross_norm"])
@@ -292,26 +288,20 @@ def decode(
 
 
 def _feed_forward(operations: Operations, x: Any, block: Weights) -> Any:
-    def network(x: Any) -> tuple[Any, Any]:
+    def network(x: Any) -> Any:
         inner = operations.linear(x, block["inner"], operations.sizes.activation)
-        return inner, block["outer"]
+        return operations.linear(inner, block["outer"])
 
     return _connected(operations, x, network, block["feed_forward_norm"])
 
 
 def _connected(
-    operations: Operations,
-    x: Any,
-    sublayer: Callable[[Any], tuple[Any, Any]],
-    norm: Weights,
+    operations: Operations, x: Any, sublayer: Callable[[Any], Any], norm: Weights
 ) -> Any:
-    """The residual connection around a sub-layer, post-norm or pre-norm.
-
-    The sub-layer returns what its last product takes, and the matrix, so that the product can add `x`.
-    """
+    """The residual connection around a sub-layer, post-norm or pre-norm."""
     if operations.sizes.normalize_first:
-        return operations.add_linear(x, *sublayer(operations.norm(x, norm)))
-    return operations.norm(operations.add_linear(x, *sublayer(x)), norm)
+        return x + sublayer(operations.norm(x, norm))
+    return operations.norm(x + sublayer(x), norm)
 
 
 def fast_decoder(form: Any, precision: str) -> Any:

@@ -70,11 +70,6 @@ class TorchOperations(Operations):
             return matrix(x, "relu")
         return ACTIVATIONS.get(activation, activation)(matrix(x))
 
-    def add_linear(self, x: Any, inputs: Any, matrix: Any) -> Any:
-        if isinstance(matrix, PackedMatrix):
-            return matrix.added_to(x, inputs)
-        return x + matrix(inputs)
-
     def norm(self, x: Any, norm: Any) -> Any:
         return torch.layer_norm(x, x.shape[-1:], norm[0], norm[1], self.sizes.epsilon)
 
@@ -128,7 +123,6 @@ class PackedMatrix:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_FOR_ROWS)
         self._bias = bias
         self._product = torch.ops.mkldnn._linear_pointwise.default
-        self._sum = torch.ops.mkldnn._linear_pointwise.binary
 
     @staticmethod
     def can_hold(weight: Any) -> bool:
@@ -142,10 +136,6 @@ class PackedMatrix:
 
     def __call__(self, x: Any, activation: str = "none") -> Any:
         return self._product(x, self._weight, self._bias, activation, [], "")
-
-    def added_to(self, x: Any, inputs: Any) -> Any:
-        """`x + inputs W^T + b`."""
-        return self._sum(inputs, x, self._weight, self._bias, "add")
 
 
 def matrix_product(weight: Any, bias: Any = None) -> Callable[[Any], Any]:
