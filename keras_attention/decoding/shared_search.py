@@ -2,11 +2,11 @@
 
 The same three moves and the same rules, in NumPy on the few numbers of each step: what is large, the
 model's state, stays with the decoder. Nothing of it is reordered: when beams are, only the mask is that
-says which positions of the buffer are a beam's own history. Whenever the buffer is full, positions in
+says which places of the buffer are a beam's own history. Whenever the buffer is full, places in
 nobody's history any more are dropped: most beams soon share all but their last few tokens. Sentences
 that are done are dropped, too.
 
-Shape letters: B sentences, K beams, C candidates, L the longest hypothesis, P positions of the buffer.
+Shape letters: B sentences, K beams, C candidates, L the longest hypothesis, P places of the buffer.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def shared_search(
     width = 2 * beam_size if beam_size > 1 else 1
     result = _no_result(len(limits), beam_size, max_length, pad_token_id)
     beams = _Beams(limits, beam_size, max_length, pad_token_id, length_penalty, decoder.masked)
-    beams.add_room(max_length if decoder.fixed_shapes else 0)
+    if decoder.fixed_shapes:
+        beams.add_room(max_length)
     tokens = np.full((len(limits), beam_size), start_token_id, "int32")
     for index in range(max_length):
         done = beams.done(stop, index)

@@ -71,22 +71,22 @@ class Operations:
         }
 
     def _prepared_block(self, block: Weights) -> Weights:
-        return {
-            name: self.prepared_norm(part)
-            if name.endswith("norm")
-            else self.prepared_projection(part, self.widths(name))
-            if name.endswith("projection")
-            else self.prepared_matrix(part)
-            for name, part in block.items()
-        }
+        return {name: self._prepared_part(name, part) for name, part in block.items()}
+
+    def _prepared_part(self, name: str, part: Weights) -> Any:
+        if name.endswith("norm"):
+            return self.prepared_norm(part)
+        if name.endswith("projection"):
+            return self.prepared_projection(part, self.widths(name))
+        return self.prepared_matrix(part)
 
     def widths(self, projection: str) -> tuple[int, ...]:
         """The widths d, d', .. of the heads that a block's projection makes."""
-        query = key = self.sizes.key_dim
+        key_dim, value_dim = self.sizes.key_dim, self.sizes.value_dim
         return {
-            "self_projection": (query, key, self.sizes.value_dim),
-            "cross_projection": (query,),
-            "memory_projection": (key, self.sizes.value_dim),
+            "self_projection": (key_dim, key_dim, value_dim),
+            "cross_projection": (key_dim,),
+            "memory_projection": (key_dim, value_dim),
         }[projection]
 
     def prepared_matrix(self, matrix: Weights) -> Any:

@@ -118,7 +118,11 @@ def test_steps_equal_the_training_forward(options):
 @pytest.mark.parametrize("is_on", [True, False])
 def test_with_onednn_and_without(options, is_on, monkeypatch):
     """Whatever this CPU is best for."""
+    from keras_attention.kernels.tensorflow_inference import OneDnnOperations
+
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", str(int(is_on)))
+    decoder = fast_decoder(InferenceForm(model_with(**options)), "float32")
+    assert isinstance(decoder._operations, OneDnnOperations) == is_on
     test_steps_equal_the_training_forward(options)
 
 
