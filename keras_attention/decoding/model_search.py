@@ -15,7 +15,7 @@ import numpy as np
 from keras_attention.decoding.beam_search import BeamSearchResult, beam_search
 from keras_attention.decoding.shared_search import shared_search
 from keras_attention.kernels.compiled import compiled
-from keras_attention.kernels.inference import fast_decoder
+from keras_attention.kernels.fast_decoder import FastDecoder
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
@@ -65,7 +65,7 @@ class ModelSearch:
                 f"precision={precision!r} needs the fast decoding of a Transformer with plain blocks; "
                 f"got {type(model).__name__} with fast={fast}. Leave precision=None."
             )
-        self._decoder = None if form is None else fast_decoder(form, precision or form.dtype)
+        self._decoder = None if form is None else FastDecoder(form, precision or form.dtype)
         self._compiled_shapes: set[tuple[tuple[int, int], bool]] = set()
 
     @property
@@ -74,14 +74,14 @@ class ModelSearch:
         return self._decoder is None or self._decoder.fixed_shapes
 
     def refresh(self) -> None:
-        """Reads the model's present weights."""
+        """Has the model's present weights read."""
         if self._decoder is not None:
             self._decoder.refresh()
 
     def needs_compiling(self, shape: tuple[int, int], n_best: int) -> bool:
         """Whether the next search of this shape is the first."""
         if self._decoder is not None:
-            return self._decoder.needs_compiling(*shape)
+            return self._decoder.needs_compiling(shape[0], self._options["beam_size"], shape[1])
         is_compiled = keras.backend.backend() != "torch"
         return is_compiled and (shape, n_best == 1) not in self._compiled_shapes
 

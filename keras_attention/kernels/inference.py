@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import keras
 from keras import ops
 
 from keras_attention.kernels.top_k import top_k
@@ -102,6 +101,11 @@ class Operations:
 
     def prepared_table(self, table: Any) -> Any:
         return {"rows": ops.cast(table, self.dtype)}
+
+    def padding_bias(self, token_ids: Any) -> Any:
+        """The bias (B, 1, 1, S) that hides padding: of ids (B, S)."""
+        is_pad = ops.equal(token_ids, self.sizes.pad_token_id)[:, None, None, :]
+        return ops.cast(is_pad, self.dtype) * ops.cast(self.masked, self.dtype)
 
     def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
         """Rows of the table, scaled, zero for padding, plus positions (T, D): ids (B, T) to (B T, D)."""
@@ -201,8 +205,7 @@ def encode(
     """
     sizes = operations.sizes
     num_rows = ops.shape(token_ids)[0]
-    is_pad = ops.equal(token_ids, sizes.pad_token_id)[:, None, None, :]
-    bias = ops.cast(is_pad, operations.dtype) * ops.cast(operations.masked, operations.dtype)
+    bias = operations.padding_bias(token_ids)
     # Only the attention needs the padding between the sentences.
     tokens = operations.tokens(token_ids)
     x = operations.embed(token_ids, weights["table"], positions)
@@ -302,32 +305,3 @@ def _connected(
     if operations.sizes.normalize_first:
         return x + sublayer(operations.norm(x, norm))
     return operations.norm(x + sublayer(x), norm)
-
-
-def fast_decoder(form: Any, precision: str) -> Any:
-    """The running backend's decoder for a model.
-
-    Args:
-        form: The model's `InferenceForm`.
-        precision: `"float32"`, `"bfloat16"`, `"float16"` or `"int8"`.
-
-    Raises:
-        ValueError: An unknown precision, or one that the backend has nothing fast for.
-    """
-    backend = keras.backend.backend()
-    if precision == "int8" and backend != "torch":
-        raise ValueError(
-            "precision='int8' needs products of 8-bit integers, which PyTorch has on a CPU; the "
-            f"backend is {backend!r}. Set KERAS_BACKEND=torch, or decode in 'bfloat16' or 'float32'."
-        )
-    if backend == "torch":
-        from keras_attention.kernels.torch_inference import TorchDecoder
-
-        return TorchDecoder(form, precision)
-    if backend == "tensorflow":
-        from keras_attention.kernels.tensorflow_inference import TensorFlowDecoder
-
-        return TensorFlowDecoder(form, precision)
-    from keras_attention.kernels.jax_inference import JaxDecoder
-
-    return JaxDecoder(form, precision)

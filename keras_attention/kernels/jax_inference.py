@@ -36,21 +36,22 @@ class JaxDecoder:
         self._operations = Operations(form.sizes, precision)
         self.masked = self._operations.masked
         self._weights: Any = None
-        self._seen: list[Any] = []
         self._known: set[tuple[int, int]] = set()
         self._prepare = jax.jit(self._prepared)
         self._encode = jax.jit(functools.partial(encode, self._operations))
         self._step = jax.jit(self._step_program, static_argnums=0, donate_argnums=5)
         self._select = jax.jit(lambda state, rows: jax.tree.map(lambda part: part[rows], state))
 
-    def refresh(self) -> None:
-        """Reads the model's present weights, if they have changed."""
-        values = [weight.value for weight in self._form.model.weights]
-        # Arrays never change: a new weight is a new array.
-        if len(values) != len(self._seen) or any(map(_differ, values, self._seen)):
-            self._weights = self._prepare(values)
-            self._seen = values
-            self._positions: dict[tuple[str, int], Any] = {}
+    def seen(self) -> Any:
+        """What is equal as long as the model's weights are."""
+        return [_Same(weight.value) for weight in self._form.model.weights]
+
+    def is_on_cpu(self) -> bool:
+        return jax.default_backend() == "cpu"
+
+    def read_weights(self) -> None:
+        self._weights = self._prepare([weight.value for weight in self._form.model.weights])
+        self._positions: dict[tuple[str, int], Any] = {}
 
     def _prepared(self, values: list[Any]) -> Any:
         mapping = list(zip(self._form.model.weights, values, strict=True))
@@ -129,5 +130,11 @@ class JaxDecoder:
         return self._positions[kind, length]
 
 
-def _differ(a: Any, b: Any) -> bool:
-    return a is not b
+class _Same:
+    """An array that equals itself alone: JAX's never change, a new weight is a new array."""
+
+    def __init__(self, array: Any):
+        self._array = array
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._array is other._array

@@ -195,22 +195,37 @@ class TensorFlowDecoder:
         self.masked = self._operations.masked
         self._weights: Any = None
         self._positions: dict[tuple[str, int], Any] = {}
-        self._refresh = tf.function(self._read_weights)
+        self._assign_weights = tf.function(self._assign)
+        self._fingerprints = tf.function(self._read_fingerprints)
         self._encode: Any = None
         self._steps: dict[int, Any] = {}
 
-    def refresh(self) -> None:
-        """Reads the model's present weights."""
+    def seen(self) -> Any:
+        """What is equal as long as the model's weights are."""
+        return self._fingerprints().numpy().tobytes()
+
+    def _read_fingerprints(self) -> Any:
+        # A variable's memory is written in place, so only its numbers tell.
+        weights = [tf.convert_to_tensor(weight.value) for weight in self._form.model.weights]
+        numbers = [tf.reshape(weight, (1, -1)) for weight in weights if weight.shape.num_elements()]
+        return tf.concat(
+            [tf.raw_ops.Fingerprint(data=row, method="farmhash64") for row in numbers], axis=0
+        )
+
+    def is_on_cpu(self) -> bool:
+        return not any(tf.config.list_logical_devices(kind) for kind in ("GPU", "TPU"))
+
+    def read_weights(self) -> None:
         if self._weights is None:
             self._weights = keras.tree.map_structure(
                 lambda value: tf.Variable(value, trainable=False),
                 self._operations.prepared(self._form.weights()),
             )
         else:
-            self._refresh()
+            self._assign_weights()
         self._positions.clear()
 
-    def _read_weights(self) -> None:
+    def _assign(self) -> None:
         keras.tree.map_structure(
             lambda variable, value: variable.assign(value),
             self._weights,

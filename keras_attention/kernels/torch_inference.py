@@ -168,20 +168,22 @@ class TorchDecoder:
         else:
             self._operations = TorchOperations(form.sizes, precision)
         self._weights: Any = None
-        self._seen: Any = None
         self.masked = self._operations.masked
 
-    @torch.no_grad()
-    def refresh(self) -> None:
-        """Reads the model's present weights, if they have changed."""
+    def seen(self) -> Any:
+        """What is equal as long as the model's weights are."""
         values = [weight.value for weight in self._form.model.weights]
-        seen = [(value.data_ptr(), value._version) for value in values], _sample(values)
-        if self._weights is None or seen != self._seen:
-            self._weights = None  # the old ones may go before the new ones come
-            self._weights = self._operations.prepared(self._form.weights())
-            self._seen = seen
-            self._device = values[0].device  # Keras gathers all weights at each look
-            self._positions: dict[tuple[str, int], Any] = {}
+        return [(value.data_ptr(), value._version) for value in values], _sample(values)
+
+    def is_on_cpu(self) -> bool:
+        return self._form.model.weights[0].value.device.type == "cpu"
+
+    @torch.no_grad()
+    def read_weights(self) -> None:
+        self._weights = None  # the old ones may go before the new ones come
+        self._weights = self._operations.prepared(self._form.weights())
+        self._device = self._form.model.weights[0].value.device
+        self._positions: dict[tuple[str, int], Any] = {}
 
     def needs_compiling(self, rows: int, length: int) -> bool:
         return False

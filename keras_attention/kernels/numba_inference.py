@@ -1,0 +1,211 @@
+"""Inference on CPUs by Numba, on every backend: NumPy arrays, few and cheap calls, tiles of products.
+
+Few sentences take as long as reading the weights and starting hundreds of small operations, which take
+microseconds here; with many, the tiles of `numba_tiles` are as fast as oneDNN's products, and the rest
+faster. Weights are stored in float32, bfloat16 or 8-bit integers, activations are float32. Heads come
+after positions, (B, T, N, d), as a projection makes them: nothing is transposed.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_attention.kernels import numba_kernels as kernels
+from keras_attention.kernels.freed_memory import keep_freed_memory
+from keras_attention.kernels.inference import Operations, decode, encode
+
+keep_freed_memory()
+
+# Not all of Numba's threading layers bear two callers at once.
+_ONE_CALLER = threading.Lock()
+
+
+class NumbaOperations(Operations):
+    """`Operations` on NumPy arrays.
+
+    Args:
+        sizes: The model's sizes.
+        precision: Of products with weights: `"float32"`, `"bfloat16"`, or `"int8"`, which is
+            `kernels.int8.int8_linear`.
+    """
+
+    def __init__(self, sizes: Any, precision: str):
+        super().__init__(sizes, "float32")
+        self._storage = kernels.Storage(precision)
+
+    def prepared_matrix(self, matrix: Any) -> Any:
+        weight = _array(matrix["kernel"]).T
+        bias = _array(matrix["bias"]) if "bias" in matrix else np.zeros(len(weight), "float32")
+        return self._storage.packed(weight), bias
+
+    def prepared_norm(self, norm: Any) -> Any:
+        return _array(norm["gamma"]), _array(norm["beta"])
+
+    def prepared_table(self, table: Any) -> Any:
+        rows = _array(table)
+        return {"rows": rows, "matrix": self.prepared_matrix({"kernel": rows.T})}
+
+    def padding_bias(self, token_ids: Any) -> Any:
+        is_pad = token_ids == self.sizes.pad_token_id
+        return np.where(is_pad, np.float32(self.masked), np.float32(0.0))[:, None, None]
+
+    def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
+        is_token = token_ids != self.sizes.pad_token_id
+        scale = is_token * np.float32(self.sizes.hidden_dim**0.5)
+        x = table["rows"][token_ids] * scale[..., None] + positions
+        return x.reshape(-1, self.sizes.hidden_dim)
+
+    def tokens(self, token_ids: Any) -> Any:
+        is_token = token_ids.ravel() != self.sizes.pad_token_id
+        return None if is_token.all() else (np.flatnonzero(is_token), len(is_token))
+
+    def without_padding(self, x: Any, tokens: Any) -> Any:
+        return x[tokens[0]]
+
+    def with_padding(self, x: Any, tokens: Any) -> Any:
+        places, number = tokens
+        padded = np.zeros((number, x.shape[1]), "float32")
+        padded[places] = x
+        return padded
+
+    def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
+        weight, bias = matrix
+        outputs = np.empty((len(x), len(bias)), "float32")
+        relu = activation is keras.activations.relu
+        self._storage.product(x, weight, bias, relu, outputs)
+        if activation is None or relu:
+            return outputs
+        return _array(activation(ops.convert_to_tensor(outputs)))
+
+    def norm(self, x: Any, norm: Any) -> Any:
+        outputs = np.empty_like(x)
+        kernels.normalize(x, norm[0], norm[1], np.float32(self.sizes.epsilon), outputs)
+        return outputs
+
+    def heads(self, x: Any, num_rows: Any, widths: Sequence[int]) -> list[Any]:
+        num_heads = self.sizes.num_heads
+        ends = np.cumsum([num_heads * width for width in widths])[:-1]
+        return [
+            np.ascontiguousarray(part).reshape(num_rows, -1, num_heads, width)
+            for part, width in zip(np.split(x, ends, axis=1), widths, strict=True)
+        ]
+
+    def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
+        rows, length, num_heads, _ = query.shape
+        outputs = np.empty((rows, length, num_heads, value.shape[3]), "float32")
+        kernels.attend(query, key, value, bias[:, 0], outputs)
+        return outputs.reshape(rows * length, -1)
+
+    def append(self, buffer: Any, new: Any, start: Any) -> Any:
+        buffer[:, start : start + new.shape[1]] = new
+        return buffer  # the bias has no places for the room behind
+
+    def logits(self, x: Any, table: Any) -> Any:
+        return self.linear(x, table["matrix"])
+
+    def best(self, logits: Any, width: int) -> tuple[Any, Any]:
+        values = np.empty((len(logits), width), "float32")
+        ids = np.empty((len(logits), width), "int32")
+        kernels.best(logits, values, ids)
+        return values, ids
+
+
+class NumbaDecoder:
+    """Decodes with a model; what `start` returns is a `decoding.shared_search.Decoder`.
+
+    Args:
+        form: The model's `InferenceForm`.
+        precision: `"float32"`, `"bfloat16"` or `"int8"`.
+    """
+
+    PRECISIONS = ("float32", "bfloat16", "int8")
+    fixed_shapes = False
+    _memory: list[tuple[np.ndarray, np.ndarray]]
+    _memory_bias: np.ndarray
+    _buffers: list[tuple[np.ndarray, np.ndarray]]
+
+    def __init__(self, form: Any, precision: str):
+        self._form = form
+        self._operations = NumbaOperations(form.sizes, precision)
+        self._weights: Any = None
+        self._is_compiled = False
+        self.masked = self._operations.masked
+
+    def read_weights(self) -> None:
+        self._weights = None  # the old ones may go before the new ones come
+        self._weights = self._operations.prepared(self._form.weights())
+        self._positions: dict[tuple[str, int], Any] = {}
+
+    def needs_compiling(self, rows: int, length: int) -> bool:
+        return not self._is_compiled
+
+    def fitting_rows(self, number: int) -> int:
+        return number
+
+    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> NumbaDecoder:
+        """Reads the source ids (B, S)."""
+        self._is_compiled = True
+        search = copy.copy(self)
+        positions = self._table("encoder", token_ids.shape[1])
+        with _ONE_CALLER:
+            search._memory, search._memory_bias = encode(
+                self._operations, self._weights, token_ids, positions
+            )
+        search._buffers = [tuple(part[:, :0] for part in pair) for pair in search._memory]
+        search._target_positions = self._table("decoder", max_length)
+        return search
+
+    def step(
+        self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        rows, beam_size = token_ids.shape
+        seen = np.ascontiguousarray(history_bias[:, None, :, : start + beam_size])
+        with _ONE_CALLER:
+            hidden, _ = decode(
+                self._operations,
+                self._weights,
+                token_ids,
+                self._target_positions[index : index + 1],
+                start,
+                seen,
+                self._buffers,
+                self._memory,
+                self._memory_bias,
+            )
+            logits = self._operations.scores(hidden, self._weights)
+            scores, ids = self._operations.best(logits, min(width, logits.shape[1]))
+        shape = (rows, beam_size, -1)
+        return scores.reshape(shape), ids.reshape(shape)
+
+    def make_room(self, places: np.ndarray, room: int) -> None:
+        lines, used = np.arange(len(places))[:, None], places.shape[1]
+
+        def moved(buffer: np.ndarray) -> np.ndarray:
+            into = np.empty((len(buffer), used + room, *buffer.shape[2:]), "float32")
+            into[:, :used] = buffer[lines, places]
+            return into
+
+        self._buffers = [(moved(key), moved(value)) for key, value in self._buffers]
+
+    def keep(self, rows: np.ndarray) -> None:
+        self._memory_bias = self._memory_bias[rows]
+        self._memory, self._buffers = (
+            [tuple(part[rows] for part in pair) for pair in pairs]
+            for pairs in (self._memory, self._buffers)
+        )
+
+    def _table(self, kind: str, length: int) -> Any:
+        if (kind, length) not in self._positions:
+            self._positions[kind, length] = self._form.positions(kind, length)
+        return self._positions[kind, length]
+
+
+def _array(tensor: Any) -> np.ndarray:
+    return ops.convert_to_numpy(ops.cast(tensor, "float32"))
