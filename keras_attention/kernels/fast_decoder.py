@@ -1,4 +1,4 @@
-"""The fast decoder of a model: the backend's or, for few rows on a CPU, Numba's."""
+"""The fast decoder of a model: Numba's where it is the faster on this CPU, else the backend's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import keras
 import numpy as np
 
-# Rows (sentences times beams) up to which Numba's decoder is the faster.
-FEW_ROWS = 10000
-FEW_ROWS_PRECISIONS = ("float32", "bfloat16", "int8")
+NUMBA_PRECISIONS = ("float32", "bfloat16", "int8")
+# Rows (sentences times beams) up to which Numba's decoder is the faster without AVX-512, too.
+FEW_ROWS = 4
 
 
 class FastDecoder:
@@ -30,14 +30,14 @@ class FastDecoder:
         self._form = form
         self._precision = precision
         backend = keras.backend.backend()
-        is_everywhere = precision != "int8" or backend == "torch"
-        self._backend = _backend_decoder(backend, form, precision if is_everywhere else "float32")
-        few = FEW_ROWS if is_everywhere else math.inf
-        has_few = precision in FEW_ROWS_PRECISIONS and self._backend.is_on_cpu() and _has_numba()
-        self._most_rows_of_numba = few if has_few else 0
-        if not is_everywhere and not has_few:
+        self._has_own = precision != "int8" or backend == "torch"
+        self._backend = _backend_decoder(backend, form, precision if self._has_own else "float32")
+        self._can_use_numba = (
+            precision in NUMBA_PRECISIONS and self._backend.is_on_cpu() and has_numba()
+        )
+        if not self._has_own and not self._can_use_numba:
             raise ValueError(
-                "precision='int8' needs a CPU, and PyTorch or Numba; the backend is "
+                "precision='int8' needs a CPU, and Numba or PyTorch; the backend is "
                 f"{backend!r}. Run pip install numba, set KERAS_BACKEND=torch, or decode in 'bfloat16' "
                 "or 'float32'."
             )
@@ -47,7 +47,7 @@ class FastDecoder:
     @property
     def fixed_shapes(self) -> bool:
         """Whether each shape of a batch is compiled, so that there should be few."""
-        return self._backend.fixed_shapes and self._most_rows_of_numba < math.inf
+        return self._backend.fixed_shapes and self._most_rows < math.inf
 
     def refresh(self) -> None:
         """Looks whether the model's weights have changed; a decoder reads them when it is used."""
@@ -69,17 +69,27 @@ class FastDecoder:
         return decoder.start(token_ids, beam_size, max_length)
 
     def _chosen(self, rows: int) -> Any:
-        return self._numba if rows <= self._most_rows_of_numba else self._backend
+        return self._numba if rows <= self._most_rows else self._backend
+
+    @functools.cached_property
+    def _most_rows(self) -> float:
+        """The largest batch for Numba."""
+        if not self._can_use_numba:
+            return 0
+        # Importing it takes a second, and is not done before it is used.
+        from keras_attention.kernels.numba_tiles import has_features
+
+        return math.inf if has_features("avx512f") or not self._has_own else FEW_ROWS
 
     @functools.cached_property
     def _numba(self) -> Any:
-        # Imported where it is used: importing it takes a second.
         from keras_attention.kernels.numba_inference import NumbaDecoder
 
         return NumbaDecoder(self._form, self._precision)
 
 
-def _has_numba() -> bool:
+def has_numba() -> bool:
+    """Whether Numba is installed."""
     return importlib.util.find_spec("numba") is not None
 
 

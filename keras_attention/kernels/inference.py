@@ -138,6 +138,10 @@ class Operations:
         """Layer normalisation of (R, D)."""
         return ops.layer_normalization(x, norm["gamma"], norm["beta"], -1, self.sizes.epsilon)
 
+    def norm_of_sum(self, x: Any, update: Any, norm: Any) -> Any:
+        """Layer normalisation of the sum of (R, D) and (R, D)."""
+        return self.norm(x + update, norm)
+
     def heads(self, x: Any, num_rows: Any, widths: Sequence[int]) -> list[Any]:
         """Cuts (B T, N (d + d' ..)) into tensors (B, N, T, d), (B, N, T, d'), ..; B = `num_rows`."""
         num_heads = self.sizes.num_heads
@@ -304,4 +308,4 @@ def _connected(
     """The residual connection around a sub-layer, post-norm or pre-norm."""
     if operations.sizes.normalize_first:
         return x + sublayer(operations.norm(x, norm))
-    return operations.norm(x + sublayer(x), norm)
+    return operations.norm_of_sum(x, sublayer(x), norm)

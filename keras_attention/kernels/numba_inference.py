@@ -38,12 +38,12 @@ class NumbaOperations(Operations):
 
     def __init__(self, sizes: Any, precision: str):
         super().__init__(sizes, "float32")
-        self._storage = kernels.Storage(precision)
+        self.storage = kernels.Storage(precision)
 
     def prepared_matrix(self, matrix: Any) -> Any:
         weight = _array(matrix["kernel"]).T
         bias = _array(matrix["bias"]) if "bias" in matrix else np.zeros(len(weight), "float32")
-        return self._storage.packed(weight), bias
+        return self.storage.packed(weight), bias
 
     def prepared_norm(self, norm: Any) -> Any:
         return _array(norm["gamma"]), _array(norm["beta"])
@@ -79,21 +79,24 @@ class NumbaOperations(Operations):
         weight, bias = matrix
         outputs = np.empty((len(x), len(bias)), "float32")
         relu = activation is keras.activations.relu
-        self._storage.product(x, weight, bias, relu, outputs)
+        self.storage.product(x, weight, bias, relu, outputs)
         if activation is None or relu:
             return outputs
         return _array(activation(ops.convert_to_tensor(outputs)))
 
     def norm(self, x: Any, norm: Any) -> Any:
+        return self.norm_of_sum(x, np.zeros_like(x), norm)
+
+    def norm_of_sum(self, x: Any, update: Any, norm: Any) -> Any:
         outputs = np.empty_like(x)
-        kernels.normalize(x, norm[0], norm[1], np.float32(self.sizes.epsilon), outputs)
+        kernels.normalize(x, update, norm[0], norm[1], np.float32(self.sizes.epsilon), outputs)
         return outputs
 
     def heads(self, x: Any, num_rows: Any, widths: Sequence[int]) -> list[Any]:
         num_heads = self.sizes.num_heads
         ends = np.cumsum([num_heads * width for width in widths])[:-1]
         return [
-            np.ascontiguousarray(part).reshape(num_rows, -1, num_heads, width)
+            part.reshape(num_rows, -1, num_heads, width)
             for part, width in zip(np.split(x, ends, axis=1), widths, strict=True)
         ]
 
@@ -104,7 +107,7 @@ class NumbaOperations(Operations):
         return outputs.reshape(rows * length, -1)
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
-        buffer[:, start : start + new.shape[1]] = new
+        buffer[:, start : start + new.shape[1]] = self.storage.kept(new)
         return buffer  # the bias has no places for the room behind
 
     def logits(self, x: Any, table: Any) -> Any:
@@ -155,9 +158,11 @@ class NumbaDecoder:
         search = copy.copy(self)
         positions = self._table("encoder", token_ids.shape[1])
         with _ONE_CALLER:
-            search._memory, search._memory_bias = encode(
+            memory, search._memory_bias = encode(
                 self._operations, self._weights, token_ids, positions
             )
+            kept = self._operations.storage.kept
+            search._memory = [(kept(key), kept(value)) for key, value in memory]
         search._buffers = [tuple(part[:, :0] for part in pair) for pair in search._memory]
         search._target_positions = self._table("decoder", max_length)
         return search
@@ -188,7 +193,7 @@ class NumbaDecoder:
         lines, used = np.arange(len(places))[:, None], places.shape[1]
 
         def moved(buffer: np.ndarray) -> np.ndarray:
-            into = np.empty((len(buffer), used + room, *buffer.shape[2:]), "float32")
+            into = np.empty((len(buffer), used + room, *buffer.shape[2:]), buffer.dtype)
             into[:, :used] = buffer[lines, places]
             return into
 

@@ -21,6 +21,8 @@ SUMS = {"reassoc", "contract", "nsz"}
 UNSEEN = np.float32(-1e4)
 # Rows of a tile where there are this few.
 FEW_ROWS = 4
+# Logits that are looked at together.
+CHUNK = 256
 # Of bytes without sign.
 BYTE_ZERO = 128
 # The bits of 1e-30, which the largest entry of a row is at least, so that zeros stay zeros.
@@ -62,7 +64,7 @@ class Storage:
         # Without AVX-512 registers are fewer, or shorter.
         many, few = (tiles.GROUP, FEW_ROWS) if tiles.has_features("avx512f") else (2, 2)
         if self.is_tiled:
-            self.multiply = _product(tiles.AMX_ROWS, tiles.AMX_ROWS, tiles.AMX_ROWS, "amx")
+            self.multiply = _product(tiles.AMX_ROWS, 2 * tiles.AMX_ROWS, tiles.AMX_ROWS, "amx")
         else:
             kind = "bytes" if self.has_bytes else precision
             self.multiply = _product(tiles.GROUP, many, few, kind)
@@ -101,8 +103,10 @@ class Storage:
         depth += -depth % self._depth_unit
         scales = np.ones(number, "float32")
         if self.is_tiled:
-            rows = np.zeros((-(-number // tiles.AMX_ROWS), tiles.AMX_ROWS, depth), "uint16")
-            _round_to_bfloat16(x, rows)
+            # One more than needed where the last tile has 32 rows.
+            shape = (number // tiles.AMX_ROWS + 2, tiles.AMX_ROWS, depth)
+            rows = (np.empty if depth == x.shape[1] else np.zeros)(shape, "uint16")
+            round_to_bfloat16(x, rows)
             return rows, scales
         if self.precision == "int8":
             integers = np.zeros((number, depth), "uint8" if self.has_bytes else "float32")
@@ -113,6 +117,15 @@ class Storage:
         rows = np.empty((-(-number // tiles.GROUP), x.shape[1], tiles.GROUP), x.dtype)
         _interleave(x, rows)
         return rows, scales
+
+    def kept(self, x: np.ndarray) -> np.ndarray:
+        """Keys or values as they are kept: in bfloat16 half the memory is read at each step."""
+        if self.precision != "bfloat16":
+            return x
+        kept = np.empty(x.shape, "uint16")
+        rows = x.reshape(-1, x.shape[-1])
+        round_to_bfloat16(rows, kept.reshape(1, *rows.shape))
+        return kept
 
     def product(
         self, x: np.ndarray, weight: Packed, bias: np.ndarray, relu: bool, outputs: np.ndarray
@@ -126,11 +139,9 @@ class Storage:
 @functools.cache
 def _product(group: int, many: int, few: int, kind: str) -> Any:
     """`row_scales (starts + x W^T) scales + bias`, at least `floor`; in tiles of so many rows."""
-    if kind == "amx":
-        tile_of_many = tile_of_few = tiles.amx_tile()
-    else:
-        make = tiles.byte_tile if kind == "bytes" else functools.partial(tiles.float_tile, kind)
-        tile_of_many, tile_of_few = make(many), make(few)
+    special = {"amx": tiles.amx_tile, "bytes": tiles.byte_tile}
+    make = special.get(kind) or functools.partial(tiles.float_tile, kind)
+    tile_of_many, tile_of_few = make(many), make(few)
     panel_width, sum_type = tiles.PANEL, np.int32 if kind == "bytes" else np.float32
 
     @_compiled(parallel=True)
@@ -175,7 +186,7 @@ def _interleave(x, groups):
 
 
 @_compiled(parallel=True)
-def _round_to_bfloat16(x, groups):
+def round_to_bfloat16(x, groups):
     """The upper halves of (R, D), rounded to the nearest, to even in a tie; (groups, rows, D)."""
     for row in numba.prange(len(x)):
         bits = x[row].view(np.uint32)
@@ -229,59 +240,95 @@ def _exponentials(row, largest):
     return total
 
 
-@_compiled(fastmath=SUMS)
-def _dot(one, other):
-    total = np.float32(0.0)
-    for i in range(len(one)):
-        total += one[i] * other[i]
-    return total
-
-
-@_compiled(parallel=True)
-def attend(query, key, value, bias, outputs):
+def attend(query: Any, key: Any, value: Any, bias: Any, outputs: Any) -> None:
     """Attention of (B, T, N, d) over the first P places of (B, .., N, d), into (B, T, N, d').
 
-    `bias` (B, 1 or T, P) is 0, or so low that the place is not seen; who sees none gets zeros.
+    Keys and values are float32 or bfloat16, `bias` (B, 1 or T, P) is 0, or so low that the place is not
+    seen; who sees none gets zeros.
     """
-    rows, length, heads, _ = query.shape
-    places = bias.shape[2]
-    for task in numba.prange(rows * heads):
-        row, head = task // heads, task % heads
-        weights, seen = np.empty(places, np.float32), np.empty(places, np.int64)
-        for t in range(length):
-            biases = bias[row, min(t, bias.shape[1] - 1)]
-            number, largest = 0, np.float32(-np.inf)
-            for place in range(places):
-                if biases[place] > UNSEEN:
-                    score = _dot(query[row, t, head], key[row, place, head])
-                    weights[number], seen[number] = score, place
-                    largest = max(largest, score)
-                    number += 1
-            factor = ONE / _exponentials(weights[:number], largest)
-            output = outputs[row, t, head]
-            output[:] = 0.0
-            for i in range(number):
-                weight, part = weights[i] * factor, value[row, seen[i], head]
-                for d in range(len(output)):
-                    output[d] += weight * part[d]
+    stored = "bfloat16" if key.dtype == np.uint16 else "float32"
+    _attention(query.shape[3], value.shape[3], stored)(query, key, value, bias, outputs)
+
+
+@functools.cache
+def _attention(key_dim: int, value_dim: int, stored: str) -> Any:
+    """`attend` for heads of these widths."""
+    scores_of_places = tiles.scores_of_places(key_dim, stored)
+    sum_over_places = tiles.sum_over_places(value_dim, stored)
+
+    @_compiled(parallel=True)
+    def attention(query, key, value, bias, outputs):
+        rows, length, heads, _ = query.shape
+        for task in numba.prange(rows * heads):
+            row, head = task // heads, task % heads
+            one = np.empty(key_dim, np.float32)
+            weights, seen = np.empty(bias.shape[2], np.float32), np.empty(bias.shape[2], np.int64)
+            keys = key.ctypes.data + row * key.strides[0] + head * key.strides[2]
+            values = value.ctypes.data + row * value.strides[0] + head * value.strides[2]
+            output = outputs.ctypes.data + row * outputs.strides[0] + head * outputs.strides[2]
+            number = 0
+            for t in range(length):
+                if t < bias.shape[1]:  # else all see the same
+                    number = _seen(bias[row, t], seen)
+                for d in range(key_dim):
+                    one[d] = query[row, t, head, d]
+                at = weights.ctypes.data
+                scores_of_places(
+                    one.ctypes.data, keys, key.strides[1], seen.ctypes.data, number, at
+                )
+                _softmax(weights[:number])
+                sum_over_places(at, values, value.strides[1], seen.ctypes.data, number, output)
+                output += outputs.strides[1]
+
+    return attention
+
+
+@_compiled()
+def _seen(biases, places):
+    """Writes the places that are seen; returns their number."""
+    number = 0
+    for place in range(len(biases)):
+        places[number] = place
+        number += biases[place] > UNSEEN
+    return number
+
+
+@_compiled(fastmath=SUMS)
+def _softmax(scores):
+    largest = np.float32(-np.inf)
+    for i in range(len(scores)):
+        largest = max(largest, scores[i])
+    factor = ONE / _exponentials(scores, largest)
+    for i in range(len(scores)):
+        scores[i] *= factor
 
 
 @_compiled(parallel=True, fastmath=SUMS)
-def normalize(x, gamma, beta, epsilon, outputs):
-    """Layer normalisation of (R, D)."""
+def normalize(x, update, gamma, beta, epsilon, outputs):
+    """Layer normalisation of the sum of (R, D) and (R, D)."""
     depth = np.float32(x.shape[1])
     for row in numba.prange(len(x)):
-        numbers, output = x[row], outputs[row]
+        numbers, others, output = x[row], update[row], outputs[row]
         mean = np.float32(0.0)
         for d in range(len(numbers)):
-            mean += numbers[d]
+            output[d] = numbers[d] + others[d]
+            mean += output[d]
         mean /= depth
         variance = np.float32(0.0)
         for d in range(len(numbers)):
-            variance += (numbers[d] - mean) * (numbers[d] - mean)
+            variance += (output[d] - mean) * (output[d] - mean)
         factor = ONE / np.sqrt(variance / depth + epsilon)
         for d in range(len(numbers)):
-            output[d] = (numbers[d] - mean) * factor * gamma[d] + beta[d]
+            output[d] = (output[d] - mean) * factor * gamma[d] + beta[d]
+
+
+@_compiled()
+def _has_above(numbers, limit):
+    """Looks at all of them, in vectors."""
+    count = 0
+    for i in range(len(numbers)):
+        count += numbers[i] > limit
+    return count > 0
 
 
 @_compiled(parallel=True)
@@ -295,14 +342,16 @@ def best(logits, values, ids):
         numbers, found, places = logits[row], values[row], ids[row]
         found[:] = -np.inf
         places[:] = 0
-        for token in range(len(numbers)):
-            number = numbers[token]
-            if number > found[width - 1]:
-                slot = width - 1
-                while slot and number > found[slot - 1]:
-                    found[slot], places[slot] = found[slot - 1], places[slot - 1]
-                    slot -= 1
-                found[slot], places[slot] = number, token
+        for start in range(0, len(numbers), CHUNK):
+            chunk = numbers[start : start + CHUNK]
+            if _has_above(chunk, found[width - 1]):
+                for i in range(len(chunk)):
+                    slot = width
+                    while slot and chunk[i] > found[slot - 1]:
+                        slot -= 1
+                        if slot < width - 1:
+                            found[slot + 1], places[slot + 1] = found[slot], places[slot]
+                        found[slot], places[slot] = chunk[i], start + i
         largest = found[0]
         normalizer = largest + np.log(_exponentials(numbers, largest))
         for slot in range(width):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import inspect
 import platform
 from collections.abc import Callable
 from typing import Any
@@ -64,9 +65,7 @@ def float_tile(stored: str, rows: int) -> Any:
     vector = ir.VectorType(FLOAT, LANES)
 
     def add_products(builder: Any, number: Any, columns: list[Any], sums: list[Any]) -> None:
-        multiply_add = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{LANES}f32"
-        )
+        multiply_add = _multiply_add(builder, vector)
         columns = [_as_float(builder, column, stored) for column in columns]
         for row, places in enumerate(sums):
             factor = number(row)
@@ -131,31 +130,39 @@ def _tile(rows: int, kind: Any, weights: Any, size: int, add_products: Callable[
     return _intrinsic(body)
 
 
-# The sums start from zero. Every 32 positions of the depth two times 16 outputs meet 16 rows.
+AMX_ROWS = 16
+AMX_DEPTH = 32  # positions of a step
+# The sums start from zero. In each step 16 rows, and 16 others, meet two times 16 outputs.
 AMX_ASSEMBLY = """
     ldtilecfg ({config})
     tilezero %tmm0
     tilezero %tmm1
+    [tilezero %tmm2]
+    [tilezero %tmm3]
 2:
-    tileloadd ({x},{row_bytes},1), %tmm2
-    tileloadd ({weight},{line},1), %tmm3
-    tileloadd 1024({weight},{line},1), %tmm4
-    tdpbf16ps %tmm3, %tmm2, %tmm0
-    tdpbf16ps %tmm4, %tmm2, %tmm1
+    tileloadd ({x},{row_bytes},1), %tmm4
+    tileloadd ({weight},{line},1), %tmm6
+    tileloadd 1024({weight},{line},1), %tmm7
+    [tileloadd ({others},{row_bytes},1), %tmm5]
+    tdpbf16ps %tmm6, %tmm4, %tmm0
+    tdpbf16ps %tmm7, %tmm4, %tmm1
+    [tdpbf16ps %tmm6, %tmm5, %tmm2]
+    [tdpbf16ps %tmm7, %tmm5, %tmm3]
     add $$64, {x}
+    add $$64, {others}
     add $$2048, {weight}
     dec {steps}
     jnz 2b
     tilestored %tmm0, ({sums},{two_lines},1)
     tilestored %tmm1, 64({sums},{two_lines},1)
+    [tilestored %tmm2, 2048({sums},{two_lines},1)]
+    [tilestored %tmm3, 2112({sums},{two_lines},1)]
     tilerelease
 """
-AMX_ROWS = 16
-AMX_DEPTH = 32  # positions of a step
 
 
-def amx_tile() -> Any:
-    """16 rows of bfloat16, one behind the other, times bfloat16, by AMX; sums of float32.
+def amx_tile(rows: int) -> Any:
+    """16 or 32 rows of bfloat16, one behind the other, times bfloat16, by AMX; sums of float32.
 
     A panel holds for each of `steps` groups of 32 positions of the depth, for one and the other 16
     outputs, for 16 pairs of positions, the outputs' pairs. The sums start from zero.
@@ -166,38 +173,95 @@ def amx_tile() -> Any:
     palette[0] = 1
     for tile in range(8):
         palette[16 + 2 * tile], palette[48 + tile] = 64, AMX_ROWS
-    names = ("x", "weight", "steps", "row_bytes", "sums", "config", "line", "two_lines")
+    names = ("x", "others", "weight", "steps", "row_bytes", "sums", "config", "line", "two_lines")
     assembly = AMX_ASSEMBLY.format(**{name: f"${place}" for place, name in enumerate(names)})
+    lines = [line.strip() for line in assembly.splitlines()]
+    if rows == AMX_ROWS:
+        lines = [line for line in lines if not line.startswith("[")]
+    assembly = "\n".join(line.strip("[]") for line in lines)
 
     def body(builder: Any, x: Any, weight: Any, steps: Any, starts: Any, sums: Any) -> None:
         row_bytes = builder.mul(steps, LONG(2 * AMX_DEPTH))
+        others = builder.add(x, builder.mul(row_bytes, LONG(AMX_ROWS)))
         content = cgutils.create_constant_array(BYTE, palette)
-        config = cgutils.global_constant(builder, "amx_palette", content)
-        config = builder.ptrtoint(config, LONG)
-        # The first three change, and come back in the registers that they went into.
-        kind = ir.FunctionType(ir.LiteralStructType([LONG] * 3), [LONG] * 8)
-        constraints = "=&r,=&r,=&r,r,r,r,r,r,0,1,2,~{memory},~{flags}"
+        config = builder.ptrtoint(cgutils.global_constant(builder, "amx_palette", content), LONG)
+        # The first four change, and come back in the registers that they went into.
+        kind = ir.FunctionType(ir.LiteralStructType([LONG] * 4), [LONG] * 9)
+        constraints = "=&r,=&r,=&r,=&r,r,r,r,r,r,0,1,2,3,~{memory},~{flags}"
         code = ir.InlineAsm(kind, assembly, constraints, True)
-        others = [row_bytes, sums, config, LONG(64), LONG(128)]
-        builder.call(code, [*others, x, weight, steps])
+        unchanged = [row_bytes, sums, config, LONG(64), LONG(128)]
+        builder.call(code, [*unchanged, x, others, weight, steps])
+
+    return _intrinsic(body)
+
+
+def scores_of_places(width: int, stored: str) -> Any:
+    """`scores(query, keys, place_bytes, places, number, scores)`: a query times the keys at places.
+
+    The query has `width` numbers of float32, a key as many of float32 or bfloat16; `places` are of 64 bits.
+    """
+    kind, vector = ir.VectorType(STORED[stored], width), ir.VectorType(FLOAT, width)
+
+    def body(builder: Any, query: Any, keys: Any, place_bytes: Any, places: Any, number: Any, scores: Any):
+        total = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(FLOAT, [FLOAT, vector]), f"llvm.vector.reduce.fadd.v{width}f32"
+        )
+        query = _load(builder, query, vector)
+        with cgutils.for_range(builder, number) as loop:
+            place = _load(builder, _at(builder, places, loop.index, 8), LONG)
+            key = _load(builder, builder.add(keys, builder.mul(place, place_bytes)), kind)
+            products = builder.fmul(query, _as_float(builder, key, stored))
+            score = builder.call(total, [FLOAT(0.0), products], fastmath=("reassoc",))
+            address = _at(builder, scores, loop.index, 4)
+            builder.store(score, builder.inttoptr(address, FLOAT.as_pointer()))
+
+    return _intrinsic(body)
+
+
+def sum_over_places(width: int, stored: str) -> Any:
+    """`sum(weights, values, place_bytes, places, number, output)`: the values at places, weighted."""
+    kind, vector = ir.VectorType(STORED[stored], width), ir.VectorType(FLOAT, width)
+
+    def body(builder: Any, weights: Any, values: Any, place_bytes: Any, places: Any, number: Any, output: Any):
+        multiply_add = _multiply_add(builder, vector)
+        total = cgutils.alloca_once_value(builder, vector([0.0] * width))
+        with cgutils.for_range(builder, number) as loop:
+            place = _load(builder, _at(builder, places, loop.index, 8), LONG)
+            value = _load(builder, builder.add(values, builder.mul(place, place_bytes)), kind)
+            weight = _splat(builder, _load(builder, _at(builder, weights, loop.index, 4), FLOAT), width)
+            value = _as_float(builder, value, stored)
+            builder.store(builder.call(multiply_add, [weight, value, builder.load(total)]), total)
+        builder.store(builder.load(total), builder.inttoptr(output, vector.as_pointer())).align = 4
 
     return _intrinsic(body)
 
 
 def _intrinsic(body: Callable[..., None]) -> Any:
-    @intrinsic
-    def tile(typing_context, x, weight, steps, starts, sums):
-        def generate(context, builder, signature, arguments):
-            body(builder, *arguments)
+    """A function for Numba's of the addresses and numbers that `body` takes after its builder."""
+
+    def declare(typing_context, *arguments):
+        def generate(context, builder, signature, values):
+            body(builder, *values)
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 5), generate
+        return types.void(*[types.intp] * len(arguments)), generate
 
-    return tile
+    # Numba asks how many arguments there are; the first is its own.
+    declare.__signature__ = inspect.signature(body)  # type: ignore[attr-defined]
+    return intrinsic(declare)
+
+
+def _multiply_add(builder: Any, vector: Any) -> Any:
+    kind = ir.FunctionType(vector, [vector] * 3)
+    return cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{vector.count}f32")
 
 
 def _add(builder: Any, address: Any, offset: int) -> Any:
     return builder.add(address, LONG(offset))
+
+
+def _at(builder: Any, address: Any, index: Any, size: int) -> Any:
+    return builder.add(address, builder.mul(index, LONG(size)))
 
 
 def _load(builder: Any, address: Any, kind: Any) -> Any:
@@ -206,19 +270,20 @@ def _load(builder: Any, address: Any, kind: Any) -> Any:
     return loaded
 
 
-def _splat(builder: Any, number: Any) -> Any:
+def _splat(builder: Any, number: Any, lanes: int = LANES) -> Any:
     """A vector of one number."""
-    undefined = ir.Constant(ir.VectorType(number.type, LANES), ir.Undefined)
+    undefined = ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined)
     first = builder.insert_element(undefined, number, INT(0))
-    zeros = ir.Constant(ir.VectorType(INT, LANES), [0] * LANES)
+    zeros = ir.Constant(ir.VectorType(INT, lanes), [0] * lanes)
     return builder.shuffle_vector(first, undefined, zeros)
 
 
-def _as_float(builder: Any, column: Any, stored: str) -> Any:
-    integers, floats = ir.VectorType(INT, LANES), ir.VectorType(FLOAT, LANES)
+def _as_float(builder: Any, numbers: Any, stored: str) -> Any:
+    lanes = numbers.type.count
+    integers, floats = ir.VectorType(INT, lanes), ir.VectorType(FLOAT, lanes)
     if stored == "int8":
-        return builder.sitofp(builder.sext(column, integers), floats)
+        return builder.sitofp(builder.sext(numbers, integers), floats)
     if stored == "bfloat16":  # the upper half of a float32
-        upper = ir.Constant(integers, [16] * LANES)
-        return builder.bitcast(builder.shl(builder.zext(column, integers), upper), floats)
-    return column
+        upper = ir.Constant(integers, [16] * lanes)
+        return builder.bitcast(builder.shl(builder.zext(numbers, integers), upper), floats)
+    return numbers
