@@ -20,6 +20,7 @@ from keras import ops
 from keras_attention.kernels import numba_kernels as kernels
 from keras_attention.kernels.freed_memory import keep_freed_memory
 from keras_attention.kernels.inference import Operations, decode, encode
+from keras_attention.kernels.numba_attention import attend
 
 keep_freed_memory()
 
@@ -101,9 +102,11 @@ class NumbaOperations(Operations):
         ]
 
     def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
+        # Of parts of a projection what is read once more must be copied: the inner loops are vectors.
+        query, key, value = (np.ascontiguousarray(part) for part in (query, key, value))
         rows, length, num_heads, _ = query.shape
         outputs = np.empty((rows, length, num_heads, value.shape[3]), "float32")
-        kernels.attend(query, key, value, bias[:, 0], outputs)
+        attend(query, key, value, bias[:, 0], outputs)
         return outputs.reshape(rows * length, -1)
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:

@@ -5,39 +5,24 @@ Shape letters: R rows, D depth, F outputs, B sentences, N heads, T queries, P pl
 
 from __future__ import annotations
 
-import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ml_dtypes
 import numba
 import numpy as np
+from keras import ops
 
 from keras_attention.kernels import numba_tiles as tiles
 from keras_attention.kernels.int8 import LEVELS, quantized_weight
+from keras_attention.kernels.numba_attention import exponentials
+from keras_attention.kernels.numba_tiles import ONE, SUMS, compiled
 
-# Sums may be formed in any order, that is, in vectors.
-SUMS = {"reassoc", "contract", "nsz"}
-# A position with a bias below this is not looked at.
-UNSEEN = np.float32(-1e4)
-# Rows of a tile where there are this few.
-FEW_ROWS = 4
 # Logits that are looked at together.
 CHUNK = 256
 # Of bytes without sign.
 BYTE_ZERO = 128
 # The bits of 1e-30, which the largest entry of a row is at least, so that zeros stay zeros.
 SMALLEST = np.float32(1e-30).view(np.int32)
-# exp(x) by powers of 2 (the constants of Cephes' expf).
-LOWEST = np.float32(-87.0)
-LOG2_E = np.float32(1.44269504)
-LN_2, LN_2_REST = np.float32(0.693359375), np.float32(-2.12194440e-4)
-HALF, ONE = np.float32(0.5), np.float32(1.0)
-C5, C4, C3 = np.float32(1.9875691e-4), np.float32(1.3981999e-3), np.float32(8.3334519e-3)
-C2, C1, C0 = np.float32(4.1665796e-2), np.float32(0.16666666), np.float32(0.5)
-
-
-def _compiled(parallel: bool = False, fastmath: Any = False) -> Any:
-    return numba.njit(parallel=parallel, fastmath=fastmath, error_model="numpy", nogil=True)
 
 
 class Packed(NamedTuple):
@@ -61,19 +46,15 @@ class Storage:
         self.precision = precision
         self.is_tiled = native and precision == "bfloat16" and tiles.has_amx()
         self.has_bytes = native and precision == "int8" and tiles.has_features("avx512vnni")
-        # Without AVX-512 registers are fewer, or shorter.
-        many, few = (tiles.GROUP, FEW_ROWS) if tiles.has_features("avx512f") else (2, 2)
-        if self.is_tiled:
-            self.multiply = _product(tiles.AMX_ROWS, 2 * tiles.AMX_ROWS, tiles.AMX_ROWS, "amx")
-        else:
-            kind = "bytes" if self.has_bytes else precision
-            self.multiply = _product(tiles.GROUP, many, few, kind)
+        kind = "amx" if self.is_tiled else "bytes" if self.has_bytes else precision
+        self._tile_rows = tiles.tile_rows(kind)
 
     def packed(self, weight: np.ndarray) -> Packed:
         """A float32 weight (F, D) as it is stored; F and D are filled up with zeros."""
         scales = np.ones(len(weight), "float32")
         if self.precision == "int8":
-            integers, scales = (np.asarray(part) for part in quantized_weight(weight.T))
+            kernel = ops.convert_to_tensor(np.ascontiguousarray(weight.T))
+            integers, scales = map(ops.convert_to_numpy, quantized_weight(kernel))
             weight = integers.T.astype("int8")
         elif self.precision == "bfloat16":
             weight = weight.astype(ml_dtypes.bfloat16).view("uint16")
@@ -121,7 +102,7 @@ class Storage:
     def kept(self, x: np.ndarray) -> np.ndarray:
         """Keys or values as they are kept: in bfloat16 half the memory is read at each step."""
         if self.precision != "bfloat16":
-            return x
+            return np.ascontiguousarray(x)
         kept = np.empty(x.shape, "uint16")
         rows = x.reshape(-1, x.shape[-1])
         round_to_bfloat16(rows, kept.reshape(1, *rows.shape))
@@ -133,48 +114,11 @@ class Storage:
         """`x W^T + bias` of (R, D) into (R, F), with or without ReLU."""
         rows, row_scales = self.rows(x)
         floor = np.float32(0.0 if relu else -np.inf)
-        self.multiply(rows, row_scales, *weight, bias, floor, outputs)
+        group = tiles.AMX_ROWS if self.is_tiled else tiles.GROUP
+        tiles.multiply(rows, row_scales, *weight, bias, floor, *self._tile_rows, group, outputs)
 
 
-@functools.cache
-def _product(group: int, many: int, few: int, kind: str) -> Any:
-    """`row_scales (starts + x W^T) scales + bias`, at least `floor`; in tiles of so many rows."""
-    special = {"amx": tiles.amx_tile, "bytes": tiles.byte_tile}
-    make = special.get(kind) or functools.partial(tiles.float_tile, kind)
-    tile_of_many, tile_of_few = make(many), make(few)
-    panel_width, sum_type = tiles.PANEL, np.int32 if kind == "bytes" else np.float32
-
-    @_compiled(parallel=True)
-    def multiply(x, row_scales, panels, starts, scales, bias, floor, outputs):
-        rows, width = outputs.shape
-        steps = panels.shape[1]
-        for panel in numba.prange(len(panels)):
-            sums = np.empty((many, panel_width), sum_type)
-            first = panel * panel_width
-            here = min(panel_width, width - first)
-            panel_scales, panel_bias = scales[first : first + here], bias[first : first + here]
-            weight = panels.ctypes.data + panel * panels.strides[0]
-            start = starts.ctypes.data + panel * starts.strides[0]
-            row = 0
-            while row < rows:
-                at = x.ctypes.data + row // group * x.strides[0] + row % group * 4
-                number = many
-                if rows - row > few:
-                    tile_of_many(at, weight, steps, start, sums.ctypes.data)
-                else:
-                    tile_of_few(at, weight, steps, start, sums.ctypes.data)
-                    number = few
-                for i in range(min(number, rows - row)):
-                    scale, output = row_scales[row + i], outputs[row + i, first : first + here]
-                    for j in range(here):
-                        total = np.float32(sums[i, j]) * (scale * panel_scales[j]) + panel_bias[j]
-                        output[j] = floor if total < floor else total
-                row += number
-
-    return multiply
-
-
-@_compiled(parallel=True)
+@compiled(parallel=True)
 def _interleave(x, groups):
     """Rows (R, D) side by side, (groups, D, rows of one); behind the last row is anything."""
     for group in numba.prange(len(groups)):
@@ -185,7 +129,7 @@ def _interleave(x, groups):
                 output[d, row] = numbers[d]
 
 
-@_compiled(parallel=True)
+@compiled(parallel=True)
 def round_to_bfloat16(x, groups):
     """The upper halves of (R, D), rounded to the nearest, to even in a tie; (groups, rows, D)."""
     for row in numba.prange(len(x)):
@@ -197,7 +141,7 @@ def round_to_bfloat16(x, groups):
             output[d] = 0x7FC0 if is_nan else rounded >> np.uint32(16)
 
 
-@_compiled()
+@compiled()
 def _largest_size(numbers):
     """The largest absolute value, 1e-30 at least; NaN if there is one."""
     # As integers, floats without a sign have the same order, and NaN is the largest.
@@ -207,7 +151,7 @@ def _largest_size(numbers):
     return np.int32(largest).view(np.float32)
 
 
-@_compiled(parallel=True)
+@compiled(parallel=True)
 def _quantize(x, zero, integers, scales):
     """Rows (R, D) as integers around `zero`; the scale of one that is not finite is not."""
     for row in numba.prange(len(x)):
@@ -219,91 +163,7 @@ def _quantize(x, zero, integers, scales):
         scales[row] = scale
 
 
-@numba.njit(fastmath=SUMS, inline="always")
-def _exp(x):
-    """Of a number that is not positive; PyTorch and TensorFlow have it in vectors, a loop of Numba's not."""
-    x = max(x, LOWEST)
-    power = np.floor(x * LOG2_E + HALF)
-    x = x - power * LN_2 - power * LN_2_REST
-    polynomial = ((((C5 * x + C4) * x + C3) * x + C2) * x + C1) * x + C0
-    bits = np.int32(np.int32(np.int32(power) + np.int32(127)) << np.int32(23))
-    return (polynomial * x * x + x + ONE) * bits.view(np.float32)
-
-
-@_compiled(fastmath=SUMS)
-def _exponentials(row, largest):
-    """Replaces numbers by `exp(number - largest)`; returns their sum."""
-    total = np.float32(0.0)
-    for i in range(len(row)):
-        row[i] = _exp(row[i] - largest)
-        total += row[i]
-    return total
-
-
-def attend(query: Any, key: Any, value: Any, bias: Any, outputs: Any) -> None:
-    """Attention of (B, T, N, d) over the first P places of (B, .., N, d), into (B, T, N, d').
-
-    Keys and values are float32 or bfloat16, `bias` (B, 1 or T, P) is 0, or so low that the place is not
-    seen; who sees none gets zeros.
-    """
-    stored = "bfloat16" if key.dtype == np.uint16 else "float32"
-    _attention(query.shape[3], value.shape[3], stored)(query, key, value, bias, outputs)
-
-
-@functools.cache
-def _attention(key_dim: int, value_dim: int, stored: str) -> Any:
-    """`attend` for heads of these widths."""
-    scores_of_places = tiles.scores_of_places(key_dim, stored)
-    sum_over_places = tiles.sum_over_places(value_dim, stored)
-
-    @_compiled(parallel=True)
-    def attention(query, key, value, bias, outputs):
-        rows, length, heads, _ = query.shape
-        for task in numba.prange(rows * heads):
-            row, head = task // heads, task % heads
-            one = np.empty(key_dim, np.float32)
-            weights, seen = np.empty(bias.shape[2], np.float32), np.empty(bias.shape[2], np.int64)
-            keys = key.ctypes.data + row * key.strides[0] + head * key.strides[2]
-            values = value.ctypes.data + row * value.strides[0] + head * value.strides[2]
-            output = outputs.ctypes.data + row * outputs.strides[0] + head * outputs.strides[2]
-            number = 0
-            for t in range(length):
-                if t < bias.shape[1]:  # else all see the same
-                    number = _seen(bias[row, t], seen)
-                for d in range(key_dim):
-                    one[d] = query[row, t, head, d]
-                at = weights.ctypes.data
-                scores_of_places(
-                    one.ctypes.data, keys, key.strides[1], seen.ctypes.data, number, at
-                )
-                _softmax(weights[:number])
-                sum_over_places(at, values, value.strides[1], seen.ctypes.data, number, output)
-                output += outputs.strides[1]
-
-    return attention
-
-
-@_compiled()
-def _seen(biases, places):
-    """Writes the places that are seen; returns their number."""
-    number = 0
-    for place in range(len(biases)):
-        places[number] = place
-        number += biases[place] > UNSEEN
-    return number
-
-
-@_compiled(fastmath=SUMS)
-def _softmax(scores):
-    largest = np.float32(-np.inf)
-    for i in range(len(scores)):
-        largest = max(largest, scores[i])
-    factor = ONE / _exponentials(scores, largest)
-    for i in range(len(scores)):
-        scores[i] *= factor
-
-
-@_compiled(parallel=True, fastmath=SUMS)
+@compiled(parallel=True, fastmath=SUMS)
 def normalize(x, update, gamma, beta, epsilon, outputs):
     """Layer normalisation of the sum of (R, D) and (R, D)."""
     depth = np.float32(x.shape[1])
@@ -322,7 +182,7 @@ def normalize(x, update, gamma, beta, epsilon, outputs):
             output[d] = (output[d] - mean) * factor * gamma[d] + beta[d]
 
 
-@_compiled()
+@compiled()
 def _has_above(numbers, limit):
     """Looks at all of them, in vectors."""
     count = 0
@@ -331,7 +191,7 @@ def _has_above(numbers, limit):
     return count > 0
 
 
-@_compiled(parallel=True)
+@compiled(parallel=True)
 def best(logits, values, ids):
     """The largest of each row (R, V) as log-probabilities, and where, (R, width) each, best first.
 
@@ -353,6 +213,6 @@ def best(logits, values, ids):
                             found[slot + 1], places[slot + 1] = found[slot], places[slot]
                         found[slot], places[slot] = chunk[i], start + i
         largest = found[0]
-        normalizer = largest + np.log(_exponentials(numbers, largest))
+        normalizer = largest + np.log(exponentials(numbers, largest))
         for slot in range(width):
             found[slot] -= normalizer

@@ -4,21 +4,22 @@ Numba's own loops are compiled to vectors of half the width that the processor h
 instructions for short numbers. So the innermost loop is written out in LLVM's language: for any
 processor in vectors of 16 numbers, for some with instructions that are theirs alone.
 
-A tile is a function of addresses and a number, `tile(x, weight, steps, starts, sums)`: some rows, a panel
-of weights that is read from its beginning to its end in `steps`, what 32 sums start from, and where those
-of each row go.
+A tile is code for addresses and a number, `tile(x, weight, steps, starts, sums)`: some rows, a panel of
+weights that is read from its beginning to its end in `steps`, what 32 sums start from, and where those of
+each row go.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import inspect
 import platform
 from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding as llvm
+import numba
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -30,8 +31,14 @@ LANES = 16
 VECTORS = PANEL // LANES
 # Rows that lie side by side: of each step four bytes of one, four of the next, ..
 GROUP = 12
+# Rows of a tile where there are this few.
+FEW_ROWS = 4
 # Steps of a turn of the innermost loop.
 UNROLLED = 2
+
+# Sums may be formed in any order, that is, in vectors.
+SUMS = {"reassoc", "contract", "nsz"}
+ONE = np.float32(1.0)
 
 BYTE, SHORT, INT, LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 FLOAT = ir.FloatType()
@@ -41,12 +48,31 @@ SIZES = {"float32": 4, "bfloat16": 2, "int8": 1}
 # Linux gives a process the tiles of AMX when it asks for them.
 ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18
 
+# What writes a tile: of a builder of LLVM's, and the tile's arguments.
+Body = Callable[..., None]
+
+
+def compiled(parallel: bool = False, fastmath: Any = False) -> Callable[[Any], Any]:
+    """Numba's compiler; it keeps what it compiled for later processes, where it finds a place to."""
+
+    def decorate(function: Any) -> Any:
+        options = {"parallel": parallel, "fastmath": fastmath, "error_model": "numpy"}
+        try:
+            return numba.njit(cache=True, nogil=True, **options)(function)
+        except RuntimeError:  # no folder to write to
+            return numba.njit(nogil=True, **options)(function)
+
+    return decorate
+
 
 @functools.cache
 def has_features(*names: str) -> bool:
-    """Whether this processor has LLVM's features of these names."""
-    features = llvm.get_host_cpu_features()
-    return all(features.get(name, False) for name in names)
+    """Whether Numba compiles for a processor that has LLVM's features of these names."""
+    told = numba.config.CPU_FEATURES
+    if told is None:
+        features = {} if numba.config.CPU_NAME else llvm.get_host_cpu_features()
+        return all(features.get(name, False) for name in names)
+    return all(f"+{name}" in told.split(",") for name in names)
 
 
 @functools.cache
@@ -57,27 +83,25 @@ def has_amx() -> bool:
     return ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA) == 0
 
 
-def float_tile(stored: str, rows: int) -> Any:
+def float_tile(stored: str, rows: int) -> Body:
     """The first rows of a group of float32 times weights of float32, bfloat16 or 8-bit integers.
 
     A panel holds for each of `steps` positions of the depth its 32 outputs.
     """
-    vector = ir.VectorType(FLOAT, LANES)
 
     def add_products(builder: Any, number: Any, columns: list[Any], sums: list[Any]) -> None:
-        multiply_add = _multiply_add(builder, vector)
-        columns = [_as_float(builder, column, stored) for column in columns]
+        columns = [as_float(builder, column, stored) for column in columns]
         for row, places in enumerate(sums):
             factor = number(row)
             for column, place in zip(columns, places, strict=True):
-                total = builder.call(multiply_add, [factor, column, builder.load(place)])
+                total = multiply_add(builder, factor, column, builder.load(place))
                 builder.store(total, place)
 
     weights = ir.VectorType(STORED[stored], LANES)
     return _tile(rows, FLOAT, weights, SIZES[stored], add_products)
 
 
-def byte_tile(rows: int) -> Any:
+def byte_tile(rows: int) -> Body:
     """The first rows of a group of bytes without sign times bytes with a sign, by AVX512-VNNI.
 
     A panel holds for each of `steps` groups of four positions of the depth its 32 outputs' four bytes.
@@ -93,19 +117,23 @@ def byte_tile(rows: int) -> Any:
         for row, places in enumerate(sums):
             factor = number(row)
             for column, place in zip(columns, places, strict=True):
-                builder.store(builder.call(instruction, [factor, column, builder.load(place)]), place)
+                builder.store(
+                    builder.call(instruction, [factor, column, builder.load(place)]), place
+                )
 
     return _tile(rows, INT, vector, 4, add_products)
 
 
-def _tile(rows: int, kind: Any, weights: Any, size: int, add_products: Callable[..., None]) -> Any:
+def _tile(rows: int, kind: Any, weights: Any, size: int, add_products: Callable[..., None]) -> Body:
     """A tile whose sums are vectors of a `kind`; a weight of a step takes `size` bytes."""
     vector = ir.VectorType(kind, LANES)
     columns = range(VECTORS)
 
     def body(builder: Any, x: Any, weight: Any, steps: Any, starts: Any, sums: Any) -> None:
-        first = [_load(builder, _add(builder, starts, 4 * LANES * i), vector) for i in columns]
-        places = [[cgutils.alloca_once_value(builder, start) for start in first] for _ in range(rows)]
+        first = [load(builder, _add(builder, starts, 4 * LANES * i), vector) for i in columns]
+        places = [
+            [cgutils.alloca_once_value(builder, start) for start in first] for _ in range(rows)
+        ]
         with cgutils.for_range(builder, builder.udiv(steps, LONG(UNROLLED))) as loop:
             turn = builder.mul(loop.index, LONG(UNROLLED))
             for step in range(UNROLLED):
@@ -115,10 +143,10 @@ def _tile(rows: int, kind: Any, weights: Any, size: int, add_products: Callable[
 
                 def number(row: int, group: Any = group) -> Any:
                     # Read just before its use: there are no registers for those of all rows.
-                    return _splat(builder, _load(builder, _add(builder, group, 4 * row), kind))
+                    return splat(builder, load(builder, _add(builder, group, 4 * row), kind))
 
                 loaded = [
-                    _load(builder, _add(builder, panel, size * LANES * i), weights) for i in columns
+                    load(builder, _add(builder, panel, size * LANES * i), weights) for i in columns
                 ]
                 add_products(builder, number, loaded, places)
         for row in range(rows):
@@ -127,7 +155,7 @@ def _tile(rows: int, kind: Any, weights: Any, size: int, add_products: Callable[
                 into = builder.inttoptr(address, vector.as_pointer())
                 builder.store(builder.load(places[row][i]), into).align = 4
 
-    return _intrinsic(body)
+    return body
 
 
 AMX_ROWS = 16
@@ -161,7 +189,7 @@ AMX_ASSEMBLY = """
 """
 
 
-def amx_tile(rows: int) -> Any:
+def amx_tile(rows: int) -> Body:
     """16 or 32 rows of bfloat16, one behind the other, times bfloat16, by AMX; sums of float32.
 
     A panel holds for each of `steps` groups of 32 positions of the depth, for one and the other 16
@@ -192,85 +220,99 @@ def amx_tile(rows: int) -> Any:
         unchanged = [row_bytes, sums, config, LONG(64), LONG(128)]
         builder.call(code, [*unchanged, x, others, weight, steps])
 
-    return _intrinsic(body)
+    return body
 
 
-def scores_of_places(width: int, stored: str) -> Any:
-    """`scores(query, keys, place_bytes, places, number, scores)`: a query times the keys at places.
-
-    The query has `width` numbers of float32, a key as many of float32 or bfloat16; `places` are of 64 bits.
-    """
-    kind, vector = ir.VectorType(STORED[stored], width), ir.VectorType(FLOAT, width)
-
-    def body(builder: Any, query: Any, keys: Any, place_bytes: Any, places: Any, number: Any, scores: Any):
-        total = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(FLOAT, [FLOAT, vector]), f"llvm.vector.reduce.fadd.v{width}f32"
-        )
-        query = _load(builder, query, vector)
-        with cgutils.for_range(builder, number) as loop:
-            place = _load(builder, _at(builder, places, loop.index, 8), LONG)
-            key = _load(builder, builder.add(keys, builder.mul(place, place_bytes)), kind)
-            products = builder.fmul(query, _as_float(builder, key, stored))
-            score = builder.call(total, [FLOAT(0.0), products], fastmath=("reassoc",))
-            address = _at(builder, scores, loop.index, 4)
-            builder.store(score, builder.inttoptr(address, FLOAT.as_pointer()))
-
-    return _intrinsic(body)
+def _kind(x: Any, panels: Any) -> str:
+    """Which tile is meant for rows and weights of these types of Numba's."""
+    special = {types.uint16: "amx", types.uint32: "bytes"}
+    stored = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"}
+    return special.get(x.dtype) or stored[panels.dtype]
 
 
-def sum_over_places(width: int, stored: str) -> Any:
-    """`sum(weights, values, place_bytes, places, number, output)`: the values at places, weighted."""
-    kind, vector = ir.VectorType(STORED[stored], width), ir.VectorType(FLOAT, width)
-
-    def body(builder: Any, weights: Any, values: Any, place_bytes: Any, places: Any, number: Any, output: Any):
-        multiply_add = _multiply_add(builder, vector)
-        total = cgutils.alloca_once_value(builder, vector([0.0] * width))
-        with cgutils.for_range(builder, number) as loop:
-            place = _load(builder, _at(builder, places, loop.index, 8), LONG)
-            value = _load(builder, builder.add(values, builder.mul(place, place_bytes)), kind)
-            weight = _splat(builder, _load(builder, _at(builder, weights, loop.index, 4), FLOAT), width)
-            value = _as_float(builder, value, stored)
-            builder.store(builder.call(multiply_add, [weight, value, builder.load(total)]), total)
-        builder.store(builder.load(total), builder.inttoptr(output, vector.as_pointer())).align = 4
-
-    return _intrinsic(body)
+def tile_rows(kind: str) -> tuple[int, int]:
+    """The rows of a tile where there are many, and where there are few."""
+    if kind == "amx":
+        return 2 * AMX_ROWS, AMX_ROWS
+    # Without AVX-512 registers are fewer, or shorter.
+    return (GROUP, FEW_ROWS) if has_features("avx512f") else (2, 2)
 
 
-def _intrinsic(body: Callable[..., None]) -> Any:
-    """A function for Numba's of the addresses and numbers that `body` takes after its builder."""
+def _intrinsic(size: int) -> Any:
+    """The tile of the first or second size for the arrays that it is called with, then its arguments."""
 
-    def declare(typing_context, *arguments):
+    @intrinsic
+    def tile(typing_context, x, panels, at, weight, steps, starts, sums):
+        kind = _kind(x, panels)
+        rows = tile_rows(kind)[size]
+        special = {"amx": amx_tile, "bytes": byte_tile}
+        body = special[kind](rows) if kind in special else float_tile(kind, rows)
+
         def generate(context, builder, signature, values):
-            body(builder, *values)
+            body(builder, *values[2:])
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * len(arguments)), generate
+        return types.void(x, panels, *[types.intp] * 5), generate
 
-    # Numba asks how many arguments there are; the first is its own.
-    declare.__signature__ = inspect.signature(body)  # type: ignore[attr-defined]
-    return intrinsic(declare)
+    return tile
 
 
-def _multiply_add(builder: Any, vector: Any) -> Any:
-    kind = ir.FunctionType(vector, [vector] * 3)
-    return cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{vector.count}f32")
+_tile_of_many, _tile_of_few = _intrinsic(0), _intrinsic(1)
+
+
+@compiled(parallel=True)
+def multiply(x, row_scales, panels, starts, scales, bias, floor, many, few, group, outputs):
+    """`row_scales (starts + x W^T) scales + bias`, at least `floor`, into (R, F).
+
+    Args:
+        x: Rows in groups: what makes them one is the first axis.
+        row_scales: (R,).
+        panels: The weight W (F, D) in panels.
+        starts: (panels, 32), the numbers that sums start from, of their dtype.
+        scales: (F,).
+        bias: (F,).
+        floor: The least of an output.
+        many, few: The rows of a tile, see `tile_rows`.
+        group: The rows of a group.
+        outputs: (R, F).
+    """
+    rows, width = outputs.shape
+    for panel in numba.prange(len(panels)):
+        sums = np.empty((many, PANEL), starts.dtype)
+        first = panel * PANEL
+        here = min(PANEL, width - first)
+        panel_scales, panel_bias = scales[first : first + here], bias[first : first + here]
+        weight = panels.ctypes.data + panel * panels.strides[0]
+        start = starts.ctypes.data + panel * starts.strides[0]
+        row = 0
+        while row < rows:
+            at = x.ctypes.data + row // group * x.strides[0] + row % group * 4
+            number = many
+            if rows - row > few:
+                _tile_of_many(x, panels, at, weight, panels.shape[1], start, sums.ctypes.data)
+            else:
+                _tile_of_few(x, panels, at, weight, panels.shape[1], start, sums.ctypes.data)
+                number = few
+            for i in range(min(number, rows - row)):
+                scale, output = row_scales[row + i], outputs[row + i, first : first + here]
+                for j in range(here):
+                    total = np.float32(sums[i, j]) * (scale * panel_scales[j]) + panel_bias[j]
+                    output[j] = floor if total < floor else total
+            row += number
 
 
 def _add(builder: Any, address: Any, offset: int) -> Any:
     return builder.add(address, LONG(offset))
 
 
-def _at(builder: Any, address: Any, index: Any, size: int) -> Any:
-    return builder.add(address, builder.mul(index, LONG(size)))
-
-
-def _load(builder: Any, address: Any, kind: Any) -> Any:
+def load(builder: Any, address: Any, kind: Any) -> Any:
+    """What is at an address."""
     loaded = builder.load(builder.inttoptr(address, kind.as_pointer()))
     loaded.align = 1
     return loaded
 
 
-def _splat(builder: Any, number: Any, lanes: int = LANES) -> Any:
+def splat(builder: Any, number: Any, lanes: int = LANES) -> Any:
     """A vector of one number."""
     undefined = ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined)
     first = builder.insert_element(undefined, number, INT(0))
@@ -278,7 +320,17 @@ def _splat(builder: Any, number: Any, lanes: int = LANES) -> Any:
     return builder.shuffle_vector(first, undefined, zeros)
 
 
-def _as_float(builder: Any, numbers: Any, stored: str) -> Any:
+def multiply_add(builder: Any, one: Any, other: Any, more: Any) -> Any:
+    """`one * other + more` of vectors of float32, rounded once."""
+    kind = ir.FunctionType(one.type, [one.type] * 3)
+    name = f"llvm.fma.v{one.type.count}f32"
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, kind, name), [one, other, more]
+    )
+
+
+def as_float(builder: Any, numbers: Any, stored: str) -> Any:
+    """A vector of stored numbers as float32."""
     lanes = numbers.type.count
     integers, floats = ir.VectorType(INT, lanes), ir.VectorType(FLOAT, lanes)
     if stored == "int8":

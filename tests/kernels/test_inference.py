@@ -1,11 +1,15 @@
 """Fast inference against the training forward, beams with histories that cross in one buffer."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
 
+from keras_attention.kernels import fast_decoder
 from keras_attention.kernels.compiled import compiled
-from keras_attention.kernels.inference import Operations, decode, encode, fast_decoder
+from keras_attention.kernels.fast_decoder import FastDecoder
+from keras_attention.kernels.inference import Operations, decode, encode
 from keras_attention.models.inference_form import InferenceForm
 from keras_attention.models.transformer import Transformer
 
@@ -44,6 +48,19 @@ def model_with(seed=3, **options):
     return model
 
 
+def decoder_of(model, precision="float32", by="backend"):
+    """The backend's decoder, or Numba's, whatever this CPU and the batch would choose."""
+    decoder = FastDecoder(InferenceForm(model), precision)
+    if by == "numba":
+        pytest.importorskip("numba")
+    decoder._most_rows = math.inf if by == "numba" else 0
+    decoder.refresh()
+    return decoder
+
+
+both = pytest.mark.parametrize("by", ["backend", "numba"])
+
+
 def numpy(x):
     return keras.ops.convert_to_numpy(keras.ops.cast(x, "float32"))
 
@@ -62,7 +79,7 @@ def decoded(decoder, tokens, parents, length, room=4):
     Every `room` steps the buffer is full, and what no beam has in its history goes.
     """
     search = decoder.start(SOURCE, K, length)
-    bias = np.full((B, K, length * K if decoder.fixed_shapes else 0), decoder.masked, "float32")
+    bias = np.full((B, K, length * K if search.fixed_shapes else 0), search.masked, "float32")
     histories = np.zeros((B, K, 0), "int32")
     line, slots = np.arange(B)[:, None], np.arange(K)
     used = dropped = 0
@@ -75,14 +92,14 @@ def decoded(decoder, tokens, parents, length, room=4):
             places = np.argsort(is_seen, axis=1, kind="stable")[:, used - number :]
             search.make_room(places.astype("int32"), room * K)
             bias = np.take_along_axis(bias, places[:, None], axis=2)
-            bias = np.pad(bias, ((0, 0), (0, 0), (0, room * K)), constant_values=decoder.masked)
+            bias = np.pad(bias, ((0, 0), (0, 0), (0, room * K)), constant_values=search.masked)
             used, dropped = number, dropped + used - number
         bias[:, slots, used + slots] = 0.0
         histories = np.concatenate([histories, fed[:, :, None]], axis=2)
         scores, ids = search.step(fed, index, used, bias, V + 1)
         used += K
         assert scores.shape == ids.shape == (B, K, V)
-    assert len(tokens) <= room or decoder.fixed_shapes or dropped
+    assert len(tokens) <= room or search.fixed_shapes or dropped
     assert np.all(scores[..., :-1] >= scores[..., 1:]), "best first"
     table = np.empty((B, K, V), "float32")
     np.put_along_axis(table, ids, scores, axis=-1)
@@ -101,11 +118,11 @@ def expected(model, histories):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_steps_equal_the_training_forward(options):
+@both
+def test_steps_equal_the_training_forward(options, by):
     """Over 19 steps, in which the buffer is full several times."""
     model = model_with(**options)
-    decoder = fast_decoder(InferenceForm(model), "float32")
-    decoder.refresh()
+    decoder = decoder_of(model, by=by)
     tokens, parents = crossing_histories(19)
     got, histories = decoded(decoder, tokens, parents, length=20)
     wanted = expected(model, histories)
@@ -121,9 +138,9 @@ def test_with_onednn_and_without(options, is_on, monkeypatch):
     from keras_attention.kernels.tensorflow_inference import OneDnnOperations
 
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", str(int(is_on)))
-    decoder = fast_decoder(InferenceForm(model_with(**options)), "float32")
-    assert isinstance(decoder._operations, OneDnnOperations) == is_on
-    test_steps_equal_the_training_forward(options)
+    decoder = decoder_of(model_with(**options))
+    assert isinstance(decoder._backend._operations, OneDnnOperations) == is_on
+    test_steps_equal_the_training_forward(options, "backend")
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="a rule of TensorFlow's")
@@ -183,15 +200,14 @@ def test_the_plain_operations_are_the_definition():
     np.testing.assert_allclose(numpy(scores), -np.sort(-wanted)[:, :2], atol=2e-4)
 
 
-def test_rows_that_go_on_alone():
+@both
+def test_rows_that_go_on_alone(by):
     model = model_with()
-    decoder = fast_decoder(InferenceForm(model), "float32")
-    decoder.refresh()
-    search = decoder.start(SOURCE, 1, 4)
-    if not decoder.fixed_shapes:
+    search = decoder_of(model, by=by).start(SOURCE, 1, 4)
+    if not search.fixed_shapes:
         search.make_room(np.zeros((B, 0), "int32"), 4)
     tokens = np.array([[[0], [0]], [[4], [7]], [[9], [3]]], "int32")
-    bias = np.full((B, 1, 4), decoder.masked, "float32")
+    bias = np.full((B, 1, 4), search.masked, "float32")
     for index in range(2):
         bias[:, :, index] = 0.0
         search.step(tokens[index], index, index, bias, 1)
@@ -204,7 +220,8 @@ def test_rows_that_go_on_alone():
     assert scores[0, 0, 0] == pytest.approx(wanted.max(), abs=2e-4)
 
 
-def test_bfloat16_is_near():
+@both
+def test_bfloat16_is_near(by):
     """Of a float32 model, and the same as of one with that policy."""
     model = model_with()
     mixed = model_with(dtype="mixed_bfloat16")
@@ -212,8 +229,7 @@ def test_bfloat16_is_near():
     tokens, parents = crossing_histories(3)
     tables = []
     for owner in (model, mixed):
-        decoder = fast_decoder(InferenceForm(owner), "bfloat16")
-        decoder.refresh()
+        decoder = decoder_of(owner, "bfloat16", by)
         table, histories = decoded(decoder, tokens, parents, length=3)
         tables.append(table)
     np.testing.assert_array_equal(*tables)
@@ -221,9 +237,10 @@ def test_bfloat16_is_near():
     assert 0.0 < np.abs(tables[0] - wanted).max() < 0.15 * np.abs(wanted).max()
 
 
-def test_present_weights_are_read():
+@both
+def test_present_weights_are_read(by):
     model, other = model_with(seed=3), model_with(seed=4)
-    decoder = fast_decoder(InferenceForm(model), "float32")
+    decoder = decoder_of(model, by=by)
     tokens, parents = crossing_histories(2)
     for step in range(2):
         decoder.refresh()
@@ -236,10 +253,10 @@ def test_present_weights_are_read():
 
 
 @pytest.mark.skipif(BACKEND != "torch", reason="only PyTorch writes weights behind Keras' back")
-def test_weights_written_through_data_are_read():
+@both
+def test_weights_written_through_data_are_read(by):
     model = model_with()
-    decoder = fast_decoder(InferenceForm(model), "float32")
-    decoder.refresh()
+    decoder = decoder_of(model, by=by)
     tokens, parents = crossing_histories(2)
     before, _ = decoded(decoder, tokens, parents, length=2)
     for weight in model.trainable_weights:
@@ -250,7 +267,56 @@ def test_weights_written_through_data_are_read():
     assert np.abs(got - before).max() > 0.05
 
 
+@both
+def test_one_number_that_changes_is_seen(by):
+    """Not only what an update of the whole model changes; and the weights are read once."""
+    model = model_with()
+    decoder = decoder_of(model, by=by)
+    tokens, parents = crossing_histories(2)
+    before, histories = decoded(decoder, tokens, parents, length=2)
+    reading = decoder._chosen(1)
+    prepared = reading._weights
+    decoder.refresh()
+    decoded(decoder, tokens, parents, length=2)
+    assert reading._weights is prepared
+    kernel = model.decoder_blocks[0].feed_forward.outer.kernel
+    changed = numpy(kernel)
+    changed[-1, 5] += 40.0
+    kernel.assign(changed)
+    decoder.refresh()
+    got, _ = decoded(decoder, tokens, parents, length=2)
+    np.testing.assert_allclose(got, expected(model, histories), atol=1e-3)
+    assert np.abs(got - before).max() > 0.05
+
+
 @pytest.mark.skipif(BACKEND == "torch", reason="PyTorch has products of 8-bit integers")
-def test_int8_is_refused_where_there_is_none():
-    with pytest.raises(ValueError, match="needs products of 8-bit integers, which PyTorch has"):
-        fast_decoder(InferenceForm(model_with()), "int8")
+def test_int8_is_refused_where_there_is_none(monkeypatch):
+    monkeypatch.setattr(fast_decoder, "has_numba", lambda: False)
+    with pytest.raises(ValueError, match="needs a CPU, and Numba or PyTorch; the backend is"):
+        FastDecoder(InferenceForm(model_with()), "int8")
+
+
+@pytest.mark.parametrize(
+    "has_avx512, precision, few, many",
+    [
+        (True, "float32", "numba", "numba"),
+        (False, "float32", "numba", "backend"),
+        (True, "float16", "backend", "backend"),
+        (False, "int8", "numba", "backend" if BACKEND == "torch" else "numba"),
+    ],
+)
+def test_who_decodes(has_avx512, precision, few, many, monkeypatch):
+    """With AVX-512 Numba, without it Numba what nobody else can, or for few rows."""
+    numba_tiles = pytest.importorskip("keras_attention.kernels.numba_tiles", exc_type=ImportError)
+    monkeypatch.setattr(numba_tiles, "has_features", lambda name: name == "avx512f" and has_avx512)
+    decoder = FastDecoder(InferenceForm(model_with()), precision)
+    chosen = [
+        "backend" if decoder._chosen(rows) is decoder._backend else "numba" for rows in (4, 5)
+    ]
+    assert chosen == [few, many]
+
+
+def test_without_numba_the_backend_decodes(monkeypatch):
+    monkeypatch.setattr(fast_decoder, "has_numba", lambda: False)
+    decoder = FastDecoder(InferenceForm(model_with()), "float32")
+    assert decoder._chosen(1) is decoder._backend

@@ -99,15 +99,20 @@ def test_extreme_rows_do_not_overflow():
     np.testing.assert_allclose(Int8Matrix(weight)(x), [[512.0] * 3, [-512.0] * 3], rtol=1e-6)
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="only PyTorch has a fast form")
-def test_model_in_int8_is_near():
-    from keras_attention.kernels.inference import fast_decoder
-    from keras_attention.models.inference_form import InferenceForm
-    from tests.kernels.test_inference import crossing_histories, decoded, expected, model_with
+@pytest.mark.parametrize("by", ["backend", "numba"])
+def test_model_in_int8_is_near(by):
+    from tests.kernels.test_inference import (
+        crossing_histories,
+        decoded,
+        decoder_of,
+        expected,
+        model_with,
+    )
 
+    if by == "backend" and BACKEND != "torch":
+        pytest.skip("only PyTorch has a fast form of its own")
     model = model_with()
-    decoder = fast_decoder(InferenceForm(model), "int8")
-    decoder.refresh()
+    decoder = decoder_of(model, "int8", by)
     got, histories = decoded(decoder, *crossing_histories(3), length=3)
     wanted = expected(model, histories)
     assert 0.0 < np.abs(got - wanted).max() < 0.15 * np.abs(wanted).max()
