@@ -52,15 +52,17 @@ class Translator:
     hypotheses whose scores agree to about six digits (in bfloat16, to about two: decode with a float32
     model to compare translations).
 
-    A `Transformer` is decoded over prepared weights, joined and on PyTorch packed, with the beams of
-    a sentence in one buffer of keys and values, and a sentence that is done is dropped from its batch.
-    The plain `decode_step` and `beam_search` are the definition of what is found: `fast=False` decodes
-    with them, as is done for any other model. The weights are read at each call, so the translator of
-    a model in training translates with its present weights.
+    A `Transformer` is decoded over prepared weights, with the beams of a sentence in one buffer of keys
+    and values, and a sentence that is done is dropped from its batch. On a CPU with AVX-512, and for a
+    single sentence on any, this is done by Numba, if it is installed, on every backend alike; else by the
+    backend. The plain `decode_step` and `beam_search` are the definition of what is found: `fast=False`
+    decodes with them, as is done for any other model. The weights are read at each call, so the
+    translator of a model in training translates with its present weights.
 
-    TensorFlow compiles two programs at the first call, for all shapes; PyTorch runs eagerly. JAX, and
-    every backend with `fast=False`, compiles each shape at its first use: there sources are padded to
-    16, 32, 64, ... tokens and batches to 1, 4, 16, 64, ... rows. The progress line says so.
+    Numba compiles for some ten seconds once, and keeps it for later processes. TensorFlow compiles two
+    programs at the first call, for all shapes; PyTorch runs eagerly. JAX, and every backend with
+    `fast=False`, compiles each shape at its first use: there sources are padded to 16, 32, 64, ... tokens
+    and batches to 1, 4, 16, 64, ... rows. The progress line says so.
 
     What happens at the edges:
 
@@ -87,7 +89,8 @@ class Translator:
             error.
         precision: Of weights and activations: `"float32"`, `"bfloat16"`, `"float16"`, or `"int8"`,
             which is products of 8-bit integers, quantized for each output of the weights and for each
-            row of activations (PyTorch on a CPU). None for that of the model's dtype policy.
+            row of activations (on a CPU, with Numba or PyTorch). None for that of the model's dtype
+            policy.
         fast: Whether a `Transformer` is decoded by the fast path.
 
     Raises:

@@ -136,6 +136,7 @@ class NumbaDecoder:
     _memory: list[tuple[np.ndarray, np.ndarray]]
     _memory_bias: np.ndarray
     _buffers: list[tuple[np.ndarray, np.ndarray]]
+    _target_positions: np.ndarray
 
     def __init__(self, form: Any, precision: str):
         self._form = form
@@ -166,7 +167,7 @@ class NumbaDecoder:
             )
             kept = self._operations.storage.kept
             search._memory = [(kept(key), kept(value)) for key, value in memory]
-        search._buffers = [tuple(part[:, :0] for part in pair) for pair in search._memory]
+        search._buffers = [(key[:, :0], value[:, :0]) for key, value in search._memory]
         search._target_positions = self._table("decoder", max_length)
         return search
 
@@ -205,7 +206,7 @@ class NumbaDecoder:
     def keep(self, rows: np.ndarray) -> None:
         self._memory_bias = self._memory_bias[rows]
         self._memory, self._buffers = (
-            [tuple(part[rows] for part in pair) for pair in pairs]
+            [(key[rows], value[rows]) for key, value in pairs]
             for pairs in (self._memory, self._buffers)
         )
 

@@ -63,9 +63,7 @@ def test_precision(precision):
     model = small_model()
     translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=1)
     if precision == "int8" and BACKEND != "torch":
-        with pytest.raises(ValueError, match="needs products of 8-bit integers"):
-            dataclasses.replace(translator, precision=precision)
-        return
+        pytest.importorskip("numba")
     texts = ["bed", "cabin"]
     scores = [best[0].score for best in translator.translate(texts)]
     chosen = dataclasses.replace(translator, precision=precision)
