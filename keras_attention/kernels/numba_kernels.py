@@ -84,7 +84,7 @@ class Storage:
         depth += -depth % self._depth_unit
         scales = np.ones(number, "float32")
         if self.is_tiled:
-            # One more than needed where the last tile has 32 rows.
+            # Room for a last tile of 32 rows.
             shape = (number // tiles.AMX_ROWS + 2, tiles.AMX_ROWS, depth)
             rows = (np.empty if depth == x.shape[1] else np.zeros)(shape, "uint16")
             round_to_bfloat16(x, rows)

@@ -265,7 +265,7 @@ def multiply(x, row_scales, panels, starts, scales, bias, floor, many, few, grou
     """`row_scales (starts + x W^T) scales + bias`, at least `floor`, into (R, F).
 
     Args:
-        x: Rows in groups: what makes them one is the first axis.
+        x: The rows in groups, which are the first axis, see `numba_kernels.Storage.rows`.
         row_scales: (R,).
         panels: The weight W (F, D) in panels.
         starts: (panels, 32), the numbers that sums start from, of their dtype.

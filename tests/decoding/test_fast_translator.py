@@ -1,6 +1,7 @@
 """The fast search of a Transformer finds what the plain one finds; its precisions."""
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -72,6 +73,14 @@ def test_precision(precision):
         assert got == scores
     else:
         assert np.isfinite(got).all() and got != scores
+
+
+def test_several_threads_at_once():
+    translator = Translator(small_model(seed=7), LetterTokenizer(), beam_size=2, max_extra_length=5)
+    texts = random_texts(12, longest=9)
+    wanted = [translator(text) for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(translator, texts)) == wanted
 
 
 def test_a_subclass_with_a_forward_of_its_own_is_decoded_plainly():
