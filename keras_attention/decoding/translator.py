@@ -59,7 +59,7 @@ class Translator:
     decodes with them, as is done for any other model. The weights are read at each call, so the
     translator of a model in training translates with its present weights.
 
-    Numba compiles for some ten seconds once, and keeps it for later processes. TensorFlow compiles two
+    Numba compiles at the first call, and keeps it for later processes. TensorFlow compiles two
     programs at the first call, for all shapes; PyTorch runs eagerly. JAX, and every backend with
     `fast=False`, compiles each shape at its first use: there sources are padded to 16, 32, 64, ... tokens
     and batches to 1, 4, 16, 64, ... rows. The progress line says so.

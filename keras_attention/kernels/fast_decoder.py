@@ -52,7 +52,7 @@ class FastDecoder:
     def refresh(self) -> None:
         """Looks whether the model's weights have changed; a decoder reads them when it is used."""
         seen = self._backend.seen()
-        if self._seen is None or seen != self._seen:
+        if seen != self._seen:
             self._seen = seen
             self._fresh.clear()
 

@@ -117,13 +117,12 @@ def _widened_in_numba(number):
 def _scores(query, key, places, scores):
     """Of a query (d,) with the keys (.., d) at places."""
     if len(query) == COMMON_WIDTH:
-        at = places.ctypes.data
         _common_scores(
             key,
             query.ctypes.data,
             key.ctypes.data,
             key.strides[0],
-            at,
+            places.ctypes.data,
             len(places),
             scores.ctypes.data,
         )

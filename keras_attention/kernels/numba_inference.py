@@ -1,9 +1,9 @@
 """Inference on CPUs by Numba, on every backend: NumPy arrays, few and cheap calls, tiles of products.
 
-Few sentences take as long as reading the weights and starting hundreds of small operations, which take
-microseconds here; with many, the tiles of `numba_tiles` are as fast as oneDNN's products, and the rest
-faster. Weights are stored in float32, bfloat16 or 8-bit integers, activations are float32. Heads come
-after positions, (B, T, N, d), as a projection makes them: nothing is transposed.
+Few sentences take as long as reading the weights and starting hundreds of small operations, which cost
+little here; many take as long as the products, by the tiles of `numba_tiles`. Weights are stored in
+float32, bfloat16 or 8-bit integers, activations are float32. Heads come after positions, (B, T, N, d), as
+a projection makes them: nothing is transposed.
 """
 
 from __future__ import annotations
@@ -131,7 +131,6 @@ class NumbaDecoder:
         precision: `"float32"`, `"bfloat16"` or `"int8"`.
     """
 
-    PRECISIONS = ("float32", "bfloat16", "int8")
     fixed_shapes = False
     _memory: list[tuple[np.ndarray, np.ndarray]]
     _memory_bias: np.ndarray

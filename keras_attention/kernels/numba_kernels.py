@@ -104,7 +104,7 @@ class Storage:
         if self.precision != "bfloat16":
             return np.ascontiguousarray(x)
         kept = np.empty(x.shape, "uint16")
-        rows = x.reshape(-1, x.shape[-1])
+        rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1])
         round_to_bfloat16(rows, kept.reshape(1, *rows.shape))
         return kept
 

@@ -35,11 +35,10 @@ OPTIONS = [
 def model_with(seed=3, **options):
     """Every weight matters: gains and biases are not ones and zeros."""
     model = Transformer(
-        **{"num_layers": 1, **options},
+        **{"num_layers": 1, "num_heads": 3, **options},
         vocabulary_size=V,
         hidden_dim=12,
         intermediate_dim=20,
-        num_heads=3,
     )
     random = np.random.default_rng(seed)
     for weight in model.weights:
@@ -220,11 +219,12 @@ def test_rows_that_go_on_alone(by):
     assert scores[0, 0, 0] == pytest.approx(wanted.max(), abs=2e-4)
 
 
+@pytest.mark.parametrize("num_heads", [3, 1])
 @both
-def test_bfloat16_is_near(by):
+def test_bfloat16_is_near(by, num_heads):
     """Of a float32 model, and the same as of one with that policy."""
-    model = model_with()
-    mixed = model_with(dtype="mixed_bfloat16")
+    model = model_with(num_heads=num_heads)
+    mixed = model_with(dtype="mixed_bfloat16", num_heads=num_heads)
     mixed.set_weights(model.get_weights())
     tokens, parents = crossing_histories(3)
     tables = []
