@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -19,8 +19,9 @@ from keras import ops
 
 from keras_attention.kernels import numba_kernels as kernels
 from keras_attention.kernels.freed_memory import keep_freed_memory
-from keras_attention.kernels.inference import Operations, decode, encode
+from keras_attention.kernels.inference import Operations, Weights, decode, encode
 from keras_attention.kernels.numba_attention import attend
+from keras_attention.kernels.numba_tiles import PANEL
 
 keep_freed_memory()
 
@@ -44,7 +45,7 @@ class NumbaOperations(Operations):
     def prepared_matrix(self, matrix: Any) -> Any:
         weight = _array(matrix["kernel"]).T
         bias = _array(matrix["bias"]) if "bias" in matrix else np.zeros(len(weight), "float32")
-        return self.storage.packed(weight), bias
+        return self.storage.packed(weight, bias), len(weight)
 
     def prepared_norm(self, norm: Any) -> Any:
         return _array(norm["gamma"]), _array(norm["beta"])
@@ -77,10 +78,11 @@ class NumbaOperations(Operations):
         return padded
 
     def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
-        weight, bias = matrix
-        outputs = np.empty((len(x), len(bias)), "float32")
+        weight, width = matrix
+        outputs = np.empty((1, len(x), width), "float32")
         relu = activation is keras.activations.relu
-        self.storage.product(x, weight, bias, relu, outputs)
+        self.storage.product(x, weight, relu, outputs)
+        outputs = outputs[0]
         if activation is None or relu:
             return outputs
         return _array(activation(ops.convert_to_tensor(outputs)))
@@ -93,17 +95,28 @@ class NumbaOperations(Operations):
         kernels.normalize(x, update, norm[0], norm[1], np.float32(self.sizes.epsilon), outputs)
         return outputs
 
-    def heads(self, x: Any, num_rows: Any, widths: Sequence[int]) -> list[Any]:
-        num_heads = self.sizes.num_heads
-        ends = np.cumsum([num_heads * width for width in widths])[:-1]
+    def project(
+        self, x: Any, block: Weights, name: str, num_rows: Any, tokens: Any = None
+    ) -> list[Any]:
+        """The heads of a block's projection, each kind (B, T, N, d)."""
+        weight, width = block[name]
+        widths = self.widths(name)
+        # Kinds of the same width, of whole panels, come apart from the product.
+        number = len(widths) if len(set(widths)) == 1 and width // len(widths) % PANEL == 0 else 1
+        outputs = np.empty((number, len(x), width // number), "float32")
+        self.storage.product(x, weight, False, outputs)
+        parts = list(outputs)
+        if tokens is not None:
+            parts = [self.with_padding(part, tokens) for part in parts]
+        if number < len(widths):
+            ends = np.cumsum([self.sizes.num_heads * width for width in widths])[:-1]
+            parts = np.split(parts[0], ends, axis=1)
         return [
-            part.reshape(num_rows, -1, num_heads, width)
-            for part, width in zip(np.split(x, ends, axis=1), widths, strict=True)
+            np.ascontiguousarray(part).reshape(num_rows, -1, self.sizes.num_heads, width)
+            for part, width in zip(parts, widths, strict=True)
         ]
 
     def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
-        # Of parts of a projection what is read once more must be copied: the inner loops are vectors.
-        query, key, value = (np.ascontiguousarray(part) for part in (query, key, value))
         rows, length, num_heads, _ = query.shape
         outputs = np.empty((rows, length, num_heads, value.shape[3]), "float32")
         attend(query, key, value, bias[:, 0], outputs)

@@ -5,20 +5,26 @@ Shape letters: R rows, D depth, F outputs, B sentences, N heads, T queries, P pl
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numba
 import numpy as np
 from keras import ops
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from keras_attention.kernels import numba_tiles as tiles
 from keras_attention.kernels.int8 import LEVELS, quantized_weight
 from keras_attention.kernels.numba_attention import exponentials
-from keras_attention.kernels.numba_tiles import ONE, SUMS, compiled
+from keras_attention.kernels.numba_tiles import FLOAT, INT, LANES, LONG, ONE, SHORT, SUMS, compiled
 
 # Logits that are looked at together.
 CHUNK = 256
+# Rows that are turned into columns at once.
+TRANSPOSED = 4
 # Of bytes without sign.
 BYTE_ZERO = 128
 # The bits of 1e-30, which the largest entry of a row is at least, so that zeros stay zeros.
@@ -26,11 +32,12 @@ SMALLEST = np.float32(1e-30).view(np.int32)
 
 
 class Packed(NamedTuple):
-    """A weight (F, D) in panels, as the product of its storage reads them."""
+    """A weight (F, D) and a bias (F,) in panels, as the product of its storage reads them."""
 
     panels: np.ndarray  # (panels, steps, ..)
     starts: np.ndarray  # (panels, 32), what sums start from
-    scales: np.ndarray  # (F,), of the sums
+    scales: np.ndarray  # (panels, 32), of the sums
+    bias: np.ndarray  # (panels, 32)
 
 
 class Storage:
@@ -38,19 +45,26 @@ class Storage:
 
     Args:
         precision: `"float32"`, `"bfloat16"` or `"int8"`.
-        native: Whether to use what only some processors have, where this one has it: AMX for
-            bfloat16, VNNI for 8-bit integers. Elsewhere weights are widened to float32 as they are read.
+        native: What only some processors have and may be used where this one has it: `"amx"` for
+            bfloat16 and 8-bit integers, `"vnni"` for 8-bit integers. Elsewhere weights are widened to
+            float32 as they are read.
     """
 
-    def __init__(self, precision: str, native: bool = True):
+    def __init__(self, precision: str, native: Sequence[str] = ("amx", "vnni")):
         self.precision = precision
-        self.is_tiled = native and precision == "bfloat16" and tiles.has_amx()
-        self.has_bytes = native and precision == "int8" and tiles.has_features("avx512vnni")
-        kind = "amx" if self.is_tiled else "bytes" if self.has_bytes else precision
+        self.is_tiled = "amx" in native and precision != "float32" and tiles.has_amx(precision)
+        has_vnni = "vnni" in native and tiles.has_features("avx512vnni")
+        self.has_bytes = has_vnni and precision == "int8" and not self.is_tiled
+        kind = f"amx {precision}" if self.is_tiled else "bytes" if self.has_bytes else precision
         self._tile_rows = tiles.tile_rows(kind)
+        # Rows of a group, and positions of the depth that rows and panels have a multiple of.
+        self._group, self._unit = tiles.GROUP, tiles.UNROLLED * (4 if self.has_bytes else 1)
+        if self.is_tiled:
+            self._group, self._unit = tiles.AMX_ROWS, tiles.AMX_BYTES // tiles.SIZES[precision]
+        self._ones = np.ones(0, "float32")
 
-    def packed(self, weight: np.ndarray) -> Packed:
-        """A float32 weight (F, D) as it is stored; F and D are filled up with zeros."""
+    def packed(self, weight: np.ndarray, bias: np.ndarray) -> Packed:
+        """A float32 weight (F, D) and bias (F,) as they are stored; F and D are filled up with zeros."""
         scales = np.ones(len(weight), "float32")
         if self.precision == "int8":
             kernel = ops.convert_to_tensor(np.ascontiguousarray(weight.T))
@@ -58,87 +72,183 @@ class Storage:
             weight = integers.T.astype("int8")
         elif self.precision == "bfloat16":
             weight = weight.astype(ml_dtypes.bfloat16).view("uint16")
-        depth = weight.shape[1] + -weight.shape[1] % self._depth_unit
-        filled = np.zeros((len(weight) + -len(weight) % tiles.PANEL, depth), weight.dtype)
-        filled[: len(weight), : weight.shape[1]] = weight
+        filled = _filled(_filled(weight, 0, tiles.PANEL), 1, self._unit)
         number = len(filled) // tiles.PANEL
         starts = np.zeros((number, tiles.PANEL), "float32")
         if self.is_tiled:
-            parts = filled.reshape(number, 2, tiles.AMX_ROWS, -1, tiles.AMX_DEPTH // 2, 2)
+            together = self._unit // tiles.LANES
+            parts = filled.reshape(number, tiles.VECTORS, tiles.LANES, -1, tiles.LANES, together)
             panels = parts.transpose(0, 3, 1, 4, 2, 5)
+            starts = starts.astype("int32" if self.precision == "int8" else "float32")
         elif self.has_bytes:
             panels = filled.reshape(number, tiles.PANEL, -1, 4).transpose(0, 2, 1, 3)
             starts = -BYTE_ZERO * filled.sum(axis=1, dtype="int32").reshape(number, tiles.PANEL)
         else:
             panels = filled.reshape(number, tiles.PANEL, -1).transpose(0, 2, 1)
-        return Packed(np.ascontiguousarray(panels), starts, scales)
-
-    @property
-    def _depth_unit(self) -> int:
-        """Positions of the depth that a panel has a multiple of."""
-        return tiles.AMX_DEPTH if self.is_tiled else tiles.UNROLLED * (4 if self.has_bytes else 1)
+        of_outputs = (
+            _filled(part, 0, tiles.PANEL).reshape(number, tiles.PANEL) for part in (scales, bias)
+        )
+        return Packed(np.ascontiguousarray(panels), starts, *of_outputs)
 
     def rows(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows (R, D) as the product takes them, filled up, and their scales (R,)."""
         number, depth = x.shape
-        depth += -depth % self._depth_unit
-        scales = np.ones(number, "float32")
+        steps = -(-depth // self._unit)
+        empty = np.empty if depth == steps * self._unit else np.zeros
         if self.is_tiled:
             # Room for a last tile of 32 rows.
-            shape = (number // tiles.AMX_ROWS + 2, tiles.AMX_ROWS, depth)
-            rows = (np.empty if depth == x.shape[1] else np.zeros)(shape, "uint16")
-            round_to_bfloat16(x, rows)
-            return rows, scales
-        if self.precision == "int8":
-            integers = np.zeros((number, depth), "uint8" if self.has_bytes else "float32")
-            _quantize(x, np.float32(BYTE_ZERO if self.has_bytes else 0.0), integers, scales)
-            x = integers.view("uint32") if self.has_bytes else integers
-        elif depth > x.shape[1]:
-            x = np.pad(x, ((0, 0), (0, depth - x.shape[1])))
-        rows = np.empty((-(-number // tiles.GROUP), x.shape[1], tiles.GROUP), x.dtype)
-        _interleave(x, rows)
-        return rows, scales
+            shape = (number // self._group + 2, steps, self._group, self._unit)
+            if self.precision == "bfloat16":
+                blocks = empty(shape, "uint16")
+                round_to_bfloat16(x, blocks)
+                return blocks, self._scales_of_one(number)
+            return _quantized(x, empty(shape, "int8"), 0)
+        scales = self._scales_of_one(number)
+        shape = (1, 1, number, steps * self._unit)
+        if self.has_bytes:
+            blocks, scales = _quantized(x, empty(shape, "uint8"), BYTE_ZERO)
+            x = blocks[0, 0].view("uint32")
+        elif self.precision == "int8":
+            blocks, scales = _quantized(x, empty(shape, "float32"), 0)
+            x = blocks[0, 0]
+        elif depth < shape[3]:
+            x = _filled(x, 1, self._unit)
+        groups = np.empty((-(-number // self._group), x.shape[1], self._group), x.dtype)
+        _interleave(x, groups)
+        return groups, scales
+
+    def _scales_of_one(self, number: int) -> np.ndarray:
+        if len(self._ones) < number:
+            self._ones = np.ones(number, "float32")
+        return self._ones[:number]
 
     def kept(self, x: np.ndarray) -> np.ndarray:
-        """Keys or values as they are kept: in bfloat16 half the memory is read at each step."""
+        """Keys or values (B, T, N, d) as they are kept: in bfloat16 half the memory is read at each step."""
         if self.precision != "bfloat16":
-            return np.ascontiguousarray(x)
+            return x
         kept = np.empty(x.shape, "uint16")
-        rows = np.ascontiguousarray(x).reshape(-1, x.shape[-1])
-        round_to_bfloat16(rows, kept.reshape(1, *rows.shape))
+        rows = x.reshape(len(x) * x.shape[1], -1)
+        round_to_bfloat16(rows, kept.reshape(1, 1, *rows.shape))
         return kept
 
-    def product(
-        self, x: np.ndarray, weight: Packed, bias: np.ndarray, relu: bool, outputs: np.ndarray
-    ) -> None:
-        """`x W^T + bias` of (R, D) into (R, F), with or without ReLU."""
-        rows, row_scales = self.rows(x)
+    def product(self, x: np.ndarray, weight: Packed, relu: bool, outputs: np.ndarray) -> None:
+        """`x W^T + bias` of (R, D) into (parts, R, F / parts), with or without ReLU."""
         floor = np.float32(0.0 if relu else -np.inf)
-        group = tiles.AMX_ROWS if self.is_tiled else tiles.GROUP
-        tiles.multiply(rows, row_scales, *weight, bias, floor, *self._tile_rows, group, outputs)
+        rows, row_scales = self.rows(x)
+        # Numba's own function for their number keeps what calls it from being stored on disk.
+        threads = numba.config.NUMBA_NUM_THREADS
+        tiles.multiply(
+            rows, row_scales, *weight, floor, *self._tile_rows, self._group, threads, outputs
+        )
+
+
+def _quantized(x: np.ndarray, blocks: np.ndarray, zero: int) -> tuple[np.ndarray, np.ndarray]:
+    scales = np.empty(len(x), "float32")
+    _quantize(x, np.float32(zero), blocks, scales)
+    return blocks, scales
+
+
+def _filled(array: np.ndarray, axis: int, unit: int) -> np.ndarray:
+    """With zeros behind until the axis has a multiple of `unit`."""
+    widths = [(0, -size % unit if i == axis else 0) for i, size in enumerate(array.shape)]
+    return np.pad(array, widths)
 
 
 @compiled(parallel=True)
 def _interleave(x, groups):
     """Rows (R, D) side by side, (groups, D, rows of one); behind the last row is anything."""
+    _, depth, size = groups.shape
+    numbers, line, output = x.ctypes.data, x.strides[0], groups.ctypes.data
+    whole = depth // LANES * LANES
     for group in numba.prange(len(groups)):
-        first, output = group * groups.shape[2], groups[group]
-        for row in range(min(groups.shape[2], len(x) - first)):
-            numbers = x[first + row]
-            for d in range(len(numbers)):
-                output[d, row] = numbers[d]
+        first = group * size
+        into = output + group * groups.strides[0]
+        number = min(size, len(x) - first)
+        together = number // TRANSPOSED * TRANSPOSED
+        for row in range(0, together, TRANSPOSED):
+            for d in range(0, whole, LANES):
+                at = numbers + (first + row) * line + 4 * d
+                _transpose(at, line, into + 4 * (d * size + row), 4 * size)
+        for row in range(number):
+            for d in range(whole if row < together else 0, depth):
+                groups[group, d, row] = x[first + row, d]
+
+
+@intrinsic
+def _transpose(typing_context, rows, line, output, stride):
+    """Four rows of 16 numbers of four bytes as 16 rows of four; of addresses and bytes between rows."""
+
+    def generate(context, builder, signature, arguments):
+        rows, line, output, stride = arguments
+        lanes = ir.VectorType(FLOAT, LANES)
+
+        def at(address: Any, stride: Any, index: int) -> Any:
+            return builder.add(address, builder.mul(stride, LONG(index)))
+
+        def mixed(one: Any, other: Any, pairs: Sequence[int]) -> Any:
+            # Of each four numbers of both; those of the other vector count from LANES.
+            mask = [
+                4 * four + place % 4 + place // 4 * LANES for four in range(4) for place in pairs
+            ]
+            return builder.shuffle_vector(one, other, ir.VectorType(INT, LANES)(mask))
+
+        a, b, c, d = (tiles.load(builder, at(rows, line, i), lanes) for i in range(TRANSPOSED))
+        ab = [mixed(a, b, (0, 4, 1, 5)), mixed(a, b, (2, 6, 3, 7))]
+        cd = [mixed(c, d, (0, 4, 1, 5)), mixed(c, d, (2, 6, 3, 7))]
+        for column in range(4):
+            places = (0, 1, 4, 5) if column % 2 == 0 else (2, 3, 6, 7)
+            columns = mixed(ab[column // 2], cd[column // 2], places)
+            for four in range(4):
+                mask = ir.VectorType(INT, 4)([*range(4 * four, 4 * four + 4)])
+                part = builder.shuffle_vector(columns, columns, mask)
+                tiles.store(builder, part, at(output, stride, 4 * four + column))
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 4), generate
 
 
 @compiled(parallel=True)
-def round_to_bfloat16(x, groups):
-    """The upper halves of (R, D), rounded to the nearest, to even in a tie; (groups, rows, D)."""
+def round_to_bfloat16(x, blocks):
+    """The upper halves of (R, D), rounded to the nearest, to even in a tie.
+
+    Into blocks (groups, steps, rows of a group, positions of a step); `_quantize`, too.
+    """
+    _, _, group, width = blocks.shape
+    numbers, output = x.ctypes.data, blocks.ctypes.data
     for row in numba.prange(len(x)):
-        bits = x[row].view(np.uint32)
-        output = groups[row // groups.shape[1], row % groups.shape[1]]
-        for d in range(len(bits)):
-            rounded = bits[d] + np.uint32(0x7FFF) + ((bits[d] >> np.uint32(16)) & np.uint32(1))
-            is_nan = (bits[d] & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
-            output[d] = 0x7FC0 if is_nan else rounded >> np.uint32(16)
+        at = numbers + row * x.strides[0]
+        into = output + row // group * blocks.strides[0] + row % group * blocks.strides[2]
+        for first in range(0, x.shape[1], width):
+            _round(at + 4 * first, into, min(width, x.shape[1] - first))
+            into += blocks.strides[1]
+
+
+@intrinsic
+def _round(typing_context, numbers, output, size):
+    """Of numbers at an address, into another."""
+
+    def generate(context, builder, signature, arguments):
+        numbers, output, size = arguments
+        integers = ir.VectorType(INT, LANES)
+
+        def all(number: int) -> Any:
+            return integers([number] * LANES)
+
+        with tiles.vectors(builder, size) as (index, is_there):
+            bits = tiles.load(
+                builder, tiles.number_at(builder, numbers, index, 4), integers, is_there
+            )
+            upper = builder.lshr(bits, all(16))
+            # To odd numbers half of the last place is added, to even ones a little less.
+            rounded = builder.add(builder.add(bits, all(0x7FFF)), builder.and_(upper, all(1)))
+            size_bits = builder.and_(bits, all(0x7FFFFFFF))
+            is_nan = builder.icmp_unsigned(">", size_bits, all(0x7F800000))
+            rounded = builder.select(is_nan, all(0x7FC0), builder.lshr(rounded, all(16)))
+            halves = builder.trunc(rounded, ir.VectorType(SHORT, LANES))
+            tiles.store(builder, halves, tiles.number_at(builder, output, index, 2), is_there)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), generate
 
 
 @compiled()
@@ -152,14 +262,17 @@ def _largest_size(numbers):
 
 
 @compiled(parallel=True)
-def _quantize(x, zero, integers, scales):
+def _quantize(x, zero, blocks, scales):
     """Rows (R, D) as integers around `zero`; the scale of one that is not finite is not."""
+    _, _, group, width = blocks.shape
     for row in numba.prange(len(x)):
-        numbers, output = x[row], integers[row]
-        scale = _largest_size(numbers) / np.float32(LEVELS)
+        scale = _largest_size(x[row]) / np.float32(LEVELS)
         factor = ONE / scale
-        for d in range(len(numbers)):
-            output[d] = np.rint(numbers[d] * factor) + zero
+        for first in range(0, x.shape[1], width):
+            numbers = x[row, first : first + width]
+            output = blocks[row // group, first // width, row % group]
+            for d in range(len(numbers)):
+                output[d] = np.rint(numbers[d] * factor) + zero
         scales[row] = scale
 
 

@@ -29,6 +29,8 @@ OPTIONS = [
         "max_length": 21,
         "tie_weights": False,
     },
+    # As wide as the paper's heads.
+    {"num_heads": 2, "key_dim": 64, "value_dim": 64},
 ]
 
 
@@ -306,7 +308,8 @@ def test_int8_is_refused_where_there_is_none(monkeypatch):
 def test_who_decodes(has_avx512, precision, few, many, monkeypatch):
     """With AVX-512 Numba, without it Numba what nobody else can, or for few rows."""
     numba_tiles = pytest.importorskip("keras_attention.kernels.numba_tiles", exc_type=ImportError)
-    monkeypatch.setattr(numba_tiles, "has_features", lambda name: name == "avx512f" and has_avx512)
+    has = {"avx512f": has_avx512}
+    monkeypatch.setattr(numba_tiles, "has_features", lambda *names: all(map(has.get, names)))
     decoder = FastDecoder(InferenceForm(model_with()), precision)
     chosen = [
         "backend" if decoder._chosen(rows) is decoder._backend else "numba" for rows in (4, 5)

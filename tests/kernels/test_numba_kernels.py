@@ -37,7 +37,7 @@ def quantized(x, axis=1):
 
 def product(storage, x, weight, bias, relu=False):
     outputs = np.full((len(x), len(weight)), np.nan, "float32")
-    storage.product(x, storage.packed(weight), bias, relu, outputs)
+    storage.product(x, storage.packed(weight, bias), relu, outputs[None])
     return outputs
 
 
@@ -51,7 +51,7 @@ def wanted_product(storage, x, weight, bias):
     return x.astype("float64") @ weight.astype("float64").T + bias
 
 
-@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("native", [("amx", "vnni"), ("vnni",), ()])
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("rows, depth, width", SIZES)
 def test_product(rows, depth, width, precision, native):
@@ -75,8 +75,8 @@ def test_product_without_avx512():
     program = (
         "import numpy as np; from keras_attention.kernels import numba_tiles as tiles;"
         "from tests.kernels.test_numba_kernels import *;"
-        "assert tiles.tile_rows('float32') == (2, 2) and not tiles.has_amx();"
-        "[test_product(*sizes, precision, True) for sizes in SIZES for precision in PRECISIONS];"
+        "assert tiles.tile_rows('float32') == (2, 2) and not tiles.has_amx('int8');"
+        "[test_product(*sizes, precision, ('amx', 'vnni')) for sizes in SIZES for precision in PRECISIONS];"
         "print('the same')"
     )
     environment = {
