@@ -5,6 +5,11 @@ from typing import Any
 
 import keras
 
+from keras_attention.kernels.freed_memory import keep_freed_memory
+
+if keras.backend.backend() == "torch":
+    keep_freed_memory()  # before there are weights
+
 # Below this width compiling costs more than it ever saves.
 SMALLEST_WIDTH = 64
 

@@ -1,12 +1,19 @@
-"""What becomes of memory that an update has freed, and the next one wants again."""
+"""Memory of the C library on Linux: what an update has freed, the next one takes again, in huge pages."""
 
 import ctypes
 import os
 import sys
+from pathlib import Path
+from typing import Any
 
-# Of glibc's malloc.h.
+# Of glibc's malloc.h and Linux' mman.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+MADV_HUGEPAGE = 14
 LARGEST_KEPT = 2**30
+HUGE_PAGE = 2**21
+MOST_ADDRESSES = 2**36
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
@@ -17,6 +24,9 @@ def keep_freed_memory() -> bool:
     have filled with zeros page by page, what large tensors of the update before had just given back:
     30,000 page faults in an update of a small model, a twentieth of its time. The peak stays as it
     was; after it, the process stays as large. Arrays above 1 GiB are given back as ever.
+
+    Where Linux gives huge pages to those who ask for them, this memory is asked for in these: of small
+    ones a processor, above all a virtual one, cannot remember where they all are.
 
     Returns:
         False where there is no glibc, or the user has set its allocator by an environment variable
@@ -29,8 +39,45 @@ def keep_freed_memory() -> bool:
     """
     if not sys.platform.startswith("linux") or any(name in os.environ for name in SETTINGS):
         return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
         return False
-    kept = mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
-    return bool(kept and mallopt(M_TRIM_THRESHOLD, -1))
+    kept = library.mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
+    if not (kept and library.mallopt(M_TRIM_THRESHOLD, -1)):
+        return False
+    if _are_addresses_free() and "[madvise]" in _read(HUGE_PAGES):
+        _ask_for_huge_pages(library)
+    return True
+
+
+def _are_addresses_free() -> bool:
+    """Whether addresses without memory count against no limit."""
+    import resource
+
+    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    return limits == [resource.RLIM_INFINITY] * 2 and _read(OVERCOMMIT).strip() in ("0", "1")
+
+
+def _read(file: Path) -> str:
+    return file.read_text() if file.is_file() else ""
+
+
+def _ask_for_huge_pages(library: Any) -> None:
+    """For the addresses of the heap's next memory, as much as the machine has, 64 GiB at most.
+
+    A page becomes memory when it is written to; the heap keeps addresses that were freed.
+    """
+    library.sbrk.restype = library.malloc.restype = ctypes.c_void_p
+    library.sbrk.argtypes, library.malloc.argtypes = [ctypes.c_ssize_t], [ctypes.c_size_t]
+    library.free.argtypes = [ctypes.c_void_p]
+    library.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    start = library.sbrk(0)
+    memory = min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), MOST_ADDRESSES)
+    size = LARGEST_KEPT // 2
+    taken = [library.malloc(size) for _ in range(memory // size)]
+    end = library.sbrk(0)
+    for address in taken:
+        library.free(address)
+    first = start + -start % HUGE_PAGE
+    if first < end:
+        library.madvise(first, end - first, MADV_HUGEPAGE)

@@ -1,6 +1,7 @@
 """The kernels of PyTorch against NumPy and the definitions: values, gradients, what dropout draws."""
 
 import gc
+import os
 import subprocess
 import sys
 
@@ -178,6 +179,18 @@ def test_linear_equals_the_definition(fast, tiles, relu, with_bias, dtype):
     expected_slopes = torch.autograd.grad(expected, inputs, upstream.reshape(6, D))
     for slope, expected_slope in zip(slopes, expected_slopes, strict=True):
         assert_same(slope, expected_slope, dtype)
+
+
+@pytest.mark.parametrize("depth, width", [(5, 17), (17, 5), (5, 6)])
+@pytest.mark.parametrize("rows", [0, 7, 130])
+def test_products_over_rows_equal_numpy(rows, depth, width):
+    """Where the first is the narrower, where the second is, and where neither is by much."""
+    from keras_attention.kernels.torch_kernels import _product_over_rows
+
+    one, other = normal(rows, depth), normal(rows, width)
+    got = _product_over_rows(tensor(one), tensor(other))
+    assert got.is_contiguous()
+    np.testing.assert_allclose(got.detach().numpy(), one.T @ other, atol=1e-4)
 
 
 @pytest.mark.parametrize("rows", [6, 7])
@@ -418,6 +431,42 @@ for _ in range(3):
     torch.ones(2**24)  # 64 MiB: 16,384 pages.
     print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 """
+
+
+HUGE = """
+import re
+from pathlib import Path
+
+import torch
+from keras_attention.kernels import freed_memory
+
+print(freed_memory.keep_freed_memory() and "[madvise]" in freed_memory.HUGE_PAGES.read_text())
+tensor = torch.ones(2**26)  # 256 MiB
+found = re.findall(r"AnonHugePages: +([0-9]+) kB", Path("/proc/self/smaps").read_text())
+print(sum(map(int, found)) / 1024)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux' pages")
+@pytest.mark.parametrize("limit", [None, 2**36])
+def test_memory_comes_in_huge_pages(limit):
+    """But where addresses are counted nothing is asked for that is not needed."""
+    import resource
+
+    def count_addresses():
+        if limit:
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    program = [sys.executable, "-c", HUGE]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        program, capture_output=True, text=True, env=environment, preexec_fn=count_addresses
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    is_asked_for, huge = done.stdout.split()
+    if is_asked_for == "False":
+        pytest.skip("another allocator than glibc's, or huge pages for all or none")
+    assert float(huge) < 64 if limit else float(huge) > 200
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
