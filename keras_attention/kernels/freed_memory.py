@@ -1,4 +1,4 @@
-"""Memory of the C library on Linux: what an update has freed, the next one takes again, in huge pages."""
+"""What becomes of memory that an update has freed, and the next one wants again."""
 
 import ctypes
 import os
@@ -6,13 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# Of glibc's malloc.h and Linux' mman.h.
+from keras_attention.kernels import huge_pages
+
+# Of glibc's malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-MADV_HUGEPAGE = 14
 LARGEST_KEPT = 2**30
-HUGE_PAGE = 2**21
 MOST_ADDRESSES = 2**36
-HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
@@ -25,8 +24,7 @@ def keep_freed_memory() -> bool:
     30,000 page faults in an update of a small model, a twentieth of its time. The peak stays as it
     was; after it, the process stays as large. Arrays above 1 GiB are given back as ever.
 
-    Where Linux gives huge pages to those who ask for them, this memory is asked for in these: of small
-    ones a processor, above all a virtual one, cannot remember where they all are.
+    Where Linux gives huge pages to those who ask for them, this memory is asked for in these.
 
     Returns:
         False where there is no glibc, or the user has set its allocator by an environment variable
@@ -45,7 +43,7 @@ def keep_freed_memory() -> bool:
     kept = library.mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
     if not (kept and library.mallopt(M_TRIM_THRESHOLD, -1)):
         return False
-    if _are_addresses_free() and "[madvise]" in _read(HUGE_PAGES):
+    if huge_pages.are_for_the_asking() and _are_addresses_free():
         _ask_for_huge_pages(library)
     return True
 
@@ -55,11 +53,7 @@ def _are_addresses_free() -> bool:
     import resource
 
     limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
-    return limits == [resource.RLIM_INFINITY] * 2 and _read(OVERCOMMIT).strip() in ("0", "1")
-
-
-def _read(file: Path) -> str:
-    return file.read_text() if file.is_file() else ""
+    return limits == [resource.RLIM_INFINITY] * 2 and OVERCOMMIT.read_text().strip() in ("0", "1")
 
 
 def _ask_for_huge_pages(library: Any) -> None:
@@ -70,7 +64,6 @@ def _ask_for_huge_pages(library: Any) -> None:
     library.sbrk.restype = library.malloc.restype = ctypes.c_void_p
     library.sbrk.argtypes, library.malloc.argtypes = [ctypes.c_ssize_t], [ctypes.c_size_t]
     library.free.argtypes = [ctypes.c_void_p]
-    library.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     start = library.sbrk(0)
     memory = min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), MOST_ADDRESSES)
     size = LARGEST_KEPT // 2
@@ -78,6 +71,4 @@ def _ask_for_huge_pages(library: Any) -> None:
     end = library.sbrk(0)
     for address in taken:
         library.free(address)
-    first = start + -start % HUGE_PAGE
-    if first < end:
-        library.madvise(first, end - first, MADV_HUGEPAGE)
+    huge_pages.ask_for(start, end)

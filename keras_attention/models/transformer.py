@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.kernels.huge_pages import with_huge_pages
 from keras_attention.kernels.input_pipeline import steady_batches
 from keras_attention.kernels.recompute import recomputed_call
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
@@ -276,6 +277,7 @@ class Transformer(AccumulatingModel):
                 given["shuffle"] = False  # It is shuffled by now, which Keras could not do.
         if validation_data is not None:
             given["validation_data"] = steady_batches(validation_data)
+        given["callbacks"] = with_huge_pages(given.get("callbacks"))
         return super().fit(**given)
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,6 @@
 """The kernels of PyTorch against NumPy and the definitions: values, gradients, what dropout draws."""
 
 import gc
-import os
 import subprocess
 import sys
 
@@ -431,42 +430,6 @@ for _ in range(3):
     torch.ones(2**24)  # 64 MiB: 16,384 pages.
     print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 """
-
-
-HUGE = """
-import re
-from pathlib import Path
-
-import torch
-from keras_attention.kernels import freed_memory
-
-print(freed_memory.keep_freed_memory() and "[madvise]" in freed_memory.HUGE_PAGES.read_text())
-tensor = torch.ones(2**26)  # 256 MiB
-found = re.findall(r"AnonHugePages: +([0-9]+) kB", Path("/proc/self/smaps").read_text())
-print(sum(map(int, found)) / 1024)
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux' pages")
-@pytest.mark.parametrize("limit", [None, 2**36])
-def test_memory_comes_in_huge_pages(limit):
-    """But where addresses are counted nothing is asked for that is not needed."""
-    import resource
-
-    def count_addresses():
-        if limit:
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-
-    program = [sys.executable, "-c", HUGE]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(
-        program, capture_output=True, text=True, env=environment, preexec_fn=count_addresses
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    is_asked_for, huge = done.stdout.split()
-    if is_asked_for == "False":
-        pytest.skip("another allocator than glibc's, or huge pages for all or none")
-    assert float(huge) < 64 if limit else float(huge) > 200
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
