@@ -21,7 +21,7 @@ from keras_attention.decoding.beam_search import (
     check_search_options,
 )
 
-# Rows that are done are dropped when they are a quarter of all; doing so copies the others' state.
+# Rows that are done are dropped when they are a quarter of all, where doing so copies the others' state.
 LARGEST_KEPT_SHARE = 0.75
 # Steps for which there is room in a buffer when it was made, or made room in.
 BLOCK = 16
@@ -32,6 +32,7 @@ class Decoder(Protocol):
 
     masked: float
     fixed_shapes: bool  # whether its buffers are made for the longest hypothesis, once
+    keep_copies: bool  # whether `keep` copies what it keeps
 
     def step(
         self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
@@ -102,7 +103,8 @@ def shared_search(
         if not left:
             break
         size = decoder.fitting_rows(left)
-        if size <= LARGEST_KEPT_SHARE * len(tokens):
+        most = LARGEST_KEPT_SHARE * len(tokens) if decoder.keep_copies else len(tokens) - 1
+        if size <= most:
             rows = _rows_to_keep(beams.searched, size)
             decoder.keep(rows)
             beams.keep(rows)

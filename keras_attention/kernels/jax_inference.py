@@ -26,6 +26,7 @@ class JaxDecoder:
     """
 
     fixed_shapes = True
+    keep_copies = True
     _memory: Any
     _memory_bias: Any
     _buffers: Any

@@ -141,11 +141,11 @@ def _widened_in_numba(number):
 
 
 @compiled(parallel=True)
-def attend(query, key, value, bias, outputs):
-    """Attention of (B, T, N, d) over the first P places of (B, .., N, d), into (B, T, N, d').
+def attend(query, key, value, lines, bias, outputs):
+    """Attention of (B, T, N, d) over the first P places of (lines, .., N, d), into (B, T, N, d').
 
-    Keys and values are float32 or bfloat16, `bias` (B, 1 or T, P) is 0, or so low that the place is not
-    seen; who sees none gets zeros.
+    Keys and values are float32 or bfloat16; those of a sentence are in the line that `lines` (B,) says.
+    `bias` (B, 1 or T, P) is 0, or so low that the place is not seen; who sees none gets zeros.
     """
     rows, length, heads, width = query.shape
     is_common = width == COMMON_WIDTH and value.shape[3] == COMMON_WIDTH
@@ -161,8 +161,9 @@ def attend(query, key, value, bias, outputs):
         weights = np.empty(bias.shape[2], np.float32)
         places = np.zeros(bias.shape[2] + FETCHED_AHEAD, np.int64)
         at_weights, at_places = weights.ctypes.data, places.ctypes.data
-        at_key = keys + row * key.strides[0] + head * key.strides[2]
-        at_value = values + row * value.strides[0] + head * value.strides[2]
+        line = lines[row]
+        at_key = keys + line * key.strides[0] + head * key.strides[2]
+        at_value = values + line * value.strides[0] + head * value.strides[2]
         number = 0
         for t in range(length):
             if t < bias.shape[1]:  # else all see the same
@@ -177,7 +178,7 @@ def attend(query, key, value, bias, outputs):
                 of_keys, of_values = (at_key, key.strides[1]), (at_value, value.strides[1])
                 _common_scores(key, at, *of_keys, *of_values, at_places, number, at_weights)
             else:
-                _scores(query, key, (row, t, head), places, number, weights)
+                _scores(query, key, line, (row, t, head), places, number, weights)
             total = _exponentials(at_weights, number, _largest(at_weights, number))
             factor = ONE / total if number else ONE
             if is_common:
@@ -191,7 +192,7 @@ def attend(query, key, value, bias, outputs):
                     value, at_weights, at_value, value.strides[1], at_places, number, factor, at
                 )
             else:
-                _sum(weights, value, (row, t, head), places, number, factor, outputs)
+                _sum(weights, value, line, (row, t, head), places, number, factor, outputs)
 
 
 @compiled()
@@ -205,25 +206,25 @@ def _seen(bias, row, t, places):
 
 
 @compiled(fastmath=SUMS)
-def _scores(query, key, at, places, number, scores):
+def _scores(query, key, line, at, places, number, scores):
     """As `_common_scores`, of heads of any width."""
     row, t, head = at
     for i in range(number):
         total = np.float32(0.0)
         for d in range(query.shape[3]):
-            total += query[row, t, head, d] * _widened(key[row, places[i], head, d])
+            total += query[row, t, head, d] * _widened(key[line, places[i], head, d])
         scores[i] = total
 
 
 @compiled(fastmath=SUMS)
-def _sum(weights, value, at, places, number, factor, outputs):
+def _sum(weights, value, line, at, places, number, factor, outputs):
     """As `_common_sum`, of heads of any width."""
     row, t, head = at
     outputs[row, t, head] = 0.0
     for i in range(number):
         for d in range(value.shape[3]):
             outputs[row, t, head, d] += (
-                factor * weights[i] * _widened(value[row, places[i], head, d])
+                factor * weights[i] * _widened(value[line, places[i], head, d])
             )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -27,6 +27,17 @@ keep_freed_memory()
 
 # Not all of Numba's threading layers bear two callers at once.
 _ONE_CALLER = threading.Lock()
+
+
+class Kept(NamedTuple):
+    """Keys or values that steps read again. Sentences that are done stay, and nobody looks at them."""
+
+    array: np.ndarray  # (lines, P, N, d)
+    lines: np.ndarray  # (B,), where each sentence's are
+
+    def only(self, rows: np.ndarray) -> Kept:
+        """Those of some of the sentences."""
+        return Kept(self.array, self.lines[rows])
 
 
 class NumbaOperations(Operations):
@@ -118,12 +129,15 @@ class NumbaOperations(Operations):
 
     def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
         rows, length, num_heads, _ = query.shape
+        lines = np.arange(rows)
+        if isinstance(key, Kept):
+            key, value, lines = key.array, value.array, key.lines
         outputs = np.empty((rows, length, num_heads, value.shape[3]), "float32")
-        attend(query, key, value, bias[:, 0], outputs)
+        attend(query, key, value, lines, bias[:, 0], outputs)
         return outputs.reshape(rows * length, -1)
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
-        buffer[:, start : start + new.shape[1]] = self.storage.kept(new)
+        buffer.array[buffer.lines, start : start + new.shape[1]] = self.storage.kept(new)
         return buffer  # the bias has no places for the room behind
 
     def logits(self, x: Any, table: Any) -> Any:
@@ -145,9 +159,10 @@ class NumbaDecoder:
     """
 
     fixed_shapes = False
-    _memory: list[tuple[np.ndarray, np.ndarray]]
+    keep_copies = False
+    _memory: list[tuple[Kept, Kept]]
     _memory_bias: np.ndarray
-    _buffers: list[tuple[np.ndarray, np.ndarray]]
+    _buffers: list[tuple[Kept, Kept]]
     _target_positions: np.ndarray
 
     def __init__(self, form: Any, precision: str):
@@ -177,9 +192,14 @@ class NumbaDecoder:
             memory, search._memory_bias = encode(
                 self._operations, self._weights, token_ids, positions
             )
-            kept = self._operations.storage.kept
-            search._memory = [(kept(key), kept(value)) for key, value in memory]
-        search._buffers = [(key[:, :0], value[:, :0]) for key, value in search._memory]
+            kept, lines = self._operations.storage.kept, np.arange(len(token_ids))
+            search._memory = [
+                (Kept(kept(key), lines), Kept(kept(value), lines)) for key, value in memory
+            ]
+        search._buffers = [
+            (Kept(key.array[:, :0], lines), Kept(value.array[:, :0], lines))
+            for key, value in search._memory
+        ]
         search._target_positions = self._table("decoder", max_length)
         return search
 
@@ -206,19 +226,20 @@ class NumbaDecoder:
         return scores.reshape(shape), ids.reshape(shape)
 
     def make_room(self, places: np.ndarray, room: int) -> None:
-        lines, used = np.arange(len(places))[:, None], places.shape[1]
+        number, used = places.shape
 
-        def moved(buffer: np.ndarray) -> np.ndarray:
-            into = np.empty((len(buffer), used + room, *buffer.shape[2:]), buffer.dtype)
-            into[:, :used] = buffer[lines, places]
-            return into
+        def moved(buffer: Kept) -> Kept:
+            array, lines = buffer
+            into = np.empty((number, used + room, *array.shape[2:]), array.dtype)
+            into[:, :used] = array[lines[:, None], places]
+            return Kept(into, np.arange(number))
 
         self._buffers = [(moved(key), moved(value)) for key, value in self._buffers]
 
     def keep(self, rows: np.ndarray) -> None:
         self._memory_bias = self._memory_bias[rows]
         self._memory, self._buffers = (
-            [(key[rows], value[rows]) for key, value in pairs]
+            [(key.only(rows), value.only(rows)) for key, value in pairs]
             for pairs in (self._memory, self._buffers)
         )
 

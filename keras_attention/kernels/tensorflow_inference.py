@@ -183,6 +183,7 @@ class TensorFlowDecoder:
     """
 
     fixed_shapes = False
+    keep_copies = True
     _memory: list[Any]  # keys and values of the first block, of the second, ..
     _memory_bias: Any
     _buffers: list[Any]

@@ -154,6 +154,7 @@ class TorchDecoder:
     """
 
     fixed_shapes = False
+    keep_copies = True
     _memory: list[tuple[Any, Any]]
     _memory_bias: Any
     _buffers: list[Any]

@@ -22,12 +22,13 @@ class TableDecoder:
 
     masked = -7.0
 
-    def __init__(self, tables, beam_size, row_sizes=None, fixed_length=None):
+    def __init__(self, tables, beam_size, row_sizes=None, fixed_length=None, keep_copies=True):
         self.tables = tables
         self.sentences = np.arange(tables.num_sentences)
         self.fixed_shapes = fixed_length is not None
         places = beam_size * (fixed_length or 0)
         self.buffer = np.full((tables.num_sentences, places), UNWRITTEN, "int32")
+        self.keep_copies = keep_copies
         self.beam_size = beam_size
         self.row_sizes = row_sizes
         self.steps = []  # (rows, index) of each
@@ -69,8 +70,10 @@ class TableDecoder:
         return np.take_along_axis(rows, order, -1).astype("float32"), order.astype("int32")
 
 
-def search(tables, limits, beam_size, end, row_sizes=None, fixed_length=None, **options):
-    decoder = TableDecoder(tables, beam_size, row_sizes, fixed_length)
+def search(
+    tables, limits, beam_size, end, row_sizes=None, fixed_length=None, keep_copies=True, **options
+):
+    decoder = TableDecoder(tables, beam_size, row_sizes, fixed_length, keep_copies)
     result = shared_search(
         decoder,
         np.array(limits, "int32"),
@@ -113,7 +116,10 @@ def assert_same(got, expected):
 
 
 @pytest.mark.parametrize("block", [None, 1, 2])
-@pytest.mark.parametrize("row_sizes", [None, [1, 4, 6, 8, 11], [11]])
+@pytest.mark.parametrize(
+    "row_sizes, keep_copies",
+    [(None, True), (None, False), ([1, 4, 6, 8, 11], True), ([11], False)],
+)
 @pytest.mark.parametrize(
     "beam_size, alpha, stop",
     [
@@ -124,7 +130,7 @@ def assert_same(got, expected):
         (7, 0.6, "n_best"),
     ],
 )
-def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, block, monkeypatch):
+def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, keep_copies, block, monkeypatch):
     """Different limits in one batch; a beam of 7 is larger than the vocabulary of 5.
 
     With buffers for 1 or 2 steps, full again and again, or made for all steps at once.
@@ -135,8 +141,9 @@ def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, block, monkeypat
         monkeypatch.setattr("keras_attention.decoding.shared_search.BLOCK", block)
     fixed_length = max(limits) if block is None else None
     got, decoder = search(
-        tables, limits, beam_size, end, row_sizes, fixed_length, length_penalty=alpha, stop=stop
-    )
+        tables, limits, beam_size, end, row_sizes, fixed_length, keep_copies,
+        length_penalty=alpha, stop=stop,
+    )  # fmt: skip
     assert bool(decoder.rooms) == (block is not None)
     if block == 1 and beam_size == 7:
         assert any(kept < before for before, kept in decoder.rooms), "what nobody sees goes"
@@ -162,6 +169,9 @@ def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, block, monkeypat
         assert rows == sorted(rows, reverse=True)
         assert rows[-1] < rows[0], "who is done is dropped"
         assert row_sizes is None or set(rows) <= set(row_sizes)
+    if row_sizes is None:
+        searched = [sum(number > index for number in steps) for index in range(max(steps))]
+        assert (rows == searched) == (not keep_copies), "at once only where nothing is copied"
 
 
 @pytest.mark.parametrize(
