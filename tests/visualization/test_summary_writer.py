@@ -1,5 +1,6 @@
 """Event files, read back record by record, and by TensorBoard itself."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -108,7 +109,10 @@ def test_without_tensorboard(tmp_path, monkeypatch):
         SummaryWriter(tmp_path)
 
 
-def test_another_backend_logs_without_tensorflow(tmp_path):
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_another_backend_logs_without_tensorflow(tmp_path, backend):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
     code = f"""
 import sys
 import numpy as np
@@ -119,7 +123,7 @@ with SummaryWriter({str(tmp_path)!r}) as writer:
     writer.text("c", "text", step=1)
 print([name for name in sys.modules if name.split(".")[0] == "tensorflow"])
 """
-    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    environment = {**os.environ, "KERAS_BACKEND": backend}
     output = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
