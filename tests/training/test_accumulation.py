@@ -31,11 +31,13 @@ def fit(model, **options):
 
 
 def test_slices_train_as_the_whole():
+    # A large epsilon, for with a small one the sign of a gradient that is all rounding decides Adam's step.
     whole, slices = (
-        compiled_model(steps, Adam(0.01), metrics=[TokenAccuracy()]) for steps in (1, 2)
+        compiled_model(steps, Adam(0.01, epsilon=1e-3), metrics=[TokenAccuracy()])
+        for steps in (1, 2)
     )
     expected, got = fit(whole, epochs=2), fit(slices, epochs=2)
-    assert got["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert got["loss"] == pytest.approx(expected["loss"], rel=2e-6)
     assert got["token_accuracy"] == pytest.approx(expected["token_accuracy"], rel=1e-5)
     assert int(keras.ops.convert_to_numpy(slices.optimizer.iterations)) == 2
     assert slices.optimizer.gradient_norm == pytest.approx(whole.optimizer.gradient_norm, rel=1e-4)
