@@ -31,6 +31,10 @@ BYTE_ZERO = 128
 SMALLEST = np.float32(1e-30).view(np.int32)
 
 
+# The tile of a precision that some processors have, and LLVM's name for what it needs.
+DOTS = {"bfloat16": ("pairs", "avx512bf16"), "int8": ("bytes", "avx512vnni")}
+
+
 class Packed(NamedTuple):
     """A weight (F, D) and a bias (F,) in panels, as the product of its storage reads them."""
 
@@ -46,20 +50,21 @@ class Storage:
     Args:
         precision: `"float32"`, `"bfloat16"` or `"int8"`.
         native: What only some processors have and may be used where this one has it: `"amx"` for
-            bfloat16 and 8-bit integers, `"vnni"` for 8-bit integers. Elsewhere weights are widened to
-            float32 as they are read.
+            bfloat16 and 8-bit integers, `"avx512"` for its extensions for bfloat16 (BF16) and 8-bit
+            integers (VNNI). Elsewhere weights are widened to float32 as they are read.
     """
 
-    def __init__(self, precision: str, native: Sequence[str] = ("amx", "vnni")):
+    def __init__(self, precision: str, native: Sequence[str] = ("amx", "avx512")):
         self.precision = precision
-        self.is_tiled = "amx" in native and precision != "float32" and tiles.has_amx(precision)
-        has_vnni = "vnni" in native and tiles.has_features("avx512vnni")
-        self.has_bytes = has_vnni and precision == "int8" and not self.is_tiled
-        kind = f"amx {precision}" if self.is_tiled else "bytes" if self.has_bytes else precision
-        self._tile_rows = tiles.tile_rows(kind)
+        self.kind = _kind(precision, native)
+        self._is_tiled = self.kind in tiles.AMX_PRODUCTS
+        self._tile_rows = tiles.tile_rows(self.kind)
+        # Positions of the depth that are multiplied at once.
+        is_dot = self.kind in tiles.DOT_PRODUCTS
+        self._together = tiles.DOT_PRODUCTS[self.kind][2] if is_dot else 1
         # Rows of a group, and positions of the depth that rows and panels have a multiple of.
-        self._group, self._unit = tiles.GROUP, tiles.UNROLLED * (4 if self.has_bytes else 1)
-        if self.is_tiled:
+        self._group, self._unit = tiles.GROUP, tiles.UNROLLED * self._together
+        if self._is_tiled:
             self._group, self._unit = tiles.AMX_ROWS, tiles.AMX_BYTES // tiles.SIZES[precision]
         self._ones = np.ones(0, "float32")
 
@@ -75,16 +80,16 @@ class Storage:
         filled = _filled(_filled(weight, 0, tiles.PANEL), 1, self._unit)
         number = len(filled) // tiles.PANEL
         starts = np.zeros((number, tiles.PANEL), "float32")
-        if self.is_tiled:
+        if self._is_tiled:
             together = self._unit // tiles.LANES
             parts = filled.reshape(number, tiles.VECTORS, tiles.LANES, -1, tiles.LANES, together)
             panels = parts.transpose(0, 3, 1, 4, 2, 5)
             starts = starts.astype("int32" if self.precision == "int8" else "float32")
-        elif self.has_bytes:
-            panels = filled.reshape(number, tiles.PANEL, -1, 4).transpose(0, 2, 1, 3)
-            starts = -BYTE_ZERO * filled.sum(axis=1, dtype="int32").reshape(number, tiles.PANEL)
         else:
-            panels = filled.reshape(number, tiles.PANEL, -1).transpose(0, 2, 1)
+            parts = filled.reshape(number, tiles.PANEL, -1, self._together)
+            panels = parts.transpose(0, 2, 1, 3)
+        if self.kind == "bytes":
+            starts = -BYTE_ZERO * filled.sum(axis=1, dtype="int32").reshape(number, tiles.PANEL)
         of_outputs = (
             _filled(part, 0, tiles.PANEL).reshape(number, tiles.PANEL) for part in (scales, bias)
         )
@@ -95,7 +100,7 @@ class Storage:
         number, depth = x.shape
         steps = -(-depth // self._unit)
         empty = np.empty if depth == steps * self._unit else np.zeros
-        if self.is_tiled:
+        if self._is_tiled:
             # Room for a last tile of 32 rows.
             shape = (number // self._group + 2, steps, self._group, self._unit)
             if self.precision == "bfloat16":
@@ -105,9 +110,13 @@ class Storage:
             return _quantized(x, empty(shape, "int8"), 0)
         scales = self._scales_of_one(number)
         shape = (1, 1, number, steps * self._unit)
-        if self.has_bytes:
+        if self.kind == "bytes":
             blocks, scales = _quantized(x, empty(shape, "uint8"), BYTE_ZERO)
             x = blocks[0, 0].view("uint32")
+        elif self.kind == "pairs":
+            blocks = empty(shape, "uint16")
+            round_to_bfloat16(x, blocks)
+            x = blocks[0, 0].view("int32")
         elif self.precision == "int8":
             blocks, scales = _quantized(x, empty(shape, "float32"), 0)
             x = blocks[0, 0]
@@ -140,6 +149,16 @@ class Storage:
         tiles.multiply(
             rows, row_scales, *weight, floor, *self._tile_rows, self._group, threads, outputs
         )
+
+
+def _kind(precision: str, native: Sequence[str]) -> str:
+    """The kind of tile for a precision on this processor."""
+    if precision == "float32":
+        return precision
+    if "amx" in native and tiles.has_amx(precision):
+        return f"amx {precision}"
+    dot, feature = DOTS[precision]
+    return dot if "avx512" in native and tiles.has_features(feature) else precision
 
 
 def _quantized(x: np.ndarray, blocks: np.ndarray, zero: int) -> tuple[np.ndarray, np.ndarray]:

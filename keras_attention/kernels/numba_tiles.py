@@ -104,21 +104,29 @@ def float_tile(stored: str, rows: int, parts: int) -> Body:
                 builder.store(total, place)
 
     weights = ir.VectorType(STORED[stored], LANES)
-    return _tile(rows, parts, FLOAT, weights, SIZES[stored], add_products)
+    return _tile(rows, parts, FLOAT, FLOAT, weights, SIZES[stored], add_products)
 
 
-def byte_tile(rows: int, parts: int) -> Body:
-    """The first rows of a group of bytes without sign times bytes with a sign, by AVX512-VNNI.
+# Products of several short numbers at once: the instruction, the kind of its sums, and how many numbers.
+DOT_PRODUCTS = {"bytes": ("vpdpbusd", INT, 4), "pairs": ("vdpbf16ps", FLOAT, 2)}
 
-    A panel holds for each of `steps` groups of four positions of the depth its 32 outputs' four bytes.
-    The sums are integers of 32 bits.
+
+def dot_tile(kind: str, rows: int, parts: int) -> Body:
+    """The first rows of a group of short numbers times such weights, four bytes of each at once.
+
+    By AVX512-VNNI of bytes without sign times bytes with a sign, or by AVX512-BF16 of pairs of bfloat16.
+    A panel holds for each of `steps` groups of positions of the depth its 32 outputs' four bytes.
     """
     llvm.initialize_native_asmparser()
-    vector = ir.VectorType(INT, LANES)
+    name, of_sums, _ = DOT_PRODUCTS[kind]
+    weights, vector = ir.VectorType(INT, LANES), ir.VectorType(of_sums, LANES)
 
     def add_products(builder: Any, number: Any, columns: list[Any], sums: list[Any]) -> None:
         instruction = ir.InlineAsm(
-            ir.FunctionType(vector, [vector] * 3), "vpdpbusd $2, $1, $0", "=v,v,v,0", False
+            ir.FunctionType(vector, [weights, weights, vector]),
+            f"{name} $2, $1, $0",
+            "=v,v,v,0",
+            False,
         )
         for row, places in enumerate(sums):
             factor = number(row)
@@ -127,14 +135,20 @@ def byte_tile(rows: int, parts: int) -> Body:
                     builder.call(instruction, [factor, column, builder.load(place)]), place
                 )
 
-    return _tile(rows, parts, INT, vector, 4, add_products)
+    return _tile(rows, parts, INT, of_sums, weights, 4, add_products)
 
 
 def _tile(
-    rows: int, parts: int, kind: Any, weights: Any, size: int, add_products: Callable[..., None]
+    rows: int,
+    parts: int,
+    of_rows: Any,
+    of_sums: Any,
+    weights: Any,
+    size: int,
+    add_products: Callable[..., None],
 ) -> Body:
-    """A tile whose sums are vectors of a `kind`; a weight of a step takes `size` bytes."""
-    vector = ir.VectorType(kind, LANES)
+    """A tile of rows and of sums of these kinds; a weight of a step takes `size` bytes."""
+    vector = ir.VectorType(of_sums, LANES)
     columns = range(VECTORS)
     fetched_lines = max(1, UNROLLED * size * PANEL // LINE // parts)
 
@@ -160,7 +174,7 @@ def _tile(
 
                 def number(row: int, group: Any = group) -> Any:
                     # Read just before its use: there are no registers for those of all rows.
-                    return splat(builder, load(builder, _add(builder, group, 4 * row), kind))
+                    return splat(builder, load(builder, _add(builder, group, 4 * row), of_rows))
 
                 loaded = [
                     load(builder, _add(builder, panel, size * LANES * i), weights) for i in columns
@@ -280,7 +294,12 @@ def _end(typing_context, x, panels):
 
 # A kind of tile by what the rows are of, where that alone tells it, else by what the weights are of.
 AMX_PRODUCTS = {"amx bfloat16": "tdpbf16ps", "amx int8": "tdpbssd"}
-KINDS_OF_ROWS = {types.uint16: "amx bfloat16", types.int8: "amx int8", types.uint32: "bytes"}
+KINDS_OF_ROWS = {
+    types.uint16: "amx bfloat16",
+    types.int8: "amx int8",
+    types.uint32: "bytes",
+    types.int32: "pairs",
+}
 KINDS_OF_WEIGHTS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"}
 
 
@@ -307,7 +326,7 @@ def _intrinsic(size: int, parts: int) -> Any:
         if kind in AMX_PRODUCTS:
             body = amx_tile(AMX_PRODUCTS[kind], rows, parts)
         else:
-            body = byte_tile(rows, parts) if kind == "bytes" else float_tile(kind, rows, parts)
+            body = (dot_tile if kind in DOT_PRODUCTS else float_tile)(kind, rows, parts)
 
         def generate(context, builder, signature, values):
             body(builder, *values[2:])

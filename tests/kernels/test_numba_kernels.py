@@ -47,11 +47,11 @@ def wanted_product(storage, x, weight, bias):
         return (q_x @ q_w.T) * s_x * s_w.T + bias
     if storage.precision == "bfloat16":
         weight = rounded(weight)
-        x = rounded(x) if storage.is_tiled else x
+        x = x if storage.kind == "bfloat16" else rounded(x)
     return x.astype("float64") @ weight.astype("float64").T + bias
 
 
-@pytest.mark.parametrize("native", [("amx", "vnni"), ("vnni",), ()])
+@pytest.mark.parametrize("native", [("amx", "avx512"), ("avx512",), ()])
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("rows, depth, width", SIZES)
 def test_product(rows, depth, width, precision, native):
@@ -76,7 +76,7 @@ def test_product_without_avx512():
         "import numpy as np; from keras_attention.kernels import numba_tiles as tiles;"
         "from tests.kernels.test_numba_kernels import *;"
         "assert tiles.tile_rows('float32') == (2, 2) and not tiles.has_amx('int8');"
-        "[test_product(*sizes, precision, ('amx', 'vnni')) for sizes in SIZES for precision in PRECISIONS];"
+        "[test_product(*sizes, precision, ('amx', 'avx512')) for sizes in SIZES for precision in PRECISIONS];"
         "print('the same')"
     )
     environment = {
