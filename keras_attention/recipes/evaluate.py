@@ -19,6 +19,7 @@ from typing import Any
 import keras
 
 from keras_attention.data.batches import TokenBatches
+from keras_attention.data.parallel_text import read_lines
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.model_search import PRECISIONS
@@ -74,8 +75,8 @@ def main(arguments: list[str] | None = None) -> None:
             tokenizer,
             _batches(options.folder, settings, tokenizer, "train"),
             _batches(options.folder, settings, tokenizer, "validation"),
-            _lines(options.source_file),
-            _lines(options.reference_file),
+            [*read_lines(options.source_file)],
+            [*read_lines(options.reference_file)],
             name=options.name or options.source_file.name,
             devices=options.devices,
             device=options.device,
@@ -90,7 +91,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _compare_searches(
     options: argparse.Namespace, settings: Mapping[str, Any], model: Any, tokenizer: Tokenizer
 ) -> None:
-    sources, references = _lines(options.source_file), _lines(options.reference_file)
+    sources, references = [*read_lines(options.source_file)], [*read_lines(options.reference_file)]
     scores = compare_searches(
         model,
         tokenizer,
@@ -105,7 +106,7 @@ def _compare_searches(
 def _compare_precisions(
     options: argparse.Namespace, settings: Mapping[str, Any], model: Any, tokenizer: Tokenizer
 ) -> None:
-    sources, references = _lines(options.source_file), _lines(options.reference_file)
+    sources, references = [*read_lines(options.source_file)], [*read_lines(options.reference_file)]
     own = [] if PLAIN in options.precision else [model.compute_dtype]
     results = compare_precisions(
         model,
@@ -147,10 +148,6 @@ def _batches(
         num_replicas=settings.get("row_multiple", 1) if is_training else 1,
         max_length=256 if is_training else None,
     )
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text("utf-8").rstrip("\n").split("\n")
 
 
 if __name__ == "__main__":

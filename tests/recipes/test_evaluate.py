@@ -1,5 +1,6 @@
 """The report on a run's folder, made after the fact by the command."""
 
+import gzip
 import json
 
 import pytest
@@ -56,9 +57,10 @@ def run(tmp_path_factory):
     return folder
 
 
-def command(run, *more):
-    files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "dev.de")]
-    main([str(run), *files, "--samples", "5", *more])
+def command(run, *more, suffix=""):
+    files = [str(run / f"dev.{language}{suffix}") for language in ("en", "de")]
+    pair = ["--source-file", files[0], "--reference-file", files[1]]
+    main([str(run), *pair, "--samples", "5", *more])
 
 
 def test_report_of_a_folder(run, capsys, monkeypatch):
@@ -107,8 +109,12 @@ def test_settings_of_the_search_are_compared(run, capsys, monkeypatch):
     assert [row[:2] for row in rows] == [["3", "0.5"], ["3", "1.5"]]
     assert float(rows[0][2]) < float(rows[1][2]) == 100.0
     assert "best;" not in rows[0] and "best;" in rows[1]
-    command(run, "--length-penalty", "1.5")
+    for language in ("en", "de"):
+        file = run / f"dev.{language}"
+        (run / f"dev.{language}.gz").write_bytes(gzip.compress(file.read_bytes()))
+    command(run, "--length-penalty", "1.5", suffix=".gz")
     assert asked[2:] == [(2, 1.5)]  # the run's own beam
+    assert "100.0" in capsys.readouterr().out
     assert (run / "report.json").read_text() == before
     with pytest.raises(SystemExit):
         command(run, "--length-penalty", "1.5", "--precision", "float32")
