@@ -29,8 +29,6 @@ TRANSPOSED = 4
 BYTE_ZERO = 128
 # The bits of 1e-30, which the largest entry of a row is at least, so that zeros stay zeros.
 SMALLEST = np.float32(1e-30).view(np.int32)
-
-
 # The tile of a precision that some processors have, and LLVM's name for what it needs.
 DOTS = {"bfloat16": ("pairs", "avx512bf16"), "int8": ("bytes", "avx512vnni")}
 
@@ -56,12 +54,11 @@ class Storage:
 
     def __init__(self, precision: str, native: Sequence[str] = ("amx", "avx512")):
         self.precision = precision
-        self.kind = _kind(precision, native)
+        self.kind = _tile_kind(precision, native)
         self._is_tiled = self.kind in tiles.AMX_PRODUCTS
         self._tile_rows = tiles.tile_rows(self.kind)
-        # Positions of the depth that are multiplied at once.
-        is_dot = self.kind in tiles.DOT_PRODUCTS
-        self._together = tiles.DOT_PRODUCTS[self.kind][2] if is_dot else 1
+        # Positions of the depth that are multiplied at once: instructions for short numbers take four bytes.
+        self._together = 1 if self.kind == precision else 4 // tiles.SIZES[precision]
         # Rows of a group, and positions of the depth that rows and panels have a multiple of.
         self._group, self._unit = tiles.GROUP, tiles.UNROLLED * self._together
         if self._is_tiled:
@@ -81,13 +78,11 @@ class Storage:
         number = len(filled) // tiles.PANEL
         starts = np.zeros((number, tiles.PANEL), "float32")
         if self._is_tiled:
-            together = self._unit // tiles.LANES
-            parts = filled.reshape(number, tiles.VECTORS, tiles.LANES, -1, tiles.LANES, together)
-            panels = parts.transpose(0, 3, 1, 4, 2, 5)
+            shape = (number, tiles.VECTORS, tiles.LANES, -1, tiles.LANES, self._together)
+            panels: np.ndarray = filled.reshape(shape).transpose(0, 3, 1, 4, 2, 5)
             starts = starts.astype("int32" if self.precision == "int8" else "float32")
         else:
-            parts = filled.reshape(number, tiles.PANEL, -1, self._together)
-            panels = parts.transpose(0, 2, 1, 3)
+            panels = filled.reshape(number, tiles.PANEL, -1, self._together).transpose(0, 2, 1, 3)
         if self.kind == "bytes":
             starts = -BYTE_ZERO * filled.sum(axis=1, dtype="int32").reshape(number, tiles.PANEL)
         of_outputs = (
@@ -151,7 +146,7 @@ class Storage:
         )
 
 
-def _kind(precision: str, native: Sequence[str]) -> str:
+def _tile_kind(precision: str, native: Sequence[str]) -> str:
     """The kind of tile for a precision on this processor."""
     if precision == "float32":
         return precision

@@ -107,8 +107,8 @@ def float_tile(stored: str, rows: int, parts: int) -> Body:
     return _tile(rows, parts, FLOAT, FLOAT, weights, SIZES[stored], add_products)
 
 
-# Products of several short numbers at once: the instruction, the kind of its sums, and how many numbers.
-DOT_PRODUCTS = {"bytes": ("vpdpbusd", INT, 4), "pairs": ("vdpbf16ps", FLOAT, 2)}
+# Products of the numbers in four bytes at once: the instruction, and the kind of its sums.
+DOT_PRODUCTS = {"bytes": ("vpdpbusd", INT), "pairs": ("vdpbf16ps", FLOAT)}
 
 
 def dot_tile(kind: str, rows: int, parts: int) -> Body:
@@ -118,7 +118,7 @@ def dot_tile(kind: str, rows: int, parts: int) -> Body:
     A panel holds for each of `steps` groups of positions of the depth its 32 outputs' four bytes.
     """
     llvm.initialize_native_asmparser()
-    name, of_sums, _ = DOT_PRODUCTS[kind]
+    name, of_sums = DOT_PRODUCTS[kind]
     weights, vector = ir.VectorType(INT, LANES), ir.VectorType(of_sums, LANES)
 
     def add_products(builder: Any, number: Any, columns: list[Any], sums: list[Any]) -> None:

@@ -58,13 +58,15 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("ask for --precision, or for --beam-size and --length-penalty, not both")
     try:
         settings = _settings(options.folder)
+        sources = list(read_lines(options.source_file))
+        references = list(read_lines(options.reference_file))
         tokenizer = Tokenizer.load(options.folder / "tokenizer")
         model = keras.saving.load_model(options.folder / "model.keras", compile=False)
         if compares_searches:
-            _compare_searches(options, settings, model, tokenizer)
+            _compare_searches(options, settings, model, tokenizer, sources, references)
             return
         if options.precision:
-            _compare_precisions(options, settings, model, tokenizer)
+            _compare_precisions(options, settings, model, tokenizer, sources, references)
             return
         # The weights of checkpoints are wanted, not the state of their optimizer.
         model.compile(optimizer=None)
@@ -75,8 +77,8 @@ def main(arguments: list[str] | None = None) -> None:
             tokenizer,
             _batches(options.folder, settings, tokenizer, "train"),
             _batches(options.folder, settings, tokenizer, "validation"),
-            [*read_lines(options.source_file)],
-            [*read_lines(options.reference_file)],
+            sources,
+            references,
             name=options.name or options.source_file.name,
             devices=options.devices,
             device=options.device,
@@ -89,9 +91,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _compare_searches(
-    options: argparse.Namespace, settings: Mapping[str, Any], model: Any, tokenizer: Tokenizer
+    options: argparse.Namespace,
+    settings: Mapping[str, Any],
+    model: Any,
+    tokenizer: Tokenizer,
+    sources: list[str],
+    references: list[str],
 ) -> None:
-    sources, references = [*read_lines(options.source_file)], [*read_lines(options.reference_file)]
     scores = compare_searches(
         model,
         tokenizer,
@@ -104,9 +110,13 @@ def _compare_searches(
 
 
 def _compare_precisions(
-    options: argparse.Namespace, settings: Mapping[str, Any], model: Any, tokenizer: Tokenizer
+    options: argparse.Namespace,
+    settings: Mapping[str, Any],
+    model: Any,
+    tokenizer: Tokenizer,
+    sources: list[str],
+    references: list[str],
 ) -> None:
-    sources, references = [*read_lines(options.source_file)], [*read_lines(options.reference_file)]
     own = [] if PLAIN in options.precision else [model.compute_dtype]
     results = compare_precisions(
         model,

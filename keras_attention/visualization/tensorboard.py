@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time  # noqa: F401 (the clock that tests replace)
 from collections.abc import Sequence
 from typing import Any
 

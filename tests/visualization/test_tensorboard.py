@@ -1,10 +1,11 @@
 """The callbacks, in a `fit` whose every loss is known: the weights hardly move."""
 
+import time
+
 import keras
 import numpy as np
 import pytest
 
-from keras_attention.visualization import tensorboard
 from keras_attention.visualization.figures import figure_to_array
 from keras_attention.visualization.heatmaps import attention_figures
 from keras_attention.visualization.tensorboard import (
@@ -100,7 +101,7 @@ class CountedBatches:
 def test_speed(tmp_path, monkeypatch):
     """On a clock that advances by half a second whenever it is read."""
     now = iter(np.arange(1000) / 2)
-    monkeypatch.setattr(tensorboard.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
     with SummaryWriter(tmp_path) as writer:
         fit(make_model(), TrainingMonitor(writer, CountedBatches(), every=4))
     values = read_values(tmp_path)
@@ -120,7 +121,7 @@ def test_speed(tmp_path, monkeypatch):
 def test_batches_that_know_their_own_epoch(tmp_path, monkeypatch):
     """After a resume, `fit` may count epochs from 0 again; the batches know better."""
     now = iter(np.arange(1000) / 2)
-    monkeypatch.setattr(tensorboard.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
     batches = CountedBatches()
     batches.epoch = 3
     with SummaryWriter(tmp_path) as writer:
