@@ -41,7 +41,6 @@ _ROOMS = {
     ),
     "decoding": ("Translation", "Translator", "beam_search"),
     "evaluation": (
-        "TranslationScores",
         "corpus_bleu",
         "corpus_chrf",
         "evaluation_report",
@@ -54,8 +53,9 @@ _ROOMS = {
         "training_flops",
         "write_report",
     ),
-    "export": ("export_ctranslate2",),
-    "visualization": ("AttentionHeatmaps", "MetricsLog", "SummaryWriter", "TrainingMonitor"),
+    "interop": ("export_ctranslate2",),
+    "callbacks": ("AttentionHeatmaps", "MetricsLog", "TrainingMonitor", "TranslationScores"),
+    "visualization": ("SummaryWriter",),
     "recipes": ("TranslationConfig", "train_translation"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}

@@ -78,7 +78,7 @@ def write_job(
     folder: Path, model: Any, tokenizer: Any, texts: list[str], settings: dict[str, Any]
 ) -> None:
     """Write all files of the job."""
-    from keras_attention.export import export_ctranslate2
+    from keras_attention.interop import export_ctranslate2
 
     forced = settings["run"] is None
     model.save(folder / "model.keras")

@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 
 from keras_attention.data.filters import FilteredText, Filters
-from keras_attention.data.given_pieces import join_pieces
 from keras_attention.data.parallel_text import ParallelText
+from keras_attention.data.presegmented import join_pieces
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any, overload
 
 import numpy as np
 
-from keras_attention.data.given_pieces import GivenPieces
 from keras_attention.data.normalization import normalize, normalized_texts
 from keras_attention.data.parallel_text import read_lines
+from keras_attention.data.presegmented import GivenPieces
 from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.word_pieces import WordPieces
 

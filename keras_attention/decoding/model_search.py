@@ -13,9 +13,9 @@ import keras
 import numpy as np
 
 from keras_attention.decoding.beam_search import BeamSearchResult, beam_search
-from keras_attention.decoding.shared_search import shared_search
-from keras_attention.kernels.compiled import compiled
-from keras_attention.kernels.fast_decoder import FastDecoder
+from keras_attention.decoding.incremental_search import shared_search
+from keras_attention.engine.select import FastDecoder
+from keras_attention.ops.compile import compiled
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 

@@ -15,7 +15,7 @@ from typing import Any, overload
 
 from keras_attention.decoding.beam_search import BeamSearchResult, check_search_options
 from keras_attention.decoding.model_search import ModelSearch
-from keras_attention.decoding.progress import Progress
+from keras_attention.utils.progress import Progress
 
 SHORTEST_SOURCE = 16
 

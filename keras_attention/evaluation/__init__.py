@@ -20,14 +20,12 @@ from keras_attention.evaluation.perplexity import perplexity
 from keras_attention.evaluation.report import evaluation_report, write_report
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.evaluation.training_cost import training_cost
-from keras_attention.evaluation.translation_scores import TranslationScores
 
 __all__ = [
     "CorpusScore",
     "ModelSizes",
     "PairedDifference",
     "TrainingMemory",
-    "TranslationScores",
     "corpus_bleu",
     "corpus_chrf",
     "corpus_scores",

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_attention.kernels.compiled import compiled
-from keras_attention.kernels.crossentropy import token_nll
+from keras_attention.ops.compile import compiled
+from keras_attention.ops.crossentropy import token_nll
 
 
 def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:

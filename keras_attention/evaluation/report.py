@@ -13,8 +13,8 @@ from typing import Any
 from keras_attention.evaluation.bleu import check_lines
 from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
 from keras_attention.evaluation.report_text import report_text
-from keras_attention.training.callbacks import write_atomically
 from keras_attention.training.checkpoints import average_checkpoints
+from keras_attention.utils.files import write_atomically
 
 REPORT_JSON, REPORT_TEXT, CONFIG = "report.json", "report.txt", "config.json"
 SECTION = "evaluation"

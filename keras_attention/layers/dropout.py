@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.kernels.residual import dropout
+from keras_attention.ops.residual import dropout
 
 
 @keras.saving.register_keras_serializable("keras_attention")

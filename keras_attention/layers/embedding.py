@@ -5,9 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.kernels.linear import fold_leading_axes, tied_projection, unfold_leading_axes
-from keras_attention.kernels.lookup import lookup
 from keras_attention.layers.masks import padding_mask
+from keras_attention.ops.linear import fold_leading_axes, tied_projection, unfold_leading_axes
+from keras_attention.ops.lookup import lookup
 
 
 @keras.saving.register_keras_serializable("keras_attention")

@@ -4,9 +4,9 @@ from typing import Any
 
 import keras
 
-from keras_attention.kernels.linear import fold_leading_axes, linear, unfold_leading_axes
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.seeds import part_initializer
+from keras_attention.ops.linear import fold_leading_axes, linear, unfold_leading_axes
 
 
 @keras.saving.register_keras_serializable("keras_attention")

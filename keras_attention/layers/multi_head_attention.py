@@ -5,13 +5,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.kernels.attention import dot_product_attention, masked_softmax
-from keras_attention.kernels.fused_attention import fused_attention
-from keras_attention.kernels.linear import linear
-from keras_attention.kernels.shapes import reshape, split_heads
-from keras_attention.kernels.windowed_attention import window_block, windowed_attention
 from keras_attention.layers.masks import causal_mask, merge_masks, window_mask
 from keras_attention.layers.seeds import part_initializer
+from keras_attention.layers.windowed_attention import window_block, windowed_attention
+from keras_attention.ops.attention import dot_product_attention, masked_softmax
+from keras_attention.ops.fused_attention import fused_attention
+from keras_attention.ops.linear import linear
+from keras_attention.ops.shapes import reshape, split_heads
 
 State = dict[str, Any]
 

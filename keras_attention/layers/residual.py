@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.kernels.residual import dropout_add_norm
 from keras_attention.layers.dropout import Dropout
+from keras_attention.ops.residual import dropout_add_norm
 
 
 @keras.saving.register_keras_serializable("keras_attention")

@@ -7,19 +7,19 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.kernels.huge_pages import with_huge_pages
-from keras_attention.kernels.input_pipeline import steady_batches
-from keras_attention.kernels.recompute import recomputed_call
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.embedding import TokenEmbedding
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.masks import padding_mask
 from keras_attention.layers.positional_encoding import PositionalEncoding
-from keras_attention.models.accumulation import AccumulatingModel
-from keras_attention.models.inference_form import InferenceForm, is_plain
+from keras_attention.layers.recompute import recomputed_call
+from keras_attention.models.input_pipeline import steady_batches
 from keras_attention.models.presets import PRESETS
+from keras_attention.models.spec import InferenceForm, is_plain
 from keras_attention.models.token_ids import check_token_ids
+from keras_attention.models.trainable import AccumulatingModel
+from keras_attention.utils.huge_pages import with_huge_pages
 
 Cache = list[dict[str, Any]]
 Memory = dict[str, Any]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from keras_attention.callbacks.nonfinite import NonFiniteTraining
 from keras_attention.data.corpora import (
     LOADERS,
     Corpus,
@@ -18,12 +19,11 @@ from keras_attention.data.corpora import (
 from keras_attention.data.filters import Filters
 from keras_attention.data.tokenizer import TRAINABLE
 from keras_attention.models.presets import PRESETS
+from keras_attention.recipes.catalog import RECIPES
 from keras_attention.recipes.plan import plan_training
-from keras_attention.recipes.settings import RECIPES
 from keras_attention.recipes.translation import TranslationConfig, train_translation
-from keras_attention.training.callbacks import write_atomically
 from keras_attention.training.distribution import STRATEGIES
-from keras_attention.training.nonfinite import NonFiniteTraining
+from keras_attention.utils.files import write_atomically
 
 # Option -> field of the configuration.
 SETTINGS = {

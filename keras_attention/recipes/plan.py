@@ -13,13 +13,13 @@ from keras_attention.data.filters import FilteredText, describe
 from keras_attention.evaluation.cost import ModelSizes, paper_training_cost, training_flops
 from keras_attention.evaluation.memory import TrainingMemory, training_memory
 from keras_attention.models.presets import PRESETS
-from keras_attention.recipes.longest_batch import Trial, try_batch, worth_trying
-from keras_attention.recipes.preparation import (
+from keras_attention.recipes.prepare import (
     compiled_model,
     prepared_batches,
     prepared_tokenizer,
     replica_count,
 )
+from keras_attention.recipes.probe_step import Trial, try_batch, worth_trying
 from keras_attention.recipes.translation import TranslationConfig
 
 # Seconds for an update on the paper's eight P100 (section 5.2).

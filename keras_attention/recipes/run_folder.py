@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from keras_attention.training.callbacks import write_atomically
+from keras_attention.utils.files import write_atomically
 
 # What every configuration of a run holds, and other programs' config.json do not.
 FINGERPRINT = "train_fingerprint"

@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING
 
 import keras
 
+from keras_attention.callbacks.attention_heatmaps import AttentionHeatmaps
+from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
+from keras_attention.callbacks.metrics_log import MetricsLog
+from keras_attention.callbacks.monitor import TrainingMonitor
+from keras_attention.callbacks.nonfinite import StopOnNonFinite
+from keras_attention.callbacks.run import (
+    Budget,
+    ConsoleProgress,
+    StopOnSignal,
+    TrainingStopped,
+)
+from keras_attention.callbacks.translation_scores import TranslationScores
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.cost import matmul_peak, training_flops
 from keras_attention.evaluation.perplexity import perplexity
-from keras_attention.evaluation.translation_scores import TranslationScores
 from keras_attention.models.transformer import Transformer
-from keras_attention.recipes.preparation import replica_count
-from keras_attention.training.callbacks import (
-    Budget,
-    ConsoleProgress,
-    StopOnSignal,
-    TrainingStopped,
-)
-from keras_attention.training.checkpoint_callback import Checkpoints, fit_resumably
+from keras_attention.recipes.prepare import replica_count
 from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
 from keras_attention.training.checkpoints import save_average, select_checkpoints
-from keras_attention.training.nonfinite import StopOnNonFinite
-from keras_attention.visualization.metrics_log import MetricsLog
-from keras_attention.visualization.monitor import TrainingMonitor
 from keras_attention.visualization.summary_writer import SummaryWriter
-from keras_attention.visualization.tensorboard import AttentionHeatmaps
 
 if TYPE_CHECKING:
     from keras_attention.recipes.translation import TranslationConfig

@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from keras_attention.callbacks.checkpoints import Checkpoints
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.tokenizer import Tokenizer
@@ -18,7 +19,7 @@ from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
 from keras_attention.evaluation.report import write_report
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.models.transformer import Transformer
-from keras_attention.recipes.preparation import (
+from keras_attention.recipes.prepare import (
     compiled_model,
     prepared_batches,
     prepared_tokenizer,
@@ -28,9 +29,8 @@ from keras_attention.recipes.preparation import (
 from keras_attention.recipes.run_evaluation import evaluate_run
 from keras_attention.recipes.run_folder import RunFolder
 from keras_attention.recipes.training_run import average_last, train_to_budget
-from keras_attention.training.callbacks import write_atomically
-from keras_attention.training.checkpoint_callback import Checkpoints
 from keras_attention.training.distribution import STRATEGIES, distribution_scope
+from keras_attention.utils.files import write_atomically
 from keras_attention.visualization.summary_writer import SummaryWriter
 
 BUDGET = ("steps", "minutes")

@@ -1,12 +1,5 @@
 """The training recipe of the paper (section 5)."""
 
-from keras_attention.training.callbacks import (
-    Budget,
-    ConsoleProgress,
-    StopOnSignal,
-    TrainingStopped,
-)
-from keras_attention.training.checkpoint_callback import Checkpoints, fit_resumably
 from keras_attention.training.checkpoint_store import DamagedCheckpoint, load_checkpoint
 from keras_attention.training.checkpoints import (
     average_checkpoints,
@@ -23,29 +16,20 @@ from keras_attention.training.distribution import (
 from keras_attention.training.learning_rate import CosineToBudget, LearningRateSchedule
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.metrics import Perplexity, TokenAccuracy
-from keras_attention.training.nonfinite import NonFiniteTraining, StopOnNonFinite
 from keras_attention.training.optimizer import Adam
 from keras_attention.training.parallelism import check_parallelism
 
 __all__ = [
     "Adam",
-    "Budget",
-    "Checkpoints",
-    "ConsoleProgress",
     "CosineToBudget",
     "DamagedCheckpoint",
     "LabelSmoothedCrossentropy",
     "LearningRateSchedule",
-    "NonFiniteTraining",
     "Perplexity",
-    "StopOnNonFinite",
-    "StopOnSignal",
     "TokenAccuracy",
-    "TrainingStopped",
     "average_checkpoints",
     "check_parallelism",
     "distribution_scope",
-    "fit_resumably",
     "initialize_processes",
     "is_chief",
     "list_checkpoints",

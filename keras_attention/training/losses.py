@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.kernels.crossentropy import smoothed_crossentropy
+from keras_attention.ops.crossentropy import smoothed_crossentropy
 from keras_attention.training.distribution import sum_over_replicas
 
 

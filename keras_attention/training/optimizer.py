@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.kernels.adam import fused_adam_update, fused_adam_updates, global_norm
 from keras_attention.training.distribution import sum_over_replicas, update_where
+from keras_attention.training.fused_adam import fused_adam_update, fused_adam_updates, global_norm
 from keras_attention.training.learning_rate import CosineToBudget
 
 

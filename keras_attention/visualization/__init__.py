@@ -4,16 +4,10 @@ from keras_attention.visualization.attention_lines import attention_lines_figure
 from keras_attention.visualization.curves import learning_rate_figure, positional_encoding_figure
 from keras_attention.visualization.figures import figure_to_array
 from keras_attention.visualization.heatmaps import attention_figure, attention_figures
-from keras_attention.visualization.metrics_log import MetricsLog
-from keras_attention.visualization.monitor import TrainingMonitor
 from keras_attention.visualization.summary_writer import SummaryWriter
-from keras_attention.visualization.tensorboard import AttentionHeatmaps
 
 __all__ = [
-    "AttentionHeatmaps",
-    "MetricsLog",
     "SummaryWriter",
-    "TrainingMonitor",
     "attention_figure",
     "attention_figures",
     "attention_lines_figure",

@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from keras_attention.decoding.beam_search import beam_search, grow_topk
-from keras_attention.kernels.compiled import compiled
+from keras_attention.ops.compile import compiled
 from tests.decoding.oracle_search import (
     Tables,
     every_hypothesis,

@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.decoding import progress
 from keras_attention.decoding.translator import Translation, Translator
-from keras_attention.kernels.compiled import compiled
 from keras_attention.models.transformer import Transformer
+from keras_attention.ops.compile import compiled
+from keras_attention.utils import progress
 from tests.decoding.oracle_search import greedy, penalty, slow_beam_search
 
 BACKEND = keras.backend.backend()

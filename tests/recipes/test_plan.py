@@ -10,10 +10,10 @@ import pytest
 
 from keras_attention.data.filters import Filters
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.recipes import longest_batch
-from keras_attention.recipes.longest_batch import try_batch, worth_trying
+from keras_attention.recipes import probe_step as longest_batch
 from keras_attention.recipes.plan import plan_training
-from keras_attention.recipes.preparation import compiled_model, prepared_batches
+from keras_attention.recipes.prepare import compiled_model, prepared_batches
+from keras_attention.recipes.probe_step import try_batch, worth_trying
 from tests.recipes.small_runs import SMALL, small_corpus
 
 CONFIG = dataclasses.replace(

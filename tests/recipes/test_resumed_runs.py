@@ -10,9 +10,9 @@ import signal
 import h5py
 import pytest
 
+from keras_attention.callbacks import ConsoleProgress
 from keras_attention.recipes import translation
 from keras_attention.recipes.command_line import run
-from keras_attention.training import ConsoleProgress
 from tests.recipes.small_runs import SMALL, write_files
 
 TINY = dataclasses.replace(

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from keras_attention import Tokenizer, Translator, corpus_bleu
+from keras_attention.callbacks import ConsoleProgress
 from keras_attention.recipes import TranslationConfig, evaluate, train_translation
-from keras_attention.recipes.preparation import (
+from keras_attention.recipes.prepare import (
     compiled_model,
     prepared_batches,
     prepared_tokenizer,
 )
-from keras_attention.training import ConsoleProgress
 from tests.recipes.small_runs import SMALL, small_corpus
 from tests.visualization.event_files import read_values
 

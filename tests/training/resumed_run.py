@@ -16,13 +16,8 @@ from keras_attention import (
     TokenStore,
     Transformer,
 )
-from keras_attention.training import (
-    Budget,
-    Checkpoints,
-    StopOnSignal,
-    checkpoint_store,
-    fit_resumably,
-)
+from keras_attention.callbacks import Budget, Checkpoints, StopOnSignal, fit_resumably
+from keras_attention.training import checkpoint_store
 from tests.data.counting_text import NumberText, NumberTokenizer
 
 UPDATES = 60

@@ -10,11 +10,9 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention.callbacks import Budget, Checkpoints, StopOnSignal
 from keras_attention.training import (
-    Budget,
-    Checkpoints,
     DamagedCheckpoint,
-    StopOnSignal,
     average_checkpoints,
     checkpoint_store,
     load_checkpoint,

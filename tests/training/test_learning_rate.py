@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from keras_attention import LearningRateSchedule
-from keras_attention.training import Adam, Budget, Checkpoints, CosineToBudget, callbacks
+from keras_attention.callbacks import Budget, Checkpoints
+from keras_attention.callbacks import run as callbacks
+from keras_attention.training import Adam, CosineToBudget
 
 # (step counted from 1, width) -> rate
 VALUES = {

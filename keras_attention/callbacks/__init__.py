@@ -1,0 +1,24 @@
+"""Everything that `fit` calls back: progress, budgets, checkpoints, scores, logs and pictures."""
+
+from keras_attention.callbacks.attention_heatmaps import AttentionHeatmaps
+from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
+from keras_attention.callbacks.metrics_log import MetricsLog
+from keras_attention.callbacks.monitor import TrainingMonitor
+from keras_attention.callbacks.nonfinite import NonFiniteTraining, StopOnNonFinite
+from keras_attention.callbacks.run import Budget, ConsoleProgress, StopOnSignal, TrainingStopped
+from keras_attention.callbacks.translation_scores import TranslationScores
+
+__all__ = [
+    "AttentionHeatmaps",
+    "Budget",
+    "Checkpoints",
+    "ConsoleProgress",
+    "MetricsLog",
+    "NonFiniteTraining",
+    "StopOnNonFinite",
+    "StopOnSignal",
+    "TrainingMonitor",
+    "TrainingStopped",
+    "TranslationScores",
+    "fit_resumably",
+]

@@ -1,0 +1,98 @@
+"""Keras callbacks that log training to TensorBoard: curves, and the attention of a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attention.callbacks.monitor import TrainingMonitor, updates_of
+from keras_attention.visualization.heatmaps import attention_figures
+from keras_attention.visualization.summary_writer import SummaryWriter
+
+__all__ = ["AttentionHeatmaps", "SummaryWriter", "TrainingMonitor"]
+
+
+class AttentionHeatmaps(keras.callbacks.Callback):
+    """Draws the attention of one sentence pair into TensorBoard while the model trains.
+
+    An entry has one picture per layer and kind, with a panel per head: `attention/encoder/layer_1`,
+    `attention/decoder/layer_1`, `attention/cross/layer_1`, and so on. There is one before training,
+    one after it, and one every few batches.
+
+    Args:
+        model: The model that is trained. Has `attention_scores(encoder_token_ids,
+            decoder_token_ids)`; see `attention_figures` for its results.
+        tokenizer: Has `encode`, `id_to_token`, `start_token_id` and `end_token_id`.
+        sentence_pair: A source text and its translation.
+        writer: Where to write; stays open, its owner closes it.
+        every: Number of batches between two entries; 0 for none but the first and the last.
+        note: Small print in every picture, such as `"synthetic data"`.
+
+    Raises:
+        ValueError: If `every` is negative or `sentence_pair` is no pair of texts.
+
+    Reference: "Attention Visualizations" in
+    [Attention Is All You Need](https://arxiv.org/abs/1706.03762).
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        sentence_pair: Sequence[str],
+        writer: SummaryWriter,
+        every: int = 1000,
+        note: str = "",
+    ):
+        super().__init__()
+        if every < 0:
+            raise ValueError(f"`every` must be a number of batches, or 0. Received: {every}")
+        texts = [sentence_pair] if isinstance(sentence_pair, str) else list(sentence_pair)
+        if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
+            raise ValueError(
+                "`sentence_pair` must be a source text and a target text. "
+                f"Received: {sentence_pair!r}"
+            )
+        source, target = ([*tokenizer.encode(text), tokenizer.end_token_id] for text in texts)
+        self.writer = writer
+        self.every = every
+        self.note = note
+        self._attention_model = model
+        self._source_ids = np.array([source], "int32")
+        self._decoder_ids = np.array([[tokenizer.start_token_id, *target[:-1]]], "int32")
+        self._source_tokens = [tokenizer.id_to_token(token) for token in source]
+        self._target_tokens = [tokenizer.id_to_token(token) for token in target]
+        self._complete = -1
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Draws the model as it comes."""
+        self._complete = -1
+        self._draw_now()
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Counts the batches of all epochs, and draws every now and then."""
+        self._complete += 1
+        if self.every and self._complete and self._complete % self.every == 0:
+            self._draw_now()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Draws the trained model."""
+        self._draw_now()
+
+    def draw(self, step: int) -> None:
+        """Adds the pictures of the model as it is, at `step`."""
+        scores = self._attention_model.attention_scores(self._source_ids, self._decoder_ids)
+        figures = attention_figures(
+            scores, self._source_tokens, self._target_tokens, note=self.note
+        )
+        for name, figure in figures.items():
+            self.writer.image(f"attention/{name}", figure, step)
+        self.writer.flush()
+
+    def _draw_now(self) -> None:
+        # In this order: asking for `self.model` brings back the weights that JAX keeps elsewhere.
+        step = updates_of(self.model)
+        self.draw(step)

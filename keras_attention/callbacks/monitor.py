@@ -1,0 +1,288 @@
+"""A Keras callback that watches training: curves, a log for programs, a line on the console."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TextIO
+
+import keras
+
+from keras_attention.callbacks.metrics_log import MetricsLog
+from keras_attention.visualization.summary_writer import SummaryWriter
+
+
+class TrainingMonitor(keras.callbacks.Callback):
+    """Logs loss, metrics, learning rate and speed every few batches, and the results of an epoch.
+
+    Between entries it reads nothing from the device, so it does not hold training up. After each
+    entry it flushes, so an interrupted run loses nothing. The horizontal axis counts the
+    optimizer's updates over the whole run, also after a resume.
+
+    | tag in TensorBoard | value |
+    |---|---|
+    | `train/loss` | mean since the last entry |
+    | `train/<metric>` | compiled metrics as in the progress bar: since the epoch began |
+    | `train/learning_rate` | rate of the next update |
+    | `train/gradient_norm` | of the last update, if the optimizer knows it, as `Adam` does |
+    | `speed/batches_per_second` | validation and the first batch, which compiles, left out |
+    | `speed/tokens_per_second` | likewise, in source plus target tokens, padding left out |
+    | `speed/padding` | share of padding in the positions since the last entry |
+    | `speed/flops_per_second` | counted FLOPs of training, padding included |
+    | `speed/mfu` | that as a share of the peak |
+    | `epoch/<metric>` | Keras' logs at the end of an epoch |
+    | `validation/<metric>` | those that Keras calls `val_<metric>` |
+
+    The lines of `log` hold the same numbers under the same names without what is before the slash,
+    with `kind` (`"train"`, `"epoch"` or what `record` is told), `update` and `epoch`, which counts
+    from 0. A run that was
+    resumed with `set_state` leaves the log of one that was never interrupted, the fields of the clock
+    (`WALL_CLOCK_FIELDS`) aside. For that, put this callback before the one that saves checkpoints.
+
+    Args:
+        writer: Where the curves go; stays open, its owner closes it. None for no curves.
+        batches: The training data, if it has a method `tokens_in_batch(epoch, index)` that returns
+            the numbers of source and of target tokens in a batch, and `batch_shape(epoch, index)`
+            for its padded shape (B, S, T), as `TokenBatches` has. Without them there is no
+            tokens-per-second curve, and neither padding nor FLOPs.
+        every: Number of batches between two entries. A shorter epoch has one, before its end.
+        log: A file of JSON lines to write the numbers to as well.
+        flops: From B, S and T to the FLOPs of training on such a batch: see
+            `keras_attention.evaluation.training_flops`.
+        peak: FLOP/s of all devices together, for the MFU.
+        console: A stream that gets a short line for every entry.
+
+    Raises:
+        ValueError: If `every` is not positive.
+
+    Example:
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> model = keras.Sequential([keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> x, y = np.ones((12, 3)), np.ones((12, 1))
+    >>> with tempfile.TemporaryDirectory() as folder, SummaryWriter(folder) as writer:
+    ...     log = MetricsLog(f"{folder}/metrics.jsonl")
+    ...     monitor = TrainingMonitor(writer, every=2, log=log)
+    ...     history = model.fit(x, y, batch_size=2, callbacks=[monitor], verbose=0)
+    ...     [(entry["kind"], entry["update"]) for entry in log.read()]
+    [('train', 3), ('train', 5), ('epoch', 6)]
+    """
+
+    def __init__(
+        self,
+        writer: SummaryWriter | None,
+        batches: Any = None,
+        every: int = 100,
+        log: MetricsLog | None = None,
+        flops: Callable[[int, int, int], float] | None = None,
+        peak: float | None = None,
+        console: TextIO | None = None,
+    ):
+        super().__init__()
+        if every < 1:
+            raise ValueError(f"`every` must be at least 1 batch. Received: {every}")
+        self.writer = writer
+        self.batches = batches
+        self.every = every
+        self.log = log
+        self.flops = flops
+        self.peak = peak
+        self.console = console
+        self._begun = False  # whether the first batch of the run, which compiles, is over
+        self._epoch = self._batch = self._first_batch = 0
+        self._within_epoch = False
+        self._loss_sums = (0.0, 0.0)
+        self._state: dict[str, Any] | None = None
+        self._size: int | None = None  # of the log, without what a resumed run writes again
+        self._timed_from: int | None = None
+        self._cold_batch: int | None = None
+        self._start = 0.0
+
+    def get_state(self) -> dict[str, Any]:
+        """What a resumed run needs to go on with the same entries; JSON can hold it."""
+        return {
+            "begun": self._begun,
+            "first_batch": self._first_batch,
+            "loss_sums": list(self._loss_sums),
+            "log_size": self._size if self.log is None or self._size is not None else self.log.size,
+            "within_epoch": self._within_epoch,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from `get_state`; what was logged later is cut off when training begins."""
+        self._state = dict(state)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Cuts off what the log has of updates that are made again."""
+        state = self._state
+        if self.log is not None:
+            if state is None:
+                self.log.keep_until(updates_of(self.model))
+            elif state["log_size"] is not None:
+                self.log.cut(state["log_size"])
+        self._begun = state["begun"] if state is not None else False
+        self._timed_from = self._cold_batch = self._size = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Restarts the clock: validation between epochs is not training time."""
+        self._epoch = getattr(self.batches, "epoch", epoch)
+        state, self._state = self._state, None
+        self._size = None
+        if state is not None and state["within_epoch"]:
+            self._first_batch = self._batch = state["first_batch"]
+            self._loss_sums = (state["loss_sums"][0], state["loss_sums"][1])
+            return
+        self._loss_sums = (0.0, 0.0)  # Keras resets its metrics now
+        self._start_window(0)
+
+    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Logs when enough batches are complete; `batch` is their number in this epoch."""
+        self._batch, self._within_epoch = batch, True
+        complete = batch - self._first_batch
+        if complete and not self._begun:
+            self._begun = True
+            self._start_window(batch)
+        elif complete >= self.every or (complete and batch + 1 == self.params.get("steps")):
+            self._log_window(range(self._first_batch, batch))
+            self._start_window(batch)
+        elif self._timed_from is None:
+            self._start_clock(batch)
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Logs Keras' results of the epoch."""
+        steps = self.params.get("steps")
+        self._within_epoch = steps is not None and self._batch + 1 < steps
+        if self._within_epoch and self.log is not None:
+            self._size = self.log.size  # cut short: a resumed run completes the epoch
+        values = {name: number(value) for name, value in (logs or {}).items()}
+        self._write("epoch", values, updates_of(self.model), epoch)
+
+    def record(self, kind: str, values: Mapping[str, float]) -> None:
+        """Log numbers of somebody else at the present update, such as scores of translations."""
+        self._write(kind, values, updates_of(self.model), self._epoch)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within this context the clock stands still: what is done there is not training."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._start += time.perf_counter() - began
+
+    def _start_window(self, batch: int) -> None:
+        self._first_batch = batch
+        self._start_clock(batch)
+
+    def _start_clock(self, batch: int) -> None:
+        # The first batch of a process compiles: the clock starts after it.
+        if self._cold_batch is None:
+            self._cold_batch = batch
+        self._timed_from = (
+            batch if self._timed_from is not None or batch > self._cold_batch else None
+        )
+        self._start = time.perf_counter()
+
+    def _log_window(self, batches: range) -> None:
+        model = self.model
+        step = updates_of(model)  # waits for the device, so comes before the clock
+        seconds = time.perf_counter() - self._start
+        values = {name: number(value) for name, value in model.get_metrics_result().items()}
+        values.update(self._window_loss(model))
+        values["learning_rate"] = number(model.optimizer.learning_rate)
+        norm = getattr(model.optimizer, "gradient_norm", None)
+        if norm is not None:
+            values["gradient_norm"] = number(norm)
+        values.update(self._speed(batches, seconds))
+        self._write("train", values, step, self._epoch)
+
+    def _speed(self, batches: range, seconds: float) -> dict[str, float]:
+        values: dict[str, float] = {}
+        if hasattr(self.batches, "batch_shape"):
+            positions = sum(rows * (s + t) for rows, s, t in self._shapes(batches))
+            values["padding"] = 1 - self._tokens(batches) / positions
+        timed = range(batches.stop if self._timed_from is None else self._timed_from, batches.stop)
+        if not timed:
+            return values
+        values["seconds"] = seconds
+        values["batches_per_second"] = len(timed) / seconds
+        if hasattr(self.batches, "tokens_in_batch"):
+            values["tokens_per_second"] = self._tokens(timed) / seconds
+        if self.flops is not None and hasattr(self.batches, "batch_shape"):
+            rate = sum(self.flops(*shape) for shape in self._shapes(timed)) / seconds
+            values["flops_per_second"] = rate
+            if self.peak:
+                values["mfu"] = rate / self.peak
+        return values
+
+    def _tokens(self, batches: range) -> int:
+        return sum(sum(self.batches.tokens_in_batch(self._epoch, index)) for index in batches)
+
+    def _shapes(self, batches: range) -> list[tuple[int, int, int]]:
+        return [self.batches.batch_shape(self._epoch, index) for index in batches]
+
+    def _window_loss(self, model: keras.Model) -> dict[str, float]:
+        """Mean loss since the last entry, from the running sums of Keras' loss metric."""
+        for metric in model.metrics:
+            if metric.name == "loss" and isinstance(metric, keras.metrics.Mean):
+                before = self._loss_sums
+                self._loss_sums = (number(metric.total), number(metric.count))
+                total, count = (self._loss_sums[i] - before[i] for i in (0, 1))
+                return {"loss": total / count} if count else {}
+        return {}
+
+    def _write(self, kind: str, values: Mapping[str, float], step: int, epoch: int) -> None:
+        if self.writer is not None:
+            for name, value in values.items():
+                if name != "seconds":
+                    self.writer.scalar(_tag(kind, name), value, step)
+            self.writer.flush()
+        if self.log is not None:
+            self.log.write({"kind": kind, "update": step, "epoch": epoch, **values})
+        if self.console is not None:
+            self.console.write(console_line(step, values) + "\n")
+            self.console.flush()
+
+
+def console_line(update: int, values: Mapping[str, float]) -> str:
+    """The numbers of an entry in one short line.
+
+    >>> console_line(1250, {"loss": 3.2, "learning_rate": 4.4e-4, "padding": 0.09, "mfu": 0.31})
+    'update 1,250  loss 3.200  learning rate 4.4e-04  padding 9.0%  mfu 31.0%'
+    """
+    formats = {
+        "learning_rate": "{:.1e}",
+        "padding": "{:.1%}",
+        "mfu": "{:.1%}",
+        "tokens_per_second": "{:,.0f}",
+        "flops_per_second": "{:.2e}",
+    }
+    hidden = ("seconds", "batches_per_second")
+    parts = [
+        f"{name.removeprefix('val_').replace('_', ' ')} {formats.get(name, '{:.3f}').format(value)}"
+        for name, value in values.items()
+        if name not in hidden
+    ]
+    return "  ".join([f"update {update:,}", *parts])
+
+
+def updates_of(model: keras.Model) -> int:
+    """Number of optimizer updates so far; waits for the device."""
+    return int(number(model.optimizer.iterations))
+
+
+def number(value: Any) -> float:
+    """A Python float of a number or a tensor of one."""
+    return float(keras.ops.convert_to_numpy(value))
+
+
+def _tag(kind: str, name: str) -> str:
+    if name.startswith("val_"):
+        return f"validation/{name[4:]}"
+    if kind == "train" and (name == "padding" or name == "mfu" or name.endswith("_per_second")):
+        return f"speed/{name}"
+    return f"{kind}/{name}"

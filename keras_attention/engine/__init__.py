@@ -1,0 +1,1 @@
+"""A Transformer's weights, run fast: encoder and decoding steps without the layers."""

@@ -1,0 +1,296 @@
+"""A trained Transformer's encoder and one decoding step, written for speed over prepared weights.
+
+The layers are the definition: `Transformer.encode` and `Transformer.decode_step`. This is the same
+mathematics without what only training needs, on two-dimensional activations and with joined
+projections, over a handful of operations that each backend has in a form of its own. `Operations` has
+them in plain `keras.ops`, which is what the fast ones must equal.
+
+The beams of a sentence share one buffer of keys and values: what each computes at a step gets a place of
+its own. Nothing is reordered when beams are; a mask says which places are a beam's own history.
+
+Shape letters: B sentences, K beams, R = B K rows, S source, P places of the buffer, N heads, d width
+of a head, D hidden_dim, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from keras import ops
+
+from keras_attention.models.spec import Sizes, Weights
+from keras_attention.ops.top_k import top_k
+
+# Added to the score of a position that a row may not attend to; its weight is exactly zero.
+MASKED = -1e9
+MASKED_IN_HALF = -3e4
+
+
+class Operations:
+    """The operations of inference in plain `keras.ops`.
+
+    Args:
+        sizes: The model's sizes.
+        dtype: Dtype of weights and activations; gains of the normalisations, statistics, softmax and
+            log-probabilities are float32.
+    """
+
+    def __init__(self, sizes: Sizes, dtype: str):
+        self.sizes = sizes
+        self.dtype = dtype
+        self.masked = MASKED_IN_HALF if dtype == "float16" else MASKED
+
+    def prepared(self, weights: Weights) -> Weights:
+        """The weights of an `InferenceForm` in the form that the other methods take."""
+        return {
+            name: self.prepared_table(part)
+            if name == "table"
+            else self.prepared_matrix(part)
+            if name == "softmax"
+            else [self._prepared_block(block) for block in part]
+            if isinstance(part, list)
+            else self.prepared_norm(part)
+            for name, part in weights.items()
+        }
+
+    def _prepared_block(self, block: Weights) -> Weights:
+        return {name: self._prepared_part(name, part) for name, part in block.items()}
+
+    def _prepared_part(self, name: str, part: Weights) -> Any:
+        if name.endswith("norm"):
+            return self.prepared_norm(part)
+        if name.endswith("projection"):
+            return self.prepared_projection(part, self.widths(name))
+        return self.prepared_matrix(part)
+
+    def widths(self, projection: str) -> tuple[int, ...]:
+        """The widths d, d', .. of the heads that a block's projection makes."""
+        key_dim, value_dim = self.sizes.key_dim, self.sizes.value_dim
+        return {
+            "self_projection": (key_dim, key_dim, value_dim),
+            "cross_projection": (key_dim,),
+            "memory_projection": (key_dim, value_dim),
+        }[projection]
+
+    def prepared_matrix(self, matrix: Weights) -> Any:
+        """A kernel (D, F), with or without a bias (F,)."""
+        return {name: ops.cast(part, self.dtype) for name, part in matrix.items()}
+
+    def prepared_projection(self, matrix: Weights, widths: Sequence[int]) -> Any:
+        """A kernel (D, N (d + d' ..)), with or without a bias, for `project`."""
+        return self.prepared_matrix(matrix)
+
+    def prepared_norm(self, norm: Weights) -> Any:
+        return {name: ops.cast(part, "float32") for name, part in norm.items()}
+
+    def prepared_table(self, table: Any) -> Any:
+        return {"rows": ops.cast(table, self.dtype)}
+
+    def padding_bias(self, token_ids: Any) -> Any:
+        """The bias (B, 1, 1, S) that hides padding: of ids (B, S)."""
+        is_pad = ops.equal(token_ids, self.sizes.pad_token_id)[:, None, None, :]
+        return ops.cast(is_pad, self.dtype) * ops.cast(self.masked, self.dtype)
+
+    def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
+        """Rows of the table, scaled, zero for padding, plus positions (T, D): ids (B, T) to (B T, D)."""
+        rows = ops.take(table["rows"], token_ids, axis=0)
+        is_token = ops.not_equal(token_ids, self.sizes.pad_token_id)
+        scale = ops.cast(is_token, self.dtype) * ops.cast(self.sizes.hidden_dim**0.5, self.dtype)
+        x = ops.add(ops.multiply(rows, scale[..., None]), ops.cast(positions, self.dtype))
+        return ops.reshape(x, (-1, self.sizes.hidden_dim))
+
+    def tokens(self, token_ids: Any) -> Any:
+        """Which of (B S) are no padding, for the next two; None where their number must not decide shapes."""
+        return None
+
+    def without_padding(self, x: Any, tokens: Any) -> Any:
+        """The rows (tokens, D) of (B S, D) that are no padding."""
+        return x
+
+    def with_padding(self, x: Any, tokens: Any) -> Any:
+        """Rows (tokens, D) back in their places of (B S, D); elsewhere is anything finite."""
+        return x
+
+    def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
+        """`activation(x W + b)` of (R, D)."""
+        outputs = ops.matmul(x, matrix["kernel"])
+        if "bias" in matrix:
+            outputs = ops.add(outputs, matrix["bias"])
+        return outputs if activation is None else activation(outputs)
+
+    def norm(self, x: Any, norm: Any) -> Any:
+        """Layer normalisation of (R, D)."""
+        return ops.layer_normalization(x, norm["gamma"], norm["beta"], -1, self.sizes.epsilon)
+
+    def norm_of_sum(self, x: Any, update: Any, norm: Any) -> Any:
+        """Layer normalisation of the sum of (R, D) and (R, D)."""
+        return self.norm(x + update, norm)
+
+    def heads(self, x: Any, num_rows: Any, widths: Sequence[int]) -> list[Any]:
+        """Cuts (B T, N (d + d' ..)) into tensors (B, N, T, d), (B, N, T, d'), ..; B = `num_rows`."""
+        num_heads = self.sizes.num_heads
+        ends = [num_heads * sum(widths[: i + 1]) for i in range(len(widths) - 1)]
+        parts = ops.split(x, ends, axis=-1) if ends else [x]
+        return [
+            ops.transpose(ops.reshape(part, (num_rows, -1, num_heads, width)), (0, 2, 1, 3))
+            for part, width in zip(parts, widths, strict=True)
+        ]
+
+    def project(
+        self, x: Any, block: Weights, name: str, num_rows: Any, tokens: Any = None
+    ) -> list[Any]:
+        """The heads of a block's projection of (B T, D), or of those of its rows that are no padding."""
+        projected = self.linear(x, block[name])
+        if tokens is not None:
+            projected = self.with_padding(projected, tokens)
+        return self.heads(projected, num_rows, self.widths(name))
+
+    def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
+        """Attention of scaled queries (B, N, T, d), its heads joined: (B T, N d).
+
+        `bias` (B, 1, 1 or T, P) is added to the scores: 0, or `masked`.
+        """
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
+        scores = ops.add(ops.cast(scores, "float32"), ops.cast(bias, "float32"))
+        outputs = ops.matmul(ops.cast(ops.softmax(scores, axis=-1), self.dtype), value)
+        outputs = ops.transpose(outputs, (0, 2, 1, 3))
+        return ops.reshape(outputs, (-1, self.sizes.num_heads * self.sizes.value_dim))
+
+    def append(self, buffer: Any, new: Any, start: Any) -> Any:
+        """`buffer` (B, N, P, d) with `new` (B, N, K, d) written at position `start`."""
+        return ops.slice_update(buffer, (0, 0, start, 0), new)
+
+    def logits(self, x: Any, table: Any) -> Any:
+        """(R, D) to (R, V)."""
+        return ops.matmul(x, ops.transpose(table["rows"]))
+
+    def scores(self, x: Any, weights: Weights) -> Any:
+        """Logits (R, V) of hidden states, by the table or by a softmax matrix of its own."""
+        if "softmax" in weights:
+            return self.linear(x, weights["softmax"])
+        return self.logits(x, weights["table"])
+
+    def best(self, logits: Any, width: int) -> tuple[Any, Any]:
+        """Log-probabilities (float32) and ids, (R, width) each, of the likeliest tokens, best first."""
+        logits = ops.cast(logits, "float32")
+        values, ids = top_k(logits, width)
+        return values - ops.logsumexp(logits, axis=-1, keepdims=True), ops.cast(ids, "int32")
+
+
+def encode(
+    operations: Operations, weights: Weights, token_ids: Any, positions: Any
+) -> tuple[list[tuple[Any, Any]], Any]:
+    """The memory of `Transformer.encode`.
+
+    Args:
+        operations: The operations.
+        weights: Prepared weights.
+        token_ids: Source ids (B, S).
+        positions: Encodings of the positions, (S, D).
+
+    Returns:
+        For each decoder block the keys and values (B, N, S, d), and the padding's bias (B, 1, 1, S).
+    """
+    sizes = operations.sizes
+    num_rows = ops.shape(token_ids)[0]
+    bias = operations.padding_bias(token_ids)
+    # Only the attention needs the padding between the sentences.
+    tokens = operations.tokens(token_ids)
+    x = operations.embed(token_ids, weights["table"], positions)
+    if tokens is not None:
+        x = operations.without_padding(x, tokens)
+
+    for block in weights["encoder"]:
+
+        def attention(x: Any, block: Weights = block) -> Any:
+            query, key, value = operations.project(x, block, "self_projection", num_rows, tokens)
+            outputs = operations.attend(query, key, value, bias)
+            if tokens is not None:
+                outputs = operations.without_padding(outputs, tokens)
+            return operations.linear(outputs, block["self_output"])
+
+        x = _connected(operations, x, attention, block["self_norm"])
+        x = _feed_forward(operations, x, block)
+    if sizes.normalize_first:
+        x = operations.norm(x, weights["encoder_norm"])
+    memory = []
+    for block in weights["decoder"]:
+        key, value = operations.project(x, block, "memory_projection", num_rows, tokens)
+        memory.append((key, value))
+    return memory, bias
+
+
+def decode(
+    operations: Operations,
+    weights: Weights,
+    token_ids: Any,
+    position: Any,
+    start: Any,
+    history_bias: Any,
+    buffers: Sequence[tuple[Any, Any]],
+    memory: Sequence[tuple[Any, Any]],
+    memory_bias: Any,
+) -> tuple[Any, list[tuple[Any, Any]]]:
+    """One step of `Transformer.decode_step`, its beams in one buffer.
+
+    Args:
+        operations: The operations.
+        weights: Prepared weights.
+        token_ids: The last tokens (B, K).
+        position: The encoding of their position, (1, D).
+        start: Where their keys and values are written: the place of the first beam's.
+        history_bias: (B, 1, K, P), 0 at the places of a beam's own history and at its own new one,
+            `operations.masked` at all others.
+        buffers: For each block the keys and values (B, N, P, d) so far.
+        memory: The keys and values of `encode`.
+        memory_bias: The bias of `encode`.
+
+    Returns:
+        The hidden states (R, D) that the logits are made from, and the new buffers.
+    """
+    sizes = operations.sizes
+    num_rows = ops.shape(token_ids)[0]
+    new_buffers: list[tuple[Any, Any]] = []
+    x = operations.embed(token_ids, weights["table"], position)
+    for block, buffer, source in zip(weights["decoder"], buffers, memory, strict=True):
+
+        def self_attention(x: Any, block: Weights = block, buffer: Any = buffer) -> Any:
+            query, *new = operations.project(x, block, "self_projection", num_rows)
+            key, value = (
+                operations.append(old, part, start) for old, part in zip(buffer, new, strict=True)
+            )
+            new_buffers.append((key, value))
+            outputs = operations.attend(query, key, value, history_bias)
+            return operations.linear(outputs, block["self_output"])
+
+        def cross_attention(
+            x: Any, block: Weights = block, source: tuple[Any, Any] = source
+        ) -> Any:
+            (query,) = operations.project(x, block, "cross_projection", num_rows)
+            outputs = operations.attend(query, source[0], source[1], memory_bias)
+            return operations.linear(outputs, block["cross_output"])
+
+        x = _connected(operations, x, self_attention, block["self_norm"])
+        x = _connected(operations, x, cross_attention, block["cross_norm"])
+        x = _feed_forward(operations, x, block)
+    if sizes.normalize_first:
+        x = operations.norm(x, weights["decoder_norm"])
+    return x, new_buffers
+
+
+def _feed_forward(operations: Operations, x: Any, block: Weights) -> Any:
+    def network(x: Any) -> Any:
+        inner = operations.linear(x, block["inner"], operations.sizes.activation)
+        return operations.linear(inner, block["outer"])
+
+    return _connected(operations, x, network, block["feed_forward_norm"])
+
+
+def _connected(
+    operations: Operations, x: Any, sublayer: Callable[[Any], Any], norm: Weights
+) -> Any:
+    """The residual connection around a sub-layer, post-norm or pre-norm."""
+    if operations.sizes.normalize_first:
+        return x + sublayer(operations.norm(x, norm))
+    return operations.norm_of_sum(x, sublayer(x), norm)

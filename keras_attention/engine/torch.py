@@ -1,0 +1,271 @@
+"""Inference on PyTorch: eager, few operations, packed weights, buffers written in place."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from keras_attention.engine.forward import Operations, decode, encode
+from keras_attention.ops.backends.torch import log_normalizers
+from keras_attention.ops.top_k import chunk_size
+
+# Keras' activations that PyTorch computes in one call.
+ACTIVATIONS: dict[Any, Callable[[Any], Any]] = {
+    keras.activations.relu: torch.relu,
+    keras.activations.silu: F.silu,
+}
+# The layout of packed weights is chosen for products with about so many rows.
+PACKED_FOR_ROWS = 128
+
+
+class TorchOperations(Operations):
+    """`Operations` in PyTorch's own."""
+
+    def prepared_matrix(self, matrix: Any) -> Any:
+        kernel, bias = (self._cast(matrix.get(name)) for name in ("kernel", "bias"))
+        return matrix_product(kernel.t().contiguous(), bias)
+
+    def prepared_norm(self, norm: Any) -> Any:
+        # On a GPU gains must have the dtype of the activations.
+        dtype = torch.float32 if norm["gamma"].device.type == "cpu" else _dtype(self.dtype)
+        return norm["gamma"].to(dtype), norm["beta"].to(dtype)
+
+    def prepared_table(self, table: Any) -> Any:
+        rows = self._cast(table)
+        return rows, matrix_product(rows)
+
+    def _cast(self, weight: Any) -> Any:
+        return None if weight is None else weight.detach().to(_dtype(self.dtype))
+
+    def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
+        rows = F.embedding(token_ids, table[0])
+        is_token = (token_ids != self.sizes.pad_token_id).to(rows.dtype)
+        x = rows * (is_token * self.sizes.hidden_dim**0.5)[..., None] + positions.to(rows.dtype)
+        return x.reshape(-1, self.sizes.hidden_dim)
+
+    def tokens(self, token_ids: Any) -> Any:
+        # On a GPU, counting them would wait for it.
+        if token_ids.device.type != "cpu":
+            return None
+        is_token = (token_ids != self.sizes.pad_token_id).flatten()
+        return None if is_token.all() else (is_token.nonzero()[:, 0], len(is_token))
+
+    def without_padding(self, x: Any, tokens: Any) -> Any:
+        return x[tokens[0]]
+
+    def with_padding(self, x: Any, tokens: Any) -> Any:
+        places, number = tokens
+        return x.new_zeros((number, x.shape[-1])).index_copy_(0, places, x)
+
+    def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
+        if activation is None:
+            return matrix(x)
+        if activation is keras.activations.relu and isinstance(matrix, PackedMatrix):
+            return matrix(x, "relu")
+        return ACTIVATIONS.get(activation, activation)(matrix(x))
+
+    def norm(self, x: Any, norm: Any) -> Any:
+        return torch.layer_norm(x, x.shape[-1:], norm[0], norm[1], self.sizes.epsilon)
+
+    def heads(self, x: Any, num_rows: Any, widths: Any) -> list[Any]:
+        num_heads, width = self.sizes.num_heads, widths[0]
+        if all(other == width for other in widths):
+            parts = x.view(num_rows, -1, len(widths), num_heads, width)
+            return list(parts.permute(2, 0, 3, 1, 4).unbind())
+        parts = x.view(num_rows, -1, x.shape[-1]).split([num_heads * w for w in widths], dim=-1)
+        return [part.unflatten(-1, (num_heads, -1)).transpose(1, 2) for part in parts]
+
+    def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
+        outputs = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)
+        return outputs.transpose(1, 2).reshape(-1, self.sizes.num_heads * self.sizes.value_dim)
+
+    def append(self, buffer: Any, new: Any, start: Any) -> Any:
+        end = start + new.shape[2]
+        buffer[:, :, start:end].copy_(new)
+        return buffer[:, :, :end]
+
+    def logits(self, x: Any, table: Any) -> Any:
+        return table[1](x)
+
+    def best(self, logits: Any, width: int) -> tuple[Any, Any]:
+        size = chunk_size(logits.shape[-1], width)
+        if size is None or logits.device.type != "cpu":
+            values, ids = logits.topk(width)
+        else:
+            values, ids = _top_k(logits, width, size)
+        return values.float() - log_normalizers(logits)[:, None], ids
+
+
+def _top_k(values: Any, k: int, size: int) -> tuple[Any, Any]:
+    """`keras_attention.ops.top_k.top_k`."""
+    chunks = values.unflatten(-1, (-1, size))
+    chosen = chunks.amax(-1).topk(k, sorted=False)[1].sort(-1)[0]
+    kept = chunks.gather(1, chosen[..., None].expand(-1, -1, size)).flatten(1)
+    best, among = kept.topk(k)
+    chunk = chosen.gather(1, among.div(size, rounding_mode="floor"))
+    return best, chunk * size + among.remainder(size)
+
+
+def _dtype(name: str) -> Any:
+    return getattr(torch, name)
+
+
+class PackedMatrix:
+    """`x W^T + b` by oneDNN, the weight (F, D) laid out for it once instead of at each product."""
+
+    def __init__(self, weight: Any, bias: Any = None):
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, PACKED_FOR_ROWS)
+        self._bias = bias
+        self._product = torch.ops.mkldnn._linear_pointwise.default
+
+    @staticmethod
+    def can_hold(weight: Any) -> bool:
+        """Whether oneDNN is there and computes in this dtype on this device."""
+        if weight.device.type != "cpu" or not hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
+            return False
+        is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+        return torch.backends.mkldnn.is_available() and (
+            weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and is_supported())
+        )
+
+    def __call__(self, x: Any, activation: str = "none") -> Any:
+        return self._product(x, self._weight, self._bias, activation, [], "")
+
+
+def matrix_product(weight: Any, bias: Any = None) -> Callable[[Any], Any]:
+    """`x W^T + b` for a weight (F, D), in the fastest form that the machine has."""
+    if PackedMatrix.can_hold(weight):
+        return PackedMatrix(weight, bias)
+    return lambda x: F.linear(x, weight, bias)
+
+
+class TorchDecoder:
+    """Decodes with a model; what `start` returns is a `decoding.shared_search.Decoder`.
+
+    Args:
+        form: The model's `InferenceForm`.
+        precision: `"float32"`, `"bfloat16"`, `"float16"`, or `"int8"` for products of 8-bit integers.
+    """
+
+    fixed_shapes = False
+    keep_copies = True
+    _memory: list[tuple[Any, Any]]
+    _memory_bias: Any
+    _buffers: list[Any]
+    _target_positions: Any
+
+    def __init__(self, form: Any, precision: str):
+        self._form = form
+        if precision == "int8":
+            from keras_attention.engine.torch_int8 import Int8Operations
+
+            self._operations: TorchOperations = Int8Operations(form.sizes, "float32")
+        else:
+            self._operations = TorchOperations(form.sizes, precision)
+        self._weights: Any = None
+        self.masked = self._operations.masked
+
+    def seen(self) -> Any:
+        """What is equal as long as the model's weights are."""
+        values = [weight.value for weight in self._form.model.weights]
+        return [(value.data_ptr(), value._version) for value in values], _sample(values)
+
+    def is_on_cpu(self) -> bool:
+        return self._form.model.weights[0].value.device.type == "cpu"
+
+    @torch.no_grad()
+    def read_weights(self) -> None:
+        self._weights = None  # the old ones may go before the new ones come
+        self._weights = self._operations.prepared(self._form.weights())
+        self._device = self._form.model.weights[0].value.device
+        self._positions: dict[tuple[str, int], Any] = {}
+
+    def needs_compiling(self, rows: int, length: int) -> bool:
+        return False
+
+    def fitting_rows(self, number: int) -> int:
+        return number
+
+    @torch.no_grad()
+    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> TorchDecoder:
+        """Reads the source ids (B, S)."""
+        search = copy.copy(self)
+        positions = self._table("encoder", token_ids.shape[1])
+        memory, search._memory_bias = encode(
+            self._operations, self._weights, self._tensor(token_ids), positions
+        )
+        # What every step reads again is worth being contiguous.
+        search._memory = [(key.contiguous(), value.contiguous()) for key, value in memory]
+        search._buffers = [tuple(part[:, :, :0] for part in pair) for pair in memory]
+        search._target_positions = self._table("decoder", max_length)
+        return search
+
+    @torch.no_grad()
+    def step(
+        self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        rows, beam_size = token_ids.shape
+        seen = history_bias[:, None, :, : start + beam_size]
+        bias = self._tensor(seen).to(self._memory_bias.dtype)
+        hidden, _ = decode(
+            self._operations,
+            self._weights,
+            self._tensor(token_ids),
+            self._target_positions[index : index + 1],
+            start,
+            bias,
+            self._buffers,
+            self._memory,
+            self._memory_bias,
+        )
+        logits = self._operations.scores(hidden, self._weights)
+        scores, ids = self._operations.best(logits, min(width, logits.shape[-1]))
+        shape = (rows, beam_size, -1)
+        return scores.cpu().numpy().reshape(shape), ids.cpu().numpy().reshape(shape)
+
+    @torch.no_grad()
+    def make_room(self, places: np.ndarray, room: int) -> None:
+        free = np.zeros((len(places), room), places.dtype)  # what is there, no step reads
+        places = np.concatenate([places, free], axis=1)
+        self._buffers = [
+            tuple(self._moved(part, places) for part in pair) for pair in self._buffers
+        ]
+
+    def _moved(self, buffer: Any, places: np.ndarray) -> Any:
+        """What is at the places (B, P') of a buffer (B, N, P, d)."""
+        rows, num_heads, number, width = buffer.shape
+        if number == 0:
+            return buffer.new_empty((rows, num_heads, places.shape[1], width))
+        starts = np.arange(rows * num_heads).reshape(rows, num_heads, 1) * number
+        chosen = self._tensor((starts + places[:, None]).reshape(-1))
+        moved = buffer.reshape(-1, width).index_select(0, chosen)
+        return moved.view(rows, num_heads, -1, width)
+
+    @torch.no_grad()
+    def keep(self, rows: np.ndarray) -> None:
+        chosen = self._tensor(rows)
+        self._memory, self._buffers = (
+            [tuple(part.index_select(0, chosen) for part in pair) for pair in pairs]
+            for pairs in (self._memory, self._buffers)
+        )
+        self._memory_bias = self._memory_bias.index_select(0, chosen)
+
+    def _table(self, kind: str, length: int) -> Any:
+        if (kind, length) not in self._positions:
+            self._positions[kind, length] = self._tensor(self._form.positions(kind, length))
+        return self._positions[kind, length]
+
+    def _tensor(self, array: np.ndarray) -> Any:
+        return torch.from_numpy(array).to(self._device)
+
+
+def _sample(values: list[Any]) -> list[float]:
+    """A few numbers of every weight: PyTorch does not count what is written through `.data`."""
+    heads = [value.detach().reshape(-1)[:8].float() for value in values if value.numel()]
+    return torch.cat(heads).tolist() if heads else []

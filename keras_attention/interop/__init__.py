@@ -1,0 +1,5 @@
+"""Trained models for other engines."""
+
+from keras_attention.interop.ctranslate2 import export_ctranslate2
+
+__all__ = ["export_ctranslate2"]

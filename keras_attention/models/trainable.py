@@ -1,0 +1,119 @@
+"""Training with gradient accumulation: an update's batch is processed in slices."""
+
+import contextlib
+from typing import Any
+
+import keras
+
+from keras_attention.models.accumulated_step import accumulated_train_step
+
+
+class AccumulatingModel(keras.Model):
+    """A `keras.Model` whose `compile` takes `accumulation_steps`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from keras_attention import LabelSmoothedCrossentropy, Transformer
+    >>> model = Transformer(vocabulary_size=11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
+    >>> model.compile("adam", LabelSmoothedCrossentropy(), accumulation_steps=2)
+    >>> source, target = np.array([[5, 6, 1], [4, 1, 0]]), np.array([[0, 7], [0, 8]])
+    >>> inputs = {"encoder_token_ids": source, "decoder_token_ids": target}
+    >>> history = model.fit(inputs, np.array([[7, 1], [8, 1]]), batch_size=2, verbose=0)
+    >>> int(model.optimizer.iterations)
+    1
+    """
+
+    accumulation_steps = 1
+
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        accumulation_steps: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        """Keras' `compile`, with gradient accumulation.
+
+        Args:
+            optimizer: As for Keras.
+            loss: As for Keras. With accumulation, a loss with `token_sum` and `token_count`, such as
+                `keras_attention.LabelSmoothedCrossentropy`: its mean is over the tokens of the whole
+                update, which a loss that averages each slice by itself cannot give.
+            accumulation_steps: Number of slices A in which a batch is processed, one after the other,
+                before its one update: memory is that of B / A rows, the result that of B. A multiple
+                of A rows (on each replica) must be in a batch. Schedules, checkpoints and callbacks
+                see one step, as ever.
+            **kwargs: The other arguments of Keras' `compile`.
+
+        Raises:
+            ValueError: `accumulation_steps` is not a positive integer, or with accumulation: the loss
+                does not have the two methods, or the optimizer accumulates by itself; or loss scaling
+                (float16) under a strategy with several replicas.
+        """
+        if isinstance(accumulation_steps, bool) or not (
+            isinstance(accumulation_steps, int) and accumulation_steps >= 1
+        ):
+            raise ValueError(
+                "`accumulation_steps` must be a positive integer. "
+                f"Received: accumulation_steps={accumulation_steps!r}"
+            )
+        if accumulation_steps > 1:
+            _check_loss(loss)
+        super().compile(optimizer=optimizer, loss=loss, **kwargs)
+        _check_optimizer(
+            self.optimizer, accumulation_steps, getattr(self, "distribute_strategy", None)
+        )
+        self.accumulation_steps = accumulation_steps
+
+    def train_step(self, *args: Any) -> Any:
+        """Keras' `train_step`, in slices if compiled so."""
+        if self.accumulation_steps == 1:
+            return super().train_step(*args)
+        return accumulated_train_step(self, self.accumulation_steps, *args)
+
+    def _build_optimizer(self) -> None:
+        """Make the optimizer's variables, if the model is compiled with one and has its own.
+
+        Made within its first update, they would have TensorFlow trace that update twice.
+        """
+        if not (self.compiled and self.built) or self.optimizer is None or self.optimizer.built:
+            return
+        strategy = getattr(self, "distribute_strategy", None)  # TensorFlow alone has it
+        with contextlib.nullcontext() if strategy is None else strategy.scope():
+            self.optimizer.build(self.trainable_variables)
+
+    def get_compile_config(self) -> dict[str, Any]:
+        config = super().get_compile_config()
+        return {**config, "accumulation_steps": self.accumulation_steps} if config else config
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self._build_optimizer()
+
+
+def _check_loss(loss: Any) -> None:
+    if not (hasattr(loss, "token_sum") and hasattr(loss, "token_count")):
+        raise ValueError(
+            "Gradient accumulation needs a loss with the methods `token_sum` and `token_count`, so that "
+            "every token of the update weighs the same: use keras_attention."
+            "LabelSmoothedCrossentropy (with label_smoothing=0 for plain cross-entropy), or "
+            f"accumulation_steps=1. Received: loss={loss!r}"
+        )
+
+
+def _check_optimizer(optimizer: Any, accumulation_steps: int, strategy: Any) -> None:
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    inner = optimizer.inner_optimizer if scales else optimizer
+    if accumulation_steps > 1 and getattr(inner, "gradient_accumulation_steps", None):
+        raise ValueError(
+            "The optimizer accumulates gradients by itself, over updates: leave out its "
+            "`gradient_accumulation_steps`, or `accumulation_steps` here."
+        )
+    # Keras asks the first replica alone whether the gradients are finite, before they are summed.
+    if scales and strategy is not None and strategy.num_replicas_in_sync > 1:
+        raise ValueError(
+            "Keras' loss scaling, which dtype 'mixed_float16' brings along, is not right under a "
+            "strategy with several replicas: an overflow on one of them is missed. Use "
+            "'mixed_bfloat16', which needs none, or one device with `accumulation_steps`."
+        )

@@ -1,0 +1,1 @@
+"""Fast forms of the operations, one module for each backend."""

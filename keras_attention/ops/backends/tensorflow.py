@@ -1,0 +1,210 @@
+"""Fast kernels for TensorFlow graphs: element-wise work as XLA islands between oneDNN's products.
+
+TensorFlow runs each element-wise operation as a pass over memory of its own; XLA fuses them and uses
+the widest vector instructions. Products of matrices stay outside: there TensorFlow's oneDNN is faster.
+Gradients are written out, so that a backward pass reads what it needs and keeps nothing else.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from keras import ops
+
+from keras_attention.ops import attention as reference
+from keras_attention.ops.linear import linear_reference
+
+
+def _island(function: Callable[..., Any]) -> Any:
+    """Compiled by XLA once for each combination of shapes."""
+    return tf.function(function, jit_compile=True, reduce_retracing=True, autograph=False)
+
+
+@_island
+def _crossentropy_forward(logits, labels, on_value, off_value):
+    total = on_value + (tf.cast(tf.shape(logits)[-1], "float32") - 1.0) * off_value
+    # Gathered before the cast: the logits are never float32 all at once.
+    label_scores = tf.cast(tf.gather(logits, labels, batch_dims=1), "float32")
+    scores = tf.cast(logits, "float32")
+    log_normalizer = tf.reduce_logsumexp(scores, axis=-1)
+    loss = total * log_normalizer - (on_value - off_value) * label_scores
+    return loss - off_value * tf.reduce_sum(scores, axis=-1), log_normalizer
+
+
+@_island
+def _crossentropy_backward(logits, labels, log_normalizer, on_value, off_value, upstream):
+    total = on_value + (tf.cast(tf.shape(logits)[-1], "float32") - 1.0) * off_value
+    probabilities = tf.exp(tf.cast(logits, "float32") - log_normalizer[:, None])
+    is_label = tf.equal(tf.range(tf.shape(logits)[-1])[None], labels[:, None])
+    gradient = total * probabilities - tf.where(is_label, on_value, off_value)
+    return tf.cast(gradient * upstream[:, None], logits.dtype)
+
+
+def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: float) -> Any:
+    """See `keras_attention.ops.crossentropy.smoothed_crossentropy`."""
+    on, off = tf.constant(on_value, "float32"), tf.constant(off_value, "float32")
+
+    @tf.custom_gradient
+    def loss_of(logits):
+        loss, log_normalizer = _crossentropy_forward(logits, labels, on, off)
+
+        def gradient(upstream):
+            return _crossentropy_backward(logits, labels, log_normalizer, on, off, upstream)
+
+        return loss, gradient
+
+    return loss_of(logits)
+
+
+def _mixed(bits):
+    """The finalizer of MurmurHash3: every bit of the result depends on every bit of the argument."""
+    bits = (bits ^ tf.bitwise.right_shift(bits, tf.constant(16, "uint32"))) * 0x85EBCA6B
+    bits = (bits ^ tf.bitwise.right_shift(bits, tf.constant(13, "uint32"))) * 0xC2B2AE35
+    return bits ^ tf.bitwise.right_shift(bits, tf.constant(16, "uint32"))
+
+
+def _keep(shape, rate, seed):
+    """The dropout mask of a seed, drawn again in the backward pass instead of kept.
+
+    Every position's number is hashed with two words of the seed. TensorFlow's own generators take
+    ten to two hundred times as long in XLA on a CPU.
+    """
+    first, second = tf.unstack(tf.cast(seed, "uint32"))
+    words = _mixed(second ^ _mixed(first)), _mixed(first ^ _mixed(second + 0x9E3779B9))
+    positions = tf.cast(tf.range(tf.reduce_prod(shape)), "uint32")
+    bits = _mixed(_mixed(positions + words[0]) ^ words[1])
+    return tf.reshape(bits >= tf.cast(rate * 2.0**32, "uint32"), shape)
+
+
+@_island
+def _norm_forward(inputs, update, gamma, beta, epsilon, rate, seed):
+    update = tf.cast(update, "float32") / (1.0 - rate)
+    update = tf.where(_keep(tf.shape(update), rate, seed), update, 0.0)
+    total = tf.cast(inputs, "float32") + update
+    centered = total - tf.reduce_mean(total, axis=-1, keepdims=True)
+    scale = tf.math.rsqrt(tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True) + epsilon)
+    normalized = tf.cast(centered * scale, inputs.dtype)
+    outputs = tf.cast(normalized, "float32") * gamma + beta
+    return tf.cast(outputs, inputs.dtype), normalized, scale
+
+
+@_island
+def _norm_backward(upstream, normalized, scale, gamma, rate, seed):
+    dtype = normalized.dtype
+    upstream, normalized = tf.cast(upstream, "float32"), tf.cast(normalized, "float32")
+    inner = upstream * gamma
+    mean = tf.reduce_mean(inner, axis=-1, keepdims=True)
+    slope = tf.reduce_mean(inner * normalized, axis=-1, keepdims=True)
+    grad_total = scale * (inner - mean - normalized * slope)
+    keep = _keep(tf.shape(grad_total), rate, seed)
+    grad_update = tf.where(keep, grad_total / (1.0 - rate), 0.0)
+    return (
+        tf.cast(grad_total, dtype),
+        tf.cast(grad_update, dtype),
+        tf.reduce_sum(upstream * normalized, axis=0),
+        tf.reduce_sum(upstream, axis=0),
+    )
+
+
+def dropout_add_norm(
+    inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
+) -> Any:
+    """See `keras_attention.ops.residual.dropout_add_norm`."""
+    shape, seed = tf.shape(inputs), seed.next()
+    epsilon, rate = tf.constant(epsilon, "float32"), tf.constant(rate, "float32")
+
+    @tf.custom_gradient
+    def normalize(inputs, update, gamma, beta):
+        outputs, normalized, scale = _norm_forward(inputs, update, gamma, beta, epsilon, rate, seed)
+
+        def gradient(upstream):
+            return _norm_backward(upstream, normalized, scale, gamma, rate, seed)
+
+        return outputs, gradient
+
+    width = inputs.shape[-1]
+    outputs = normalize(
+        tf.reshape(inputs, (-1, width)),
+        tf.reshape(update, (-1, width)),
+        tf.cast(gamma, "float32"),
+        tf.cast(beta, "float32"),
+    )
+    return tf.ensure_shape(tf.reshape(outputs, shape), inputs.shape)
+
+
+@_island
+def _dropped(inputs, rate, seed):
+    kept = tf.cast(tf.cast(inputs, "float32") / (1.0 - rate), inputs.dtype)
+    return tf.where(_keep(tf.shape(inputs), rate, seed), kept, tf.zeros((), inputs.dtype))
+
+
+def dropout(inputs: Any, rate: float, seed: Any) -> Any:
+    """See `keras_attention.ops.residual.dropout`."""
+    rate, seed = tf.constant(rate, "float32"), seed.next()
+
+    @tf.custom_gradient
+    def drop(inputs):
+        return _dropped(inputs, rate, seed), lambda upstream: _dropped(upstream, rate, seed)
+
+    return drop(inputs)
+
+
+def linear(inputs: Any, kernel: Any, bias: Any = None, relu: bool = False) -> Any:
+    """See `keras_attention.ops.linear.linear`.
+
+    TensorFlow's graph optimizer makes one operation of a product, a `bias_add` and a ReLU.
+    """
+    given = [ops.convert_to_tensor(x) for x in (inputs, kernel, bias) if x is not None]
+    if len({tensor.dtype for tensor in given}) > 1:
+        return linear_reference(inputs, kernel, bias, relu)
+    outputs = tf.matmul(given[0], given[1])
+    if bias is not None:
+        outputs = tf.nn.bias_add(outputs, given[2])
+    return tf.nn.relu(outputs) if relu else outputs
+
+
+def tied_projection(inputs: Any, table: Any) -> Any:
+    """See `keras_attention.ops.linear.tied_projection`.
+
+    Neither the table nor its gradient, (V, D) both, is ever transposed.
+    """
+    return tf.matmul(inputs, table, transpose_b=True)
+
+
+def _softmax_backward(weights, upstream, scale):
+    upstream, numbers = tf.cast(upstream, "float32"), tf.cast(weights, "float32")
+    slope = tf.reduce_sum(numbers * upstream, axis=-1, keepdims=True)
+    return tf.cast(scale * numbers * (upstream - slope), weights.dtype)
+
+
+_softmax_backward_island = _island(_softmax_backward)
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any = None,
+    scale: float = 1.0,
+    dropout: Callable[[Any], Any] | None = None,
+) -> tuple[Any, Any]:
+    """See `keras_attention.ops.attention.dot_product_attention`.
+
+    Of the scores nothing is kept but the weights.
+    """
+    if query.dtype == tf.float16:  # Products could be above its range before they are scaled.
+        return reference.dot_product_attention_reference(query, key, value, mask, scale, dropout)
+    factor = tf.constant(scale, "float32")
+    # Without casts an island is hardly faster, and would be compiled for every shape of batches.
+    backward = _softmax_backward if query.dtype == tf.float32 else _softmax_backward_island
+
+    @tf.custom_gradient
+    def weights_of(scores):
+        scaled = tf.cast(scores, "float32") * factor
+        weights = tf.cast(reference.masked_softmax(scaled, mask), scores.dtype)
+        return weights, lambda upstream: backward(weights, upstream, factor)
+
+    query, key, value = (tf.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
+    weights = weights_of(tf.matmul(query, key, transpose_b=True))
+    applied = weights if dropout is None else dropout(weights)
+    return tf.transpose(tf.matmul(applied, value), (0, 2, 1, 3)), weights

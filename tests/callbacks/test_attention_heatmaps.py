@@ -1,0 +1,280 @@
+"""The callbacks, in a `fit` whose every loss is known: the weights hardly move."""
+
+import time
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.callbacks.attention_heatmaps import (
+    AttentionHeatmaps,
+    SummaryWriter,
+    TrainingMonitor,
+)
+from keras_attention.visualization.figures import figure_to_array
+from keras_attention.visualization.heatmaps import attention_figures
+from tests.visualization.event_files import read_values
+
+BATCHES, ROWS = 7, 3
+BATCH_LOSSES = [1.0, 4.0, 9.0, 16.0, 25.0, 36.0, 49.0]  # squares of the labels
+
+
+class Creeping(keras.optimizers.schedules.LearningRateSchedule):
+    """A rate that tells the number of updates, and is too small to move anything."""
+
+    def __call__(self, step):
+        return 1e-12 * (keras.ops.cast(step, "float32") + 1)
+
+
+def make_model(learning_rate=None, **options):
+    model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="zeros", use_bias=False)])
+    optimizer = keras.optimizers.SGD(
+        Creeping() if learning_rate is None else learning_rate, **options
+    )
+    model.compile(optimizer, "mse", metrics=["mae"])
+    return model
+
+
+def data():
+    """Batch i has the label i + 1 in each of its rows."""
+    return np.ones((BATCHES * ROWS, 2)), np.repeat(np.arange(BATCHES) + 1.0, ROWS)[:, None]
+
+
+def fit(model, *callbacks, **options):
+    x, y = data()
+    options = {"epochs": 2, "shuffle": False, "verbose": 0, **options}
+    return model.fit(x, y, batch_size=ROWS, callbacks=list(callbacks), **options)
+
+
+def test_training_curves(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        fit(make_model(), TrainingMonitor(writer, every=2))
+    values = read_values(tmp_path)
+    # The first batch compiles: the clock, and with it the counting, starts after it.
+    mean = np.mean
+    expected = {
+        3: mean(BATCH_LOSSES[0:3]),
+        5: mean(BATCH_LOSSES[3:5]),
+        6: mean(BATCH_LOSSES[5:6]),  # before the last batch of the epoch
+        9: mean(BATCH_LOSSES[0:2]),
+        11: mean(BATCH_LOSSES[2:4]),
+        13: mean(BATCH_LOSSES[4:6]),
+    }
+    assert [step for step, _ in values["train/loss"]] == list(expected)
+    for (step, loss), rate, error in zip(
+        values["train/loss"],
+        values["train/learning_rate"],
+        values["train/mae"],
+        strict=True,
+    ):
+        assert loss == pytest.approx(expected[step], rel=1e-4)
+        assert rate == (step, pytest.approx(1e-12 * (step + 1), rel=1e-5))
+        complete = (step - 1) % BATCHES + 1  # since the epoch began
+        assert error == (step, pytest.approx(np.mean(np.arange(complete) + 1.0), rel=1e-4))
+
+
+def test_epoch_curves(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        x, y = data()
+        validation = (x[:2], y[:2] + 1)
+        history = fit(make_model(), TrainingMonitor(writer), validation_data=validation).history
+    values = read_values(tmp_path)
+    assert history["val_loss"] == pytest.approx([4, 4], rel=1e-4)
+    for tag, name in {
+        "epoch/loss": "loss",
+        "epoch/mae": "mae",
+        "validation/loss": "val_loss",
+        "validation/mae": "val_mae",
+    }.items():
+        steps, logged = zip(*values[tag], strict=True)
+        assert steps == (7, 14)
+        assert logged == pytest.approx(history[name], rel=1e-6)
+
+
+class CountedBatches:
+    """Batch i of epoch e has 100 e + 10 i source tokens and one target token."""
+
+    def tokens_in_batch(self, epoch, index):
+        return 100 * epoch + 10 * index, 1
+
+
+def test_speed(tmp_path, monkeypatch):
+    """On a clock that advances by half a second whenever it is read."""
+    now = iter(np.arange(1000) / 2)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
+    with SummaryWriter(tmp_path) as writer:
+        fit(make_model(), TrainingMonitor(writer, CountedBatches(), every=4))
+    values = read_values(tmp_path)
+    # Windows: batches 1 to 4 and 5 of the first epoch; 0 to 3 and 4 to 5 of the second.
+    per_half_second = {
+        5: (4, 10 + 20 + 30 + 40 + 4),
+        6: (1, 50 + 1),
+        11: (4, 400 + 0 + 10 + 20 + 30 + 4),
+        13: (2, 200 + 40 + 50 + 2),
+    }
+    expected = [(step, 2 * batches) for step, (batches, _) in per_half_second.items()]
+    assert values["speed/batches_per_second"] == expected
+    expected = [(step, 2 * tokens) for step, (_, tokens) in per_half_second.items()]
+    assert values["speed/tokens_per_second"] == expected
+
+
+def test_batches_that_know_their_own_epoch(tmp_path, monkeypatch):
+    """After a resume, `fit` may count epochs from 0 again; the batches know better."""
+    now = iter(np.arange(1000) / 2)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
+    batches = CountedBatches()
+    batches.epoch = 3
+    with SummaryWriter(tmp_path) as writer:
+        fit(make_model(), TrainingMonitor(writer, batches, every=5), epochs=1)
+    assert read_values(tmp_path)["speed/tokens_per_second"] == [
+        (6, 2 * (5 * 300 + 10 + 20 + 30 + 40 + 50 + 5))
+    ]
+
+
+def test_batches_that_cannot_count_tokens(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        fit(make_model(), TrainingMonitor(writer, batches=[1, 2], every=2))
+    values = read_values(tmp_path)
+    assert "speed/tokens_per_second" not in values
+    assert all(speed > 0 for _, speed in values["speed/batches_per_second"])
+
+
+def test_a_resumed_run_goes_on_counting(tmp_path):
+    model = make_model()
+    for _ in range(2):
+        with SummaryWriter(tmp_path) as writer:
+            fit(model, TrainingMonitor(writer, every=100), epochs=1)
+    assert [step for step, _ in sorted(read_values(tmp_path)["epoch/loss"])] == [7, 14]
+    assert [step for step, _ in sorted(read_values(tmp_path)["train/loss"])] == [6, 13]
+
+
+def test_steps_are_updates_when_gradients_are_accumulated(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        model = make_model(learning_rate=1e-12, gradient_accumulation_steps=2)
+        fit(model, TrainingMonitor(writer, every=4), epochs=1)
+    # After batches 5 and 6: two and three updates.
+    assert [step for step, _ in read_values(tmp_path)["train/loss"]] == [2, 3]
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Ctrl-C after five batches."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 4:
+            raise KeyboardInterrupt
+
+
+def test_interrupted_training_keeps_its_log(tmp_path):
+    writer = SummaryWriter(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        fit(make_model(), TrainingMonitor(writer, every=1), Interrupt())
+    assert [step for step, _ in read_values(tmp_path)["train/loss"]] == [2, 3, 4]
+    writer.close()
+
+
+def test_the_device_is_left_alone_between_entries(tmp_path):
+    """A callback with this method makes Keras read all metrics in every step."""
+    for callback in (TrainingMonitor, AttentionHeatmaps):
+        default = keras.callbacks.Callback
+        assert callback.on_train_batch_end is default.on_train_batch_end
+        assert callback.on_batch_end is default.on_batch_end
+
+
+def test_wrong_interval(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        with pytest.raises(ValueError, match="`every` must be at least 1 batch. Received: 0"):
+            TrainingMonitor(writer, every=0)
+        with pytest.raises(ValueError, match="`every` must be .* Received: -1"):
+            AttentionHeatmaps(None, WordTokenizer(), ("a", "b"), writer, every=-1)
+
+
+class WordTokenizer:
+    """Ids of words in the order of their letters: "a" is 3."""
+
+    start_token_id, end_token_id = 0, 1
+
+    def encode(self, text):
+        return [ord(word) - ord("a") + 3 for word in text.split()]
+
+    def id_to_token(self, token_id):
+        return {0: "<pad>", 1: "</s>", 2: "<unk>"}.get(token_id) or chr(token_id + ord("a") - 3)
+
+
+class Attending(keras.Sequential):
+    """Attends more to the first token the larger its one weight is; remembers who asked."""
+
+    def __init__(self):
+        super().__init__([keras.layers.Dense(1, kernel_initializer="zeros", use_bias=False)])
+        self.seen = []
+
+    def attention_scores(self, encoder_token_ids, decoder_token_ids):
+        weight = float(keras.ops.convert_to_numpy(self.layers[0].kernel)[0, 0])
+        self.seen.append((encoder_token_ids.tolist(), decoder_token_ids.tolist(), weight))
+        source, target = encoder_token_ids.shape[1], decoder_token_ids.shape[1]
+        return {
+            "encoder": [self.rows(source, source, weight)],
+            "decoder": [self.rows(target, target, weight)],
+            "cross": [self.rows(target, source, weight)],
+        }
+
+    @staticmethod
+    def rows(queries, keys, weight):
+        scores = np.full((1, 2, queries, keys), 0.1)
+        scores[..., 0] = 1 / (1 + np.exp(-weight))
+        return scores
+
+
+def test_attention_while_training(tmp_path):
+    """Pictures before training, every five batches and at the end, each of the weights of then."""
+    model, reference = Attending(), make_model(learning_rate=0.01)
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    model.build((None, 2))
+    with SummaryWriter(tmp_path) as writer:
+        pair = ("a b c", "d e")
+        fit(model, AttentionHeatmaps(model, WordTokenizer(), pair, writer, every=5, note="toy"))
+
+    # The same training, one update at a time.
+    x, y = data()
+    weights = [0.0]
+    for i in range(2 * BATCHES):
+        rows = slice(i % BATCHES * ROWS, (i % BATCHES + 1) * ROWS)
+        reference.train_on_batch(x[rows], y[rows])
+        weights.append(float(keras.ops.convert_to_numpy(reference.layers[0].kernel)[0, 0]))
+
+    steps = [0, 5, 10, 14]
+    sources, targets, seen_weights = zip(*model.seen, strict=True)
+    assert set(map(str, sources)) == {str([[3, 4, 5, 1]])}
+    assert set(map(str, targets)) == {str([[0, 6, 7]])}
+    assert seen_weights == pytest.approx([weights[step] for step in steps], rel=1e-4)
+
+    values = read_values(tmp_path)
+    assert list(values) == [f"attention/{kind}/layer_1" for kind in ("encoder", "decoder", "cross")]
+    last = {
+        "encoder": [Attending.rows(4, 4, seen_weights[-1])],
+        "decoder": [Attending.rows(3, 3, seen_weights[-1])],
+        "cross": [Attending.rows(3, 4, seen_weights[-1])],
+    }
+    figures = attention_figures(last, ["a", "b", "c", "</s>"], ["d", "e", "</s>"], note="toy")
+    for tag, entries in values.items():
+        assert [step for step, _ in entries] == steps
+        expected = figure_to_array(figures[tag.removeprefix("attention/")])
+        np.testing.assert_array_equal(entries[-1][1], expected)
+        assert (entries[0][1] != expected).any()
+
+
+def test_attention_only_before_and_after(tmp_path):
+    model = Attending()
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    model.build((None, 2))
+    with SummaryWriter(tmp_path) as writer:
+        fit(model, AttentionHeatmaps(model, WordTokenizer(), ("a", "b"), writer, every=0))
+    assert [step for step, _ in read_values(tmp_path)["attention/cross/layer_1"]] == [0, 14]
+
+
+@pytest.mark.parametrize("pair", ["ab", ("a", "b", "c"), ("a", None)])
+def test_wrong_sentence_pair(tmp_path, pair):
+    with (
+        SummaryWriter(tmp_path) as writer,
+        pytest.raises(ValueError, match="`sentence_pair` must be a source text and a target text"),
+    ):
+        AttentionHeatmaps(None, WordTokenizer(), pair, writer)

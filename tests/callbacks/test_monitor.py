@@ -1,0 +1,236 @@
+"""What the monitor writes besides the curves: the log, its resume, padding, FLOPs, the console."""
+
+import io
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.callbacks import monitor as monitor_module
+from keras_attention.callbacks.metrics_log import WALL_CLOCK_FIELDS, MetricsLog
+from keras_attention.callbacks.monitor import TrainingMonitor
+from keras_attention.training.optimizer import Adam
+from keras_attention.visualization.summary_writer import SummaryWriter
+from tests.visualization.event_files import read_values
+
+STEPS = 7
+
+
+class Batches:
+    """Batch i of epoch e: i + 2 rows of 3 source and 5 target positions, e + i + 4 tokens in all."""
+
+    def __init__(self):
+        self.epoch = 0
+
+    def tokens_in_batch(self, epoch, index):
+        return epoch + index, 4
+
+    def batch_shape(self, epoch, index):
+        return index + 2, 3, 5
+
+
+class Model:
+    """What the monitor sees of a model that fits two equal weights to a label."""
+
+    def __init__(self):
+        self.weights = keras.Variable(np.zeros(2, "float32"))
+        self.loss = keras.metrics.Mean("loss")
+        self.metrics = [self.loss]
+        self.optimizer = Adam(0.01)
+        self.optimizer.build([self.weights])
+
+    def train(self, label):
+        error = float(as_numpy(self.weights).sum()) - label
+        self.loss.update_state(error**2)
+        self.optimizer.apply([keras.ops.full((2,), 2 * error)])
+
+    def get_metrics_result(self):
+        return {"loss": self.loss.result()}
+
+    @property
+    def state(self):
+        return [self.weights, *self.optimizer.variables, *self.loss.variables]
+
+
+def as_numpy(variable):
+    return keras.ops.convert_to_numpy(variable)
+
+
+class Driver:
+    """Calls a callback as `fit` does, and can stop before any batch as if it were killed."""
+
+    def __init__(self, monitor):
+        self.model = Model()
+        self.monitor = monitor
+        monitor.set_model(self.model)
+        monitor.set_params({"steps": STEPS})
+
+    def run(self, start, end, on_batch=lambda done: None):
+        """From batch `start` of the run up to, not including, batch `end`."""
+        self.monitor.on_train_begin()
+        for done in range(start, end):
+            epoch, index = divmod(done, STEPS)
+            if index == 0 or done == start:
+                self.monitor.batches.epoch = epoch
+                if index == 0:
+                    self.model.loss.reset_state()
+                self.monitor.on_epoch_begin(epoch)
+            self.monitor.on_train_batch_begin(index)
+            on_batch(done)
+            self.model.train(1.0 + done)
+            if index == STEPS - 1:
+                self.monitor.on_epoch_end(epoch, {"val_perplexity": 5.0 + epoch})
+
+
+def monitor_of(path, **options):
+    return TrainingMonitor(None, Batches(), every=2, log=MetricsLog(path), **options)
+
+
+def entries(path):
+    """The log without what a clock decides."""
+    return [
+        {name: value for name, value in entry.items() if name not in WALL_CLOCK_FIELDS}
+        for entry in MetricsLog(path).read()
+    ]
+
+
+@pytest.mark.parametrize("killed_at", [1, 4, 5, 7, 8, 13])
+def test_a_resumed_log_equals_an_undisturbed_one(tmp_path, killed_at):
+    whole = Driver(monitor_of(tmp_path / "whole.jsonl"))
+    whole.run(0, 2 * STEPS)
+
+    path = tmp_path / "killed.jsonl"
+    first = Driver(monitor_of(path))
+    saved = {}
+
+    def save(done):
+        if done == killed_at:
+            saved["monitor"] = json.loads(json.dumps(first.monitor.get_state()))
+            saved["model"] = [as_numpy(variable).copy() for variable in first.model.state]
+
+    first.run(0, min(killed_at + 4, 2 * STEPS), on_batch=save)  # goes on a little, then is killed
+    with open(path, "a") as file:
+        file.write('{"kind": "tra')  # within a line
+
+    second = Driver(monitor_of(path))
+    for variable, value in zip(second.model.state, saved["model"], strict=True):
+        variable.assign(value)
+    second.monitor.set_state(saved["monitor"])
+    second.run(killed_at, 2 * STEPS)
+
+    expected = entries(tmp_path / "whole.jsonl")
+    assert len(expected) == 3 + 1 + 3 + 1
+    assert [entry["update"] for entry in expected] == [3, 5, 6, 7, 9, 11, 13, 14]
+    assert entries(path) == expected
+
+
+def test_a_run_resumed_between_epochs(tmp_path):
+    Driver(monitor_of(tmp_path / "whole.jsonl")).run(0, 2 * STEPS)
+    path = tmp_path / "killed.jsonl"
+    first = Driver(monitor_of(path))
+    first.run(0, STEPS)
+    state = first.monitor.get_state()  # as a checkpoint at the end of the epoch has it
+    second = Driver(monitor_of(path))
+    for variable, source in zip(second.model.state, first.model.state, strict=True):
+        variable.assign(as_numpy(source))
+    second.monitor.set_state(state)
+    second.run(STEPS, 2 * STEPS)
+    assert entries(path) == entries(tmp_path / "whole.jsonl")
+
+
+def test_without_a_state_entries_of_later_updates_go(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    Driver(monitor_of(path)).run(0, STEPS)
+    assert [entry["update"] for entry in entries(path)] == [3, 5, 6, 7]
+    Driver(monitor_of(path)).run(0, 4)  # begins anew: nothing had been saved
+    assert [entry["update"] for entry in entries(path)] == [3]
+
+
+def test_an_epoch_that_was_cut_short_is_written_again(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    first = Driver(monitor_of(path))
+    first.run(0, 4)
+    first.monitor.on_epoch_end(0, {"loss": 1.0})  # a signal came
+    state = first.monitor.get_state()
+    assert [entry["kind"] for entry in entries(path)] == ["train", "epoch"]
+    second = Driver(monitor_of(path))
+    second.monitor.set_state(state)
+    second.monitor.on_train_begin()
+    assert [entry["kind"] for entry in entries(path)] == ["train"]
+
+
+def test_what_an_entry_holds(tmp_path, monkeypatch):
+    now = iter(np.arange(1000) / 2)  # half a second passes whenever the clock is read
+    monkeypatch.setattr(monitor_module.time, "perf_counter", lambda: next(now))
+    console = io.StringIO()
+    with SummaryWriter(tmp_path / "logs") as writer:
+        monitor = TrainingMonitor(
+            writer,
+            Batches(),
+            every=3,
+            log=MetricsLog(tmp_path / "metrics.jsonl"),
+            flops=lambda rows, source, target: 10.0 * rows * source + target,
+            peak=1000.0,
+            console=console,
+        )
+        Driver(monitor).run(0, STEPS)
+    entry = MetricsLog(tmp_path / "metrics.jsonl").read()[0]
+    assert (entry["kind"], entry["update"], entry["epoch"]) == ("train", 4, 0)
+    # Batches 1, 2 and 3: 3, 4 and 5 rows of 8 positions; 5, 6 and 7 tokens.
+    assert entry["padding"] == pytest.approx(1 - 18 / 96)
+    assert entry["seconds"] == 0.5 and entry["batches_per_second"] == 6
+    assert entry["tokens_per_second"] == 36
+    assert entry["flops_per_second"] == 2 * (10 * 12 * 3 + 15)
+    assert entry["mfu"] == pytest.approx(0.75)
+    # The gradient of both weights is 2 (prediction - 4); a weight moves by about 0.01 an update.
+    assert entry["learning_rate"] == pytest.approx(0.01)
+    assert entry["gradient_norm"] == pytest.approx(2 * 2**0.5 * (4 - 2 * 0.03), rel=0.01)
+    # The mean over all batches so far: about that of the squares of 1 to 4.
+    assert entry["loss"] == pytest.approx(30 / 4, rel=0.05)
+    curves = read_values(tmp_path / "logs")
+    for tag in ("speed/mfu", "speed/padding", "train/gradient_norm", "speed/flops_per_second"):
+        assert curves[tag][0] == (4, pytest.approx(entry[tag.split("/")[1]], rel=1e-5))
+    assert curves["validation/perplexity"] == [(7, 5.0)]
+    assert console.getvalue().splitlines()[0].startswith("update 4  loss 7.")
+    assert "mfu 75.0%" in console.getvalue()
+
+
+def test_speed_after_a_resume_leaves_out_the_batch_that_compiles(tmp_path, monkeypatch):
+    now = iter(np.arange(1000) / 2)
+    monkeypatch.setattr(monitor_module.time, "perf_counter", lambda: next(now))
+    state = {"begun": True, "first_batch": 2, "loss_sums": [0, 0], "log_size": 0}
+    path = tmp_path / "metrics.jsonl"
+    driver = Driver(TrainingMonitor(None, Batches(), every=4, log=MetricsLog(path)))
+    driver.monitor.set_state({**state, "within_epoch": True})
+    driver.run(3, STEPS)
+    entry = MetricsLog(path).read()[0]
+    # Batches 2 to 5 are in the window, 4 and 5 on the clock: 3 compiled, 2 was before.
+    assert entry["batches_per_second"] == 4
+    assert entry["tokens_per_second"] == 2 * (4 + 4 + 5 + 4)
+    assert entry["padding"] == pytest.approx(1 - (6 + 7 + 8 + 9) / (8 * (4 + 5 + 6 + 7)))
+
+
+def test_others_can_record_and_stop_the_clock(tmp_path, monkeypatch):
+    now = iter(np.arange(1000) / 2)
+    monkeypatch.setattr(monitor_module.time, "perf_counter", lambda: next(now))
+    path = tmp_path / "metrics.jsonl"
+    driver = Driver(monitor_of(path))
+
+    def score(done):
+        if done == 2:
+            with driver.monitor.paused():  # reads the clock twice: half a second
+                driver.monitor.record("validation", {"bleu": 12.5})
+
+    driver.run(0, STEPS, on_batch=score)
+    recorded, window = MetricsLog(path).read()[:2]
+    assert (recorded["kind"], recorded["update"], recorded["bleu"]) == ("validation", 2, 12.5)
+    assert window["seconds"] == 1.0  # from its begin to its end 1.5, without the pause
+
+
+def test_numbers_that_are_none_are_null(tmp_path):
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    log.write({"update": 1, "loss": float("nan"), "rate": float("inf"), "name": "ü"})
+    line = (tmp_path / "metrics.jsonl").read_text("utf-8")
+    entry = json.loads(line, parse_constant=pytest.fail)
+    assert (entry["loss"], entry["rate"], entry["name"]) == (None, None, "ü")

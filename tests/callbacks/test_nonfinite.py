@@ -1,0 +1,140 @@
+"""Training that meets a number that is none: where it says that was, and what it leaves."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.callbacks.nonfinite import NonFiniteTraining, StopOnNonFinite
+from keras_attention.training.optimizer import Adam
+
+BATCHES, ROWS = 7, 3
+
+
+class Store:
+    """Pair i has i + 1 source tokens and two target tokens."""
+
+    source_lengths = np.arange(30) + 1
+    target_lengths = np.full(30, 2)
+
+    def source(self, index):
+        return np.array([index, 1])
+
+    def target(self, index):
+        return np.array([100 + index, 1])
+
+
+class Batches:
+    """Batch i of epoch e has the pairs 3 i + e, and the two after it; the last row may be padding."""
+
+    store = Store()
+
+    def __len__(self):
+        return BATCHES
+
+    def pairs(self, epoch, index):
+        pairs = 3 * index + epoch + np.arange(3)
+        return np.where(pairs > 22, -1, pairs)
+
+
+class Tokenizer:
+    def decode(self, ids):
+        return f"text {ids[0]}"
+
+
+class CountEnds(keras.callbacks.Callback):
+    batches = 0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.batches += 1
+
+
+def make_model(optimizer):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, use_bias=False)])
+    model.compile(optimizer, "mse")
+    return model
+
+
+def fit(model, callback, bad_batch=None, epochs=1):
+    x, y = np.ones((BATCHES * ROWS, 2)), np.ones((BATCHES * ROWS, 1))
+    if bad_batch is not None:
+        y[bad_batch * ROWS + 1] = np.nan
+    counter = CountEnds()
+    model.fit(
+        x,
+        y,
+        batch_size=ROWS,
+        epochs=epochs,
+        shuffle=False,
+        verbose=0,
+        callbacks=[counter, callback],
+    )
+    return counter.batches
+
+
+def test_names_update_batch_and_text():
+    model = make_model(Adam(0.01))
+    fit(model, StopOnNonFinite(Batches(), Tokenizer()))
+    watch = StopOnNonFinite(Batches(), Tokenizer(), every=2, shown=2)
+    with pytest.raises(NonFiniteTraining) as caught:
+        fit(model, watch, bad_batch=4, epochs=5)
+    message = str(caught.value)
+    assert caught.value is watch.error
+    # Seven updates before, then four good ones.
+    assert "in update 12: epoch 2, batch 5 of 7" in message
+    assert "has 3 pairs" in message and "13, 14, 15" in message
+    shown = [line.strip() for line in message.splitlines()[-4:]]
+    assert shown == [
+        "15  source: text 15",
+        "15  target: text 115",
+        "14  source: text 14",
+        "14  target: text 114",
+    ]
+    kernel = keras.ops.convert_to_numpy(model.layers[0].kernel)
+    assert np.isfinite(kernel).all()
+
+
+def test_stops_soon_and_keeps_the_weights_of_before():
+    good, model = make_model(Adam(0.01)), make_model(Adam(0.01))
+    model.set_weights(good.get_weights())
+    for _ in range(3):
+        good.train_on_batch(np.ones((ROWS, 2)), np.ones((ROWS, 1)))
+    watch = StopOnNonFinite(Batches(), every=1)
+    seen = CountEnds()
+    with pytest.raises(NonFiniteTraining, match="batch 4 of 7"):
+        x, y = np.ones((BATCHES * ROWS, 2)), np.ones((BATCHES * ROWS, 1))
+        y[3 * ROWS] = np.inf
+        model.fit(x, y, batch_size=ROWS, shuffle=False, verbose=0, callbacks=[seen, watch])
+    assert seen.batches == 5  # seen when the fifth begins, the last one
+    np.testing.assert_allclose(model.get_weights()[0], good.get_weights()[0], rtol=1e-6)
+
+
+def test_seen_at_the_end_of_the_epoch_at_the_latest():
+    with pytest.raises(NonFiniteTraining, match="epoch 1, batch 7 of 7"):
+        fit(make_model(Adam(0.01)), StopOnNonFinite(Batches(), every=100), bad_batch=6, epochs=3)
+
+
+def test_padding_rows_are_no_pairs():
+    model = make_model(Adam(0.01))
+    for _ in range(3):
+        fit(model, StopOnNonFinite(Batches()))
+    with pytest.raises(
+        NonFiniteTraining, match="epoch 4, batch 7 of 7.*\n.*has 2 pairs.*: 21, 22$"
+    ):
+        fit(model, StopOnNonFinite(Batches()), bad_batch=6)
+
+
+def test_an_optimizer_that_does_not_know():
+    with pytest.raises(NonFiniteTraining, match="one of the updates 3 to 4. The optimizer SGD"):
+        fit(make_model("sgd"), StopOnNonFinite(Batches(), every=2), bad_batch=3)
+
+
+def test_nothing_happens_to_a_good_run():
+    watch = StopOnNonFinite(Batches(), every=1)
+    assert fit(make_model(Adam(0.01)), watch, epochs=2) == 2 * BATCHES
+    assert watch.error is None
+
+
+@pytest.mark.parametrize("options", [{"every": 0}, {"shown": 0}])
+def test_bad_input(options):
+    with pytest.raises(ValueError, match="must be at least 1"):
+        StopOnNonFinite(Batches(), **options)

@@ -1,0 +1,110 @@
+"""Scores of translations while a model trains: when, of which weights, and that none is lost."""
+
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.callbacks.translation_scores import TranslationScores
+from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
+
+STEPS = 5
+SOURCES = ["eins", "zwei", "drei"]
+REFERENCES = ["the dog runs home fast", "two women read a book", "a red car is parked there"]
+
+
+class Monitor:
+    def __init__(self):
+        self.entries, self.is_paused = [], False
+
+    def record(self, kind, values):
+        assert not self.is_paused
+        self.entries.append((kind, values))
+
+    @contextlib.contextmanager
+    def paused(self):
+        self.is_paused = True
+        yield
+        self.is_paused = False
+
+
+def make_model():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, use_bias=False)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def fit(model, callback, epochs=4):
+    x, y = np.ones((STEPS, 2)), np.ones((STEPS, 1))
+    return model.fit(
+        x, y, batch_size=1, epochs=epochs, callbacks=[callback], shuffle=False, verbose=0
+    )
+
+
+def test_scores_of_the_present_weights_go_into_the_logs_of_the_epoch():
+    model, seen = make_model(), []
+
+    def translate(sources):
+        assert sources == SOURCES
+        seen.append(float(keras.ops.convert_to_numpy(model.layers[0].kernel)[0, 0]))
+        return [*REFERENCES[: len(seen)], "something else", "and more"][:3]
+
+    history = fit(model, TranslationScores(translate, SOURCES, REFERENCES, every_epochs=2)).history
+    for call, (bleu, chrf) in enumerate(
+        zip(history["val_bleu"], history["val_chrf"], strict=True), start=1
+    ):
+        found = [*REFERENCES[:call], "something else", "and more"][:3]
+        assert bleu == pytest.approx(corpus_bleu(found, REFERENCES).score)
+        assert chrf == pytest.approx(corpus_chrf(found, REFERENCES).score)
+    assert len(seen) == 2
+    assert seen[0] != seen[1]
+    assert seen[1] == pytest.approx(float(keras.ops.convert_to_numpy(model.layers[0].kernel)[0, 0]))
+
+
+def test_within_epochs_they_are_recorded_once_each():
+    monitor, calls = Monitor(), []
+
+    def translate(sources):
+        assert monitor.is_paused
+        calls.append(1)
+        return REFERENCES
+
+    scores = TranslationScores(
+        translate, SOURCES, REFERENCES, every_epochs=None, every_updates=3, monitor=monitor
+    )
+    fit(make_model(), scores, epochs=2)
+    # Before batches 3, 6 and 9 of the run.
+    assert [kind for kind, _ in monitor.entries] == ["validation"] * 3
+    assert monitor.entries[0][1] == {"bleu": pytest.approx(100), "chrf": pytest.approx(100)}
+
+    resumed = TranslationScores(
+        translate, SOURCES, REFERENCES, every_epochs=None, every_updates=3, monitor=monitor
+    )
+    resumed.set_params({"steps": STEPS})
+    resumed.set_model(make_model())
+    resumed.set_state(scores.get_state())
+    resumed.on_epoch_begin(1)
+    resumed.on_train_batch_begin(4)  # batch 9 again, before which the checkpoint was written
+    assert len(calls) == 3
+
+
+def test_an_epoch_that_was_cut_short_has_no_scores():
+    scores = TranslationScores(pytest.fail, SOURCES, REFERENCES, cut_short=lambda: True)
+    logs = {"loss": 1.0}
+    scores.on_epoch_end(0, logs)
+    assert logs == {"loss": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"every_epochs": 0}, "`every_epochs` must be at least 1"),
+        ({"every_updates": -1, "monitor": Monitor()}, "`every_updates` must be"),
+        ({"every_updates": 5}, "needs a `monitor`"),
+        ({"references": ["a"]}, "needs its reference"),
+    ],
+)
+def test_bad_input(options, message):
+    with pytest.raises(ValueError, match=message):
+        TranslationScores(list, **{"sources": SOURCES, "references": REFERENCES, **options})

@@ -1,0 +1,258 @@
+"""The search over shared buffers: against every hypothesis and the slow search, in pure NumPy."""
+
+import math
+
+import numpy as np
+import pytest
+
+from keras_attention.decoding.incremental_search import shared_search
+from tests.decoding.oracle_search import (
+    Tables,
+    every_hypothesis,
+    greedy,
+    penalty,
+    slow_beam_search,
+)
+
+START, PAD, UNWRITTEN = 9, 0, -5
+
+
+class TableDecoder:
+    """Knows what a beam has been fed from nothing but the buffer and the bias of its history."""
+
+    masked = -7.0
+
+    def __init__(self, tables, beam_size, row_sizes=None, fixed_length=None, keep_copies=True):
+        self.tables = tables
+        self.sentences = np.arange(tables.num_sentences)
+        self.fixed_shapes = fixed_length is not None
+        places = beam_size * (fixed_length or 0)
+        self.buffer = np.full((tables.num_sentences, places), UNWRITTEN, "int32")
+        self.keep_copies = keep_copies
+        self.beam_size = beam_size
+        self.row_sizes = row_sizes
+        self.steps = []  # (rows, index) of each
+        self.rooms = []  # (places before, places kept) of each move
+
+    def fitting_rows(self, number):
+        sizes = self.row_sizes or [number]
+        return min(size for size in sizes if size >= number)
+
+    def keep(self, rows):
+        self.sentences, self.buffer = self.sentences[rows], self.buffer[rows]
+
+    def make_room(self, places, room):
+        assert not self.fixed_shapes and places.dtype == np.int32
+        self.rooms.append((self.buffer.shape[1], places.shape[1]))
+        kept = np.take_along_axis(self.buffer, places, axis=1)
+        assert not np.any(kept == UNWRITTEN)
+        free = np.full((len(places), room), UNWRITTEN)
+        self.buffer = np.concatenate([kept, free], axis=1)
+
+    def step(self, token_ids, index, start, history_bias, width):
+        assert token_ids.dtype == np.int32 and history_bias.dtype == np.float32
+        assert history_bias.shape == (*token_ids.shape, self.buffer.shape[1])
+        assert set(np.unique(history_bias)) <= {0.0, self.masked}
+        assert token_ids.shape == (len(self.sentences), self.beam_size)
+        self.steps.append((len(token_ids), index))
+        own = self.buffer[:, start : start + self.beam_size]
+        assert np.all(own == UNWRITTEN) and own.shape == token_ids.shape
+        own[:] = token_ids
+        rows = np.empty((*token_ids.shape, self.tables.vocabulary_size))
+        for b, k in np.ndindex(*token_ids.shape):
+            seen = np.flatnonzero(history_bias[b, k] == 0.0)
+            assert len(seen) == index + 1, "one place of each step"
+            assert seen[-1] == start + k, "the own new one, and none behind it"
+            history = self.buffer[b, seen]
+            assert history[0] == START
+            rows[b, k] = self.tables.log_probabilities(self.sentences[b], tuple(history[1:]))
+        order = np.argsort(-rows, axis=-1, kind="stable")[..., :width]
+        return np.take_along_axis(rows, order, -1).astype("float32"), order.astype("int32")
+
+
+def search(
+    tables, limits, beam_size, end, row_sizes=None, fixed_length=None, keep_copies=True, **options
+):
+    decoder = TableDecoder(tables, beam_size, row_sizes, fixed_length, keep_copies)
+    result = shared_search(
+        decoder,
+        np.array(limits, "int32"),
+        beam_size,
+        start_token_id=START,
+        end_token_id=end,
+        pad_token_id=PAD,
+        **options,
+    )
+    return as_list(result), decoder
+
+
+def as_list(result):
+    """Per sentence: [(score, tokens, is_finished)], without the empty slots."""
+    assert result.sequences.dtype == np.int32 and result.lengths.dtype == np.int32
+    assert result.scores.dtype == np.float32 and result.finished.dtype == bool
+    sentences = []
+    for b in range(len(result.scores)):
+        assert np.all(result.scores[b, :-1] >= result.scores[b, 1:]), "best first"
+        slots = []
+        for k in range(result.scores.shape[1]):
+            length = result.lengths[b, k]
+            assert np.all(result.sequences[b, k, length:] == PAD), "padding behind the end"
+            if length:
+                tokens = tuple(int(token) for token in result.sequences[b, k, :length])
+                slots.append((float(result.scores[b, k]), tokens, bool(result.finished[b, k])))
+            else:
+                assert result.scores[b, k] == -np.inf and not result.finished[b, k]
+        sentences.append(slots)
+    return sentences
+
+
+def assert_same(got, expected):
+    assert [(tokens, is_finished) for _, tokens, is_finished in got] == [
+        (tuple(tokens), is_finished) for _, tokens, is_finished in expected
+    ]
+    np.testing.assert_allclose(
+        [score for score, *_ in got], [score for score, *_ in expected], rtol=2e-5
+    )
+
+
+@pytest.mark.parametrize("block", [None, 1, 2])
+@pytest.mark.parametrize(
+    "row_sizes, keep_copies",
+    [(None, True), (None, False), ([1, 4, 6, 8, 11], True), ([11], False)],
+)
+@pytest.mark.parametrize(
+    "beam_size, alpha, stop",
+    [
+        (2, 0.6, "best"),
+        (3, 0.0, "n_best"),
+        (3, 1.0, "n_best_2017"),
+        (7, 0.6, "best"),
+        (7, 0.6, "n_best"),
+    ],
+)
+def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, keep_copies, block, monkeypatch):
+    """Different limits in one batch; a beam of 7 is larger than the vocabulary of 5.
+
+    With buffers for 1 or 2 steps, full again and again, or made for all steps at once.
+    """
+    size, end, limits = 5, 3, [4, 5, 1, 3, 5, 2, 5, 4, 5, 5, 5]
+    tables = Tables(seed=11, num_sentences=len(limits), vocabulary_size=size)
+    if block is not None:
+        monkeypatch.setattr("keras_attention.decoding.incremental_search.BLOCK", block)
+    fixed_length = max(limits) if block is None else None
+    got, decoder = search(
+        tables, limits, beam_size, end, row_sizes, fixed_length, keep_copies,
+        length_penalty=alpha, stop=stop,
+    )  # fmt: skip
+    assert bool(decoder.rooms) == (block is not None)
+    if block == 1 and beam_size == 7:
+        assert any(kept < before for before, kept in decoder.rooms), "what nobody sees goes"
+    steps = []
+    for sentence, limit in enumerate(limits):
+        expected, number = slow_beam_search(
+            lambda prefix, sentence=sentence: tables.log_probabilities(sentence, prefix),
+            size,
+            end,
+            limit,
+            alpha,
+            beam_size,
+            stop,
+        )
+        assert_same(got[sentence], expected)
+        steps.append(number)
+    assert len(set(steps)) > 1, "sentences stop at different steps"
+    assert [index for _, index in decoder.steps] == list(range(max(steps)))
+    rows = [number for number, _ in decoder.steps]
+    if row_sizes == [11]:
+        assert set(rows) == {11}
+    else:
+        assert rows == sorted(rows, reverse=True)
+        assert rows[-1] < rows[0], "who is done is dropped"
+        assert row_sizes is None or set(rows) <= set(row_sizes)
+    if row_sizes is None:
+        searched = [sum(number > index for number in steps) for index in range(max(steps))]
+        assert (rows == searched) == (not keep_copies), "at once only where nothing is copied"
+
+
+@pytest.mark.parametrize(
+    "vocabulary_size, limit, beam_size, alpha", [(4, 4, 54, 0.6), (3, 5, 31, 1.3)]
+)
+def test_wide_beam_finds_every_hypothesis(vocabulary_size, limit, beam_size, alpha):
+    tables = Tables(seed=7, num_sentences=5, vocabulary_size=vocabulary_size)
+    end = vocabulary_size - 2
+    got, _ = search(tables, [limit] * 5, beam_size, end, stop="n_best", length_penalty=alpha)
+    greedy_is_best = 0
+    for sentence in range(5):
+
+        def row(prefix, sentence=sentence):
+            return tables.log_probabilities(sentence, prefix)
+
+        every = every_hypothesis(row, vocabulary_size, end, limit, alpha)
+        assert_same(got[sentence], [(score, tokens, True) for score, tokens in every])
+        greedy_is_best += greedy(row, end, limit)[1] == every[0][1]
+    assert greedy_is_best < 5, "greedy search would pass"
+
+
+def test_greedy_takes_the_likeliest_token():
+    limits = [5, 4, 5, 3, 5, 5, 2]
+    tables = Tables(seed=3, num_sentences=7, vocabulary_size=4)
+    got, _ = search(tables, limits, 1, end=2)
+    endings = set()
+    for sentence, limit in enumerate(limits):
+        total, tokens = greedy(
+            lambda prefix, sentence=sentence: tables.log_probabilities(sentence, prefix), 2, limit
+        )
+        is_finished = tokens[-1] == 2
+        endings.add(is_finished)
+        score = total / penalty(len(tokens), 0.6) if is_finished else total
+        assert_same(got[sentence], [(score, tokens, is_finished)])
+    assert endings == {True, False}
+
+
+def test_a_sentence_does_not_depend_on_its_neighbours():
+    limits = [5, 2, 4, 0, 5, 3]
+    tables = Tables(seed=19, num_sentences=6, vocabulary_size=4)
+    together, _ = search(tables, limits, 3, end=1, stop="n_best", max_length=6)
+    assert together[3] == [], "a limit of 0 is never searched"
+    for chosen in range(6):
+        alone = [limit if sentence == chosen else 0 for sentence, limit in enumerate(limits)]
+        got, decoder = search(tables, alone, 3, end=1, stop="n_best", max_length=6)
+        assert got[chosen] == together[chosen]
+        assert {rows for rows, _ in decoder.steps} <= {1}
+
+
+class ConstantTables:
+    def __init__(self, logits, num_sentences=1):
+        logits = np.array(logits, "float64")
+        self.row = logits - np.log(np.sum(np.exp(logits)))
+        self.vocabulary_size, self.num_sentences = len(logits), num_sentences
+
+    def log_probabilities(self, sentence, prefix):
+        return self.row
+
+
+def test_limit_reached_gives_the_alive_with_plain_log_probability():
+    (got,), _ = search(ConstantTables([math.log(0.7), -np.inf, math.log(0.3)]), [2], 2, end=1)
+    assert_same(got, [(2 * math.log(0.7), (0, 0), False), (math.log(0.7 * 0.3), (0, 2), False)])
+
+
+@pytest.mark.parametrize("beam_size", [1, 2, 5])
+def test_a_certain_end_stops_at_once(beam_size):
+    tables = ConstantTables([-np.inf, 2.0, -np.inf], num_sentences=2)
+    got, decoder = search(tables, [4, 4], beam_size, end=1, stop="n_best")
+    assert got == [[(0.0, (1,), True)]] * 2 and decoder.steps == [(2, 0)]
+
+
+def test_logits_that_are_not_finite_end_without_a_hypothesis():
+    tables = Tables(seed=5, num_sentences=2, vocabulary_size=4)
+    sound = search(tables, [3, 3], 2, end=1)[0]
+    plain = tables.log_probabilities
+    tables.log_probabilities = lambda s, prefix: plain(s, prefix) * (np.nan if s else 1.0)
+    assert search(tables, [3, 3], 2, end=1)[0] == [sound[0], []]
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(ValueError, match="beam_size must be 1"):
+        search(ConstantTables([0.0, 1.0]), [2], 0, end=1)
+    with pytest.raises(ValueError, match="stop must be one of .*'first'"):
+        search(ConstantTables([0.0, 1.0]), [2], 2, end=1, stop="first")

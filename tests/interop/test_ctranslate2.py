@@ -1,0 +1,260 @@
+"""CTranslate2, another program, computes the same logits and finds the same translations."""
+
+import json
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.decoding.translator import Translator
+from keras_attention.interop.ctranslate2 import export_ctranslate2
+from keras_attention.models.transformer import Transformer
+
+try:
+    import ctranslate2
+except ImportError:
+    ctranslate2 = None
+
+needs_ctranslate2 = pytest.mark.skipif(
+    ctranslate2 is None, reason="CTranslate2 is not installed: pip install 'ctranslate2>=4.8'"
+)
+
+WORDS = [f"w{number}" for number in range(3, 23)]
+TEXTS = ["w5 w17 w9 w4", "w3", "w22 w8 w8 w13 w21 w6 w19", "w11 w4"]
+ROUNDING = 2e-4
+
+# What each variant must get right that the paper's model does not have.
+VARIANTS = {
+    "paper": {},
+    "pre_norm": {"normalize_first": True, "activation": "gelu", "key_dim": 2, "value_dim": 3},
+    "wide_keys": {"key_dim": 7, "value_dim": 5, "use_attention_bias": True, "activation": "silu"},
+    "learned": {"position_layout": "learned", "max_length": 15, "layer_norm_epsilon": 0.1},
+    "two_tables": {"tie_weights": False, "normalize_first": True},
+    "authors_positions": {"position_layout": "halves", "use_attention_bias": True},
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocabulary") / "words"
+    path.write_text("\n".join(WORDS))
+    return Tokenizer.from_vocabulary(path)
+
+
+def make_model(tokenizer, sharpness=3.0, seed=7, **config):
+    """A model with weights large enough that every part of it moves the logits."""
+    arguments = {"num_layers": 1, "hidden_dim": 12, "intermediate_dim": 18, "num_heads": 3}
+    model = Transformer(tokenizer.vocabulary_size, **{**arguments, **config}, dtype="float32")
+    random = np.random.default_rng(seed)
+    # Gains of both signs: else a tied model repeats its last token.
+    deviations = {"gamma": 1.0, "beta": 0.2, "embeddings": 0.4 * sharpness}
+    for weight in model.weights:
+        if "seed" not in weight.path:
+            deviation = deviations.get(weight.path.rsplit("/", 1)[-1], 0.6)
+            weight.assign(random.normal(0.0, deviation, weight.shape))
+    return model
+
+
+def open_translator(path):
+    return ctranslate2.Translator(str(path), device="cpu", compute_type="default", intra_threads=1)
+
+
+def log_probabilities(model, source, target):
+    """Of each target token, from the forward pass of training."""
+    inputs = {
+        "encoder_token_ids": np.array([source]),
+        "decoder_token_ids": np.array([[model.start_token_id, *target[:-1]]]),
+    }
+    logits = keras.ops.convert_to_numpy(model(inputs))[0].astype("float64")
+    logits -= logits.max(-1, keepdims=True)
+    logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
+    return logits[np.arange(len(target)), target]
+
+
+@needs_ctranslate2
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_same_probabilities(variant, tokenizer, tmp_path):
+    """Also of padding tokens inside the target, which embed as zero."""
+    model = make_model(tokenizer, **VARIANTS[variant])
+    translator = open_translator(export_ctranslate2(model, tokenizer, tmp_path / "model"))
+    targets = [[4, 19, 0, 21, 8, 1], [12, 12, 7, 1]]
+    sources = [tokenizer.encode(text) for text in TEXTS[1:3]]
+    names = tokenizer.id_to_token
+    scored = translator.score_batch(
+        [[names(i) for i in source] for source in sources],
+        [[names(i) for i in target[:-1]] for target in targets],  # It adds the end token itself.
+    )
+    spread = []
+    for source, target, result in zip(sources, targets, scored, strict=True):
+        expected = log_probabilities(model, [*source, model.end_token_id], target)
+        np.testing.assert_allclose(result.log_probs, expected, atol=ROUNDING, rtol=ROUNDING)
+        spread.extend(expected)
+    assert np.std(spread) > 0.5  # Else any model would do.
+
+
+def translations(model, tokenizer, folder, beam_size, alpha=0.6, extra_length=4):
+    """Of each of `TEXTS`: `Translator`'s, and CTranslate2's result."""
+    ours = Translator(
+        model,
+        tokenizer,
+        beam_size=beam_size,
+        length_penalty=alpha,
+        max_extra_length=extra_length,
+        show_progress=False,
+    )
+    translator = open_translator(export_ctranslate2(model, tokenizer, folder))
+    for text, best in zip(TEXTS, ours.translate(TEXTS), strict=True):
+        source = tokenizer.tokens(text)
+        theirs = translator.translate_batch(
+            [source],
+            beam_size=beam_size,
+            length_penalty=alpha,
+            max_decoding_length=len(source) + 1 + extra_length,
+            min_decoding_length=0,
+            return_scores=True,
+            return_end_token=True,
+        )
+        yield best[0], theirs[0]
+
+
+@needs_ctranslate2
+def test_same_greedy_translations(tokenizer, tmp_path):
+    """The same tokens, and the same scores once each engine's penalty is taken back."""
+    model = make_model(tokenizer, sharpness=2.0, seed=3, normalize_first=True)
+    lengths = set()
+    for ours, theirs in translations(model, tokenizer, tmp_path / "model", beam_size=1):
+        tokens = [tokenizer.id_to_token(i) for i in ours.token_ids] + ["</s>"] * ours.is_finished
+        assert theirs.hypotheses[0] == tokens
+        penalty = ((5 + len(tokens)) / 6) ** 0.6 if ours.is_finished else 1.0
+        expected = ours.score * penalty / len(tokens) ** 0.6
+        np.testing.assert_allclose(theirs.scores[0], expected, rtol=ROUNDING)
+        lengths.add((len(tokens), ours.is_finished))
+    assert len(lengths) == 4 and {finished for _, finished in lengths} == {True, False}
+
+
+@needs_ctranslate2
+def test_same_beams_where_nothing_ends(tokenizer, tmp_path):
+    """Without end tokens, where the rules differ, both searches are the same."""
+    model = make_model(tokenizer, sharpness=1.0, seed=3, normalize_first=True)
+    # The first column belongs to the end token alone, and is -60 for all states.
+    table = keras.ops.convert_to_numpy(model.token_embedding.embeddings) * (np.arange(12) > 0)
+    table[model.end_token_id] = np.arange(12) == 0
+    model.token_embedding.embeddings.assign(table)
+    first = np.arange(12) == 0
+    for weight, value in (
+        (model.decoder_normalization.gamma, 0),
+        (model.decoder_normalization.beta, -60),
+    ):
+        weight.assign(np.where(first, value, keras.ops.convert_to_numpy(weight)))
+    greedy = translations(model, tokenizer, tmp_path / "greedy", beam_size=1)
+    differ = 0
+    for (ours, theirs), (alone, _) in zip(
+        translations(model, tokenizer, tmp_path / "model", beam_size=4), greedy, strict=True
+    ):
+        assert theirs.hypotheses[0] == [tokenizer.id_to_token(i) for i in ours.token_ids]
+        expected = ours.score / len(ours.token_ids) ** 0.6
+        np.testing.assert_allclose(theirs.scores[0], expected, rtol=ROUNDING)
+        differ += ours.token_ids != alone.token_ids
+    assert differ  # Else a greedy search would do.
+
+
+@needs_ctranslate2
+def test_int8_is_smaller_and_near(tokenizer, tmp_path):
+    model = Transformer.from_preset(
+        "tiny", tokenizer.vocabulary_size, num_layers=1, hidden_dim=48, seed=1, dtype="float32"
+    )
+    folders = {
+        kind: export_ctranslate2(model, tokenizer, tmp_path / str(kind), quantization=kind)
+        for kind in (None, "int8")
+    }
+    sizes = {kind: (folder / "model.bin").stat().st_size for kind, folder in folders.items()}
+    # All but the positions and the norms are a quarter of what they were.
+    positions = 2048 * 48 * 4
+    assert sizes["int8"] - positions < 0.35 * (sizes[None] - positions)
+    target = ["w9", "w20", "w4"]
+    scores = {
+        kind: open_translator(folder).score_batch([["w5", "w6"]], [target])[0].log_probs
+        for kind, folder in folders.items()
+    }
+    difference = np.abs(np.subtract(scores[None], scores["int8"]))
+    assert 0 < difference.max() < 0.2 * np.abs(scores[None]).max()
+
+
+@needs_ctranslate2
+def test_folder_holds_the_tokenizer_and_the_special_tokens(tokenizer, tmp_path):
+    model = make_model(tokenizer, layer_norm_epsilon=1e-4)
+    folder = export_ctranslate2(model, tokenizer, tmp_path / "a" / "model", max_length=31)
+    assert Tokenizer.load(folder / "tokenizer").fingerprint() == tokenizer.fingerprint()
+    config = json.loads((folder / "config.json").read_text())
+    assert config["decoder_start_token"] == "<pad>" and config["eos_token"] == "</s>"
+    assert config["unk_token"] == "<unk>" and config["layer_norm_epsilon"] == 1e-4
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+    translator = open_translator(folder)
+    translate = {"beam_size": 1, "min_decoding_length": 31, "max_decoding_length": 31}
+    assert len(translator.translate_batch([["w4"]], **translate)[0].hypotheses[0]) == 31
+    with pytest.raises(RuntimeError, match="position"):
+        translator.translate_batch([["w4"] * 31], **translate)  # 32 with the end token
+
+
+@needs_ctranslate2
+def test_overwrites_only_models_and_only_when_asked(tokenizer, tmp_path):
+    folder = tmp_path / "model"
+    first = make_model(tokenizer)
+    export_ctranslate2(first, tokenizer, folder)
+    before = (folder / "model.bin").read_bytes()
+    second = make_model(tokenizer, sharpness=2.0)
+    with pytest.raises(ValueError, match="overwrite=True"):
+        export_ctranslate2(second, tokenizer, folder)
+    assert (folder / "model.bin").read_bytes() == before
+    export_ctranslate2(second, tokenizer, folder, overwrite=True)
+    assert (folder / "model.bin").read_bytes() != before
+    other = tmp_path / "thesis"
+    other.mkdir()
+    (other / "chapter").write_text("1")
+    with pytest.raises(ValueError, match="no CTranslate2 model"):
+        export_ctranslate2(second, tokenizer, other, overwrite=True)
+    assert (other / "chapter").read_text() == "1"
+
+
+@needs_ctranslate2
+def test_failure_leaves_nothing_and_keeps_the_old_model(tokenizer, tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+    model = make_model(tokenizer)
+    export_ctranslate2(model, tokenizer, folder)
+    before = (folder / "model.bin").read_bytes()
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(tokenizer, "save", fail)
+    with pytest.raises(OSError, match="disk full"):
+        export_ctranslate2(make_model(tokenizer, 2.0), tokenizer, folder, overwrite=True)
+    with pytest.raises(OSError, match="disk full"):
+        export_ctranslate2(model, tokenizer, tmp_path / "new")
+    assert (folder / "model.bin").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_says_what_to_install(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
+    with pytest.raises(ImportError, match="pip install 'ctranslate2"):
+        export_ctranslate2(make_model(tokenizer), tokenizer, tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_refuses_what_cannot_be_exported(tokenizer, tmp_path):
+    folder = tmp_path / "model"
+    model = make_model(tokenizer)
+    with pytest.raises(ValueError, match="quantization.*'int4'"):
+        export_ctranslate2(model, tokenizer, folder, quantization="int4")
+    with pytest.raises(ValueError, match="max_length.*0"):
+        export_ctranslate2(model, tokenizer, folder, max_length=0)
+    with pytest.raises(ValueError, match="no activation 'elu'"):
+        export_ctranslate2(make_model(tokenizer, activation="elu"), tokenizer, folder)
+    other = Transformer(9, num_layers=1, hidden_dim=4, intermediate_dim=4, num_heads=1)
+    with pytest.raises(ValueError, match="vocabulary_size 9, the tokenizer 23"):
+        export_ctranslate2(other, tokenizer, folder)
+    assert not folder.exists()

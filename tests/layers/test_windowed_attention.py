@@ -1,0 +1,88 @@
+"""Attention in blocks against attention with a mask over all positions."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_attention import MultiHeadAttention
+from keras_attention.layers import multi_head_attention
+from keras_attention.layers import windowed_attention as room
+from keras_attention.ops.attention import dot_product_attention
+from tests.gradients import gradients
+
+B, T, N, K, V = 2, 23, 3, 5, 4
+rng = np.random.default_rng(9)
+QUERY, KEY, VALUE, WEIGHTS = (
+    rng.normal(size=(B, T, N, width)).astype("float32") for width in (K, K, V, V)
+)
+SEEN = rng.random((B, T)) < 0.7
+SEEN[1, 8:18] = False  # Wider than any window: some rows may attend to nothing.
+
+
+def numpy(x):
+    return ops.convert_to_numpy(x)
+
+
+def band(window, causal):
+    distance = np.arange(T)[None, :] - np.arange(T)[:, None]
+    return (np.abs(distance) < window) & ((distance <= 0) | (not causal))
+
+
+def attend(query, key, value, mask):
+    return dot_product_attention(query, key, value, mask)[0]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "window, block, seen", [(1, 2, None), (4, 4, SEEN), (3, 6, None), (5, 30, SEEN)]
+)
+def test_equals_attention_under_a_mask(window, block, seen, causal):
+    mask = np.broadcast_to(band(window, causal)[None, None], (B, 1, T, T))
+    mask = mask if seen is None else mask & seen[:, None, None, :]
+
+    def plain(query, key, value):
+        return attend(query, key, value, ops.convert_to_tensor(mask))
+
+    def blocked(query, key, value):
+        seen_mask = None if seen is None else ops.convert_to_tensor(seen)
+        return room.windowed_attention(
+            query, key, value, attend, window, seen_mask, causal, block=block
+        )
+
+    inputs = [ops.convert_to_tensor(x) for x in (QUERY, KEY, VALUE)]
+    np.testing.assert_allclose(numpy(blocked(*inputs)), numpy(plain(*inputs)), atol=1e-5)
+    if window == 4:
+        weights = ops.convert_to_tensor(WEIGHTS)
+        got = gradients(lambda *x: ops.sum(blocked(*x) * weights), QUERY, KEY, VALUE)
+        expected = gradients(lambda *x: ops.sum(plain(*x) * weights), QUERY, KEY, VALUE)
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_layer_uses_blocks_where_they_save_and_changes_nothing(monkeypatch, causal):
+    layer = MultiHeadAttention(N, K, sliding_window=2, seed=1)
+    x = QUERY.reshape(B, T, -1)
+    arguments = {
+        "query_mask": SEEN[:, ::-1].copy(),
+        "value_mask": SEEN,
+        "attention_mask": np.arange(T)[None, None, :] != 5,
+        "use_causal_mask": causal,
+    }
+    layer.build(x.shape, x.shape)
+    expected, scores = layer(x, x, return_attention_scores=True, **arguments)
+    assert (numpy(scores)[..., 5] == 0.0).all()
+    calls = []
+
+    def counted(*args, **kwargs):
+        calls.append(args)
+        return room.windowed_attention(*args, **kwargs)
+
+    monkeypatch.setattr(room, "SMALLEST_BLOCK", 4)
+    monkeypatch.setattr(multi_head_attention, "windowed_attention", counted)
+    np.testing.assert_allclose(numpy(layer(x, x, **arguments)), numpy(expected), atol=1e-5)
+    assert len(calls) == 1
+    full = dict(arguments, attention_mask=np.ones((B, T, T), bool))
+    layer(x, x, **full)
+    layer(x[:, :12], x[:, :12])  # Three blocks: nothing to save.
+    assert len(calls) == 1

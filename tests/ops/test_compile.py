@@ -1,0 +1,80 @@
+"""Compiled inference: present weights, one program a shape, no gradients."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_attention.ops.compile import compiled
+
+BACKEND = keras.backend.backend()
+
+
+@pytest.fixture
+def layer():
+    layer = keras.layers.Dense(2, bias_initializer="ones")
+    layer.build((None, 3))
+    return layer
+
+
+def test_reads_the_weights_at_each_call(layer):
+    run = compiled(lambda x: layer(x), layer)
+    x = np.arange(12, dtype="float32").reshape(4, 3)
+    for seed in (1, 2):
+        kernel = np.random.default_rng(seed).standard_normal((3, 2)).astype("float32")
+        layer.kernel.assign(kernel)
+        np.testing.assert_allclose(ops.convert_to_numpy(run(x)), x @ kernel + 1, rtol=1e-5)
+
+
+def test_pytrees_in_and_out(layer):
+    run = compiled(lambda tree, scale: {"sum": tree["a"] + scale * tree["b"][0]}, layer)
+    got = run({"a": np.ones((2, 3), "float32"), "b": [np.full((2, 1), 4.0, "float32")]}, 0.5)
+    np.testing.assert_array_equal(ops.convert_to_numpy(got["sum"]), np.full((2, 3), 3.0))
+
+
+@pytest.mark.skipif(BACKEND == "torch", reason="PyTorch runs eagerly")
+def test_compiles_each_shape_once(layer):
+    shapes = []
+
+    def function(x):
+        shapes.append(tuple(x.shape))
+        return layer(x)
+
+    run = compiled(function, layer)
+    for rows in (4, 5, 4, 5, 5):
+        run(np.zeros((rows, 3), "float32"))
+    assert shapes == [(4, 3), (5, 3)]
+
+
+@pytest.mark.tensorflow_only
+def test_one_program_for_any_shape(layer):
+    shapes = []
+
+    def function(x):
+        shapes.append(tuple(x.shape))
+        return layer(x)
+
+    run = compiled(function, layer, any_shape=True)
+    for rows in range(1, 9):
+        assert tuple(run(np.zeros((rows, 3), "float32")).shape) == (rows, 2)
+    assert len(shapes) == 2 and shapes[1] == (None, 3)
+
+
+@pytest.mark.tensorflow_only
+def test_many_shapes_are_no_reason_to_warn(layer, caplog):
+    run = compiled(lambda x: layer(x), layer)
+    for rows in range(1, 9):
+        run(np.zeros((rows, 3), "float32"))
+    assert "retracing" not in caplog.text
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="the other backends record no gradients")
+def test_keeps_no_gradients(layer):
+    x = np.ones((4, 3), "float32")
+    assert layer(x).requires_grad
+    assert not compiled(lambda x: layer(x), layer)(x).requires_grad
+
+
+def test_model_without_weights_is_refused():
+    with pytest.raises(ValueError, match="'empty' is not built.*Call it once"):
+        compiled(lambda x: x, keras.layers.Dense(2, name="empty"))

@@ -1,0 +1,81 @@
+"""The fused kernel against the definition, masks and empty rows included."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_attention import MultiHeadAttention
+from keras_attention.ops.attention import dot_product_attention
+from keras_attention.ops.fused_attention import fused_attention
+from tests.gradients import gradients
+
+B, T, S, N, K, V, D = 2, 3, 5, 4, 8, 6, 10
+rng = np.random.default_rng(5)
+QUERY, KEY, VALUE, WEIGHTS = (
+    rng.normal(size=shape).astype("float32")
+    for shape in ((B, T, N, K), (B, S, N, K), (B, S, N, V), (B, T, N, V))
+)
+MASK = rng.random((B, 1, T, S)) < 0.6
+MASK[1, 0, 2] = False  # May attend to nothing.
+ON_TORCH = keras.backend.backend() == "torch"
+only_where_fused = pytest.mark.skipif(not ON_TORCH, reason="fused on a CPU on PyTorch alone")
+
+
+def numpy(x):
+    return ops.convert_to_numpy(ops.cast(x, "float32"))
+
+
+@only_where_fused
+@pytest.mark.parametrize("mask", [None, MASK, MASK[:1], MASK[0, 0]])
+def test_equals_the_definition_with_its_gradients(mask):
+    def plain(query, key, value):
+        full = None if mask is None else np.broadcast_to(mask, (B, N, T, S))
+        return dot_product_attention(query, key, value, full, K**-0.5)[0]
+
+    def fused(query, key, value):
+        converted = None if mask is None else ops.convert_to_tensor(mask)
+        return fused_attention(query, key, value, converted, K**-0.5, use=True)
+
+    inputs = [ops.convert_to_tensor(x) for x in (QUERY, KEY, VALUE)]
+    np.testing.assert_allclose(numpy(fused(*inputs)), numpy(plain(*inputs)), atol=1e-6)
+    expected, got = (
+        gradients(lambda *x: ops.sum(f(*x) * ops.convert_to_tensor(WEIGHTS)), QUERY, KEY, VALUE)  # noqa: B023
+        for f in (plain, fused)
+    )
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+@only_where_fused
+def test_half_precision_keeps_its_dtype_and_empty_rows_give_zeros():
+    inputs = [ops.cast(x, "bfloat16") for x in (QUERY, KEY, VALUE)]
+    outputs = fused_attention(*inputs, ops.convert_to_tensor(MASK), K**-0.5, use=True)
+    assert keras.backend.standardize_dtype(outputs.dtype) == "bfloat16"
+    expected = dot_product_attention(QUERY, KEY, VALUE, ops.convert_to_tensor(MASK), K**-0.5)[0]
+    np.testing.assert_allclose(numpy(outputs), numpy(expected), atol=0.03)
+    assert (numpy(outputs)[1, 2] == 0.0).all()
+
+
+@only_where_fused
+def test_the_layer_is_fused_on_request_and_still_shows_its_scores():
+    plain, fused = (MultiHeadAttention(N, K, flash_attention=use, seed=1) for use in (None, True))
+    query, value = QUERY.reshape(B, T, -1)[..., :D], VALUE.reshape(B, S, -1)[..., :D]
+    for layer in (plain, fused):
+        layer.build(query.shape, value.shape)
+    fused.set_weights(plain.get_weights())
+    expected, scores = plain(query, value, attention_mask=MASK[:, 0], return_attention_scores=True)
+    np.testing.assert_allclose(
+        numpy(fused(query, value, attention_mask=MASK[:, 0])), numpy(expected), atol=1e-6
+    )
+    got = fused(query, value, attention_mask=MASK[:, 0], return_attention_scores=True)
+    np.testing.assert_allclose(numpy(got[0]), numpy(expected), atol=1e-6)
+    np.testing.assert_allclose(numpy(got[1]), numpy(scores), atol=1e-6)
+
+
+@pytest.mark.skipif(ON_TORCH, reason="PyTorch has it")
+def test_without_a_fused_kernel_the_plain_way_serves_unless_it_is_demanded():
+    inputs = [ops.convert_to_tensor(x) for x in (QUERY, KEY, VALUE)]
+    assert fused_attention(*inputs) is None
+    with pytest.raises(ValueError, match="flash_attention=None"):
+        fused_attention(*inputs, use=True)

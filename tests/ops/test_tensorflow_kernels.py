@@ -1,0 +1,186 @@
+"""The kernels of TensorFlow against their plain definitions and NumPy: values, gradients, dropout."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_attention.ops import attention, linear, residual
+
+pytestmark = pytest.mark.tensorflow_only
+
+B, T, S, N, K, V = 2, 3, 5, 4, 17, 19  # N K and N V are wide enough for the fast kernel.
+rng = np.random.default_rng(18)
+
+
+def numpy(x):
+    return ops.convert_to_numpy(ops.cast(x, "float32"))
+
+
+def normal(*shape):
+    return rng.normal(size=shape).astype("float32")
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Names of the fast kernels that were taken."""
+    from keras_attention.ops import dispatch
+    from keras_attention.ops.backends import tensorflow as tensorflow_kernels
+
+    names = []
+    find = dispatch.fast_kernel
+
+    def found(name, width):
+        kernel = find(name, width)
+        if kernel is not None:
+            assert kernel.__module__ == tensorflow_kernels.__name__
+            names.append(name)
+        return kernel
+
+    for module in (attention, linear, residual):
+        monkeypatch.setattr(module, "fast_kernel", found)
+    return names
+
+
+def with_gradients(function, arrays, upstream, dtype, any_shape=False):
+    """Outputs and gradients of `function` in a `tf.function`, all as float32 NumPy arrays."""
+    import tensorflow as tf
+
+    def run(*inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = function(*inputs)
+        return outputs, tape.gradient(outputs, inputs, tf.cast(upstream, outputs.dtype))
+
+    inputs, signature = [tf.cast(array, dtype) for array in arrays], None
+    if any_shape:
+        # Known are the widths, and the heads before them.
+        known = {4: 2, 3: 1, 2: 1, 1: 1}
+        shapes = [(*[None] * (x.ndim - known[x.ndim]), *x.shape[-known[x.ndim] :]) for x in arrays]
+        signature = [tf.TensorSpec(shape, dtype) for shape in shapes]
+    outputs, gradients = tf.function(run, input_signature=signature)(*inputs)
+    assert outputs.dtype == dtype and all(gradient.dtype == dtype for gradient in gradients)
+    return numpy(outputs), [numpy(gradient) for gradient in gradients]
+
+
+def assert_close(got, expected, tolerance):
+    for mine, his in zip([got[0], *got[1]], [expected[0], *expected[1]], strict=True):
+        assert mine.shape == his.shape
+        np.testing.assert_allclose(mine, his, atol=tolerance * np.abs(his).max())
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.03)])
+def test_attention_equals_its_definition(taken, dtype, tolerance):
+    mask = rng.random((B, 1, T, S)) < 0.6
+    mask[1, 0, 2], mask[0, 0, 0] = False, True
+    arrays = normal(B, T, N, K), normal(B, S, N, K), normal(B, S, N, V)
+    upstream = normal(B, T, N, V)
+
+    def outputs(function):
+        return lambda *x: function(*x, mask=mask, scale=0.3)[0]
+
+    # The definition in float32, of the same numbers.
+    rounded = [numpy(ops.cast(array, dtype)) for array in arrays]
+    expected = with_gradients(
+        outputs(attention.dot_product_attention_reference), rounded, upstream, "float32"
+    )
+    assert taken == []
+    got = with_gradients(
+        outputs(attention.dot_product_attention), arrays, upstream, dtype, any_shape=True
+    )
+    assert taken == ["attention"]
+    assert_close(got, expected, tolerance)
+    assert (got[0][1, 2] == 0.0).all()
+
+
+def test_attention_without_mask_through_weights_and_dropout(taken):
+    arrays = normal(B, T, N, K), normal(B, S, N, K), normal(B, S, N, V)
+    upstream, factor = normal(B, N, T, S), normal(B, N, T, S)
+
+    def run(function):
+        def of_weights(*inputs):
+            outputs, weights = function(*inputs, dropout=lambda weights: weights * factor)
+            return weights * ops.sum(outputs)
+
+        return of_weights
+
+    expected = with_gradients(
+        run(attention.dot_product_attention_reference), arrays, upstream, "float32"
+    )
+    got = with_gradients(run(attention.dot_product_attention), arrays, upstream, "float32")
+    assert taken == ["attention"]
+    assert_close(got, expected, 5e-6)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.02)])
+@pytest.mark.parametrize("relu", [False, True])
+def test_linear_equals_its_definition(taken, dtype, tolerance, relu):
+    arrays, upstream = (normal(5, 3), normal(3, 67), normal(67)), normal(5, 67)
+    if dtype == "bfloat16":  # No sum near zero, where rounding would decide about the ReLU.
+        arrays = np.abs(arrays[0]), np.abs(arrays[1]), np.where(arrays[2] < 0, -50.0, 1.0)
+
+    def outputs(function):
+        return lambda *x: function(*x, relu)
+
+    expected = with_gradients(outputs(linear.linear_reference), arrays, upstream, "float32")
+    got = with_gradients(outputs(linear.linear), arrays, upstream, dtype, any_shape=True)
+    assert taken == ["linear"]
+    assert_close(got, expected, tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.02)])
+def test_tied_projection_equals_its_definition(taken, dtype, tolerance):
+    arrays, upstream = (normal(5, 67), normal(11, 67)), normal(5, 11)
+    expected = with_gradients(linear.tied_projection_reference, arrays, upstream, "float32")
+    np.testing.assert_allclose(expected[0], arrays[0] @ arrays[1].T, rtol=1e-4, atol=1e-5)
+    got = with_gradients(linear.tied_projection, arrays, upstream, dtype)
+    assert taken == ["tied_projection"]
+    assert_close(got, expected, tolerance)
+
+
+def masks(rate, seed, steps=2, shape=(40, 30, 72)):
+    """Masks of successive steps."""
+    import tensorflow as tf
+
+    seed = keras.random.SeedGenerator(seed)
+    run = tf.function(lambda x: residual.dropout(x, rate, seed))
+    return [numpy(run(tf.ones(shape))) > 0.0 for _ in range(steps)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_dropout_scales_and_sends_gradients_where_it_kept(taken, dtype):
+    seed, x = keras.random.SeedGenerator(5), rng.uniform(1.0, 2.0, (7, 9, 72)).astype("float32")
+    outputs, (gradient,) = with_gradients(
+        lambda x: residual.dropout(x, 0.3, seed), [x], np.full_like(x, 3.0), dtype, any_shape=True
+    )
+    assert taken == ["dropout"]
+    keep = outputs != 0.0
+    tolerance = 1e-6 if dtype == "float32" else 0.01
+    np.testing.assert_allclose(outputs, np.where(keep, x / 0.7, 0.0), rtol=tolerance)
+    np.testing.assert_allclose(gradient, np.where(keep, 3.0 / 0.7, 0.0), rtol=tolerance)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_dropout_keeps_the_share_asked_for_everywhere(rate):
+    keep = masks(rate, seed=5)[0]
+    for axes in ((0, 1, 2), (0, 1), (0, 2), (1, 2), 2):
+        shares = np.asarray(keep.mean(axis=axes))
+        deviation = np.sqrt(rate * (1 - rate) * shares.size / keep.size)
+        assert np.abs(shares - (1 - rate)).max() < 4.8 * deviation, axes
+
+
+def test_dropout_draws_independently_by_position_step_and_seed():
+    rate, width = 0.3, 72
+    first, second = (mask.ravel() for mask in masks(rate, seed=5))
+    other, next_seed = (masks(rate, seed=seed)[0].ravel() for seed in (2**31 + 5, 6))
+    pairs = {"step": (first, second), "seed": (first, other), "next seed": (first, next_seed)}
+    for distance in (1, 2, 3, 8, width, 1024, 2 * width):
+        pairs[f"{distance} apart"] = (first[distance:], first[:-distance])
+        pairs[f"{distance} apart, a step later"] = (first[distance:], second[:-distance])
+        pairs[f"{distance} apart, of the next seed"] = (first[distance:], next_seed[:-distance])
+    for name, (one, another) in pairs.items():
+        share = (one != another).mean()  # 2 rate (1 - rate) where independent
+        expected = 2 * rate * (1 - rate)
+        deviation = np.sqrt(expected * (1 - expected) / one.size)
+        assert abs(share - expected) < 4.8 * deviation, name
+    np.testing.assert_array_equal(first, masks(rate, seed=5)[0].ravel())

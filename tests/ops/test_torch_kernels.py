@@ -1,0 +1,481 @@
+"""The kernels of PyTorch against NumPy and the definitions: values, gradients, what dropout draws."""
+
+import gc
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_attention.ops import crossentropy, dispatch, residual
+from keras_attention.ops.attention import (
+    dot_product_attention,
+    dot_product_attention_reference,
+)
+from keras_attention.ops.linear import (
+    linear,
+    linear_reference,
+    tied_projection,
+    tied_projection_reference,
+)
+from keras_attention.ops.lookup import lookup, lookup_reference
+from tests import oracle
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "torch", reason="kernels of another backend"
+)
+
+ROWS, V, D = 5, 67, 72
+rng = np.random.default_rng(12)
+LABELS = rng.integers(0, V, size=ROWS)
+LOGITS = (3 * rng.normal(size=(ROWS, V))).astype("float32")
+UPSTREAM = rng.normal(size=ROWS).astype("float32")
+# A gradient is one rounding away from the other: 2^-8 of it in bfloat16.
+TOLERANCE = {"float32": 5e-6, "bfloat16": 0.02}
+BOTH_DTYPES = pytest.mark.parametrize("dtype", list(TOLERANCE))
+
+
+def tensor(array, dtype="float32"):
+    """A leaf that gradients flow to."""
+    return ops.cast(ops.convert_to_tensor(array), dtype).detach().requires_grad_()
+
+
+def numpy(x):
+    return ops.convert_to_numpy(ops.cast(x, "float32"))
+
+
+def normal(*shape):
+    return rng.normal(size=shape).astype("float32")
+
+
+def assert_same(got, expected, dtype):
+    """Equal dtypes and shapes; numbers within the tolerance, which grows with the largest."""
+    assert got.dtype == expected.dtype and got.shape == expected.shape
+    scale = max(np.abs(numpy(expected)).max(), 1.0)
+    np.testing.assert_allclose(
+        numpy(got) / scale, numpy(expected) / scale, atol=TOLERANCE[dtype], rtol=0
+    )
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch):
+    """The names of the kernels that were taken."""
+    taken = []
+    original = dispatch.fast_kernel
+
+    def recorded(name, width):
+        kernel = original(name, width)
+        taken.append(name if kernel is not None else None)
+        return kernel
+
+    for module in ("crossentropy", "residual", "linear", "lookup", "attention"):
+        monkeypatch.setattr(f"keras_attention.ops.{module}.fast_kernel", recorded)
+    return taken
+
+
+@pytest.mark.parametrize("chunk", [1, 2 * V + 1, 2**18])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+@BOTH_DTYPES
+def test_crossentropy_and_its_gradient_equal_numpy(monkeypatch, fast, chunk, epsilon, dtype):
+    import torch
+
+    from keras_attention.ops.backends import torch as torch_kernels
+
+    monkeypatch.setattr(torch_kernels, "CHUNK_ON_CPU", chunk)
+    logits = tensor(LOGITS, dtype)
+    before = numpy(logits).copy()
+    losses = crossentropy.smoothed_crossentropy(logits, LABELS, 1 - epsilon, epsilon / (V - 1))
+    assert fast == ["smoothed_crossentropy"] and losses.dtype == torch.float32
+    expected = [
+        oracle.smoothed_nll(before[row].astype("float64"), LABELS[row], epsilon)
+        for row in range(ROWS)
+    ]
+    np.testing.assert_allclose(numpy(losses), expected, rtol=1e-5)
+    losses.backward(torch.from_numpy(UPSTREAM))
+    exponentials = np.exp(before.astype("float64"))
+    p = exponentials / exponentials.sum(-1, keepdims=True)
+    q = np.where(np.arange(V) == LABELS[:, None], 1 - epsilon, epsilon / (V - 1))
+    assert logits.grad.dtype == logits.dtype
+    np.testing.assert_allclose(
+        numpy(logits.grad), (p - q) * UPSTREAM[:, None], atol=TOLERANCE[dtype]
+    )
+    np.testing.assert_array_equal(numpy(logits), before)  # Metrics read them afterwards.
+
+
+@pytest.mark.parametrize("values", [(1.0, 0.0), (0.8, 0.01)])
+def test_targets_that_do_not_sum_to_one(values):
+    import torch
+
+    labels, logits = torch.from_numpy(LABELS), tensor(LOGITS)
+    upstream = torch.from_numpy(UPSTREAM)
+    expected = crossentropy.smoothed_crossentropy_reference(logits, labels, *values)
+    got = crossentropy.smoothed_crossentropy(logits, labels, *values)
+    assert_same(got, expected, "float32")
+    (slope,), (expected_slope,) = (
+        torch.autograd.grad(x, logits, upstream) for x in (got, expected)
+    )
+    assert_same(slope, expected_slope, "float32")
+
+
+def test_a_metric_takes_the_normalizers_from_the_loss_of_the_same_logits(monkeypatch):
+    import torch
+
+    from keras_attention.ops.backends import torch as torch_kernels
+
+    passes = []
+    original = torch.logsumexp
+    monkeypatch.setattr(torch, "logsumexp", lambda *x, **k: passes.append(1) or original(*x, **k))
+
+    def nll(logits, labels=LABELS):
+        got = numpy(crossentropy.token_nll(logits.reshape(ROWS, V), labels).detach())
+        rows = numpy(logits.reshape(ROWS, V).detach()).astype("float64")
+        expected = [oracle.smoothed_nll(rows[i], labels[i], 0.0) for i in range(ROWS)]
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
+        return len(passes)
+
+    logits = tensor(LOGITS) * 1.0  # The result of an operation, as a model's are.
+    crossentropy.smoothed_crossentropy(logits.reshape(ROWS, V), LABELS, 0.9, 0.1 / (V - 1))
+    assert len(passes) == 1
+    assert nll(logits) == 1 and nll(logits, (LABELS + 1) % V) == 1
+    assert nll(logits.flip(0)) == 2  # Other rows.
+    with torch.no_grad():
+        logits[2, 3] += 1.0
+    assert nll(logits) == 3  # Written to since.
+    del logits
+    gc.collect()
+    assert len(torch_kernels._NORMALIZERS) == 0
+
+
+@pytest.fixture(params=[False, True], ids=["no tiles", "tiles"])
+def tiles(request, monkeypatch):
+    """Whether bfloat16 takes what is for AMX; it computes the same on other processors."""
+    import torch
+
+    from keras_attention.ops.backends import torch as torch_kernels
+
+    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    if request.param and not is_supported():
+        pytest.skip("oneDNN has no bfloat16 on this processor")
+    monkeypatch.setattr(torch_kernels, "HAS_AMX", request.param)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("with_bias", [False, True])
+@BOTH_DTYPES
+def test_linear_equals_the_definition(fast, tiles, relu, with_bias, dtype):
+    import torch
+
+    arrays = [normal(2, 3, 5), normal(5, D), *([normal(D)] if with_bias else [])]
+    inputs = [tensor(array, dtype) for array in arrays]
+    got = linear(*inputs, relu=relu)
+    assert fast == ["linear"]
+    expected = linear_reference(inputs[0].reshape(6, 5), *inputs[1:], relu=relu)
+    assert_same(got, expected.reshape(2, 3, D), dtype)
+    upstream = torch.from_numpy(normal(2, 3, D)).to(got.dtype)
+    slopes = torch.autograd.grad(got, inputs, upstream)
+    expected_slopes = torch.autograd.grad(expected, inputs, upstream.reshape(6, D))
+    for slope, expected_slope in zip(slopes, expected_slopes, strict=True):
+        assert_same(slope, expected_slope, dtype)
+
+
+@pytest.mark.parametrize("depth, width", [(5, 17), (17, 5), (5, 6)])
+@pytest.mark.parametrize("rows", [0, 7, 130])
+def test_products_over_rows_equal_numpy(rows, depth, width):
+    """Where the first is the narrower, where the second is, and where neither is by much."""
+    from keras_attention.ops.backends.torch import _product_over_rows
+
+    one, other = normal(rows, depth), normal(rows, width)
+    got = _product_over_rows(tensor(one), tensor(other))
+    assert got.is_contiguous()
+    np.testing.assert_allclose(got.detach().numpy(), one.T @ other, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [6, 7])
+@pytest.mark.parametrize("round_columns", [16, 67, 4096])
+@BOTH_DTYPES
+def test_tied_projection_equals_the_definition(
+    monkeypatch, fast, tiles, rows, round_columns, dtype
+):
+    import torch
+
+    from keras_attention.ops.backends import torch as torch_kernels
+
+    monkeypatch.setattr(torch_kernels, "ROUND_COLUMNS", round_columns)
+    inputs = [tensor(normal(rows, D), dtype), tensor(normal(V, D), dtype)]
+    got, expected = tied_projection(*inputs), tied_projection_reference(*inputs)
+    assert fast == ["tied_projection"]
+    assert_same(got, expected, dtype)
+    upstream = torch.from_numpy(normal(rows, V)).to(got.dtype)
+    for slope, expected_slope in zip(
+        *(torch.autograd.grad(x, inputs, upstream) for x in (got, expected)), strict=True
+    ):
+        assert_same(slope, expected_slope, dtype)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_lookup_and_its_gradient_equal_the_definition(fast, tied):
+    import torch
+
+    table, ids = tensor(normal(V, D)), torch.tensor([[3, 0, -1], [3, 66, 3]])
+    factors = [torch.from_numpy(normal(*shape)) for shape in ((2, 3, D), (3, D), (V, D))]
+
+    def gradient(function):
+        """Of two lookups and, with a tied softmax, of a use of all rows; over two slices."""
+        table.grad = None
+        for factor in (1.0, 0.5):
+            got = function(table, ids)
+            loss = (got * factors[0]).sum() + (function(table, ids[1]) * factors[1]).square().sum()
+            (factor * (loss + (table * factors[2]).sum() if tied else loss)).backward()
+        return got, table.grad.clone()
+
+    got, expected = gradient(lookup), gradient(lookup_reference)
+    assert fast == ["lookup"] * 4
+    for one, other in zip(got, expected, strict=True):
+        assert not one.is_sparse
+        assert_same(one, other, "float32")
+
+
+def test_linear_promotes_dtypes_as_the_definition():
+    inputs, kernel, bias = tensor(normal(4, 5), "bfloat16"), normal(5, D), normal(D)
+    got = linear(inputs, kernel, bias)
+    assert_same(got, linear_reference(inputs, kernel, bias), "float32")
+
+
+def attention_masks(T, S, N, B):
+    """Masks of every rank, with rows that may attend to nothing."""
+    allowed = rng.random((B, N, T, S)) < 0.6
+    allowed[1, :, 2] = False
+    return [None, allowed, allowed[:, :1], allowed[:, :, :1], allowed[:1, :1], allowed[1, 2, 1:2]]
+
+
+@pytest.mark.parametrize("kind", range(6))
+@BOTH_DTYPES
+def test_attention_equals_the_definition(fast, kind, dtype):
+    import torch
+
+    B, T, S, N, K, W = 2, 3, 5, 4, 17, 6
+    mask = attention_masks(T, S, N, B)[kind]
+    mask = None if mask is None else torch.from_numpy(mask)
+    # Views into a wider tensor, as the heads of a fused projection are.
+    wide = [normal(B, n, N, w + 3) for n, w in ((T, K), (S, K), (S, W))]
+    inputs = [tensor(array, dtype) for array in wide]
+    views = [x[..., 3:] for x in inputs]
+    factor = torch.from_numpy(normal(B, N, T, S)).to(inputs[0].dtype)
+    results = [
+        function(*views, mask, 0.3, lambda weights: weights * factor)
+        for function in (dot_product_attention, dot_product_attention_reference)
+    ]
+    assert fast == ["attention"]
+    upstream = torch.from_numpy(normal(B, T, N, W)).to(inputs[0].dtype)
+    for got, expected in zip(*results, strict=True):
+        assert_same(got, expected, dtype)
+    # Gradients through the outputs and, as a regularizer might, through the weights.
+    slopes = [
+        torch.autograd.grad((outputs * upstream).sum() + (weights * factor).sum(), inputs)
+        for outputs, weights in results
+    ]
+    for got, expected in zip(*slopes, strict=True):
+        assert_same(got, expected, dtype)
+    if mask is not None:
+        assert (results[0][1][~mask.expand(B, N, T, S)] == 0.0).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_attention_stays_finite_with_large_scores_and_blind_rows(dtype):
+    import torch
+
+    query, key, value = (tensor(200 * normal(2, n, 4, 17), dtype) for n in (3, 5, 5))
+    mask = torch.from_numpy(attention_masks(3, 5, 4, 2)[1])
+    outputs, weights = dot_product_attention(query, key, value, mask, 0.05)
+    slopes = torch.autograd.grad(outputs.sum(), (query, key, value))
+    assert all(x.isfinite().all() for x in (outputs, weights, *slopes))
+    assert (outputs[1, 2] == 0.0).all() and weights.max() > 0.9
+    assert (slopes[0][1, 2] == 0.0).all()
+
+
+def drawn(rate, seed, steps=2, shape=(40, 30, D)):
+    """Which of a tensor of ones successive dropouts keep."""
+    import torch
+
+    seed = keras.random.SeedGenerator(seed)
+    return [numpy(residual.dropout(torch.ones(shape), rate, seed)) > 0.0 for _ in range(steps)]
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_dropout_keeps_the_share_asked_for_everywhere(fast, rate):
+    keep = drawn(rate, seed=5)[0]
+    assert fast == ["dropout"] * 2
+    for axes in ((0, 1, 2), (0, 1), (0, 2), (1, 2), 2):
+        shares = np.asarray(keep.mean(axis=axes))
+        deviation = np.sqrt(rate * (1 - rate) * shares.size / keep.size)
+        assert np.abs(shares - (1 - rate)).max() < 4.8 * deviation, axes
+
+
+def test_dropout_draws_independently_by_position_step_and_seed():
+    rate = 0.3
+    first, second = (mask.ravel() for mask in drawn(rate, seed=5))
+    pairs = {"step": (first, second), "seed": (first, drawn(rate, seed=6)[0].ravel())}
+    for distance in (1, 2, 3, 4, 8, D, 1024):
+        pairs[f"{distance} apart"] = (first[distance:], first[:-distance])
+        pairs[f"{distance} apart, a step later"] = (first[distance:], second[:-distance])
+    for name, (one, another) in pairs.items():
+        share = (one != another).mean()  # 2 rate (1 - rate) where independent
+        expected = 2 * rate * (1 - rate)
+        deviation = np.sqrt(expected * (1 - expected) / one.size)
+        assert abs(share - expected) < 4.8 * deviation, name
+    np.testing.assert_array_equal(first, drawn(rate, seed=5)[0].ravel())
+
+
+def test_seeds_are_those_that_keras_would_draw():
+    from keras_attention.ops.backends.torch_dropout import next_seed
+
+    def after(actions):
+        """What each action draws from a generator of its own, and the state it leaves."""
+        mine, plain = keras.random.SeedGenerator(7), keras.random.SeedGenerator(7)
+        got, expected = [], []
+        for action in actions:
+            if action == "write":  # As a checkpoint does.
+                for generator in (mine, plain):
+                    generator.state.assign([9, 40])
+            elif action == "keras":
+                got.append(tuple(mine.next().tolist()))
+                expected.append(tuple(plain.next().tolist()))
+            elif action == "scope":
+                before = mine.state.value.tolist()
+                with keras.StatelessScope([(mine.state, mine.state.value)]) as scope:
+                    got.append(next_seed(mine))
+                    got.append(next_seed(mine))
+                    seen = scope.get_current_value(mine.state).tolist()
+                assert mine.state.value.tolist() == before
+                assert seen == [before[0], before[1] + 2]
+                expected.extend([tuple(before), (before[0], before[1] + 1)])
+            else:
+                got.append(next_seed(mine))
+                expected.append(tuple(plain.next().tolist()))
+        assert mine.state.value.tolist() == plain.state.value.tolist()
+        return got, expected
+
+    own = ["kernel", "kernel"]
+    for between in ([], ["keras"], ["write"], ["scope"]):
+        got, expected = after([*own, *between, *own])
+        assert got == expected and len(got) >= 4
+
+
+def test_a_second_forward_pass_draws_what_the_first_drew():
+    from keras_attention.ops.backends.torch_dropout import next_seed
+
+    seed = keras.random.SeedGenerator(7)
+    assert next_seed(seed) == (7, 0)
+    vars(seed)["next"] = lambda ordered=True: ops.convert_to_tensor([7, 0], dtype="int32")
+    assert next_seed(seed) == (7, 0)
+    del vars(seed)["next"]
+    assert next_seed(seed) == (7, 1)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@BOTH_DTYPES
+def test_dropout_add_norm_equals_the_definition(fast, rate, dtype):
+    import torch
+
+    arrays = [normal(3, 4, D), normal(3, 4, D)]
+    parameters = [tensor(rng.uniform(0.5, 2.0, D).astype("float32")), tensor(normal(D))]
+    inputs = [*(tensor(array, dtype) for array in arrays), *parameters]
+    upstream = torch.from_numpy(normal(3, 4, D)).to(inputs[0].dtype)
+    got = residual.dropout_add_norm(*inputs, 1e-6, rate, keras.random.SeedGenerator(5))
+    assert fast == ["dropout_add_norm"]
+    slopes = torch.autograd.grad(got, inputs, upstream)
+    # Where a unit was dropped, nothing goes back to it.
+    keep = slopes[1] != 0.0
+    assert 0.6 < keep.float().mean() < 0.8 if rate else keep.float().mean() > 0.99
+    dropped = torch.where(keep, inputs[1] / (1 - rate), 0.0) if rate else inputs[1]
+    expected = residual.dropout_add_norm_reference(
+        inputs[0].float(), dropped.float(), *parameters, 1e-6, 0.0, None
+    ).to(inputs[0].dtype)
+    assert_same(got, expected, dtype)
+    for slope, expected_slope in zip(
+        slopes, torch.autograd.grad(expected, inputs, upstream), strict=True
+    ):
+        assert_same(slope, expected_slope, dtype)
+
+
+def test_dropout_sends_back_what_it_kept_and_scales_both_ways():
+    import torch
+
+    x = tensor(normal(6, D))
+    y = residual.dropout(x, 0.3, keras.random.SeedGenerator(5))
+    (slope,) = torch.autograd.grad(y, x, torch.ones_like(y))
+    keep = numpy(y) != 0.0
+    np.testing.assert_allclose(numpy(y), np.where(keep, numpy(x) / 0.7, 0.0), rtol=1e-6)
+    np.testing.assert_allclose(numpy(slope), np.where(keep, 1 / 0.7, 0.0), rtol=1e-6)
+
+
+def test_traced_programs_take_the_definitions(monkeypatch):
+    import torch
+
+    assert dispatch.fast_kernel("attention", D) is not None
+    assert dispatch.fast_kernel("attention", 63) is None
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert dispatch.fast_kernel("attention", D) is None
+
+
+FAULTS = """
+import resource
+import torch
+from keras_attention.utils.freed_memory import keep_freed_memory
+
+print(keep_freed_memory())
+for _ in range(3):
+    torch.ones(2**24)  # 64 MiB: 16,384 pages.
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+def test_freed_memory_is_taken_again(monkeypatch):
+    from keras_attention.utils.freed_memory import SETTINGS, keep_freed_memory
+
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    # A process of its own: what other tests have left in the heap decides where memory is found.
+    printed = subprocess.run(
+        [sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True
+    ).stdout.split()
+    if printed[0] == "False":
+        pytest.skip("another allocator than glibc's")
+    _, before, after = map(int, printed[1:])
+    assert after - before < 2000
+    monkeypatch.setenv(SETTINGS[0], "1000000")
+    assert not keep_freed_memory()
+
+
+def test_mixed_precision_casts_each_weight_once_in_an_update():
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from keras_attention import Adam, LabelSmoothedCrossentropy, Transformer
+
+    class Casts(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.sources = []
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if function is torch.ops.aten._to_copy.default and args[0].dtype == torch.float32:
+                self.sources.append(args[0].data_ptr())
+            return function(*args, **(kwargs or {}))
+
+    model = Transformer(
+        V, num_layers=1, hidden_dim=64, intermediate_dim=96, num_heads=2, dtype="mixed_bfloat16"
+    )
+    model.compile(Adam(0.01), LabelSmoothedCrossentropy(), run_eagerly=True)
+    ids = rng.integers(3, V, (2, 4))
+    inputs = {"encoder_token_ids": ids, "decoder_token_ids": ids}
+    model.train_on_batch(inputs, ids)  # The first asks for shapes, too.
+    with Casts() as casts:
+        model.train_on_batch(inputs, ids)
+    counts = {w.path: casts.sources.count(w.value.data_ptr()) for w in model.trainable_weights}
+    # The normalisations take theirs as they are.
+    assert {n for path, n in counts.items() if "normalization" not in path} == {1}, counts
+    assert max(counts.values()) == 1
