@@ -34,8 +34,8 @@ class LayerType:
     exponents: Mapping[str, int]
 
 
-def _layer(*columns: str, **exponents: int) -> LayerType:
-    return LayerType(*columns, MappingProxyType(exponents))
+def _layer(name: str, operations: str, sequential: str, path: str, **exponents: int) -> LayerType:
+    return LayerType(name, operations, sequential, path, MappingProxyType(exponents))
 
 
 TABLE_1: Mapping[str, LayerType] = MappingProxyType(

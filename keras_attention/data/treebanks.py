@@ -1,0 +1,314 @@
+"""Treebanks: by name (`load_treebank`) and from the user's own files."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import keras
+
+from keras_attention.data.corpus import Corpus
+from keras_attention.data.craft_files import CRAFT_SHA256
+from keras_attention.data.download import cache_folder, download
+from keras_attention.data.parallel_text import ParallelText, PathLike
+from keras_attention.data.trees import linearize, read_trees, strip_tree
+
+if TYPE_CHECKING:
+    from nltk import Tree
+
+CRAFT_COMMIT = "2abe82b8bb8089448b84937d5f61d8c218011322"
+CRAFT_FOLDER = "structural-annotation/treebank/penn"
+CRAFT_URL = f"https://raw.githubusercontent.com/UCDenver-ccp/CRAFT/{CRAFT_COMMIT}/{CRAFT_FOLDER}"
+CRAFT_DESCRIPTION = (
+    "CRAFT 5: the trees of 97 biomedical articles, 60 to train, 7 to validate, 30 to test (Verspoor "
+    "et al. 2012; CC BY 3.0)."
+)
+SAMPLE_ARCHIVE = "treebank.zip"
+SAMPLE_URL = "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora"
+SAMPLE_SHA256 = "9da92d76c3666cfb6cddeaed0f7e86b344cce0f0928a286d439e555f19c37399"
+SAMPLE_FILES = range(1, 200)
+SAMPLE_DESCRIPTION = (
+    "The sample of the Penn Treebank's Wall Street Journal that nltk distributes: 3,914 trees of 199 "
+    "articles; each tenth is tested on (non-commercial use)."
+)
+# Section 6.3 of the paper, and the custom of the field.
+PENN_SECTIONS = {"train": range(2, 22), "validation": range(22, 23), "test": range(23, 24)}
+PENN_FOLDERS = ("", "wsj", "parsed/mrg/wsj", "mrg/wsj", "combined/wsj", "combined")
+PENN_DESCRIPTION = (
+    "Penn Treebank, Wall Street Journal: sections 2 to 21 to train, 22 to validate, 23 to test."
+)
+TREE_SUFFIXES = (".mrg", ".tree", ".parse")
+
+
+class Trees:
+    """The trees of some files, read anew on each pass.
+
+    Args:
+        name: Label, for messages and reports.
+        files: Files of trees: paths, or what a zip archive holds.
+    """
+
+    def __init__(self, name: str, files: Sequence[Path | zipfile.Path]) -> None:
+        self.name = name
+        self._files = files
+
+    def __repr__(self) -> str:
+        return f"Trees('{self.name}')"
+
+    def __iter__(self) -> Iterator[Tree]:
+        """Trees as `strip_tree` gives them.
+
+        Raises:
+            ValueError: A broken tree, a sentence without one, a file that is not UTF-8.
+        """
+        for file in self._files:
+            try:
+                text = file.read_text(encoding="utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"'{file}' is not UTF-8: {error}.") from error
+            yield from map(strip_tree, read_trees(text, f"'{file}'"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Treebank:
+    """Trees to train a parser on, to validate and to test it.
+
+    Attributes:
+        name: e.g. "craft".
+        description: Origin and terms of use.
+        train, validation, test: The parts.
+    """
+
+    name: str
+    description: str
+    train: Trees
+    validation: Trees
+    test: Trees
+
+    @property
+    def parts(self) -> dict[str, Trees]:
+        """The parts by name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    def corpus(self, tags: bool = True) -> Corpus:
+        """The sentences, and their trees as `linearize` writes them: a corpus to translate between.
+
+        Every tree is read once, so that a broken one shows now.
+
+        Args:
+            tags: Whether part-of-speech tags are written, or `"XX"` for each.
+        """
+        return Corpus(
+            self.name,
+            "words",
+            "tree",
+            False,
+            self.description,
+            train=_parallel_text(self.train, tags),
+            validation=_parallel_text(self.validation, tags),
+            test=_parallel_text(self.test, tags),
+        )
+
+
+def load_treebank(
+    name: str,
+    data_dir: PathLike | None = None,
+    *,
+    cache_dir: PathLike | None = None,
+    base_url: str | None = None,
+) -> Treebank:
+    """Loads a treebank by name.
+
+    * "craft": 30,830 trees of biomedical articles, free to use. Downloaded (12 MB) once.
+    * "wsj_sample": 3,914 trees of the Wall Street Journal, as nltk distributes them. Downloaded
+      (1.7 MB) once, or read from a folder with `treebank.zip`, or with `combined/wsj_0001.mrg`, ...
+    * "penn": the whole Penn Treebank, from a folder of yours with the sections `02` to `23`: the
+      paper's own corpus, sold by the LDC.
+
+    Args:
+        name: "craft", "wsj_sample" or "penn".
+        data_dir: Folder with the treebank's own files; nothing is downloaded then.
+        cache_dir: Folder for downloads, by default $KERAS_ATTENTION_CACHE or
+            ~/.cache/keras_attention.
+        base_url: Mirror to download from.
+
+    Returns:
+        Treebank. Its files are read when they are needed.
+
+    Raises:
+        ValueError: An unknown name, "penn" without a folder, a changed file.
+        FileNotFoundError: `data_dir` lacks files.
+        ConnectionError: No download possible.
+    """
+    if name not in LOADERS:
+        raise ValueError(
+            f"Unknown treebank. Expected one of {', '.join(LOADERS)}. Received: name={name!r}. "
+            "For files of your own use `treebank_from_files`."
+        )
+    return LOADERS[name](None if data_dir is None else Path(data_dir), cache_dir, base_url)
+
+
+def treebank_from_files(
+    train: Sequence[PathLike],
+    validation: Sequence[PathLike],
+    test: Sequence[PathLike],
+    *,
+    name: str = "files",
+) -> Treebank:
+    """Treebank from files of Penn-style trees, UTF-8.
+
+    Args:
+        train, validation, test: Files, or folders of .mrg, .tree or .parse files.
+        name: Label for reports.
+
+    Raises:
+        FileNotFoundError: A file is missing, or a folder has no trees.
+
+    >>> import os, tempfile
+    >>> file = os.path.join(tempfile.mkdtemp(), "all.mrg")
+    >>> with open(file, "w") as stream:
+    ...     _ = stream.write("( (S (NP-SBJ (PRP It)) (VP (VBZ rains))) )")
+    >>> list(treebank_from_files([file], [file], [file]).corpus().train)
+    [('It rains', 'S NP PRP /NP VP VBZ /VP /S')]
+    """
+    parts = {"train": train, "validation": validation, "test": test}
+    files: dict[str, list[Path]] = {part: [] for part in parts}
+    for part, paths in parts.items():
+        if isinstance(paths, str | Path):
+            raise ValueError(f"`{part}` must be a list of files. Received: {part}={paths!r}")
+        for path in map(Path, paths):
+            found = [path] if path.is_file() else _files_below(path)
+            if not found:
+                raise FileNotFoundError(
+                    f"There is no file and no folder of {', '.join(TREE_SUFFIXES)} files at '{path}', "
+                    f"which `{part}` names."
+                )
+            files[part] += found
+    return _treebank(name, "Own files.", files)
+
+
+def _treebank(
+    name: str, description: str, files: Mapping[str, Sequence[Path | zipfile.Path]]
+) -> Treebank:
+    trees = {part: Trees(f"{name}/{part}", paths) for part, paths in files.items()}
+    return Treebank(name, description, **trees)
+
+
+def _parallel_text(trees: Trees, tags: bool) -> ParallelText:
+    linearized = (linearize(tree, tags) for tree in trees)
+    return ParallelText(
+        trees.name, [(" ".join(words), " ".join(symbols)) for words, symbols in linearized]
+    )
+
+
+def _load_craft(
+    data_dir: Path | None, cache_dir: PathLike | None, base_url: str | None
+) -> Treebank:
+    if data_dir is None:
+        folder = cache_folder(cache_dir) / "craft"
+        _download_craft(folder, base_url or CRAFT_URL)
+    else:
+        folder = data_dir / CRAFT_FOLDER if (data_dir / CRAFT_FOLDER).is_dir() else data_dir
+    files = {
+        part: [folder / f"{article}.tree" for article in articles]
+        for part, articles in CRAFT_SHA256.items()
+    }
+    missing = [path.name for path in itertools.chain(*files.values()) if not path.is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"{len(missing)} files of CRAFT are missing in '{folder}', such as {missing[0]}. They are "
+            f"at https://github.com/UCDenver-ccp/CRAFT, in {CRAFT_FOLDER}; without data_dir they are "
+            "downloaded."
+        )
+    return _treebank("craft", CRAFT_DESCRIPTION, files)
+
+
+def _download_craft(folder: Path, base_url: str) -> None:
+    articles = [item for part in CRAFT_SHA256.values() for item in part.items()]
+    is_new = any(not (folder / f"{article}.tree").exists() for article, _ in articles)
+    if is_new:
+        print("Downloading the trees of CRAFT")
+    bar = keras.utils.Progbar(len(articles), unit_name="article", verbose=int(is_new))
+    for article, sha256 in articles:
+        file = f"{article}.tree"
+        try:
+            download(f"{base_url}/{file}", folder / file, sha256, verbose=False)
+        except ConnectionError as error:
+            raise ConnectionError(
+                f"{error}\nWithout a connection, put the .tree files from {base_url} into '{folder}', "
+                "or into a folder of yours that you name as data_dir."
+            ) from error
+        bar.add(1)
+
+
+def _load_sample(
+    data_dir: Path | None, cache_dir: PathLike | None, base_url: str | None
+) -> Treebank:
+    """Articles are kept whole, so that nothing of a test article is trained on."""
+    folder = cache_folder(cache_dir) / "wsj_sample" if data_dir is None else data_dir
+    archive = folder / SAMPLE_ARCHIVE
+    if data_dir is None:
+        try:
+            download(f"{base_url or SAMPLE_URL}/{SAMPLE_ARCHIVE}", archive, SAMPLE_SHA256)
+        except ConnectionError as error:
+            raise ConnectionError(
+                f"{error}\nWithout a connection, put {SAMPLE_ARCHIVE} into '{folder}', or name the folder "
+                "of nltk's treebank as data_dir."
+            ) from error
+    below: Path | zipfile.Path = folder
+    if archive.is_file():
+        below = zipfile.Path(archive, "treebank/")
+    if (below / "combined").is_dir():
+        below = below / "combined"
+    found = {number: below / f"wsj_{number:04}.mrg" for number in SAMPLE_FILES}
+    missing = [str(path) for path in found.values() if not path.is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"{len(missing)} files of nltk's treebank are missing, such as '{missing[0]}'. Name the "
+            f"folder that has `combined`, or {SAMPLE_ARCHIVE} from {SAMPLE_URL}; without data_dir it "
+            "is downloaded."
+        )
+    part_of = {0: "test", 5: "validation"}  # by the last digit of the article
+    files: dict[str, list[Path | zipfile.Path]] = {"train": [], "validation": [], "test": []}
+    for number, path in found.items():
+        files[part_of.get(number % 10, "train")].append(path)
+    return _treebank("wsj_sample", SAMPLE_DESCRIPTION, files)
+
+
+def _load_penn(data_dir: Path | None, cache_dir: PathLike | None, base_url: str | None) -> Treebank:
+    if data_dir is None:
+        raise ValueError(
+            "The Penn Treebank cannot be downloaded: it is LDC99T42, from the LDC. Name the folder of "
+            "its Wall Street Journal, with the sections 02 to 23. Received: data_dir=None"
+        )
+    folder = next(
+        (data_dir / sub for sub in PENN_FOLDERS if (data_dir / sub / "02").is_dir()), data_dir
+    )
+    files: dict[str, list[Path]] = {}
+    missing = []
+    for part, sections in PENN_SECTIONS.items():
+        found = {number: _files_below(folder / f"{number:02}") for number in sections}
+        missing += [f"{number:02}" for number, paths in found.items() if not paths]
+        files[part] = list(itertools.chain(*found.values()))
+    if missing:
+        raise FileNotFoundError(
+            f"Sections of the Penn Treebank are missing in '{folder}': {', '.join(missing)}. Expected: "
+            "folders 02 to 23 with .mrg files, there or in " + ", ".join(PENN_FOLDERS[1:]) + "."
+        )
+    return _treebank("penn", PENN_DESCRIPTION, files)
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """Files of trees in a folder and its subfolders, in the order of their names."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in TREE_SUFFIXES)
+
+
+LOADERS: dict[str, Callable[[Path | None, PathLike | None, str | None], Treebank]] = {
+    "craft": _load_craft,
+    "wsj_sample": _load_sample,
+    "penn": _load_penn,
+}

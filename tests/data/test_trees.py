@@ -1,0 +1,173 @@
+"""Trees as text and back: by hand, by random trees, and all trees of two real treebanks."""
+
+import os
+import re
+
+import numpy as np
+import pytest
+from nltk import Tree
+
+from keras_attention.data.treebanks import load_treebank
+from keras_attention.data.trees import delinearize, linearize, read_trees, repair, strip_tree
+
+BACKEND = os.environ["KERAS_BACKEND"]
+PHRASES = {"S", "NP", "VP", "PP"}
+DOG = "(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))"
+
+
+def tree(text):
+    return Tree.fromstring(text)
+
+
+def test_the_example_of_the_paper_in_both_forms():
+    words, symbols = linearize(tree(DOG))
+    assert words == ["John", "has", "a", "dog", "."]
+    assert " ".join(symbols) == "S NP NNP /NP VP VBZ NP DT NN /NP /VP . /S"
+    assert delinearize(words, symbols) == tree(DOG)
+    _, symbols = linearize(tree(DOG), tags=False)
+    assert " ".join(symbols) == "S NP XX /NP VP XX NP XX XX /NP /VP XX /S"
+    assert delinearize(words, symbols) == tree(re.sub(r"\([^ ]+ (?=[^(])", "(XX ", DOG))
+
+
+def random_tree(generator, depth=0):
+    label = str(generator.choice(sorted(PHRASES)))
+    children = []
+    for _ in range(generator.integers(1, 4)):
+        if depth < 5 and generator.random() < 0.5:
+            children.append(random_tree(generator, depth + 1))
+        else:
+            tag = str(generator.choice(["NN", ".", "''", "-LRB-", "PRP$"]))
+            children.append(Tree(tag, [str(generator.integers(1000))]))
+    return Tree(label, children)
+
+
+def test_random_trees_come_back():
+    generator = np.random.default_rng(7)
+    for _ in range(300):
+        one = random_tree(generator)
+        words, symbols = linearize(one)
+        assert words == one.leaves()
+        assert delinearize(words, symbols) == one == repair(words, symbols, PHRASES)
+
+
+def test_what_is_stripped():
+    raw = """( (S (NP-SBJ-1 (-NONE- *)) (PP=2 (IN in) (NP (NN it)))
+                  (VP (-LRB- -LRB-) (NP (NP (-NONE- *T*-1)))) ) )"""
+    [read] = read_trees(raw)
+    assert strip_tree(read) == tree("(S (PP (IN in) (NP (NN it))) (VP (-LRB- -LRB-)))")
+    assert read == tree(raw)
+    assert strip_tree(tree("(TOP (NP (NN x)))")) == tree("(NP (NN x))")
+    assert strip_tree(tree("( (NP (NN x)) (NP (NN y)))")).label() == "TOP"
+    with pytest.raises(ValueError, match="no words"):
+        strip_tree(tree("( (S (NP (-NONE- *))))"))
+
+
+def test_spaces_of_unicode_are_no_borders():
+    [read] = read_trees("( (NP (NN Xpd\u200aTTD) (NN \u2009x)) )")
+    assert read.leaves() == ["XpdTTD", "x"]
+
+
+GOOD = "( (S (NN a)) )\n( (S\n   (NN b)) )\n"
+
+
+@pytest.mark.parametrize(
+    "text, line, reason",
+    [
+        (GOOD + "( (S (NP (NN c)) )\n", 4, "1 .* missing"),
+        ("( (S (NN a) )\n" + GOOD, 1, "1 .* missing"),
+        (GOOD + "( (S (NN c))))\n", 4, "closes nothing"),
+        (GOOD + "\nThe cat sat.\n" + GOOD, 5, "sentence without a tree.*The cat sat"),
+        (GOOD + "The end", 4, "sentence without a tree"),
+        (GOOD + "( )", 4, "sentence without a tree"),
+        (GOOD + "(\n(S (NP ) (NN c)))", 4, "phrase without words"),
+        (GOOD + "( (S (NP The cat)) )", 4, "tag must stand before each word"),
+        (GOOD + "( (S (NP cat) (NN a) dog) )", 4, "tag must stand before each word"),
+        (GOOD + "(cat)", 4, "sentence without a tree"),
+    ],
+)
+def test_broken_trees_are_named_by_file_and_line(text, line, reason):
+    with pytest.raises(ValueError, match=f"bank.mrg, line {line}: .*{reason}"):
+        list(read_trees(text, "bank.mrg"))
+
+
+@pytest.mark.parametrize(
+    "symbols, reason",
+    [
+        ("S NP NN /NP", "not closed"),
+        ("S NN /NP /S", "closes no phrase"),
+        ("S /S", "closes no phrase"),
+        ("/S", "closes no phrase"),
+        ("", "not closed"),
+        ("S NN NN NN /S", "more tags than the 2 words"),
+        ("S NN /S", "fewer tags than the 2 words"),
+        ("S NN /S S NN /S", "follows the end"),
+    ],
+)
+def test_malformed_symbols_are_refused(symbols, reason):
+    with pytest.raises(ValueError, match=reason):
+        delinearize(["a", "b"], symbols.split(), PHRASES)
+
+
+def test_a_label_that_is_tag_and_phrase_is_refused():
+    with pytest.raises(ValueError, match="'NN'"):
+        linearize(tree("(S (NN (NN dog)) (X y))"))
+
+
+@pytest.mark.parametrize(
+    "symbols, expected",
+    [
+        ("S NP NN /NP NN /S", "(S (NP (NN a)) (NN b))"),  # nothing to repair
+        ("S NP NN NN", "(S (NP (NN a) (NN b)))"),  # never closed
+        ("S NP NN /S NN", "(S (S (NP (NN a))) (NN b))"),  # closes what is above; then a second tree
+        ("S NP NN /VP NN /NP /S", "(S (NP (NN a) (NN b)))"),  # closes nothing
+        ("S NP /NP NN NN /S", "(S (NN a) (NN b))"),  # without a child
+        ("S NN NN NN NN /S", "(S (NN a) (NN b))"),  # more tags than words
+        ("S NP NN", "(S (NP (NN a) (XX b)))"),  # fewer, and a phrase is open
+        ("NP NN /NP", "(NP (NN a) (XX b))"),  # fewer, and none is
+        ("", "(S (XX a) (XX b))"),
+        ("/S NN", "(S (NN a) (XX b))"),
+        ("NN NN", "(S (NN a) (NN b))"),
+    ],
+)
+def test_repairs(symbols, expected):
+    assert repair(["a", "b"], symbols.split(), PHRASES) == tree(expected)
+
+
+def test_repair_makes_a_tree_of_anything():
+    generator = np.random.default_rng(11)
+    alphabet = [*PHRASES, *(f"/{label}" for label in PHRASES), "NN", "."]
+    for _ in range(300):
+        words = [f"w{i}" for i in range(generator.integers(1, 6))]
+        symbols = [str(s) for s in generator.choice(alphabet, generator.integers(0, 15))]
+        made = repair(words, symbols, PHRASES)
+        again, written = linearize(made)
+        assert again == words
+        assert delinearize(words, written) == made
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="no backend in it: once is enough")
+@pytest.mark.parametrize("name, number", [("craft", 30_830), ("wsj_sample", 3_914)])
+def test_every_real_tree_survives(name, number):
+    """Its words are those that a regular expression finds in the file; the tree comes back."""
+    variable = f"KERAS_ATTENTION_{name.upper()}"
+    if variable not in os.environ:
+        pytest.skip(f"set {variable} to a folder as `load_treebank` wants it")
+    count = 0
+    for files in load_treebank(name, os.environ[variable]).parts.values():
+        expected = [
+            word
+            for file in files._files
+            for tag, word in re.findall(
+                r"\(([^ ()]+)[ \n]([^ ()]+)\)",
+                re.sub("[\u200a\u2009\xa0]", "", file.read_text(encoding="utf-8")),
+            )
+            if tag != "-NONE-"
+        ]
+        found = []
+        for one in files:
+            words, symbols = linearize(one)
+            assert delinearize(words, symbols) == one
+            found += words
+            count += 1
+        assert found == expected
+    assert count == number
