@@ -132,7 +132,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             outputs = reshape(outputs, (*ops.shape(projected[0])[:-1], self._value_dim))
         if gate is not None:
             outputs = ops.multiply(outputs, gate)
-        results = [_project(self._output_dense, outputs, bound_axes=2)]
+        results = [self._combine_heads(outputs, training)]
         if return_attention_scores:
             results.append(scores)
         if cache_to_return is not None:
@@ -145,6 +145,10 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             "key": _project(self._key_dense, value if key is None else key),
             "value": _project(self._value_dense, value),
         }
+
+    def _combine_heads(self, outputs: Any, training: bool | None) -> Any:
+        """`Concat(head_1, ..., head_h) W^O` for the heads' outputs `(B, T, N, V)`."""
+        return _project(self._output_dense, outputs, bound_axes=2)
 
     def _project_all(
         self, query: Any, value: Any, key: Any, cache: State | None, start_index: Any
