@@ -1,0 +1,55 @@
+"""Event files that end in the middle of a record: TensorBoard leaves out the rest and says nothing."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+# A record: length (8 bytes), its checksum (4), the data, their checksum (4).
+_HEAD = struct.Struct("<QI")
+_FOOT_BYTES = 4
+
+
+class EventFiles:
+    """Looks for cut-off event files of runs; goes on where it stopped when a file has grown."""
+
+    def __init__(self) -> None:
+        self._whole: dict[Path, int] = {}
+
+    def problems(self, folder: Path) -> list[str]:
+        """Sentences about the event files directly in this folder that are cut off or damaged."""
+        try:
+            files = sorted(folder.glob("*tfevents*"))
+        except OSError:
+            return []
+        return [self._problem(file) for file in files if not self._is_whole(file)]
+
+    def _problem(self, file: Path) -> str:
+        return (
+            f"The event file '{file.name}' ends in the middle of a record: the program that wrote it "
+            "was killed, the disk was full, or it is still writing. What comes before is shown."
+        )
+
+    def _is_whole(self, file: Path) -> bool:
+        """Whether the file consists of whole records; reads their lengths, not their data."""
+        from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+        try:
+            size = file.stat().st_size
+            with file.open("rb") as records:
+                position = self._whole.get(file, 0)
+                if position > size:  # another file by now
+                    position = 0
+                while position < size:
+                    records.seek(position)
+                    head = records.read(_HEAD.size)
+                    if len(head) < _HEAD.size:
+                        return False
+                    length, checksum = _HEAD.unpack(head)
+                    end = position + _HEAD.size + length + _FOOT_BYTES
+                    if end > size or masked_crc32c(head[:8]) != checksum:
+                        return False
+                    self._whole[file] = position = end
+        except OSError:
+            return True  # gone, or not ours to read: TensorBoard says so
+        return True

@@ -1,0 +1,67 @@
+"""What a viewer reads first: which runs, sentences and steps there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keras_attention_viewer.codec import VERSION, parse_tag
+
+# Curves that are drawn over the steps -> tags that they may have in TensorBoard, the best first.
+SCALAR_TAGS = {
+    "loss": ("train/loss", "epoch/loss", "epoch_loss", "loss"),
+    "bleu": ("validation/bleu", "bleu"),
+    "perplexity": ("validation/perplexity", "perplexity"),
+}
+Curve = Sequence[Sequence[float]]
+
+
+def make_index(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The index of a viewer, from what `run_index` returned for each run."""
+    return {"version": VERSION, "runs": list(runs)}
+
+
+def run_index(
+    name: str,
+    sentences: Sequence[Mapping[str, Any]],
+    curves: Mapping[str, Curve] | None = None,
+    problems: Sequence[str] = (),
+) -> dict[str, Any]:
+    """A run in the index.
+
+    Args:
+        name: Its name.
+        sentences: From `sentence_index`.
+        curves: By name (`"loss"`, `"bleu"`, `"perplexity"`), pairs of step and value.
+        problems: Sentences for the reader about what could not be read.
+    """
+    return {
+        "name": name,
+        "sentences": sorted(sentences, key=lambda one: (one["number"], one["target"] == "output")),
+        "scalars": {key: [list(point) for point in curve] for key, curve in (curves or {}).items()},
+        "problems": list(problems),
+    }
+
+
+def sentence_index(tag: str, header: Mapping[str, Any], steps: Sequence[int]) -> dict[str, Any]:
+    """A sentence in the index.
+
+    Args:
+        tag: From `entry_tag`.
+        header: The header of its first entry.
+        steps: Its steps, ascending.
+
+    Raises:
+        ValueError: If `tag` is not the tag of a sentence.
+    """
+    parts = parse_tag(tag)
+    if parts is None:
+        raise ValueError(f"Expected a tag such as 'attention/0/reference'. Received: {tag!r}")
+    return {
+        "tag": tag,
+        "number": parts[0],
+        "target": parts[1],
+        "text": header["source_text"],
+        "target_text": header["target_text"],
+        "steps": list(steps),
+    }

@@ -1,0 +1,242 @@
+"""What an attention head does, in numbers and in a word: measures of heads, and labels from them.
+
+Numbers are means over the rows of all sentences of a step. In self-attention only rows count that can
+choose: the decoder's first token sees nothing but itself. A label is a hypothesis: look at the numbers.
+Sources: Voita et al. 2019, [Analyzing Multi-Head Self-Attention](https://arxiv.org/abs/1905.09418)
+(confidence, positions, rare words); Clark et al. 2019, [What Does BERT Look
+At?](https://arxiv.org/abs/1906.04341) (end token, punctuation, broad heads); Ghader and Monz 2017,
+[What does Attention in Neural Machine Translation Pay Attention to?](https://arxiv.org/abs/1710.03348)
+(entropy).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_attention_viewer.alignment import Alignments
+from keras_attention_viewer.codec import KINDS, Entry, dequantize
+from keras_attention_viewer.tokens import Token
+
+# A label needs as many rows.
+LABEL_ROWS = 100
+MOST_LABELS = 2
+# label -> measure, and the least value for it; the most telling first. Voita et al.: 0.9 for positions.
+LABELS = {
+    "sink": ("sink", 0.5),
+    "punctuation": ("punctuation", 0.5),
+    "previous token": ("previous", 0.9),
+    "next token": ("next", 0.9),
+    "itself": ("self", 0.9),
+    "alignment": ("alignment", 0.5),
+    "diagonal": ("diagonal", 0.5),
+    "rare words": ("rare", 0.5),
+    "broad": ("entropy", 0.8),
+}
+POSITIONAL = {"previous token", "next token", "itself"}
+OFFSETS = {"previous": -1, "next": 1, "self": 0}
+# |s/S - t/T| of the diagonal at most.
+DIAGONAL_WIDTH = 0.1
+# A sentence has a rare word if its rarest one is not among as many.
+FREQUENT_TOKENS = 500
+
+
+def measured(entries: Sequence[Entry], more: Sequence[Entry] = ()) -> list[Entry]:
+    """Gives the entries of one step the measures of their heads.
+
+    Args:
+        entries: Entries of one step and one model.
+        more: Further entries of that step, which are measured and not shown: means need many rows.
+
+    Returns:
+        The entries, with `header["measures"]`: by kind, for each layer and head a dict of
+
+        * `rows`: number of rows; `labels`: what the head seems to do, two words at most;
+        * `confidence`: mean of a row's largest weight, special tokens left out;
+        * `previous`, `next`, `self` (self-attention): share of rows whose largest weight is there;
+        * `distance`: mean distance of what is attended to, in tokens; in cross-attention, from the
+          place in proportion;
+        * `entropy`: of a row, as a share of the largest possible one;
+        * `sink`, `punctuation`: mean weight on special tokens and on punctuation;
+        * `diagonal`: mean weight at the same place in proportion, within a tenth of the sentence;
+        * `rare` (source side): share of rows whose largest weight is on the rarest token, in sentences
+          that have a rare one;
+        * `aer`, `aer_row` (cross-attention with a true alignment): alignment error rate, and whether
+          it is that of the word `"read"` or `"predicted"` in a row;
+        * `alignment_score` (cross-attention): how much it looks like an alignment, without a true one;
+        * `best_alignment`: True for the one cross-attention head that aligns best.
+
+        What does not apply is absent. `header["alignment_rows"]` says what a row of the best head
+        stands for, `header["gold"]` whether it was judged by a true alignment.
+
+    Raises:
+        ValueError: If there is no entry, or the entries are of models of several sizes.
+    """
+    everything = [*entries, *more]
+    if not entries:
+        raise ValueError("Expected at least one entry. Received: none")
+    kinds = everything[0].header["kinds"]
+    if any(entry.header["kinds"] != kinds for entry in everything):
+        raise ValueError("Expected entries of one model. Received: entries of several sizes")
+    found = {kind["name"]: _kind_measures(everything, kind["name"]) for kind in kinds}
+    alignment = _add_alignment(found["cross"], everything) if "cross" in found else {}
+    shaped: dict[str, Any] = {}
+    for kind in kinds:
+        heads = found[kind["name"]]
+        for head in heads:
+            head["labels"] = _labels(head)
+        count = kind["heads"]
+        shaped[kind["name"]] = [heads[i : i + count] for i in range(0, len(heads), count)]
+    return [
+        dataclasses.replace(entry, header={**entry.header, "measures": shaped, **alignment})
+        for entry in entries
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Geometry:
+    """What the tokens of a sentence say about the cells (T, S) of one kind of attention.
+
+    Attributes:
+        visible: Cells that may have a weight.
+        counted: Rows that count (T,): those that see more than one column.
+        distance: Between a row's place and a column, in columns.
+        diagonal: Cells near the same place in proportion.
+        special: Columns that are special (S,).
+        punctuation: Columns that are punctuation (S,).
+        rarest: Column of the rarest token; None if there is no rare one, or it is unknown.
+    """
+
+    visible: np.ndarray
+    counted: np.ndarray
+    distance: np.ndarray
+    diagonal: np.ndarray
+    special: np.ndarray
+    punctuation: np.ndarray
+    rarest: int | None
+
+    @classmethod
+    def of(cls, entry: Entry, kind: str) -> _Geometry:
+        tokens = entry.header["tokens"]
+        rows, columns = KINDS[kind]
+        columns_of: list[Token] = tokens[columns]
+        row_count = len(tokens["decoder_input" if rows == "decoder" else rows])
+        visible = np.ones((row_count, len(columns_of)), bool)
+        if kind == "decoder":
+            visible = np.tril(visible)
+        row = (np.arange(row_count)[:, None] + 0.5) / row_count
+        column = (np.arange(len(columns_of))[None] + 0.5) / len(columns_of)
+        return cls(
+            visible=visible,
+            counted=visible.sum(axis=1) > 1,
+            distance=np.abs(row - column) * len(columns_of),
+            diagonal=np.abs(row - column) <= DIAGONAL_WIDTH,
+            special=np.array([token["special"] for token in columns_of]),
+            punctuation=np.array([token["punctuation"] for token in columns_of]),
+            rarest=_rarest(columns_of) if columns == "source" else None,
+        )
+
+
+class _Means:
+    """Means over rows, by name, for all heads at once."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Any] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, name: str, values: np.ndarray) -> None:
+        """Values (heads, rows)."""
+        self._sums[name] = self._sums.get(name, 0.0) + values.sum(axis=1, dtype="float64")
+        self._counts[name] = self._counts.get(name, 0) + values.shape[1]
+
+    def of_heads(self, heads: int) -> list[dict[str, Any]]:
+        """For each head a dict of its means; those of no rows are absent."""
+        means = {name: self._sums[name] / n for name, n in self._counts.items() if n}
+        rows = self._counts["distance"]
+        return [
+            {"rows": rows, **{name: round(float(mean[head]), 4) for name, mean in means.items()}}
+            for head in range(heads)
+        ]
+
+
+def _kind_measures(entries: Sequence[Entry], kind: str) -> list[dict[str, Any]]:
+    """Measures of all heads of all layers of a kind, in one list."""
+    means = _Means()
+    heads = 0
+    for entry in entries:
+        weights = dequantize(entry.weights[kind])
+        heads = len(weights)
+        _add_sentence(means, weights, _Geometry.of(entry, kind), kind)
+    return means.of_heads(heads)
+
+
+def _add_sentence(means: _Means, weights: np.ndarray, geometry: _Geometry, kind: str) -> None:
+    """Adds a sentence's rows; weights (heads, T, S)."""
+    rows = np.flatnonzero(geometry.counted)
+    counted, visible = weights[:, rows], geometry.visible[rows]
+    means.add("distance", (counted * geometry.distance[rows]).sum(axis=2))
+    means.add("diagonal", (counted * geometry.diagonal[rows]).sum(axis=2))
+    means.add("sink", counted[:, :, geometry.special].sum(axis=2))
+    means.add("punctuation", counted[:, :, geometry.punctuation].sum(axis=2))
+    entropy = -(counted * np.log(np.maximum(counted, 1e-9))).sum(axis=2)
+    means.add("entropy", entropy / np.log(visible.sum(axis=1)))
+    text = visible & ~geometry.special
+    best_text = np.where(text, counted, 0).max(axis=2)
+    means.add("confidence", best_text[:, text.any(axis=1)])
+    chosen = counted.argmax(axis=2)
+    if kind != "cross":
+        for name, offset in OFFSETS.items():
+            there = rows + offset
+            exists = (there >= 0) & (there < weights.shape[2])
+            exists &= (kind != "decoder") | (offset <= 0)
+            means.add(name, (chosen == there)[:, exists])
+    if geometry.rarest is not None:
+        means.add("rare", chosen == geometry.rarest)
+
+
+def _add_alignment(heads: list[dict[str, Any]], entries: Sequence[Entry]) -> dict[str, Any]:
+    """Adds alignment to the measures of the cross-attention, and says how the best head was found."""
+    read, predicted = Alignments(len(heads), "read"), Alignments(len(heads), "predicted")
+    for entry in entries:
+        weights = dequantize(entry.weights["cross"])
+        read.add(weights, entry)
+        predicted.add(weights, entry)
+    scores = np.maximum(read.scores(), predicted.scores())
+    for head, score in zip(heads, scores, strict=True):
+        head["alignment_score"] = round(float(score), 4)
+    of_read, of_predicted = read.error_rates(), predicted.error_rates()
+    if of_read is not None and of_predicted is not None:
+        for head, *rates in zip(heads, of_read, of_predicted, strict=True):
+            head["aer"] = round(float(min(rates)), 4)
+            head["aer_row"] = "read" if rates[0] <= rates[1] else "predicted"
+        best = min(range(len(heads)), key=lambda head: heads[head]["aer"])
+        rows = heads[best]["aer_row"]
+    else:
+        best = int(scores.argmax())
+        # Without a true alignment, words that are the same in both languages tell.
+        is_predicted = predicted.same_words()[best] > read.same_words()[best]
+        rows = "predicted" if is_predicted else "read"
+    heads[best]["best_alignment"] = True
+    return {"alignment_rows": rows, "gold": of_read is not None}
+
+
+def _labels(head: dict[str, Any]) -> list[str]:
+    """At most two labels, the most telling first."""
+    if head["rows"] < LABEL_ROWS:
+        return []
+    values = dict(head)
+    if head.get("best_alignment"):
+        values["alignment"] = 1 - head["aer"] if "aer" in head else head["alignment_score"]
+    found = [label for label, (name, least) in LABELS.items() if values.get(name, -1.0) >= least]
+    if POSITIONAL & set(found) and "diagonal" in found:
+        found.remove("diagonal")  # it says less than the position
+    return found[:MOST_LABELS]
+
+
+def _rarest(tokens: Sequence[Token]) -> int | None:
+    ranks = [-1 if token.get("rank") is None else token["rank"] for token in tokens]
+    best = max(range(len(ranks)), key=ranks.__getitem__)
+    return best if ranks[best] >= FREQUENT_TOKENS else None

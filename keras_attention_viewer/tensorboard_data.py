@@ -1,0 +1,205 @@
+"""Reads attention records through TensorBoard's data provider, with both of its loaders."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tensorboard import errors
+from tensorboard.data import provider
+
+from keras_attention_viewer.codec import (
+    PLUGIN_NAME,
+    RecordError,
+    decode_header,
+    decode_weights,
+    parse_tag,
+    weight_shape,
+)
+from keras_attention_viewer.event_files import EventFiles
+from keras_attention_viewer.index import SCALAR_TAGS, make_index, run_index, sentence_index
+
+# `downsample` of the provider: more than TensorBoard keeps.
+ALL = 1_000_000
+CURVE_POINTS = 1000
+WITHOUT_ATTENTION = "This run has no attention records; the callback `AttentionLog` writes them."
+
+
+class NotFound(LookupError):
+    """A run, sentence, step, kind or layer that is not there."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """One logged step of a sentence: when it was written, and the keys of its blobs."""
+
+    wall_time: float
+    keys: tuple[str, ...]
+
+
+class AttentionData:
+    """What the routes of the plugin serve.
+
+    A blob is found by the names of its run, sentence and step among those that TensorBoard has loaded:
+    nothing that comes from a browser is used as a key or a path.
+
+    Args:
+        data_provider: TensorBoard's.
+        folder: The log folder, to look for cut-off event files; None if it is not on this machine.
+    """
+
+    def __init__(self, data_provider: Any, folder: Path | None):
+        self._provider = data_provider
+        self._folder = folder
+        self._event_files = EventFiles()
+        self._steps: dict[tuple[str, str, str], dict[int, _Step]] = {}
+
+    def index(self, ctx: Any, experiment: str) -> dict[str, Any]:
+        """The runs with their sentences, steps, curves and problems."""
+        everything = self._provider.read_blob_sequences(
+            ctx, experiment_id=experiment, plugin_name=PLUGIN_NAME, downsample=ALL
+        )
+        curves = self._curves(ctx, experiment)
+        names = {run.run_name for run in self._provider.list_runs(ctx, experiment_id=experiment)}
+        runs = []
+        for run in sorted(names | set(everything)):
+            sentences, problems = [], []
+            for tag, series in sorted(everything.get(run, {}).items()):
+                if parse_tag(tag) is None:
+                    problems.append(f"'{tag}' is not an attention record of this viewer.")
+                    continue
+                steps = self._remember(experiment, run, tag, series)
+                header, said = self._look_at(ctx, tag, steps)
+                problems += said
+                if header is not None:
+                    sentences.append(sentence_index(tag, header, sorted(steps)))
+            if not sentences and not problems:
+                problems.append(WITHOUT_ATTENTION)
+            problems += self._file_problems(run)
+            unique = list(dict.fromkeys(problems))
+            runs.append(run_index(run, sentences, curves.get(run), unique))
+        return make_index(runs)
+
+    def header(self, ctx: Any, experiment: str, run: str, tag: str, step: int) -> bytes:
+        """The header of an entry as it is stored: JSON in gzip.
+
+        Raises:
+            NotFound: If there is no such entry.
+            RecordError: If it cannot be read.
+        """
+        blob = self._blob(ctx, self._step(ctx, experiment, run, tag, step), 0)
+        decode_header(blob)
+        return blob
+
+    def weights(
+        self, ctx: Any, experiment: str, run: str, tag: str, step: int, kind: str, layer: int
+    ) -> bytes:
+        """The weights of a layer as they are stored: uint16 (N, T, S), little-endian, in gzip.
+
+        Raises:
+            NotFound: If there is no such entry, kind or layer.
+            RecordError: If it cannot be read.
+        """
+        there = self._step(ctx, experiment, run, tag, step)
+        header = decode_header(self._blob(ctx, there, 0))
+        kinds = {one["name"]: one for one in header["kinds"]}
+        if kind not in kinds or not 0 <= layer < kinds[kind]["layers"]:
+            raise NotFound(f"Step {step} of '{tag}' has no layer {layer} of kind {kind!r}.")
+        blob = self._blob(ctx, there, kinds[kind]["first_blob"] + layer)
+        decode_weights(blob, weight_shape(header, kinds[kind]))
+        return blob
+
+    def _step(self, ctx: Any, experiment: str, run: str, tag: str, step: int) -> _Step:
+        steps = self._steps.get((experiment, run, tag), {})
+        if step not in steps:  # logged since the index was read
+            found = self._provider.read_blob_sequences(
+                ctx,
+                experiment_id=experiment,
+                plugin_name=PLUGIN_NAME,
+                downsample=ALL,
+                run_tag_filter=provider.RunTagFilter(runs=[run], tags=[tag]),
+            )
+            steps = self._remember(experiment, run, tag, found.get(run, {}).get(tag, ()))
+        if step not in steps:
+            raise NotFound(f"Run {run!r} has no step {step} of '{tag}'.")
+        return steps[step]
+
+    def _remember(
+        self, experiment: str, run: str, tag: str, series: Sequence[Any]
+    ) -> dict[int, _Step]:
+        steps = {
+            datum.step: _Step(datum.wall_time, tuple(value.blob_key for value in datum.values))
+            for datum in series
+        }
+        if steps:
+            self._steps[experiment, run, tag] = steps
+        return steps
+
+    def _blob(self, ctx: Any, step: _Step, number: int) -> bytes:
+        if number >= len(step.keys):
+            raise RecordError(f"This attention record has no part {number}: it is incomplete.")
+        try:
+            return self._provider.read_blob(ctx, blob_key=step.keys[number])
+        except (errors.NotFoundError, KeyError):
+            raise NotFound("This step is not there any more: the run was started again.") from None
+
+    def _look_at(
+        self, ctx: Any, tag: str, steps: dict[int, _Step]
+    ) -> tuple[dict[str, Any] | None, list[str]]:
+        """The first header of a sentence that can be read, and what is wrong with the sentence.
+
+        Only the first and the last step are read: a run may have hundreds.
+        """
+        headers, problems = [], []
+        for step in sorted({min(steps), max(steps)}):
+            try:
+                headers.append(decode_header(self._blob(ctx, steps[step], 0)))
+            except (RecordError, NotFound) as error:
+                problems.append(f"Step {step} of '{tag}': {error}")
+        if len(headers) == 2 and headers[0]["kinds"] != headers[1]["kinds"]:
+            sizes = [", ".join(_sizes(header)) for header in headers]
+            problems.append(
+                f"The steps are of models of several sizes: first {sizes[0]}; last {sizes[1]}. "
+                "Log each model into a folder of its own to compare them."
+            )
+        times = [steps[step].wall_time for step in sorted(steps)]
+        if any(later < earlier for earlier, later in zip(times, times[1:], strict=False)):
+            problems.append(
+                "This run was resumed without marking it, and wrote some steps twice. Of these the "
+                "older ones are shown."
+            )
+        return (headers[0] if headers else None), problems
+
+    def _curves(self, ctx: Any, experiment: str) -> dict[str, dict[str, list[list[float]]]]:
+        """By run and name, the curves that are drawn over the steps."""
+        tags = [tag for names in SCALAR_TAGS.values() for tag in names]
+        found = self._provider.read_scalars(
+            ctx,
+            experiment_id=experiment,
+            plugin_name="scalars",
+            downsample=CURVE_POINTS,
+            run_tag_filter=provider.RunTagFilter(tags=tags),
+        )
+        curves: dict[str, dict[str, list[list[float]]]] = {}
+        for run, series in found.items():
+            for name, candidates in SCALAR_TAGS.items():
+                for tag in (tag for tag in candidates if tag in series):
+                    points = [[datum.step, float(datum.value)] for datum in series[tag]]
+                    curves.setdefault(run, {})[name] = [p for p in points if p[1] - p[1] == 0]
+                    break
+        return curves
+
+    def _file_problems(self, run: str) -> list[str]:
+        """Cut-off event files of a run, if its folder lies below the log folder."""
+        if self._folder is None:
+            return []
+        root = self._folder.resolve()
+        folder = (root / run).resolve()
+        return self._event_files.problems(folder) if folder.is_relative_to(root) else []
+
+
+def _sizes(header: dict[str, Any]) -> Iterator[str]:
+    for kind in header["kinds"]:
+        yield f"{kind['name']} of {kind['layers']} layers with {kind['heads']} heads"

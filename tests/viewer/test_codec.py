@@ -1,0 +1,131 @@
+"""Records are exact to their precision, and refuse what they cannot be."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from keras_attention_viewer import Entry, RecordError, make_entry
+from keras_attention_viewer.codec import (
+    decode_header,
+    decode_weights,
+    encode_weights,
+    entry_tag,
+    parse_tag,
+    quantize,
+)
+from tests.viewer.entries import SOURCE, TARGET, random_entry, sentence_entry, softmax_weights
+
+
+def test_blobs_hold_every_weight_rounded():
+    rng = np.random.default_rng(1)
+    s, t = len(SOURCE), len(TARGET)
+    weights = {
+        "cross": [softmax_weights(rng, 3, t, s) for _ in range(2)],
+        "encoder": [softmax_weights(rng, 3, s, s) for _ in range(2)],
+    }
+    entry = Entry.from_blobs(sentence_entry(weights, step=17, loss=2.5).to_blobs())
+    assert [kind["name"] for kind in entry.header["kinds"]] == ["encoder", "cross"]
+    assert [kind["first_blob"] for kind in entry.header["kinds"]] == [1, 3]
+    assert entry.header["step"] == 17
+    assert entry.header["loss"] == 2.5
+    for name, layers in weights.items():
+        for layer, stored in zip(layers, entry.weights[name], strict=True):
+            np.testing.assert_array_equal(stored, np.floor(layer * 65535 + 0.5))
+
+
+def test_rows_of_400_tokens_sum_to_one():
+    weights = softmax_weights(np.random.default_rng(2), 2, 5, 400)
+    stored = decode_weights(encode_weights(quantize(weights)), (2, 5, 400))
+    np.testing.assert_allclose(stored / 65535, weights, atol=8e-6, rtol=0)
+    np.testing.assert_allclose((stored / 65535).sum(-1), 1, atol=1e-3)
+
+
+def test_weights_are_little_endian_and_the_same_each_time():
+    blob = encode_weights(np.array([[[1, 65535]]], "uint16"))
+    assert gzip.decompress(blob) == b"\x01\x00\xff\xff"
+    assert blob == encode_weights(np.array([[[1, 65535]]], "uint16"))
+
+
+def test_tags():
+    assert parse_tag(entry_tag(12, "output")) == (12, "output")
+    wrong = ["attention/01/output", "attention/-1/output", "attention/1/other", "x", "attention/1"]
+    for other in [*wrong, "attention/1/output/2"]:
+        assert parse_tag(other) is None
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"crossed": [np.ones((1, 5, 7))]}, "Expected weights of"),
+        ({"cross": [np.full((1, 5, 6), 0.1)]}, r"shape \(heads, 5, 7\)"),
+        ({"cross": [np.full((2, 5, 7), 0.1), np.full((1, 5, 7), 0.1)]}, "in each layer of 'cross'"),
+        ({"cross": [np.full((5, 7), 0.1)]}, "one sentence in one layer"),
+        ({"cross": [np.full((1, 5, 7), 1.5)]}, "after the softmax"),
+        ({"cross": [np.full((1, 5, 7), np.nan)]}, "after the softmax"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
+        sentence_entry(weights)
+
+
+def test_alignment_must_name_words_that_are_there():
+    weights = {"cross": [np.full((1, 5, 7), 1 / 7)]}
+    entry = sentence_entry(weights, alignment=[(2, 1), (0, 0)])
+    assert entry.header["alignment"] == [[0, 0], [2, 1]]
+    with pytest.raises(ValueError, match=r"words that are not there: \[5, 0\]"):
+        sentence_entry(weights, alignment=[(5, 0)])  # "dogs" is one word: the last is 4
+
+
+def changed(**changes):
+    header = json.loads(gzip.decompress(random_entry(np.random.default_rng(3)).to_blobs()[0]))
+    return gzip.compress(json.dumps({**header, **changes}).encode())
+
+
+def cross_kind(**changes):
+    sizes = {"layers": 1, "heads": 1, "first_blob": 1}
+    return {"name": "cross", "rows": "decoder", "columns": "source", **sizes, **changes}
+
+
+@pytest.mark.parametrize(
+    ("blob", "message"),
+    [
+        (b"no gzip", "damaged"),
+        (random_entry(np.random.default_rng(4)).to_blobs()[0][:-9], "damaged.*cut off"),
+        (gzip.compress(b'{"version": NaN}'), "damaged"),
+        (gzip.compress(b"[" * 100_000), "damaged"),
+        (gzip.compress(bytes(1 << 26)), "damaged.*more than"),
+        (gzip.compress(b"[1]"), "version None"),
+        (changed(version=0), "version 0; this viewer reads version 1"),
+        (changed(tokens={"source": []}), "token lists"),
+        (changed(kinds=[{"name": "cross"}]), "kinds"),
+        (changed(kinds=[cross_kind(layers=-1)]), "layers, heads"),
+        (changed(kinds=[cross_kind(heads=10**9)]), "too many"),
+        (changed(target="else"), "target"),
+        (changed(step=-1), "step"),
+        (changed(alignment=[[0]]), "pairs of word indices"),
+    ],
+)
+def test_headers_that_cannot_be_read_say_why(blob, message):
+    with pytest.raises(RecordError, match=message):
+        decode_header(blob)
+
+
+def test_weights_of_another_size_or_cut_off_are_refused():
+    blob = encode_weights(np.ones((2, 3, 5), "uint16"))
+    for shape in ((2, 3, 4), (2, 3, 6)):
+        with pytest.raises(RecordError, match="more than|Expected 72 bytes.*Received: 60"):
+            decode_weights(blob, shape)
+    with pytest.raises(RecordError, match="cut off"):
+        decode_weights(blob[:-4], (2, 3, 5))
+    blobs = random_entry(np.random.default_rng(5)).to_blobs()
+    with pytest.raises(RecordError, match="should have 7 parts. Received: 6"):
+        Entry.from_blobs(blobs[:-1])
+
+
+def test_decoder_reads_as_many_tokens_as_it_predicts():
+    tokens = [{"text": "a", "word": 0, "special": False, "punctuation": False, "rank": None}]
+    with pytest.raises(ValueError, match="reads 1 tokens and predicts 2"):
+        make_entry(0, "a", "a", tokens, tokens, tokens * 2, {"encoder": [np.ones((1, 1, 1))]})
