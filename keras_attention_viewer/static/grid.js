@@ -1,0 +1,91 @@
+// All heads of a kind as thumbnails; a click opens one.
+
+import { headColor, paintMap } from "./colors.js";
+import { el, fillSelect, rovingFocus, selectField } from "./dom.js";
+import { MEASURES, ROLES, kindName, measureText, measuresKnown, orderHeads } from "./measures.js";
+import { poolMap } from "./weights.js";
+
+const LARGEST_THUMBNAIL = 64;
+
+/** `onOpen(layer, head, add)`: a thumbnail was chosen, `add`ed to the others with the shift key. */
+export function createGrid({ onOpen, onSort, onLabel }) {
+  const sort = selectField("Order", onSort);
+  const label = selectField("Role", onLabel);
+  const heading = el("h2");
+  const cells = el("div", { class: "thumbs", role: "group", "aria-label": "All heads" });
+  const note = el("p", { class: "quiet", hidden: true });
+  const root = el("section", { class: "panel grid" },
+    el("header", {}, heading, sort.root, label.root), cells, note);
+  rovingFocus(cells, "button", () => Number(cells.dataset.columns) || 1);
+
+  cells.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (button) onOpen(Number(button.dataset.layer), Number(button.dataset.head), event.shiftKey);
+  });
+
+  /** The words and numbers: at once. */
+  function update(model) {
+    const { kind, header, state } = model;
+    heading.textContent = `${kindName(kind.name)} heads`;
+    fillSelect(sort.select, [["", "by layer"], ...measuresKnown(header, kind).map((key) =>
+      [key, `by ${MEASURES[key][0]}`])], state.sort);
+    if (!sort.select.value) sort.select.value = "";
+    fillSelect(label.select, [["", "any"], ...ROLES.map((role) => [role, role])], state.label);
+    const order = orderHeads(header, kind, state.sort, state.label);
+    note.hidden = order.length > 0;
+    note.textContent = `No head has the role “${state.label}” at this step.`;
+    placeCells(cells, order, !state.sort && !state.label ? kind.heads : 0);
+    order.forEach((one, i) => describeCell(cells.children[i], one, model));
+  }
+
+  /** The pictures, one a layer: when they have been read. */
+  function paint(pictures) {
+    for (const button of cells.children) {
+      const picture = pictures[button.dataset.layer];
+      const head = Number(button.dataset.head);
+      const small = poolMap(picture.maps[head], picture.rows.length, picture.columns.length, LARGEST_THUMBNAIL);
+      paintMap(button.querySelector("canvas"), small.map, small.rows, small.columns, picture, head);
+    }
+  }
+
+  return { root, update, paint };
+}
+
+/** As many thumbnails as heads; by layer in a table of layers and heads (`columns` > 0), else in a row. */
+function placeCells(cells, order, columns) {
+  cells.dataset.columns = columns;
+  cells.style.setProperty("--heads", columns || "auto-fill");
+  cells.classList.toggle("sorted", columns === 0);
+  while (cells.children.length > order.length) cells.lastChild.remove();
+  while (cells.children.length < order.length) {
+    cells.append(el("button", { type: "button" }, el("span", { class: "frame" }, el("canvas")),
+      el("span", { class: "caption" })));
+  }
+  const focused = [...cells.children].find((button) => button === document.activeElement);
+  [...cells.children].forEach((button, i) => {
+    button.tabIndex = focused ? (button === focused ? 0 : -1) : (i === 0 ? 0 : -1);
+  });
+}
+
+function describeCell(button, { layer, head, measures }, model) {
+  const { state, kind } = model;
+  const open = layer === model.layer && model.heads.includes(head) && model.heads.length < kind.heads;
+  Object.assign(button.dataset, { layer, head });
+  button.style.setProperty("--head", headColor(head));
+  button.setAttribute("aria-pressed", String(open));
+  button.classList.toggle("best", Boolean(measures.best_alignment));
+  const number = typeof measures[state.sort] === "number" ? measureText(measures[state.sort]) : "";
+  const roles = measures.labels ?? [];
+  const name = `layer ${layer + 1} head ${head + 1}`;
+  const words = [name, ...roles, measures.best_alignment ? "best alignment" : "",
+    number && `${MEASURES[state.sort][0]} ${number}`].filter(Boolean).join(", ");
+  button.setAttribute("aria-label", words);
+  button.title = words;
+  const caption = button.lastChild;
+  caption.replaceChildren(
+    el("span", { class: "place", text: `${layer + 1}.${head + 1}` }),
+    ...(measures.best_alignment ? [el("span", { class: "star", text: "★" })] : []),
+    ...(number ? [el("span", { class: "number", text: number })] : []),
+    el("span", { class: "role", text: roles.join(", ") }),
+  );
+}

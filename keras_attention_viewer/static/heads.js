@@ -1,0 +1,46 @@
+// The heads of a layer as coloured squares, and the layer.
+
+import { headColor } from "./colors.js";
+import { el, fillSelect, selectField } from "./dom.js";
+
+export function createHeadMenu({ set }) {
+  let model = null;
+  const layer = selectField("Layer", (value) => set({ layer: Number(value), heads: model.heads }));
+  const squares = el("div", { class: "squares", role: "group", "aria-label": "Heads" });
+  const all = el("button", { type: "button", class: "toggle", text: "All heads", title: "All heads of the layer (A)",
+    onclick: () => set({ layer: model.layer, heads: allOf(model) }) });
+  const root = el("div", { class: "bar" }, layer.root, squares, all);
+
+  squares.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    const head = Number(button.dataset.head);
+    set({ layer: model.layer, heads: event.shiftKey || event.ctrlKey ? toggled(model, head) : [head] });
+  });
+
+  function update(next) {
+    model = next;
+    const { kind, heads } = model;
+    fillSelect(layer.select, Array.from({ length: kind.layers }, (_, i) => [String(i), String(i + 1)]), String(model.layer));
+    while (squares.children.length > kind.heads) squares.lastChild.remove();
+    while (squares.children.length < kind.heads) {
+      const head = squares.children.length;
+      squares.append(el("button", { type: "button", "data-head": head, text: String(head + 1), style: `--head: ${headColor(head)}`,
+        title: `Head ${head + 1}; with the shift key: besides the others`, "aria-label": `Head ${head + 1}` }));
+    }
+    [...squares.children].forEach((button, head) => button.setAttribute("aria-pressed", String(heads.includes(head))));
+    all.setAttribute("aria-pressed", String(heads.length === kind.heads));
+  }
+
+  return { root, update };
+}
+
+function allOf({ kind }) {
+  return Array.from({ length: kind.heads }, (_, head) => head);
+}
+
+
+function toggled({ heads }, head) {
+  const rest = heads.includes(head) ? heads.filter((one) => one !== head) : [...heads, head];
+  return rest.length ? rest.sort((a, b) => a - b) : heads;
+}

@@ -1,0 +1,56 @@
+// TensorBoard's tab: a frame of the same origin. Its page around us tells theme and address; both are
+// reached directly, as TensorBoard has no message for them, and done without where that fails.
+
+import { readQuery, writeQuery } from "./state.js";
+
+const HASH_PREFIX = "p.attention.";
+
+export function createTensorBoardHost() {
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const around = pageAround();
+  return {
+    getState: () => (around ? readQuery(around.location.hash.slice(1), HASH_PREFIX) : {}),
+    setState(flat) {
+      // Only while our tab is the one in front: the address belongs to the others, too.
+      if (!around || !/^#attention\b/.test(around.location.hash)) return;
+      const others = around.location.hash.slice(1).split("&").filter((part) => !part.startsWith(HASH_PREFIX));
+      const own = writeQuery(flat, HASH_PREFIX);
+      around.history.replaceState(around.history.state, "", `#${[...others, own].filter(Boolean).join("&")}`);
+    },
+    onState(callback) {
+      around?.addEventListener("hashchange", () => {
+        if (/^#attention\b/.test(around.location.hash)) callback(this.getState());
+      });
+    },
+    link: () => (around ?? window).location.href,
+    theme: () => ((around ? around.document.body.classList.contains("dark-mode") : dark.matches) ? "dark" : "light"),
+    onTheme(callback) {
+      if (around) {
+        const watch = new MutationObserver(callback);
+        watch.observe(around.document.body, { attributes: true, attributeFilter: ["class"] });
+      } else dark.addEventListener("change", callback);
+    },
+    onReload: listenForReloads,
+  };
+}
+
+/** TensorBoard's window, or null where the browser or a frame in between forbids it. */
+function pageAround() {
+  try {
+    return window.parent !== window && window.parent.document.body ? window.parent : null;
+  } catch {
+    return null;
+  }
+}
+
+/** TensorBoard's messages to plugins: JSON over a port that the plugin sends it. */
+function listenForReloads(callback) {
+  const channel = new MessageChannel();
+  channel.port1.onmessage = ({ data }) => {
+    const message = JSON.parse(data);
+    if (message.type !== "experimental.DataReloaded" || message.isReply) return;
+    channel.port1.postMessage(JSON.stringify({ ...message, payload: null, error: null, isReply: true }));
+    callback();
+  };
+  window.parent.postMessage("experimental.bootstrap", "*", [channel.port2]);
+}

@@ -1,0 +1,86 @@
+// Which lines and boxes a picture has, by the rules of the paper's figures. Nothing here touches the page.
+
+import { weightColor } from "./colors.js";
+
+/** Fainter lines are not drawn, in 255ths. */
+const FAINTEST_LINE = 4;
+/** More lines than this are unreadable and slow: each word keeps its strongest. */
+const MOST_LINES = 20000;
+
+/** A chosen word, "r3" or "c3", as {side: "row" or "column", index}; null if there is none. */
+export function readWord(picture, word) {
+  const match = /^([rc])(\d+)$/.exec(word);
+  if (!match) return null;
+  const side = match[1] === "r" ? "row" : "column";
+  const index = Number(match[2]);
+  return index < (side === "row" ? picture.rows : picture.columns).length ? { side, index } : null;
+}
+
+/**
+ * The lines {row, column, color, opacity, width} of some heads, later heads on top. A line is as
+ * opaque as its weight, in 255ths; several heads share the opacity where no word is chosen.
+ */
+export function linesOf(picture, heads, word) {
+  const chosen = readWord(picture, word);
+  const share = chosen ? 1 : heads.length;
+  const all = chosen ? Infinity : MOST_LINES;
+  const count = picture.columns.length;
+  const lines = [];
+  for (const head of heads) {
+    const map = picture.maps[head];
+    for (let i = 0; i < map.length; i++) {
+      const level = Math.round(255 * Math.min(1, Math.abs(map[i]) / share));
+      if (level < FAINTEST_LINE) continue;
+      const row = Math.floor(i / count);
+      const column = i - row * count;
+      if (chosen && (chosen.side === "row" ? row : column) !== chosen.index) continue;
+      lines.push({ row, column, color: weightColor(picture, head, map[i]), opacity: level / 255, width: 2 });
+    }
+  }
+  return lines.length > all ? strongestLines(lines, picture.rows.length) : lines;
+}
+
+function strongestLines(lines, rowCount) {
+  const most = Math.floor(MOST_LINES / rowCount);
+  const byRow = Array.from({ length: rowCount }, () => []);
+  for (const line of lines) byRow[line.row].push(line.opacity);
+  const least = byRow.map((row) => row.sort((a, b) => b - a)[most] ?? 0);
+  return lines.filter((line) => line.opacity > least[line.row]);
+}
+
+/**
+ * The boxes behind the words opposite to a chosen word: {side, index, order, of, color, opacity},
+ * one a head, side by side in the order of the heads. Faint boxes are kept. No word, no boxes.
+ */
+export function boxesOf(picture, heads, word) {
+  const chosen = readWord(picture, word);
+  if (!chosen) return [];
+  const count = picture.columns.length;
+  const side = chosen.side === "row" ? "column" : "row";
+  const boxes = [];
+  heads.forEach((head, order) => {
+    const map = picture.maps[head];
+    for (let index = 0; index < (side === "row" ? picture.rows.length : count); index++) {
+      const weight = side === "column" ? map[chosen.index * count + index] : map[index * count + chosen.index];
+      const opacity = Math.round(255 * Math.min(1, Math.abs(weight))) / 255;
+      if (opacity === 0) continue;
+      boxes.push({ side, index, order, of: heads.length, color: weightColor(picture, head, weight), opacity });
+    }
+  });
+  return boxes;
+}
+
+/** What one word reads, or is read by: [{index, text, weights (one a head)}], the strongest first. */
+export function readingsOf(picture, heads, word) {
+  const chosen = readWord(picture, word);
+  if (!chosen) return [];
+  const count = picture.columns.length;
+  const groups = chosen.side === "row" ? picture.columns : picture.rows;
+  const strength = (weights) => weights.reduce((sum, weight) => sum + Math.abs(weight), 0);
+  return groups
+    .map((group, index) => {
+      const at = chosen.side === "row" ? chosen.index * count + index : index * count + chosen.index;
+      return { index, text: group.text, weights: heads.map((head) => picture.maps[head][at]) };
+    })
+    .sort((a, b) => strength(b.weights) - strength(a.weights));
+}

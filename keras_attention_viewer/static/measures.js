@@ -1,0 +1,79 @@
+// The measures and role labels that a header brings, for menus, order and words. Nothing here touches the page.
+
+/** Measures of a head: key -> [name, explanation, whether the largest come first]. */
+export const MEASURES = {
+  confidence: ["confidence", "mean of each row's largest weight, without the end token", true],
+  previous: ["previous", "share of rows whose largest weight is on the token before", true],
+  next: ["next", "share of rows whose largest weight is on the token after", true],
+  self: ["itself", "share of rows whose largest weight is on the same token", true],
+  distance: ["distance", "mean distance in tokens between asking and read word", false],
+  entropy: ["entropy", "how widely a row is spread: 0 one word, 1 all alike", false],
+  sink: ["sink", "mean weight on start and end tokens", true],
+  punctuation: ["punctuation", "mean weight on punctuation", true],
+  diagonal: ["diagonal", "mean weight near the diagonal", true],
+  rare: ["rare words", "share of rows whose largest weight is on the rarest words", true],
+  alignment_score: ["alignment score", "how much the head looks like a word alignment, without a reference", true],
+  aer: ["AER", "alignment error rate against the reference alignment: 0 none, 1 all wrong", false],
+  importance: ["importance", "loss without this head minus loss", true],
+};
+
+export const ROLES = ["end-token sink", "punctuation", "previous token", "next token", "itself", "alignment",
+  "diagonal", "rare words", "broad"];
+
+/** What is measured of a head: an object; empty if nothing is. */
+export function measuresOf(header, kindName, layer, head) {
+  const own = header.measures?.[kindName]?.[layer]?.[head] ?? {};
+  const importance = header.importance?.[kindName]?.[layer]?.[head];
+  return typeof importance === "number" ? { ...own, importance } : own;
+}
+
+/** The measures that at least one head of this kind has. */
+export function measuresKnown(header, kind) {
+  const heads = allHeads(kind).map(({ layer, head }) => measuresOf(header, kind.name, layer, head));
+  return Object.keys(MEASURES).filter((key) => heads.some((one) => typeof one[key] === "number"));
+}
+
+/** All heads of a kind, in order: [{layer, head}]. */
+export function allHeads(kind) {
+  return Array.from({ length: kind.layers * kind.heads }, (_, i) => (
+    { layer: Math.floor(i / kind.heads), head: i % kind.heads }));
+}
+
+/** Heads in the order of a measure ("" leaves them by layer), with the role `label` alone if one is given. */
+export function orderHeads(header, kind, sort, label) {
+  const heads = allHeads(kind).map((one) => (
+    { ...one, measures: measuresOf(header, kind.name, one.layer, one.head) }));
+  const chosen = label ? heads.filter((one) => one.measures.labels?.includes(label)) : heads;
+  if (!(sort in MEASURES)) return chosen;
+  const sign = MEASURES[sort][2] ? -1 : 1;
+  const known = chosen.filter((one) => typeof one.measures[sort] === "number");
+  const unknown = chosen.filter((one) => typeof one.measures[sort] !== "number");
+  return [...known.sort((a, b) => sign * (a.measures[sort] - b.measures[sort])), ...unknown];
+}
+
+/** The cross head that aligns best: {kind, layer, head, measures}, or null. */
+export function bestAlignment(header) {
+  for (const kind of header.kinds) {
+    for (const { layer, head } of allHeads(kind)) {
+      const measures = measuresOf(header, kind.name, layer, head);
+      if (measures.best_alignment) return { kind, layer, head, measures };
+    }
+  }
+  return null;
+}
+
+export function measureText(value) {
+  return Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(2);
+}
+
+/** What the rows and the columns of a kind are. `read`: a decoder's row is the word it read last. */
+export function sideNames(kind, read) {
+  const decoder = read ? "word read last" : "word predicted";
+  return [kind.rows === "decoder" ? decoder : "source word", kind.columns === "source" ? "source word" : "word before"];
+}
+
+const KIND_NAMES = { encoder: "Encoder", decoder: "Decoder", cross: "Cross" };
+
+export function kindName(name) {
+  return KIND_NAMES[name] ?? name;
+}

@@ -1,0 +1,130 @@
+// From the state to what is shown: reads, prepares and compares. Nothing here touches the page.
+
+import { bestAlignment, kindName } from "./measures.js";
+import { differencePicture, makePicture, sameTokens } from "./weights.js";
+
+/** Where the state points to: {run, sentence, step, steps}; null if no run has attention. */
+export function findPlace(index, state) {
+  const usable = index.runs.filter((one) => one.sentences.length);
+  const run = usable.find((one) => one.name === state.run) ?? usable[0];
+  if (!run) return null;
+  const sentence = run.sentences.find((one) => one.tag === state.tag) ?? run.sentences[0];
+  return { run, sentence, steps: sentence.steps, step: stepNear(sentence.steps, state.step) };
+}
+
+/** The last logged step at or before the wanted one; -1 wants the newest. */
+export function stepNear(steps, wanted) {
+  if (wanted < 0) return steps.at(-1);
+  return steps.findLast((step) => step <= wanted) ?? steps[0];
+}
+
+/**
+ * What is in front: {place, header, kind, layer, heads (indices), picture, panes, against, title, problem}.
+ * `panes`: the pictures side by side, [{title, picture}]; one, unless two cannot be subtracted.
+ */
+export async function buildModel(reader, index, state) {
+  const place = findPlace(index, state);
+  if (!place) return null;
+  const header = await reader.header(place.run.name, place.sentence.tag, place.step);
+  const newest = await reader.header(place.run.name, place.sentence.tag, place.steps.at(-1));
+  const chosen = chooseHeads(header, newest, state);
+  const own = await layerPicture(reader, place, header, chosen.kind, chosen.layer, state);
+  const model = { state, index, place, header, newest, ...chosen, picture: own, problem: "" };
+  model.title = headTitle(chosen.kind, chosen.layer, chosen.heads, state);
+  model.panes = [{ title: `step ${place.step}`, picture: own }];
+  model.against = findAgainst(index, state, place);
+  if (model.against) await compare(reader, model, own);
+  return model;
+}
+
+/** Kind, layer and heads; what the state leaves open is the best alignment head, else the last layer. */
+function chooseHeads(header, newest, state) {
+  const best = bestAlignment(newest);
+  const kind = header.kinds.find((one) => one.name === state.kind)
+    ?? header.kinds.find((one) => one.name === "cross") ?? header.kinds.at(-1);
+  const open = state.layer < 0 || state.layer >= kind.layers;
+  const useBest = open && best?.kind.name === kind.name && !state.heads.length;
+  const layer = useBest ? best.layer : open ? kind.layers - 1 : state.layer;
+  const named = (useBest ? [best.head] : state.heads).filter((head) => head < kind.heads);
+  const heads = named.length ? named : Array.from({ length: kind.heads }, (_, head) => head);
+  return { kind, layer, heads };
+}
+
+function headTitle(kind, layer, heads) {
+  const some = heads.length === kind.heads && heads.length > 1 ? "all heads"
+    : `${heads.length > 1 ? "heads" : "head"} ${heads.map((head) => head + 1).join(", ")}`;
+  return `${kindName(kind.name)} · layer ${layer + 1} · ${some}`;
+}
+
+export async function layerPicture(reader, place, header, kind, layer, state) {
+  const weights = await reader.weights(place.run.name, place.sentence.tag, place.step, kind.name, layer);
+  return makePicture(header, kind, weights, state);
+}
+
+/** What the state compares with: {place, layer, head, name}; null if nothing, or nothing that is there. */
+function findAgainst(index, state, place) {
+  if (state.compare === "step" && state.against !== "") {
+    const step = stepNear(place.steps, Number(state.against) || 0);
+    return { place: { ...place, step }, name: `step ${step}` };
+  }
+  if (state.compare === "head" && state.against) {
+    const [layer, head] = state.against.split(".").map((part) => parseInt(part, 10) - 1);
+    return { place, layer, head, name: `layer ${layer + 1} head ${head + 1}` };
+  }
+  const run = index.runs.find((one) => one.name === state.against);
+  if (state.compare !== "run" || !run) return null;
+  const sentence = run.sentences.find((one) => one.tag === place.sentence.tag);
+  if (!sentence) return { place: null, name: run.name, problem: `Run ${run.name} has no record of this sentence.` };
+  const step = stepNear(sentence.steps, place.step);
+  return { place: { run, sentence, steps: sentence.steps, step }, name: `${run.name}, step ${step}` };
+}
+
+/** Subtracts what is compared with, or shows it beside where that makes no sense. */
+async function compare(reader, model, own) {
+  const { against, kind, layer, state, place } = model;
+  if (!against.place) {
+    model.problem = against.problem;
+    return;
+  }
+  const other = await againstPicture(reader, against, kind, layer, state);
+  if (typeof other === "string") {
+    model.problem = other;
+    return;
+  }
+  const mine = state.compare === "head" ? model.title : state.compare === "run"
+    ? `${place.run.name}, step ${place.step}` : `step ${place.step}`;
+  if (sameTokens(own, other) && own.maps.length === other.maps.length) {
+    model.picture = differencePicture(own, other, against.head ?? -1);
+    model.panes = [{ title: `${mine} − ${against.name}`, picture: model.picture }];
+  } else {
+    model.problem = sameTokens(own, other)
+      ? `The two have ${own.maps.length} and ${other.maps.length} heads: shown side by side.`
+      : "The two have different tokens, so there is no difference to draw: shown side by side.";
+    model.panes = [{ title: mine, picture: own }, { title: against.name, picture: other }];
+  }
+}
+
+/** The picture of what is compared with, or a sentence that says why there is none. */
+export async function againstPicture(reader, against, kind, layer, state) {
+  const header = await reader.header(against.place.run.name, against.place.sentence.tag, against.place.step);
+  const otherKind = header.kinds.find((one) => one.name === kind.name);
+  const otherLayer = against.layer ?? layer;
+  if (!otherKind || !(otherLayer < otherKind.layers) || !((against.head ?? 0) < otherKind.heads)) {
+    return `${against.name} has no ${kindName(kind.name).toLowerCase()} layer ${otherLayer + 1}` +
+      `${against.head === undefined ? "" : ` head ${against.head + 1}`}: nothing to compare with.`;
+  }
+  return layerPicture(reader, against.place, header, otherKind, otherLayer, state);
+}
+
+/** The pictures of all layers of the kind, as differences where the state compares and that is possible. */
+export async function gridPictures(reader, model) {
+  const { kind, place, header, state, against } = model;
+  const layers = Array.from({ length: kind.layers }, (_, layer) => layer);
+  return Promise.all(layers.map(async (layer) => {
+    const own = await layerPicture(reader, place, header, kind, layer, state);
+    if (!against?.place) return own;
+    const other = await againstPicture(reader, against, kind, layer, state);
+    const fits = typeof other !== "string" && sameTokens(own, other) && own.maps.length === other.maps.length;
+    return fits ? differencePicture(own, other, against.head ?? -1) : own;
+  }));
+}

@@ -1,0 +1,67 @@
+// Reads a source once: what was read is kept, up to a number of bytes.
+// A source: index(), header(run, tag, step), weights(run, tag, step, kind, layer, header) as 16-bit numbers.
+
+import { tokenLists } from "./weights.js";
+
+const MOST_BYTES = 150e6;
+
+/** Adds shapes and a memory to a source. */
+export function createReader(source) {
+  const kept = new Map(); // key -> {promise, bytes}, the least used first
+
+  function remember(key, bytesOf, read) {
+    const entry = kept.get(key) ?? { promise: read(), bytes: 0 };
+    kept.delete(key);
+    kept.set(key, entry);
+    entry.promise.then(
+      (value) => {
+        entry.bytes = bytesOf(value);
+        forget();
+      },
+      () => kept.delete(key),
+    );
+    return entry.promise;
+  }
+
+  function forget() {
+    let total = 0;
+    for (const entry of kept.values()) total += entry.bytes;
+    for (const [key, entry] of kept) {
+      if (total <= MOST_BYTES) return;
+      total -= entry.bytes;
+      kept.delete(key);
+    }
+  }
+
+  const header = (run, tag, step) =>
+    remember(JSON.stringify([run, tag, step]), () => 20000, () => source.header(run, tag, step));
+  async function readWeights(run, tag, step, kind, layer) {
+    const about = await header(run, tag, step);
+    return shapeWeights(about, kind, await source.weights(run, tag, step, kind, layer, about));
+  }
+  return {
+    index: () => source.index(),
+    header,
+    /** {heads, rows, columns, data} of one layer, counted from 0. */
+    weights: (...place) =>
+      remember(JSON.stringify(place), ({ data }) => data.byteLength, () => readWeights(...place)),
+  };
+}
+
+/** The shape of a layer's weights, which its header tells. */
+function shapeWeights(header, kindName, data) {
+  const kind = header.kinds.find((one) => one.name === kindName);
+  if (!kind) throw new Error(`This record has no ${kindName} attention.`);
+  const { rows, columns } = tokenLists(header, kind, false);
+  if (data.length !== kind.heads * rows.length * columns.length) {
+    throw new Error(`The ${kindName} weights do not fit their tokens: ${data.length} numbers for ` +
+      `${kind.heads} heads of ${rows.length} x ${columns.length} tokens.`);
+  }
+  return { heads: kind.heads, rows: rows.length, columns: columns.length, data };
+}
+
+/** Bytes as 16-bit numbers, little-endian on every machine. */
+export function wordsOf(buffer) {
+  const view = new DataView(buffer);
+  return Uint16Array.from({ length: buffer.byteLength >> 1 }, (_, i) => view.getUint16(2 * i, true));
+}

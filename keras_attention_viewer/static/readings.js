@@ -1,0 +1,61 @@
+// What one word reads, as a table: for the eye, and for a screen reader.
+
+import { headColor } from "./colors.js";
+import { el } from "./dom.js";
+import { readWord, readingsOf } from "./lines.js";
+import { MEASURES, measureText, measuresOf } from "./measures.js";
+import { weightText } from "./weights.js";
+
+const MOST_READINGS = 12;
+const MOST_HEADS = 10;
+
+export function createReadings() {
+  const table = el("table", { class: "readings" });
+  const cell = el("p", { class: "cell-text", role: "status" });
+  const roles = el("div", { class: "roles" });
+  const measures = el("dl", { class: "measures" });
+  const root = el("aside", { class: "side" }, roles, measures, cell, table);
+
+  /** `word`: the hovered or chosen one; `text`: what the mouse is on. */
+  function update(model, word, text = "") {
+    cell.textContent = text;
+    const { picture, heads } = model;
+    const chosen = readWord(picture, word);
+    table.hidden = !chosen;
+    if (!chosen) return;
+    const shown = heads.slice(0, MOST_HEADS);
+    const group = (chosen.side === "row" ? picture.rows : picture.columns)[chosen.index];
+    const caption = chosen.side === "row" ? " reads" : " is read by";
+    const headings = shown.map((head) => el("th", { scope: "col", text: `h${head + 1}`,
+      style: `--head: ${headColor(head)}` }));
+    const lines = readingsOf(picture, shown, word).slice(0, MOST_READINGS).map((reading) =>
+      el("tr", {}, el("th", { scope: "row", dir: "auto", text: reading.text, title: reading.text }),
+        ...reading.weights.map((weight, i) => weightCell(weight, shown[i], picture.signed))));
+    table.replaceChildren(
+      el("caption", {}, el("q", { dir: "auto", text: group.text }), caption),
+      el("thead", {}, el("tr", {}, el("td"), ...headings)), el("tbody", {}, ...lines));
+  }
+
+  /** The roles and numbers of the open head, over all logged sentences. */
+  function describe(model) {
+    const { header, kind, layer, heads } = model;
+    const one = heads.length === 1 ? measuresOf(header, kind.name, layer, heads[0]) : {};
+    root.style.setProperty("--side", heads.length > 3 ? "370px" : "230px");
+    roles.replaceChildren(...[...(one.best_alignment ? ["★ best alignment"] : []), ...(one.labels ?? [])]
+      .map((label) => el("span", { class: "badge", text: label })));
+    measures.replaceChildren(...Object.keys(MEASURES).filter((key) => typeof one[key] === "number").flatMap((key) => [
+      el("dt", { text: MEASURES[key][0], title: MEASURES[key][1] }),
+      el("dd", { "data-measure": key, text: measureText(one[key]) })]));
+    if (one.rows) {
+      measures.append(el("dt", { text: "rows", title: "rows of all logged sentences that were measured" }),
+        el("dd", { text: String(one.rows) }));
+    }
+  }
+
+  return { root, update, describe };
+}
+
+function weightCell(weight, head, signed) {
+  const share = Math.min(1, Math.abs(weight));
+  return el("td", { text: weightText(weight, signed), style: `--share: ${share.toFixed(3)}; --head: ${headColor(head)}` });
+}

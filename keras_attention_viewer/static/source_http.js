@@ -1,0 +1,27 @@
+// Records from the TensorBoard plugin.
+
+import { wordsOf } from "./reader.js";
+
+/** A source that asks the server beside the page. */
+export function createHttpSource(base = ".") {
+  async function ask(route, query = {}) {
+    const parameters = new URLSearchParams(query).toString();
+    const response = await fetch(`${base}/${route}${parameters && `?${parameters}`}`);
+    if (!response.ok) throw new Error(await reasonOf(response));
+    return response;
+  }
+  return {
+    index: async () => (await ask("index")).json(),
+    header: async (run, tag, step) => (await ask("header", { run, tag, step })).json(),
+    weights: async (run, tag, step, kind, layer) =>
+      wordsOf(await (await ask("weights", { run, tag, step, kind, layer })).arrayBuffer()),
+  };
+}
+
+async function reasonOf(response) {
+  try {
+    return (await response.json()).error;
+  } catch {
+    return `The server answers ${response.status}.`;
+  }
+}

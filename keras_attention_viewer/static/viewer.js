@@ -1,0 +1,254 @@
+// The whole viewer: `mount` puts it into an element.
+
+import { alignmentLines, alignmentOf, createAlignmentNotes } from "./alignment.js";
+import { createChanges } from "./change.js";
+import { createColumns } from "./columns.js";
+import { createCompareMenu, createKindMenu, createPlaceMenu, createViewMenu, swappedState } from "./controls.js";
+import { el } from "./dom.js";
+import { createExportMenu } from "./export_menu.js";
+import { createGrid } from "./grid.js";
+import { createHeadMenu } from "./heads.js";
+import { KEYS_HELP, listenForKeys } from "./keys.js";
+import { boxesOf, linesOf } from "./lines.js";
+import { createMatrix } from "./matrix.js";
+import { bestAlignment, sideNames } from "./measures.js";
+import { buildModel, gridPictures, layerPicture } from "./model.js";
+import { createReader } from "./reader.js";
+import { createReadings } from "./readings.js";
+import { createSlider } from "./slider.js";
+import { createStore, flatState } from "./state.js";
+import { meanMap } from "./weights.js";
+
+const CAVEAT = "A weight says what a head read, not why the model chose a word.";
+
+/** Shows what `source` has. `host`: the page around, its address, theme and reloads. */
+export async function mount(element, source, host) {
+  const viewer = new Viewer(element, createReader(source), host);
+  await viewer.reload();
+}
+
+class Viewer {
+  constructor(element, reader, host) {
+    this.reader = reader;
+    this.host = host;
+    this.turn = 0;
+    this.store = createStore(host.getState(), (state, push) => {
+      if (push !== null) host.setState(flatState(state), push);
+      this.drawn = this.update();
+    });
+    this.parts = this.makeParts();
+    this.root = this.layOut();
+    element.replaceChildren(this.root);
+    const theme = () => { this.root.dataset.theme = host.theme(); };
+    theme();
+    host.onTheme(theme);
+    host.onState((flat) => this.store.replace(flat));
+    host.onReload(() => this.reload());
+    new ResizeObserver(() => this.resized()).observe(this.parts.panes);
+    listenForKeys(this);
+  }
+
+  makeParts() {
+    const set = (patch, push) => this.set(patch, push);
+    const open = (layer, head, add) => this.openHead(layer, head, add);
+    return {
+      message: el("div", { class: "messages", role: "status" }),
+      title: el("h2", { class: "title" }),
+      note: el("p", { class: "note", hidden: true }),
+      panes: el("div", { class: "panes" }),
+      place: createPlaceMenu({ set, onCopy: () => this.copyLink() }),
+      slider: createSlider({
+        onStep: (step) => this.set({ step }, false),
+        onSpan: (from, to) => set({ step: to, compare: "step", against: String(from) }),
+      }),
+      kind: createKindMenu({ set }),
+      grid: createGrid({ onOpen: open, onSort: (sort) => set({ sort }), onLabel: (label) => set({ label }) }),
+      heads: createHeadMenu({ set }),
+      view: createViewMenu({ set, onView: (view) => this.openView(view) }),
+      compare: createCompareMenu({ set, onSwap: () => set(swappedState(this.model)) }),
+      changes: createChanges({ onOpen: (kind, layer, head) => set({ kind, layer, heads: [head] }) }),
+      readings: createReadings(),
+      alignment: createAlignmentNotes({ onOpen: open }),
+      exports: createExportMenu({ set, model: () => this.model }),
+    };
+  }
+
+  layOut() {
+    const { place, slider, message, kind, grid, changes, title, heads, view, compare, note, panes, readings,
+      alignment, exports } = this.parts;
+    readings.root.append(alignment.root);
+    this.content = el("div", { class: "content", hidden: true },
+      place.root, slider.root,
+      el("div", { class: "halves" },
+        el("div", { class: "left" }, kind.root, grid.root, changes.root),
+        el("section", { class: "panel picture", "aria-label": "Attention" },
+          el("header", {}, title, exports.root), view.root, el("div", { class: "bar" }, heads.root, compare.root), note,
+          el("div", { class: "stage" }, panes, readings.root),
+          el("footer", { class: "quiet caveat" }, el("p", { text: CAVEAT }), el("p", { text: KEYS_HELP })))));
+    return el("div", { class: "attention-viewer" }, message, this.content);
+  }
+
+  /** A matrix has larger or smaller cells then. */
+  resized() {
+    const width = this.parts.panes.clientWidth;
+    if (width === this.width || !this.model) return;
+    this.width = width;
+    if (this.model.state.view === "matrix") this.drawPanes();
+  }
+
+  /** Changes the state; the promise is done when the change is drawn. */
+  set(patch, push = true) {
+    this.store.set(patch, push);
+    return this.drawn;
+  }
+
+  async reload() {
+    try {
+      this.index = await this.reader.index();
+    } catch (error) {
+      this.say([`The attention records cannot be read. ${error.message}`]);
+      return;
+    }
+    await this.update();
+  }
+
+  async update() {
+    const turn = ++this.turn;
+    if (!this.index) return;
+    try {
+      const model = await buildModel(this.reader, this.index, this.store.get());
+      if (turn !== this.turn) return;
+      this.say(this.problems(model));
+      this.content.hidden = !model;
+      if (!model) return;
+      this.model = model;
+      await this.draw(turn);
+    } catch (error) {
+      if (turn === this.turn) this.say([...this.problems(true), error.message]);
+    }
+  }
+
+  async draw(turn) {
+    const { model, parts } = this;
+    for (const part of ["place", "slider", "kind", "grid", "heads", "view", "compare", "exports"]) parts[part].update(model);
+    parts.title.textContent = model.title;
+    parts.note.hidden = !model.problem;
+    parts.note.textContent = model.problem;
+    parts.readings.describe(model);
+    await this.drawPanes();
+    const pictures = await gridPictures(this.reader, model);
+    if (turn !== this.turn) return;
+    parts.grid.paint(pictures);
+    await parts.changes.update(this.reader, model);
+  }
+
+  async drawPanes() {
+    const { model, parts } = this;
+    const { state } = model;
+    const aligned = state.view === "alignment" && model.kind.name === "cross";
+    parts.alignment.root.hidden = !aligned;
+    parts.compare.root.hidden = aligned;
+    if (aligned) return this.drawAlignment();
+    const matrix = state.view === "matrix";
+    const names = sideNames(model.kind, state.read);
+    const views = this.paneViews(matrix ? "matrix" : "columns", model.panes.length);
+    model.panes.forEach(({ title, picture }, i) => {
+      views[i].title.textContent = title;
+      views[i].title.hidden = model.panes.length < 2 && !picture.signed;
+      const heads = model.heads.filter((head) => head < picture.maps.length);
+      if (!heads.length) heads.push(0);
+      if (matrix) {
+        const one = heads.length === 1 ? heads[0] : -1;
+        const width = parts.panes.clientWidth / model.panes.length - 8;
+        views[i].view.update({ picture, names, map: meanMap(picture, heads), head: one, word: state.word, width });
+      } else {
+        views[i].view.update({ rows: picture.rows, columns: picture.columns, names, word: state.word,
+          lines: (word) => linesOf(picture, heads, word), boxes: (word) => boxesOf(picture, heads, word) });
+      }
+    });
+    parts.readings.update(model, state.word);
+    return undefined;
+  }
+
+  /** The links of one head between whole words, beside the true ones. */
+  async drawAlignment() {
+    const { model, parts, reader } = this;
+    const { place, header, kind, layer, heads } = model;
+    const picture = await layerPicture(reader, place, header, kind, layer, { ...model.state, words: true, content: false });
+    if (model !== this.model) return;
+    const alignment = alignmentOf(picture, meanMap(picture, heads), header.alignment);
+    const lines = alignmentLines(alignment, heads[0]);
+    model.alignment = { picture, lines };
+    const [{ view, title }] = this.paneViews("columns", 1);
+    title.hidden = true;
+    const ofWord = (word) => (word ? lines.filter((line) => word === `r${line.row}` || word === `c${line.column}`) : lines);
+    view.update({ rows: picture.rows, columns: picture.columns, names: sideNames(kind, model.state.read),
+      word: model.state.word, lines: ofWord, boxes: () => [] });
+    parts.readings.update({ ...model, picture }, model.state.word);
+    await parts.alignment.update(reader, model, alignment);
+  }
+
+  /** As many panes as are needed, kept where they are of the right kind. */
+  paneViews(kind, count) {
+    const { panes, readings } = this.parts;
+    if (this.shownPanes?.kind === kind && this.shownPanes.views.length === count) return this.shownPanes.views;
+    const make = kind === "matrix" ? createMatrix : createColumns;
+    const views = Array.from({ length: count }, () => {
+      const title = el("h3", {});
+      const view = make({
+        onWord: (word) => this.set({ word }),
+        onHover: (word, text) => readings.update(this.readModel(), word || this.store.get().word, text),
+      });
+      return { title, view, root: el("div", { class: "pane" }, title, view.root) };
+    });
+    panes.replaceChildren(...views.map((one) => one.root));
+    this.shownPanes = { kind, views };
+    return views;
+  }
+
+  readModel() {
+    const { model } = this;
+    return model.state.view === "alignment" && model.alignment ? { ...model, picture: model.alignment.picture } : model;
+  }
+
+  openHead(layer, head, add) {
+    const { model } = this;
+    const all = model.heads.length === model.kind.heads;
+    if (add && layer === model.layer && !all) {
+      const heads = model.heads.includes(head) ? model.heads.filter((one) => one !== head) : [...model.heads, head].sort((a, b) => a - b);
+      return this.set({ layer, heads });
+    }
+    return this.set({ layer, heads: [head] });
+  }
+
+  openView(view) {
+    const { model } = this;
+    if (view !== "alignment") return this.set({ view, ...(model.state.view === "alignment" ? { word: "" } : {}) });
+    const read = (model.newest.alignment_rows ?? "predicted") === "read";
+    const best = model.kind.name === "cross" && model.heads.length === 1 ? null : bestAlignment(model.newest);
+    return this.set({ view, read, word: "", compare: "", against: "", kind: "cross",
+      ...(best ? { layer: best.layer, heads: [best.head] } : {}) });
+  }
+
+  /** What to say: of each run, or that there is nothing. */
+  problems(model) {
+    const found = this.index.runs.flatMap((run) => (run.problems ?? []).map((text) => `${run.name}: ${text}`));
+    return model || found.length ? found : ["No attention has been logged here yet."];
+  }
+
+  say(texts) {
+    this.parts.message.replaceChildren(...texts.map((text) => el("p", { text, dir: "auto" })));
+  }
+
+  async copyLink() {
+    this.host.setState(flatState(this.store.get()), false);
+    const link = this.host.link();
+    try {
+      await navigator.clipboard.writeText(link);
+      return "copied";
+    } catch {
+      window.prompt("Copy this link", link);
+      return "";
+    }
+  }
+}

@@ -1,0 +1,143 @@
+// From stored weights to the numbers that are shown. Nothing here touches the page.
+// A picture: {rows, columns (groups of tokens), maps (one Float32Array a head, rows x columns), signed}.
+
+/** The token lists of one kind's rows and columns. `read`: a decoder's row is the word it read last. */
+export function tokenLists(header, kind, read) {
+  const decoder = read ? header.tokens.decoder_input : header.tokens.decoder_output;
+  return {
+    rows: kind.rows === "decoder" ? decoder : header.tokens[kind.rows],
+    columns: header.tokens[kind.columns],
+  };
+}
+
+/** Tokens as groups {text, special, content, word, members}; `byWord` merges the pieces of a word. */
+export function groupTokens(tokens, byWord) {
+  const groups = [];
+  tokens.forEach((token, i) => {
+    const last = groups.at(-1);
+    const content = !token.special && !token.punctuation;
+    if (byWord && last && !token.special && token.word !== null && token.word === last.word) {
+      last.members.push(i);
+      last.text += wordText(token.text);
+      last.content ||= content;
+    } else {
+      const text = byWord && !token.special ? wordText(token.text) : token.text;
+      groups.push({ text, special: token.special, content, word: token.word, members: [i] });
+    }
+  });
+  return groups;
+}
+
+/** A piece as it stands in a word: without the marks of SentencePiece, WordPiece and subword-nmt. */
+function wordText(piece) {
+  const bare = piece.replace(/^▁|^##/u, "").replace(/@@$/u, "");
+  return bare || piece;
+}
+
+/** Splits stored weights, (heads, rows, columns) in 65535ths, into one array of floats a head. */
+export function headMaps({ heads, rows, columns, data }) {
+  const size = rows * columns;
+  return Array.from({ length: heads }, (_, head) => {
+    const map = new Float32Array(size);
+    for (let i = 0; i < size; i++) map[i] = data[head * size + i] / 65535;
+    return map;
+  });
+}
+
+/** Sums over the pieces of a column, averages over the pieces of a row. */
+export function mergeMap(map, columnCount, rows, columns) {
+  const merged = new Float32Array(rows.length * columns.length);
+  rows.forEach((row, r) => {
+    columns.forEach((column, c) => {
+      let sum = 0;
+      for (const t of row.members) for (const s of column.members) sum += map[t * columnCount + s];
+      merged[r * columns.length + c] = sum / row.members.length;
+    });
+  });
+  return merged;
+}
+
+/** Divides each row by its sum; a row without weight stays 0. */
+export function renormalise(map, columnCount) {
+  for (let start = 0; start < map.length; start += columnCount) {
+    let sum = 0;
+    for (let i = start; i < start + columnCount; i++) sum += map[i];
+    if (sum > 0) for (let i = start; i < start + columnCount; i++) map[i] /= sum;
+  }
+  return map;
+}
+
+/** One layer as it is shown. `options`: the state's words, content and read. */
+export function makePicture(header, kind, weights, options) {
+  const lists = tokenLists(header, kind, options.read);
+  const rows = groupTokens(lists.rows, options.words);
+  const all = groupTokens(lists.columns, options.words);
+  const columns = options.content ? all.filter((group) => group.content) : all;
+  const untouched = columns.length === lists.columns.length && rows.length === lists.rows.length;
+  const maps = headMaps(weights).map((map) => {
+    const merged = untouched ? map : mergeMap(map, weights.columns, rows, columns);
+    return options.content ? renormalise(merged, columns.length) : merged;
+  });
+  return { rows, columns, maps, signed: false };
+}
+
+export function sameTokens(one, other) {
+  const texts = (picture) => JSON.stringify([picture.rows, picture.columns]
+    .map((groups) => groups.map((group) => group.text)));
+  return texts(one) === texts(other);
+}
+
+/** One picture minus another; `head` (or -1: each its own) is the head that is taken away. */
+export function differencePicture(one, other, head = -1) {
+  const maps = one.maps.map((map, h) => {
+    const away = other.maps[head < 0 ? h : head];
+    return map.map((weight, i) => weight - away[i]);
+  });
+  return { ...one, maps, signed: true };
+}
+
+/** The mean of the maps of some heads. */
+export function meanMap(picture, heads) {
+  if (heads.length === 1) return picture.maps[heads[0]];
+  const mean = new Float32Array(picture.maps[0].length);
+  for (const head of heads) {
+    const map = picture.maps[head];
+    for (let i = 0; i < mean.length; i++) mean[i] += map[i] / heads.length;
+  }
+  return mean;
+}
+
+/** How far two maps are apart: the mean over rows of the Jensen-Shannon divergence, in bits, 0 to 1. */
+export function changeOf(one, other, columnCount) {
+  let total = 0;
+  for (let i = 0; i < one.length; i++) {
+    const middle = (one[i] + other[i]) / 2;
+    if (one[i] > 0) total += one[i] * Math.log2(one[i] / middle) / 2;
+    if (other[i] > 0) total += other[i] * Math.log2(other[i] / middle) / 2;
+  }
+  return Math.max(0, total / (one.length / columnCount));
+}
+
+/** Shrinks a map to at most `size` x `size`: each pixel is the largest weight below it. */
+export function poolMap(map, rows, columns, size) {
+  const height = Math.min(rows, size);
+  const width = Math.min(columns, size);
+  if (height === rows && width === columns) return { map, rows, columns };
+  const pooled = new Float32Array(height * width);
+  for (let r = 0; r < rows; r++) {
+    const line = Math.floor(r * height / rows) * width;
+    for (let c = 0; c < columns; c++) {
+      const at = line + Math.floor(c * width / columns);
+      const weight = map[r * columns + c];
+      if (Math.abs(weight) > Math.abs(pooled[at])) pooled[at] = weight;
+    }
+  }
+  return { map: pooled, rows: height, columns: width };
+}
+
+/** 0.904 as "0.90"; differences with their sign. */
+export function weightText(weight, signed) {
+  const text = Math.abs(weight).toFixed(2);
+  if (!signed || text === "0.00") return text;
+  return (weight < 0 ? "−" : "+") + text;
+}
