@@ -260,7 +260,7 @@ def _run(
     }
     _print_examples(report["test"], corpus)
     print(report_text(evaluation, title=folder.path.resolve().name))
-    with SummaryWriter(folder.path / "logs") as writer:
+    with SummaryWriter(folder.path / "logs", resumes=False) as writer:
         writer.scalar("test/bleu", report["test"]["bleu"], training["updates"])
         writer.scalar("test/chrf", report["test"]["chrf"], training["updates"])
     write_atomically(folder.report_file, json.dumps(report, indent=2, ensure_ascii=False) + "\n")

@@ -6,6 +6,7 @@ import io
 import os
 import socket
 import time
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,17 @@ _file_numbers = count()
 
 
 class SummaryWriter:
-    """Writes one TensorBoard event file into a folder: scalars, pictures and text.
+    """Writes one TensorBoard event file into a folder: scalars, pictures, text and blobs.
 
     Look at them with `tensorboard --logdir FOLDER`. What was written is in the file as soon as
-    `flush` or `close` returns. Several writers may use one folder: a resumed run adds a file.
+    `flush` or `close` returns. Several writers may use one folder, one after the other: a resumed run
+    adds a file, and writes some steps again. TensorBoard then shows each step once, as the last
+    writer has it: it leaves out what the others logged at and after the first step of that writer.
 
     Args:
         folder: Where the event file goes; made if need be.
+        resumes: Whether the values are those of a training that begins or goes on, as above. False for
+            values that are added to a finished training.
 
     Raises:
         ImportError: If the `tensorboard` package is not installed.
@@ -39,7 +44,7 @@ class SummaryWriter:
     [True]
     """
 
-    def __init__(self, folder: str | os.PathLike[str]):
+    def __init__(self, folder: str | os.PathLike[str], resumes: bool = True):
         try:
             # The event format and nothing else: `tensorboard.summary` would import TensorFlow.
             from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -50,6 +55,8 @@ class SummaryWriter:
             ) from error
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._metadata = summary_pb2.SummaryMetadata
+        self._session_start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._marks_start = resumes
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         # TensorBoard reads files by this prefix, in the order of their names.
@@ -101,6 +108,29 @@ class SummaryWriter:
         tensor = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[text.encode()])
         self._add(step, self._summary.Value(tag=tag, metadata=metadata, tensor=tensor))
 
+    def blobs(self, tag: str, blobs: Sequence[bytes], step: int, plugin: str) -> None:
+        """Adds a sequence of blobs for a plugin of TensorBoard, such as the attention viewer.
+
+        Args:
+            tag: Name of the series.
+            blobs: What the plugin reads, one by one.
+            step: Training step that they belong to.
+            plugin: Name of the plugin.
+        """
+        from tensorboard.compat.proto import tensor_pb2, tensor_shape_pb2, types_pb2
+
+        metadata = self._metadata(
+            plugin_data=self._metadata.PluginData(plugin_name=plugin),
+            data_class="DATA_CLASS_BLOB_SEQUENCE",
+        )
+        size = tensor_shape_pb2.TensorShapeProto.Dim(size=len(blobs))
+        tensor = tensor_pb2.TensorProto(
+            dtype=types_pb2.DT_STRING,
+            string_val=blobs,
+            tensor_shape=tensor_shape_pb2.TensorShapeProto(dim=[size]),
+        )
+        self._add(step, self._summary.Value(tag=tag, metadata=metadata, tensor=tensor))
+
     def flush(self) -> None:
         """Hands everything written so far to the operating system."""
         if not self._records.closed:
@@ -118,6 +148,9 @@ class SummaryWriter:
         self.close()
 
     def _add(self, step: int, value: Any) -> None:
+        if self._marks_start:
+            self._marks_start = False
+            self._write(step=int(step), session_log=self._session_start)
         self._write(step=int(step), summary=self._summary(value=[value]))
 
     def _write(self, **fields: Any) -> None:

@@ -17,15 +17,15 @@ def softmax_weights(rng, heads, rows, columns, causal=False):
     return weights / weights.sum(-1, keepdims=True)
 
 
-def sentence_entry(weights, source=SOURCE, target=TARGET, step=0, ranks=None, **options):
+def sentence_entry(weights, source=SOURCE, translation=TARGET, step=0, ranks=None, **options):
     """An entry of a sentence whose last source and target tokens are the end."""
     return make_entry(
         step,
         "".join(source[:-1]).replace("▁", " ").strip(),
-        "".join(target[:-1]).replace("▁", " ").strip(),
+        "".join(translation[:-1]).replace("▁", " ").strip(),
         describe_tokens(source, [len(source) - 1], ranks),
-        describe_tokens(["<start>", *target[:-1]], [0]),
-        describe_tokens(target, [len(target) - 1]),
+        describe_tokens(["<start>", *translation[:-1]], [0]),
+        describe_tokens(translation, [len(translation) - 1]),
         weights,
         **options,
     )

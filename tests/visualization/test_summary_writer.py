@@ -129,3 +129,26 @@ print([name for name in sys.modules if name.split(".")[0] == "tensorflow"])
     )
     assert output.stdout == "[]\n"
     assert list(read_values(tmp_path)) == ["a", "b", "c"]
+
+
+def test_the_first_value_marks_the_start_of_a_session(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        writer.scalar("loss", 2.5, step=30)
+        writer.scalar("loss", 2.0, step=40)
+    with SummaryWriter(tmp_path / "added", resumes=False) as writer:
+        writer.scalar("loss", 2.5, step=30)
+    events = read_events(tmp_path)
+    assert [event.step for event in events if event.HasField("session_log")] == [30]
+    assert events[1].session_log.status == events[1].session_log.START
+    assert not any(event.HasField("session_log") for event in read_events(tmp_path / "added"))
+
+
+def test_blobs_come_back_with_their_last_zeros(tmp_path):
+    blobs = [b"\x00\x01\x00\x00", b"", b"abc"]
+    with SummaryWriter(tmp_path) as writer:
+        writer.blobs("attention/0/reference", blobs, step=7, plugin="attention")
+    value = read_events(tmp_path)[-1].summary.value[0]
+    assert list(value.tensor.string_val) == blobs
+    assert [dim.size for dim in value.tensor.tensor_shape.dim] == [3]
+    assert value.metadata.plugin_data.plugin_name == "attention"
+    assert value.metadata.data_class == 3  # DATA_CLASS_BLOB_SEQUENCE

@@ -1,0 +1,80 @@
+"""A real TensorBoard process on this machine, asked over HTTP."""
+
+import contextlib
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 120
+
+
+class Server:
+    """Answers of a running TensorBoard; `log` is what it printed."""
+
+    def __init__(self, address, log):
+        self.address = address
+        self._log = log
+
+    @property
+    def log(self):
+        return self._log.read_text()
+
+    def get(self, path, **query):
+        """Status and content of a path below the address, unpacked."""
+        url = f"{self.address}{path}"
+        if query:
+            url += "?" + urllib.parse.urlencode(query)
+        request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                status, packed, content = answer.status, answer.headers, answer.read()
+        except urllib.error.HTTPError as error:
+            status, packed, content = error.code, error.headers, error.read()
+        is_gzip = packed.get("Content-Encoding") == "gzip"
+        return status, gzip.decompress(content) if is_gzip else content
+
+    def attention(self, route, **query):
+        """Status and content of a route of the plugin; JSON is read."""
+        status, content = self.get(f"data/plugin/attention/{route}", **query)
+        return status, content if route == "weights" and status == 200 else json.loads(content)
+
+
+@contextlib.contextmanager
+def tensorboard(folder, *arguments, environment=()):
+    """Starts `tensorboard --logdir folder`, and ends it; the package is that of this checkout."""
+    log = Path(folder).parent / "tensorboard.log"
+    environment = {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **dict(environment)}
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), "--port", "0"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", *arguments],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            cwd=folder,
+        )
+    try:
+        yield Server(_address(process, log), log)
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def _address(process, log):
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        match = re.search(r"at (http://\S+)", log.read_text())
+        if match:
+            return match[1]
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.1)
+    raise AssertionError(f"TensorBoard does not start: {log.read_text()}")

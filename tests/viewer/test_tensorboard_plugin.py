@@ -1,0 +1,224 @@
+"""The plugin in a real TensorBoard process, with both of its loaders."""
+
+import shutil
+import subprocess
+import sys
+import time
+from importlib.metadata import entry_points
+
+import numpy as np
+import pytest
+
+from keras_attention.visualization.summary_writer import SummaryWriter
+from keras_attention_viewer import Entry
+from keras_attention_viewer.codec import PLUGIN_NAME, encode_header, entry_tag
+from tests.viewer.entries import random_entry
+from tests.viewer.served import ROOT, tensorboard
+
+TAG = entry_tag(0)
+STEPS = [10 * i for i in range(60)]
+# Loading takes a moment; the answer that is waited for must come.
+LOAD_SECONDS = 60
+
+pytestmark = pytest.mark.skipif(
+    not any(one.name == PLUGIN_NAME for one in entry_points(group="tensorboard_plugins")),
+    reason="the entry point is not installed: pip install -e .",
+)
+
+
+def entry_at(step, seed=0, **options):
+    """An entry whose random weights follow from its step."""
+    return random_entry(np.random.default_rng([seed, step]), step, **options)
+
+
+def write(folder, entries, **options):
+    with SummaryWriter(folder, **options) as writer:
+        for entry in entries:
+            tag = entry_tag(0, entry.header["target"])
+            writer.blobs(tag, entry.to_blobs(), entry.header["step"], PLUGIN_NAME)
+        return writer.path
+
+
+def write_runs(folder):
+    """A good run, and one of each kind that is not."""
+    write(folder / "good", [*map(entry_at, STEPS), entry_at(590, target="output")])
+    with SummaryWriter(folder / "good", resumes=False) as writer:
+        for step in (0, 50):
+            writer.scalar("train/loss", 5 - step / 100, step)
+        writer.scalar("validation/bleu", 27.5, 50)
+    with SummaryWriter(folder / "no_attention") as writer:
+        writer.scalar("train/loss", 1.0, 1)
+    old = entry_at(0)
+    with SummaryWriter(folder / "old") as writer:
+        blobs = [encode_header({**old.header, "version": 0}), *old.to_blobs()[1:]]
+        writer.blobs(TAG, blobs, 0, PLUGIN_NAME)
+    path = write(folder / "cut", [entry_at(0), entry_at(10)])
+    path.write_bytes(path.read_bytes()[:-20])
+    write(folder / "sizes", [entry_at(0), entry_at(10, heads=4)])
+    write(folder / "resumed", [entry_at(step, seed=1) for step in (0, 10, 20, 30, 40)])
+    write(folder / "resumed", [entry_at(step, seed=2) for step in (20, 30, 50)])
+
+
+@pytest.fixture(scope="module", params=["true", "false"])
+def server(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tensorboard") / "logs"
+    write_runs(folder)
+    with tensorboard(folder, "--load_fast", request.param) as running:
+        deadline = time.monotonic() + LOAD_SECONDS
+        while time.monotonic() < deadline and len(runs_of(running)) < 6:
+            time.sleep(0.2)
+        yield running
+
+
+def runs_of(server):
+    status, index = server.attention("index")
+    assert status == 200, index
+    return {run["name"]: run for run in index["runs"]}
+
+
+def stored(server, run, step, seed=0):
+    """The entry that the server has of a step."""
+    query = {"run": run, "tag": TAG, "step": step}
+    status, header = server.attention("header", **query)
+    assert status == 200, header
+    weights = {}
+    for kind in header["kinds"]:
+        shape = entry_at(step, seed).weights[kind["name"]][0].shape
+        weights[kind["name"]] = [
+            np.frombuffer(
+                server.attention("weights", kind=kind["name"], layer=layer, **query)[1], "<u2"
+            ).reshape(shape)
+            for layer in range(kind["layers"])
+        ]
+    return Entry(header, weights)
+
+
+def assert_equal(entry, expected):
+    assert entry.header == expected.header
+    for kind, layers in expected.weights.items():
+        for layer, other in zip(entry.weights[kind], layers, strict=True):
+            np.testing.assert_array_equal(layer, other)
+
+
+def test_all_steps_are_there_and_are_what_was_logged(server):
+    run = runs_of(server)["good"]
+    reference, output = run["sentences"]
+    assert (reference["tag"], output["tag"]) == (TAG, entry_tag(0, "output"))
+    assert reference["steps"] == STEPS
+    assert output["steps"] == [590]
+    assert reference["text"] == "the old dogs sleep."
+    assert reference["target_text"] == "alte Hunde schlafen."
+    assert run["scalars"] == {"loss": [[0, 5.0], [50, 4.5]], "bleu": [[50, 27.5]]}
+    assert run["problems"] == []
+    for step in (0, 300, 590):
+        assert_equal(stored(server, "good", step), entry_at(step))
+
+
+def test_what_is_wrong_with_a_run_is_said_and_the_rest_goes_on(server):
+    runs = runs_of(server)
+    said = {name: " ".join(run["problems"]) for name, run in runs.items()}
+    assert "no attention records" in said["no_attention"]
+    assert "version 0; this viewer reads version 1" in said["old"]
+    assert runs["old"]["sentences"] == []
+    assert "ends in the middle of a record" in said["cut"]
+    assert runs["cut"]["sentences"][0]["steps"] == [0]
+    assert "encoder of 2 layers with 3 heads" in said["sizes"]
+    assert "encoder of 2 layers with 4 heads" in said["sizes"]
+    assert runs["sizes"]["sentences"][0]["steps"] == [0, 10]
+    status, answer = server.attention("header", run="old", tag=TAG, step=0)
+    assert status == 422
+    assert "version 0" in answer["error"]
+
+
+def test_a_resumed_run_shows_each_step_once_as_it_was_written_last(server):
+    run = runs_of(server)["resumed"]
+    assert run["sentences"][0]["steps"] == [0, 10, 20, 30, 50]
+    assert run["problems"] == []
+    for step, seed in ((10, 1), (20, 2), (30, 2)):
+        assert_equal(stored(server, "resumed", step, seed), entry_at(step, seed))
+
+
+GOOD = {"run": "good", "tag": TAG, "step": 0, "kind": "cross", "layer": 0}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run": "else"},
+        {"run": "../good"},
+        {"run": ""},
+        {"tag": "attention/1/reference"},
+        {"tag": "../../etc/passwd"},
+        {"step": 5},
+        {"step": -10},
+        {"step": "1e1"},
+        {"step": "9" * 30},
+        {"kind": "crossed"},
+        {"layer": 2},
+        {"layer": -1},
+    ],
+)
+def test_what_is_not_there_is_not_found(server, change):
+    assert server.attention("weights", **GOOD)[0] == 200
+    status, answer = server.attention("weights", **{**GOOD, **change})
+    assert status == 404
+    assert "Traceback" not in answer["error"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../codec.py",
+        "%2e%2e/codec.py",
+        "..%2f..%2fpyproject.toml",
+        "static/index.js",
+        "index.js/../../codec.py",
+        "%2fetc%2fpasswd",
+        "codec.py",
+    ],
+)
+def test_no_other_file_is_served(server, path):
+    status, content = server.get(f"data/plugin/attention/{path}")
+    assert status == 404
+    assert b"Traceback" not in content
+
+
+def test_the_tab_is_there_with_its_files(server):
+    status, content = server.get("data/plugins_listing")
+    assert status == 200
+    assert b'"tab_name": "Attention"' in content.replace(b'":"', b'": "')
+    for file in sorted((ROOT / "keras_attention_viewer" / "static").iterdir()):
+        status, content = server.get(f"data/plugin/attention/{file.name}")
+        assert (status, content) == (200, file.read_bytes())
+    assert "Traceback" not in server.log
+
+
+def test_the_plugin_loads_without_keras():
+    code = """
+import sys
+from importlib.metadata import entry_points
+from tensorboard.plugins.base_plugin import TBContext
+(found,) = [one for one in entry_points(group="tensorboard_plugins") if one.name == "attention"]
+plugin = found.load()().load(TBContext(data_provider=object(), logdir="."))
+assert "/index" in plugin.get_plugin_apps()
+heavy = {"keras", "keras_attention", "tensorflow", "jax", "torch", "matplotlib"}
+print(sorted(heavy & set(sys.modules)))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert result.stdout.strip() == "[]", result.stderr
+
+
+def test_tensorboard_starts_with_a_broken_viewer(tmp_path):
+    broken = tmp_path / "broken" / "keras_attention_viewer"
+    shutil.copytree(ROOT / "keras_attention_viewer", broken)
+    (broken / "codec.py").write_text("raise ImportError('broken on purpose')\n")
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    paths = {"PYTHONPATH": str(broken.parent)}
+    with tensorboard(logs, environment=paths) as running:
+        status, content = running.get("data/plugins_listing")
+        assert status == 200
+        assert b"scalars" in content and b"attention" not in content
+        assert "broken on purpose" in running.log
