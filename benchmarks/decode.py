@@ -1,14 +1,14 @@
 """How fast are translations? This package against CTranslate2, Hugging Face and KerasHub.
 
     python benchmarks/decode.py                                     # random base model, forced lengths
+    python benchmarks/decode.py --presets tiny small medium base --batch-sizes 1 8 32 --record
     python benchmarks/decode.py --run RUN --source-file newstest2014.en --reference-file newstest2014.de
     python benchmarks/decode.py --ours torch:int8 --against ctranslate2:int8 --batch-sizes 1 --json FILE
 
-Beam 4. Without `--run`: the base model with random weights and a vocabulary of 16,000; random sources
-with the lengths of newstest2014; the weights never choose the end token, so every program writes
-translations of a given length: that of the source and `--extra-length`. With `--run`: the model of a run's
-folder, and its translations end where they end, each program by its own rule; with `--reference-file`
-their BLEU is shown.
+Beam 4. A preset has random weights; its sources are random, with the lengths of newstest2014; it never
+chooses the end token, so every program writes translations of a given length: that of the source and
+`--extra-length`. With `--run` (also beside presets) it is the model of a run's folder, whose translations
+end where they end, each program by its own rule; with `--reference-file` their BLEU is shown.
 
 All but KerasHub's compute with the very same weights, and what they translate is compared with this
 package's before anything is timed. Each program has a process of its own; they take turns. This package
@@ -40,10 +40,11 @@ from harness import (
     table,
     write_json,
 )
+from records import record_path
 
 OURS = ("tensorflow:float32", "torch:float32", "jax:float32")
 AGAINST = ("ctranslate2:float32", "ctranslate2:int8", "huggingface:float32", "keras_hub:float32")
-# Name -> subject, its packages, and how many sentences it translates (None for all).
+# Name -> title, subject, and its packages.
 PEERS: dict[str, tuple[str, str, dict[str, str]]] = {
     "ctranslate2": (
         "CTranslate2",
@@ -61,43 +62,33 @@ PEERS: dict[str, tuple[str, str, dict[str, str]]] = {
         {"keras_hub": "keras-hub", "tensorflow": "tensorflow"},
     ),
 }
+# Presets for small corpora, which have few word-pieces.
+SMALL = ("tiny", "small", "medium")
 # Rounding may turn a search where two hypotheses are equal to six digits; more is another model.
 LEAST_IDENTICAL = 0.75
 
 
 def main() -> None:
-    """Write the job, compare, and show what was found."""
+    """For each model and batch size: write the job, compare, and show what was found."""
     options = arguments()
-    facts, reports = run_facts(), []
-    with tempfile.TemporaryDirectory(prefix="decode-") as folder:
-        write_job(Path(folder), options)
-        for batch_size in options.batch_sizes:
-            present, missing = split_by_presence(subjects(options, folder, batch_size))
-            print(missing_text(missing), flush=True)
-            outcomes = compare(
-                present,
-                options.rounds,
-                1,
-                threads=options.threads,
-                prepare_limit=1800,
-                run_limit=1800,
-                differing=differing_translations,
-                log=lambda line: print(line, flush=True),
-            )
-            agreement = agreements(outcomes, options)
-            reports.append((batch_size, outcomes, agreement))
-            show(batch_size, outcomes, agreement, options)
-        for batch_size, outcomes, agreement in reports:
-            where = {"batch_size": batch_size, "agreement": agreement}
-            if options.json:
-                write_json(named(options.json, batch_size, options), facts, outcomes, **where)
-            if options.plot:
-                title = (
-                    f"Beam {options.beam_size}, batch {batch_size}, {options.sentences} sentences"
+    facts = run_facts()
+    for model in [*options.presets, *([options.run] if options.run else [])]:
+        with tempfile.TemporaryDirectory(prefix="decode-") as folder:
+            case = write_job(Path(folder), model, options)
+            for batch_size in options.batch_sizes:
+                present, missing = split_by_presence(subjects(options, folder, batch_size))
+                print(missing_text(missing), flush=True)
+                outcomes = compare(
+                    present,
+                    options.rounds,
+                    1,
+                    threads=options.threads,
+                    prepare_limit=1800,
+                    run_limit=1800,
+                    differing=differing_translations,
+                    log=lambda line: print(line, flush=True),
                 )
-                path = named(options.plot, batch_size, options)
-                rate = ("sentences", "sentences/s", 1.0)
-                plot_ratios(path, outcomes, rate, title, "CTranslate2 float32")
+                report({**case, "batch_size": batch_size}, outcomes, facts, options)
 
 
 def arguments() -> argparse.Namespace:
@@ -114,20 +105,25 @@ def arguments() -> argparse.Namespace:
     add("--threads", type=int, help="CPUs of each program; all if not given")
     add("--beam-size", type=int, default=4)
     add("--length-penalty", type=float, default=0.6)
-    add("--extra-length", type=int, help="tokens beyond the source's; 3, with --run 50")
-    add("--preset", default="base", help="the random model's")
-    add("--vocabulary-size", type=int, default=16_000, help="the random model's")
-    add("--checked", type=int, default=8, help="sentences to compare; with --run all of them")
+    add("--extra-length", type=int, help="tokens beyond the source's; 3, of a run 50")
+    add("--presets", nargs="*", help="random models; default: base, or none with --run")
+    add(
+        "--vocabulary-size",
+        type=int,
+        help="the presets'; default: 16,000, of tiny, small and medium 4,000",
+    )
+    add("--checked", type=int, default=8, help="sentences to compare; of a run all of them")
     add("--run", type=Path, help="folder of a trained run")
     add("--source-file", type=Path, help="sentences to translate with --run")
     add("--reference-file", type=Path, help="their translations, for BLEU")
-    add("--json", type=Path, help="every figure; with several batch sizes a file for each")
-    add("--plot", type=Path, help="a picture; with several batch sizes one for each")
+    add("--json", type=Path, help="every figure; of several models or batch sizes a file for each")
+    add("--record", action="store_true", help="the same into benchmarks/results/, for the tables")
+    add("--plot", type=Path, help="a picture; of several models or batch sizes one for each")
     options = parser.parse_args()
     if (options.run is None) != (options.source_file is None):
         parser.error("--run and --source-file belong together.")
-    if options.extra_length is None:
-        options.extra_length = 3 if options.run is None else 50
+    if options.presets is None:
+        options.presets = [] if options.run else ["base"]
     unknown = {name.partition(":")[0] for name in options.against} - set(PEERS)
     if unknown:
         parser.error(
@@ -136,13 +132,30 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def write_job(folder: Path, options: argparse.Namespace) -> None:
-    """Write what all programs read, in a process of its own: it needs Keras, this one does not."""
-    names = ("sentences", "vocabulary_size", "preset", "checked", "extra_length", "beam_size")
-    settings = {name: getattr(options, name) for name in (*names, "length_penalty")}
-    for name in ("run", "source_file"):
-        path = getattr(options, name)
-        settings[name] = None if path is None else str(path.resolve())
+def write_job(folder: Path, model: str | Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Write what all programs read, in a process of its own: it needs Keras, this one does not.
+
+    Args:
+        folder: Where to.
+        model: A preset's name, or the folder of a run.
+        options: The command line.
+
+    Returns:
+        The case: model, size of its vocabulary and beam.
+    """
+    names = ("sentences", "checked", "beam_size", "length_penalty")
+    settings = {name: getattr(options, name) for name in names}
+    is_run = isinstance(model, Path)
+    vocabulary_size = options.vocabulary_size or (4_000 if model in SMALL else 16_000)
+    settings |= {
+        "preset": None if is_run else model,
+        "run": str(model.resolve()) if is_run else None,
+        "source_file": str(options.source_file.resolve()) if is_run else None,
+        "vocabulary_size": vocabulary_size,
+        "extra_length": (50 if is_run else 3)
+        if options.extra_length is None
+        else options.extra_length,
+    }
     here = Path(__file__).resolve().parent
     paths = [str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]
     subprocess.run(
@@ -150,6 +163,12 @@ def write_job(folder: Path, options: argparse.Namespace) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         check=True,
     )
+    config = json.loads((folder / "job.json").read_text("utf-8"))["config"]
+    return {
+        "model": f"{model.resolve().name}, trained" if is_run else model,
+        "vocabulary_size": config["vocabulary_size"],
+        "beam_size": options.beam_size,
+    }
 
 
 def subjects(options: argparse.Namespace, folder: str, batch_size: int) -> list[Spec]:
@@ -202,11 +221,16 @@ def differing_translations(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -
 
 
 def agreements(
-    outcomes: Sequence[Outcome], options: argparse.Namespace
+    outcomes: Sequence[Outcome], options: argparse.Namespace | None
 ) -> dict[str, dict[str, float | None]]:
-    """For each subject the share of sentences translated as by the first of ours, and its BLEU."""
+    """For each subject the share of sentences translated as by the first of ours, and its BLEU.
+
+    Args:
+        outcomes: Of a run.
+        options: The command line if the model is that of a run, which alone has a BLEU; else None.
+    """
     compared = [o for o in outcomes if "translations" in o.outputs]
-    bleu = scorer(options) if options.reference_file else None
+    bleu = scorer(options) if options and options.reference_file else None
     return {
         outcome.spec.name: {
             "identical": identical(compared[0].outputs, outcome.outputs),
@@ -228,28 +252,41 @@ def scorer(options: argparse.Namespace) -> Callable[[list[list[int]]], float]:
     return lambda rows: corpus_bleu([tokenizer.decode(row) for row in rows], kept).score
 
 
-def show(
-    batch_size: int,
+def report(
+    case: Mapping[str, Any],
     outcomes: Sequence[Outcome],
-    agreement: Mapping[str, Mapping[str, float | None]],
+    facts: Mapping[str, Any],
     options: argparse.Namespace,
 ) -> None:
-    """Print the table of one batch size."""
+    """Print the table of a model and a batch size, and write the files that were asked for."""
     rates = {"sentences": ("sentences/s", 1.0), "flop": ("GFLOP/s", 1e9)}
-    print(f"\nBatch {batch_size}, beam {options.beam_size}, {options.sentences} sentences\n")
+    title = (
+        f"{case['model']}, V {case['vocabulary_size']:,}, batches of {case['batch_size']}, "
+        f"beam {case['beam_size']}, {options.sentences} sentences"
+    )
+    print(f"\n{title}\n")
     ratio_to = ("CTranslate2 float32", "CTranslate2 int8")
     print(table(outcomes, rates, "pass", best_ceiling(outcomes), ratio_to))
+    agreement = agreements(outcomes, options if case["model"] not in options.presets else None)
     for name, found in agreement.items():
         share, bleu = found["identical"], found["bleu"]
         text = "" if bleu is None else f", BLEU {bleu:.2f}"
         print(f"{name}: {share:.1%} of the compared translations identical to the first's{text}")
     print(flush=True)
+    record = record_path("decode", case, facts) if options.record else None
+    for path in filter(None, (options.json and named(options.json, case, options), record)):
+        more = {"benchmark": "decode", "case": case, "source": "measured", "agreement": agreement}
+        write_json(path, facts, outcomes, **more)
+    if options.plot:
+        rate = ("sentences", "sentences/s", 1.0)
+        plot_ratios(named(options.plot, case, options), outcomes, rate, title, ratio_to[0])
 
 
-def named(path: Path, batch_size: int, options: argparse.Namespace) -> Path:
-    """`path`, with the batch size in its name if there are several."""
-    several = len(options.batch_sizes) > 1
-    return path.with_stem(f"{path.stem}_batch{batch_size}") if several else path
+def named(path: Path, case: Mapping[str, Any], options: argparse.Namespace) -> Path:
+    """`path`, with model and batch size in its name if there are several."""
+    if len(options.batch_sizes) * (len(options.presets) + bool(options.run)) == 1:
+        return path
+    return path.with_stem(f"{path.stem}_{case['model'].split(',')[0]}_batch{case['batch_size']}")
 
 
 if __name__ == "__main__":

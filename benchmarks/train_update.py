@@ -5,7 +5,7 @@ through `compile` and `fit`, and its peers, each in a process of its own, in tur
 the losses of one batch are compared, dropout off. Large matrix products run in turn with them: the ceiling.
 
     python benchmarks/train_update.py                         # base, 64 pairs of 32 tokens, float32
-    python benchmarks/train_update.py --dtype mixed_bfloat16 --json run.json --plot run.png
+    python benchmarks/train_update.py --dtype mixed_bfloat16 --record --plot run.png
     python benchmarks/train_update.py --workload small --data-dir multi30k     # whole epochs
     python benchmarks/train_update.py --workload paper --batch-tokens 25000 --backends jax \\
         --dtype mixed_bfloat16 --peak-tflops 989              # a GPU; no TensorFlow needed
@@ -45,6 +45,7 @@ from peers_training.workloads import (
     make_batches,
     workload_text,
 )
+from records import record_path
 
 UPDATES = 100_000  # Of the paper's base model.
 
@@ -129,6 +130,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     results.add_argument("--peak-tflops", type=float, help="the data sheet's, for the share (MFU)")
     results.add_argument("--json", type=Path, metavar="FILE", help="every figure of the run")
+    results.add_argument(
+        "--record", action="store_true", help="the same into benchmarks/results/, for the tables"
+    )
     results.add_argument("--plot", type=Path, metavar="FILE.png")
     return parser.parse_args(arguments)
 
@@ -168,19 +172,37 @@ def report(
     ours = [outcome.spec.name for outcome in outcomes if is_ours(outcome)]
     print(table(outcomes, rates, workload.unit, ceiling, ratio_to=ours))
     print("\n" + "\n".join(notes(outcomes, data)))
-    if options.json:
+    case = case_of(options, workload)
+    record = record_path("train_update", case, facts) if options.record else None
+    for path in filter(None, (options.json, record)):
         more = {
+            "benchmark": "train_update",
+            "case": case,
+            "source": "measured",
             "workload": dataclasses.asdict(workload),
             "data": data,
             "ceiling_flop_per_s": ceiling,
+            "options": {name: str(value) for name, value in vars(options).items()},
         }
-        settings = {name: str(value) for name, value in vars(options).items()}
-        write_json(options.json, facts, outcomes, options=settings, **more)
+        write_json(path, facts, outcomes, **more)
     if options.plot:
         title = f"{workload_text(options, workload)}\n{machine_text(facts, options).split(';')[0]}"
         peers = [o.spec.name for o in outcomes if not o.failure and o.spec.name == "HF Marian"]
         rate = ("tokens", "tokens/s (source + target)", 1.0)
         plot_ratios(options.plot, outcomes, rate, title, (peers or ours or [""])[0])
+
+
+def case_of(options: argparse.Namespace, workload: Workload) -> dict[str, Any]:
+    """What was measured; with sizes of one's own it is a case of its own."""
+    case: dict[str, Any] = {"workload": options.workload, "dtype": options.dtype}
+    if workload.unit == "update":
+        case |= {"pairs": options.pairs, "length": options.length}
+    named = dataclasses.asdict(WORKLOADS[options.workload].sizes)
+    sizes = dataclasses.asdict(workload.sizes)
+    if workload.unit == "epoch":
+        sizes["vocabulary_size"] = named["vocabulary_size"]  # Real text may have fewer pieces.
+    other = {name: value for name, value in sizes.items() if value != named[name]}
+    return {**case, **other}
 
 
 def notes(outcomes: list[Outcome], data: dict[str, Any]) -> list[str]:

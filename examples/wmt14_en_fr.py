@@ -8,7 +8,7 @@ import os
 
 # Before TensorFlow is imported: its notes on processors and drivers are not what a run is read for.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# TensorFlow leaves oneDNN off where a processor lacks VNNI; there, too, it did no harm (docs/results.md).
+# TensorFlow leaves oneDNN off where a processor lacks VNNI; there, too, it did no harm (docs/log.md).
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 from keras_attention.recipes import run

@@ -41,7 +41,7 @@ MULTI30K = TranslationConfig(
     warmup_steps=200,
     peak_learning_rate=0.003,
     averaged_checkpoints=4,
-    length_penalty=1.3,  # chosen on the validation set (docs/results.md)
+    length_penalty=1.3,  # chosen on the validation set (docs/log.md)
 )
 
 # Text of the user's own, of unknown size: an hour, unless --steps or --minutes say otherwise.

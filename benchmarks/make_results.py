@@ -1,0 +1,381 @@
+"""Makes the tables of `docs/results.md` and of the README from the newest records in `benchmarks/results/`.
+
+python benchmarks/make_results.py            # writes both files
+python benchmarks/make_results.py --check    # ends with an error if they are not up to date
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from records import PROCESSORS, processor, read_records, subject, times_as_long
+
+ROOT = Path(__file__).resolve().parent.parent
+MARK = "<!-- made by benchmarks/make_results.py -->"
+OURS_TRAINING = ("keras_attention, TensorFlow", "keras_attention, PyTorch")
+MARIAN = "HF Marian"
+# Of training, in the order of the tables: workload and precision.
+JOBS = [
+    (workload, dtype)
+    for workload in ("base", "small", "tiny", "paper")
+    for dtype in ("mixed_bfloat16", "float32")
+]
+# The programs of the decoding benchmark, by precision.
+OURS = {
+    precision: [f"keras_attention {backend} {precision}" for backend in ("tensorflow", "torch")]
+    for precision in ("float32", "bfloat16", "int8")
+}
+CTRANSLATE2 = {precision: f"CTranslate2 {precision}" for precision in ("float32", "int8")}
+KERAS_HUB = "KerasHub BART float32"
+MODELS = ("tiny, trained", "tiny", "small", "medium", "base")
+# Of the memory benchmark.
+PROGRAMS = {"hf": "Marian", "recompute": "ours, `recompute`", "sliced": "ours, 4 slices"}
+README_PROCESSORS = ("AMX", "AVX512-BF16", "AVX2")
+
+Record = dict[str, Any]
+
+
+def main() -> int:
+    """Write both files, or say which is out of date."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    options = parser.parse_args()
+    stale = []
+    for path, text in made_files(read_records()).items():
+        if path.read_text("utf-8") == text:
+            continue
+        stale.append(str(path))
+        if not options.check:
+            path.write_text(text, encoding="utf-8")
+    if stale:
+        print(f"{'out of date' if options.check else 'written'}: {', '.join(stale)}")
+    return int(options.check and bool(stale))
+
+
+def made_files(records: Sequence[Record]) -> dict[Path, str]:
+    """The text of `docs/results.md`, and the README with a new table behind its mark."""
+    results, readme = ROOT / "docs" / "results.md", ROOT / "README.md"
+    return {
+        path: replaced(path.read_text("utf-8"), tables)
+        for path, tables in (
+            (results, [make(records) for make in TABLES]),
+            (readme, [readme_table(records)]),
+        )
+    }
+
+
+def replaced(text: str, tables: Sequence[str]) -> str:
+    """The text with a new table behind each mark, in order; a table ends with an empty line.
+
+    Example:
+
+    >>> replaced(f"{MARK}\\n| old |\\n\\nmore", ["| new |"]) == f"{MARK}\\n| new |\\n\\nmore"
+    True
+    """
+    first, *parts = text.split(f"{MARK}\n")
+    if len(parts) != len(tables):
+        raise ValueError(
+            f"The text must have {len(tables)} lines {MARK!r}, one for each table. Received: {len(parts)}"
+        )
+    rest = [part.partition("\n\n")[2] for part in parts]
+    return first + "".join(
+        f"{MARK}\n{table}\n\n{more}" for table, more in zip(tables, rest, strict=True)
+    )
+
+
+# --- tables -------------------------------------------------------------------------------------------
+
+
+def translations(records: Sequence[Record]) -> str:
+    """Quality: a row for each corpus, model and processor."""
+    rows = [
+        [
+            record["case"]["corpus"],
+            f"{record['case']['model']}, {record['figures']['parameters'] / 1e6:.1f} M",
+            processor(record),
+            f"{record['figures']['minutes']:.0f}",
+            f"{record['figures']['updates']:,}",
+            f"{record['figures']['bleu']:.1f}",
+            f"{record['figures']['chrf']:.1f}",
+            link(record),
+        ]
+        for record in newest(records, "recipe")
+    ]
+    heads = ["corpus", "model, parameters", "processor", "minutes", "updates"]
+    return table([*heads, "sacreBLEU", "chrF", "record"], rows)
+
+
+def training(records: Sequence[Record]) -> str:
+    """Speed of training: a row for each job and processor, a column for each backend of ours."""
+    rows = []
+    named = [r for r in records if r["case"].keys() <= {"workload", "dtype", "pairs", "length"}]
+    for record in newest(named, "train_update", by=lambda r: (JOBS.index(job(r)), -speed(r))):
+        found = [subject(record, name) for name in OURS_TRAINING]
+        marian = [times(record, MARIAN, name) for name in OURS_TRAINING]
+        hub = [times(record, keras_hub(name), name) for name in OURS_TRAINING]
+        memory = [memory_text(part) for part in found]
+        cells = [*map(seconds_text, found), *map(joined, (marian, hub, memory))]
+        rows.append([training_text(record), processor(record), *cells, link(record)])
+    heads = ["job", "processor", "TensorFlow", "PyTorch", "Marian", "KerasHub", "peak GiB"]
+    return table([*heads, "record"], rows)
+
+
+def decoding(records: Sequence[Record]) -> str:
+    """Sentences a second: a row for each model, batch and processor."""
+    rows = []
+    for record in newest(records, "decode", by=decoding_order):
+        if subject(record, KERAS_HUB):
+            continue
+        cells = [rate_text(record, names) for names in OURS.values()]
+        cells += [rate_text(record, [name]) for name in CTRANSLATE2.values()]
+        for precision in CTRANSLATE2:
+            cells.append(best_ratio(record, CTRANSLATE2[precision], OURS[precision]))
+        model = f"{record['case']['model']}, V {record['case']['vocabulary_size']:,}"
+        where = [model, str(record["case"]["batch_size"]), processor(record)]
+        rows.append([*where, *cells, link(record)])
+    heads = ["model", "batch", "processor", "float32", "bfloat16", "int8"]
+    heads += ["CT2 float32", "CT2 int8", "float32 / CT2", "int8 / CT2", "record"]
+    return table(heads, rows)
+
+
+def precisions(records: Sequence[Record]) -> str:
+    """BLEU and lines that differ, by precision."""
+    rows = []
+    for record in newest(records, "precisions"):
+        row = [record["case"]["model"], processor(record)]
+        row.append(f"{record['figures']['plain']['bleu']:.2f}")
+        for name in ("float32", "bfloat16", "int8"):
+            found = record["figures"][name]
+            row.append(
+                f"{found['bleu']:.2f} ({found['lines that differ']} of {record['figures']['sentences']:,})"
+            )
+        rows.append([*row, link(record)])
+    return table(
+        ["model", "processor", "plain search", "float32", "bfloat16", "int8", "record"], rows
+    )
+
+
+def memory(records: Sequence[Record]) -> str:
+    """Peak memory of an update."""
+    rows = []
+    for record in newest(records, "peak_memory"):
+        case, found = record["case"], record["figures"]
+        cells = [f"{found[name]:.2f}" if name in found else "" for name in PROGRAMS]
+        dtype = case["dtype"].removeprefix("mixed_")
+        update = f"{case['model']}, {dtype}, 2 x {case['tokens']:,} tokens"
+        rows.append([update, processor(record), *cells, link(record)])
+    return table(["update", "processor", *PROGRAMS.values(), "record"], rows)
+
+
+def verifications(records: Sequence[Record]) -> str:
+    """What must be equal, and whether it was."""
+    rows = [
+        [record["case"]["what"], record["figures"]["result"], link(record)]
+        for record in newest(records, "verification")
+    ]
+    return table(["what must hold", "what was seen", "record"], rows)
+
+
+def pipeline(records: Sequence[Record]) -> str:
+    """Tokens a second from text to batches."""
+    stages = ("text to store", "store to batches")
+    rows = [
+        [
+            processor(record),
+            *(f"{record['figures'][stage]['tokens_per_core_second']:,}" for stage in stages),
+            link(record),
+        ]
+        for record in newest(records, "data_pipeline")
+    ]
+    return table(["processor", *stages, "record"], rows)
+
+
+def start(records: Sequence[Record]) -> str:
+    """Seconds and memory until something happens."""
+    rows = []
+    for record in newest(records, "start"):
+        for what, programs in record["figures"].items():
+            seen = [f"{name} {start_text(figures)}" for name, figures in programs.items()]
+            what = f"{record['case']['what']}: {what}"
+            rows.append([what, processor(record), *seen, link(record)])
+    return table(["what", "processor", "ours", "another", "record"], rows)
+
+
+def start_text(figures: dict[str, float]) -> str:
+    """Seconds, and gigabytes where they are known."""
+    memory = f", {figures['gigabytes']} GB" if "gigabytes" in figures else ""
+    return f"{figures['seconds']} s{memory}"
+
+
+TABLES: tuple[Callable[[Sequence[Record]], str], ...] = (
+    translations,
+    training,
+    decoding,
+    precisions,
+    memory,
+    verifications,
+    pipeline,
+    start,
+)
+
+
+def readme_table(records: Sequence[Record]) -> str:
+    """How many times as long the others take: a row for each job and peer, a column for each processor."""
+    rows = []
+    for workload, dtype in JOBS:
+        case = {"workload": workload, "dtype": dtype}
+        for title, peer in ((MARIAN, lambda name: MARIAN), ("KerasHub, same backend", keras_hub)):
+            found = readme_cells(records, case, peer, OURS_TRAINING)
+            rows.append([f"training: {case_text(case)}", title, *found])
+    peers = [(name, OURS[precision]) for precision, name in CTRANSLATE2.items()]
+    for model in reversed(MODELS):
+        for batch in (1, 8, 32, 64):
+            case = {"model": model, "batch_size": batch}
+            for peer, ours in (*peers, (KERAS_HUB, OURS["float32"])):
+                found = readme_cells(records, case, lambda name, peer=peer: peer, ours)
+                rows.append([f"translating: {model}, batches of {batch}", peer, *found])
+    return table(["job", "against", *README_PROCESSORS], [row for row in rows if any(row[2:])])
+
+
+def readme_cells(
+    records: Sequence[Record],
+    case: dict[str, Any],
+    peer: Callable[[str], str],
+    ours: Sequence[str],
+) -> list[str]:
+    """For each processor, how many times as long the peer took as each of ours, in the newest run of both."""
+    row = []
+    for name in README_PROCESSORS:
+        texts: list[str] = []
+        for record in records:
+            # The runs against KerasHub have few rounds: they stand for KerasHub alone.
+            usable = peer(ours[0]) == KERAS_HUB or subject(record, KERAS_HUB) is None
+            if usable and not texts and processor(record) == name and is_of(record, case):
+                found = [times_as_long(record, peer(program), program) for program in ours]
+                texts = [number(ratio["median"]) for ratio in found if ratio]
+        row.append(", ".join(texts))
+    return row
+
+
+def newest(
+    records: Sequence[Record], benchmark: str, by: Callable[[Record], Any] | None = None
+) -> list[Record]:
+    """The newest record of each case and processor of a benchmark, in the order of `by`.
+
+    Of decoding, a run against KerasHub counts as a case of its own: it is too slow to be part of every run.
+    """
+    found: dict[str, Record] = {}
+    for record in records:
+        if record["benchmark"] == benchmark:
+            hub = subject(record, KERAS_HUB) is not None
+            key = repr((sorted(record["case"].items()), processor(record), hub))
+            found.setdefault(key, record)
+    return sorted(found.values(), key=by or (lambda record: (repr(record["case"]), -speed(record))))
+
+
+def speed(record: Record) -> int:
+    """Rank of a processor: the highest for the best instruction set, GPUs above all."""
+    names = [*reversed(PROCESSORS.values())]
+    name = processor(record)
+    return names.index(name) if name in names else len(names)
+
+
+def decoding_order(record: Record) -> Any:
+    """Sorts by model, batch and processor."""
+    case = record["case"]
+    model = MODELS.index(case["model"]) if case["model"] in MODELS else len(MODELS)
+    return model, case["model"], case["batch_size"], -speed(record)
+
+
+def is_of(record: Record, case: dict[str, Any]) -> bool:
+    """Whether a record's case has these values, whatever else it says."""
+    return case.items() <= record["case"].items()
+
+
+def job(record: Record) -> tuple[str, str]:
+    """Workload and precision of a training."""
+    return record["case"]["workload"], record["case"]["dtype"]
+
+
+def training_text(record: Record) -> str:
+    """What was trained, with the pairs of an update."""
+    case = record["case"]
+    return case_text(case) + (f", {case['pairs']} pairs" if "pairs" in case else "")
+
+
+def case_text(case: dict[str, Any]) -> str:
+    """A training job in words."""
+    kind = "epoch of Multi30K" if case["workload"] == "small" else "update"
+    return f"{kind}, {case['workload']}, {case['dtype'].removeprefix('mixed_')}"
+
+
+def keras_hub(name: str) -> str:
+    """KerasHub on the backend of one of ours."""
+    return name.replace("keras_attention", "KerasHub")
+
+
+def number(value: float) -> str:
+    """A ratio: 25, 2.28, 0.91."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2f}"
+
+
+def times(record: Record, slow: str, fast: str) -> str:
+    """The ratio of two programs, with its range where it is known."""
+    found = times_as_long(record, slow, fast)
+    if found is None:
+        return ""
+    reach = f" ({found['least']:.2f}-{found['most']:.2f})" if found["least"] else ""
+    return f"{number(found['median'])}{reach}"
+
+
+def best_ratio(record: Record, slow: str, ours: Iterable[str]) -> str:
+    """The largest ratio of a peer to one of ours."""
+    found = [ratio["median"] for name in ours if (ratio := times_as_long(record, slow, name))]
+    return number(max(found)) if found else ""
+
+
+def rate_text(record: Record, names: Sequence[str]) -> str:
+    """Sentences a second of the fastest of these programs."""
+    found = [part["rates"]["sentences"] for name in names if (part := subject(record, name))]
+    return f"{max(found):.3g}" if found else ""
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Figures on TensorFlow and on PyTorch in one cell."""
+    return "; ".join(text for text in texts if text)
+
+
+def seconds_text(found: Record | None) -> str:
+    """Median and range of a sample."""
+    if found is None or not found["seconds"]:
+        return ""
+    seconds = found["seconds"]
+    median, least, most = (f"{seconds[name]:.3g}" for name in ("median", "least", "most"))
+    return f"{median} ({least}-{most})"
+
+
+def memory_text(found: Record | None) -> str:
+    """Peak in GiB."""
+    peak = (found or {}).get("memory", {}).get("peak_bytes")
+    return "" if peak is None else f"{peak / 2**30:.2f}"
+
+
+def link(record: Record) -> str:
+    """The day of the run, linked to its record."""
+    return f"[{record['started'][:10]}](../benchmarks/results/{record['file']})"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""The tables of the docs are those that the records give."""
+
+import doctest
+import importlib
+import json
+
+import make_results
+import pytest
+from records import read_records, record_path, times_as_long
+
+
+def test_the_docs_are_up_to_date():
+    for path, text in make_results.made_files(read_records()).items():
+        assert path.read_text("utf-8") == text, "run python benchmarks/make_results.py"
+
+
+def test_the_results_are_short():
+    assert len((make_results.ROOT / "docs" / "results.md").read_text("utf-8").splitlines()) <= 150
+
+
+def written(folder, name, **fields):
+    record = {
+        "benchmark": "decode",
+        "case": {"model": "base", "vocabulary_size": 16_000, "batch_size": 8, "beam_size": 4},
+        "started": "2026-01-02",
+        "commit": None,
+        "command": None,
+        "source": "measured",
+        "cpu": {"flags": ["avx2", "avx512f"]},
+        "versions": {},
+        **fields,
+    }
+    (folder / f"{name}.json").write_text(json.dumps(record))
+
+
+def rates(**by_name):
+    return [
+        {"spec": {"name": name.replace("_", " ", 1)}, "rates": {"sentences": rate}, "failure": None}
+        for name, rate in by_name.items()
+    ]
+
+
+def test_the_newest_run_is_shown(tmp_path):
+    old = {"subjects": rates(CTranslate2_float32=7.0), "started": "2026-01-01T23:59:59+00:00"}
+    written(tmp_path, "b", **old)
+    ours = [{**part, "spec": {"name": "keras_attention torch float32"}} for part in rates(x=9.0)]
+    written(tmp_path, "a", subjects=rates(CTranslate2_float32=6.0) + ours)
+    text = make_results.decoding(read_records(tmp_path))
+    assert (
+        "| base, V 16,000 | 8 | AVX-512 | 9 |  |  | 6 |  | 1.50 |  | [2026-01-02]" in text
+        and "2026-01-01" not in text
+    )
+
+
+def test_a_record_that_lacks_a_field_is_named(tmp_path):
+    (tmp_path / "half.json").write_text('{"benchmark": "decode", "case": {}}')
+    with pytest.raises(ValueError, match=r"half\.json lacks started, commit"):
+        read_records(tmp_path)
+
+
+def test_a_program_that_failed_has_no_ratio():
+    one, other = rates(a=2.0, b=3.0)
+    assert times_as_long({"subjects": [one, other]}, "a", "b")["median"] == 1.5
+    other["failure"] = "it died"
+    assert times_as_long({"subjects": [one, other]}, "a", "b") is None
+
+
+def test_a_text_without_the_marks_is_refused():
+    with pytest.raises(ValueError, match="Received: 0"):
+        make_results.replaced("text", ["| a |"])
+
+
+def test_records_of_two_processors_do_not_share_a_file():
+    facts = {"started": "2026-01-02T03:04:05+00:00", "cpu": {"flags": ["avx2"]}, "gpus": []}
+    one = record_path("train_update", {"workload": "base"}, facts)
+    other = record_path("train_update", {"workload": "base"}, {**facts, "gpus": ["NVIDIA T4, 1"]})
+    assert one.name == "2026-01-02T030405-train_update-base-avx2.json"
+    assert other.name == "2026-01-02T030405-train_update-base-nvidia-t4.json"
+
+
+@pytest.mark.parametrize("name", ["records", "make_results", "harness.compare", "harness.summary"])
+def test_the_examples_in_docstrings(name):
+    found = doctest.testmod(importlib.import_module(name))
+    assert found.attempted > 0 and found.failed == 0
