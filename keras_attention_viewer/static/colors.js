@@ -19,12 +19,8 @@ export function weightColor(picture, head, weight) {
 }
 
 /** "#1F77B4" as [31, 119, 180]. */
-export function channels(hex) {
+function channels(hex) {
   return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-}
-
-export function rgba(hex, opacity) {
-  return `rgba(${channels(hex).join(", ")}, ${opacity})`;
 }
 
 /** Paints one map as an image of one pixel a cell: the colour over nothing, as opaque as the weight. */

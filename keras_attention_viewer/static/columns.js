@@ -1,6 +1,5 @@
 // Two columns of words with lines between them.
 
-import { rgba } from "./colors.js";
 import { el, rovingFocus, tokenText } from "./dom.js";
 
 const LARGEST_CANVAS = 16000;
@@ -12,12 +11,14 @@ export function createColumns({ onWord, onHover }) {
   const overlay = el("canvas");
   const wires = el("div", { class: "wires" }, base, overlay);
   const sides = { row: tokenList("Words that ask"), column: tokenList("Words that are read") };
+  const behind = { row: el("canvas", { class: "boxes" }), column: el("canvas", { class: "boxes" }) };
   const names = [el("p", { class: "side-name" }), el("p", { class: "side-name" })];
   const root = el("div", { class: "columns" }, names[0], el("span", { class: "arrow", text: "reads →" }), names[1],
-    sides.row, wires, sides.column);
+    el("div", { class: "word-side" }, behind.row, sides.row), wires,
+    el("div", { class: "word-side" }, behind.column, sides.column));
   let view = null;
   let hovered = "";
-  let marked = [];
+  const marked = { query: null, chosen: null };
 
   for (const list of Object.values(sides)) {
     rovingFocus(list, "li");
@@ -63,23 +64,21 @@ export function createColumns({ onWord, onHover }) {
     const word = hovered || view.word;
     root.classList.toggle("chosen", word !== "");
     paintLines(overlay, view, word ? view.lines(word) : []);
-    for (const node of marked) {
-      node.style.background = "";
-      node.classList.remove("query");
-    }
-    marked = [];
     const boxes = word ? view.boxes(word) : [];
-    for (const [node, own] of groupBoxes(sides, boxes)) {
-      node.style.background = stackedBoxes(own);
-      marked.push(node);
+    for (const side of ["row", "column"]) {
+      paintBoxes(behind[side], sides[side], view.pitch, boxes.filter((box) => box.side === side));
     }
-    const query = root.querySelector(`li[data-word="${word || "none"}"]`);
-    if (query) {
-      query.classList.add("query");
-      marked.push(query);
-    }
-    for (const node of root.querySelectorAll("[aria-selected=true]")) node.setAttribute("aria-selected", "false");
-    root.querySelector(`li[data-word="${view.word || "none"}"]`)?.setAttribute("aria-selected", "true");
+    marked.query?.classList.remove("query");
+    marked.query = itemOf(word);
+    marked.query?.classList.add("query");
+    marked.chosen?.setAttribute("aria-selected", "false");
+    marked.chosen = itemOf(view.word);
+    marked.chosen?.setAttribute("aria-selected", "true");
+  }
+
+  function itemOf(word) {
+    const list = word.startsWith("r") ? sides.row : sides.column;
+    return word ? list.children[Number(word.slice(1))] : null;
   }
 
   return { root, update };
@@ -100,34 +99,20 @@ function fillTokens(list, groups, letter) {
   }, ...tokenText(group.text))));
 }
 
-function groupBoxes(sides, boxes) {
-  const groups = new Map();
-  for (const box of boxes) {
-    const node = sides[box.side].children[box.index];
-    groups.set(node, [...(groups.get(node) ?? []), box]);
+/** Boxes behind the words of one side: a word's box, divided among the heads. */
+function paintBoxes(canvas, list, pitch, boxes) {
+  const width = boxes.length ? list.clientWidth : 0;
+  const context = sizedContext(canvas, width, pitch * list.children.length);
+  for (const { index, order, of, color, opacity } of boxes) {
+    context.fillStyle = color;
+    context.globalAlpha = opacity;
+    context.fillRect(order * width / of, index * pitch + 1, width / of, pitch - 2);
   }
-  return groups;
-}
-
-function stackedBoxes(boxes) {
-  const stops = [];
-  for (const { order, of, color, opacity } of boxes) {
-    const [from, to] = [order, order + 1].map((n) => `${(100 * n / of).toFixed(2)}%`);
-    stops.push(`transparent ${from}`, `${rgba(color, opacity)} ${from}`, `${rgba(color, opacity)} ${to}`,
-      `transparent ${to}`);
-  }
-  return `linear-gradient(to right, ${stops.join(", ")})`;
 }
 
 function paintLines(canvas, view, lines) {
   const height = view.pitch * Math.max(view.rows.length, view.columns.length);
-  const scale = Math.min(window.devicePixelRatio || 1, LARGEST_CANVAS / height);
-  canvas.width = WIRES_WIDTH * scale;
-  canvas.height = height * scale;
-  canvas.style.width = `${WIRES_WIDTH}px`;
-  canvas.style.height = `${height}px`;
-  const context = canvas.getContext("2d");
-  context.scale(scale, scale);
+  const context = sizedContext(canvas, WIRES_WIDTH, height);
   for (const line of lines) {
     context.strokeStyle = line.color;
     context.globalAlpha = line.opacity;
@@ -137,4 +122,16 @@ function paintLines(canvas, view, lines) {
     context.lineTo(WIRES_WIDTH, (line.column + 0.5) * view.pitch);
     context.stroke();
   }
+}
+
+/** An empty canvas of this size in CSS pixels, with the screen's own pixels where they are not too many. */
+function sizedContext(canvas, width, height) {
+  const scale = Math.min(window.devicePixelRatio || 1, LARGEST_CANVAS / height);
+  canvas.width = width * scale;
+  canvas.height = height * scale;
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d");
+  context.scale(scale, scale);
+  return context;
 }

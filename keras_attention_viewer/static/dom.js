@@ -41,7 +41,7 @@ export function fillSelect(select, options, value) {
 
 /** A labelled select. */
 export function selectField(label, onChange, attributes = {}) {
-  const select = el("select", { ...attributes, onchange: () => onChange(select.value) });
+  const select = el("select", { "aria-label": label, ...attributes, onchange: () => onChange(select.value) });
   return { root: el("label", { class: "field" }, el("span", { text: label }), select), select };
 }
 

@@ -23,21 +23,28 @@ export function readWord(picture, word) {
 export function linesOf(picture, heads, word) {
   const chosen = readWord(picture, word);
   const share = chosen ? 1 : heads.length;
-  const all = chosen ? Infinity : MOST_LINES;
   const count = picture.columns.length;
+  const [from, to, by] = cellsOf(picture, chosen);
   const lines = [];
   for (const head of heads) {
     const map = picture.maps[head];
-    for (let i = 0; i < map.length; i++) {
+    for (let i = from; i < to; i += by) {
       const level = Math.round(255 * Math.min(1, Math.abs(map[i]) / share));
       if (level < FAINTEST_LINE) continue;
       const row = Math.floor(i / count);
-      const column = i - row * count;
-      if (chosen && (chosen.side === "row" ? row : column) !== chosen.index) continue;
-      lines.push({ row, column, color: weightColor(picture, head, map[i]), opacity: level / 255, width: 2 });
+      const color = weightColor(picture, head, map[i]);
+      lines.push({ row, column: i - row * count, color, opacity: level / 255, width: 2 });
     }
   }
-  return lines.length > all ? strongestLines(lines, picture.rows.length) : lines;
+  return !chosen && lines.length > MOST_LINES ? strongestLines(lines, picture.rows.length) : lines;
+}
+
+/** Where a chosen word's weights lie in a map: [from, to, by]; all of them if none is chosen. */
+function cellsOf(picture, chosen) {
+  const count = picture.columns.length;
+  if (!chosen) return [0, picture.rows.length * count, 1];
+  if (chosen.side === "row") return [chosen.index * count, (chosen.index + 1) * count, 1];
+  return [chosen.index, picture.rows.length * count, count];
 }
 
 function strongestLines(lines, rowCount) {
@@ -55,16 +62,16 @@ function strongestLines(lines, rowCount) {
 export function boxesOf(picture, heads, word) {
   const chosen = readWord(picture, word);
   if (!chosen) return [];
-  const count = picture.columns.length;
   const side = chosen.side === "row" ? "column" : "row";
+  const [from, to, by] = cellsOf(picture, chosen);
   const boxes = [];
   heads.forEach((head, order) => {
     const map = picture.maps[head];
-    for (let index = 0; index < (side === "row" ? picture.rows.length : count); index++) {
-      const weight = side === "column" ? map[chosen.index * count + index] : map[index * count + chosen.index];
-      const opacity = Math.round(255 * Math.min(1, Math.abs(weight))) / 255;
+    for (let i = from; i < to; i += by) {
+      const opacity = Math.round(255 * Math.min(1, Math.abs(map[i]))) / 255;
       if (opacity === 0) continue;
-      boxes.push({ side, index, order, of: heads.length, color: weightColor(picture, head, weight), opacity });
+      const color = weightColor(picture, head, map[i]);
+      boxes.push({ side, index: (i - from) / by, order, of: heads.length, color, opacity });
     }
   });
   return boxes;
@@ -74,13 +81,11 @@ export function boxesOf(picture, heads, word) {
 export function readingsOf(picture, heads, word) {
   const chosen = readWord(picture, word);
   if (!chosen) return [];
-  const count = picture.columns.length;
   const groups = chosen.side === "row" ? picture.columns : picture.rows;
+  const [from, , by] = cellsOf(picture, chosen);
   const strength = (weights) => weights.reduce((sum, weight) => sum + Math.abs(weight), 0);
   return groups
-    .map((group, index) => {
-      const at = chosen.side === "row" ? chosen.index * count + index : index * count + chosen.index;
-      return { index, text: group.text, weights: heads.map((head) => picture.maps[head][at]) };
-    })
+    .map((group, index) => (
+      { index, text: group.text, weights: heads.map((head) => picture.maps[head][from + index * by]) }))
     .sort((a, b) => strength(b.weights) - strength(a.weights));
 }

@@ -1,0 +1,62 @@
+"""What tests look at in a page of the viewer. Expectations wait until they come true."""
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tests.viewer.heads import SOURCE
+
+WIDTH = len(SOURCE)
+WAIT = 15_000  # milliseconds, at most
+
+
+def texts(locator):
+    return locator.all_text_contents()
+
+
+def cell(page, row, column, columns=WIDTH):
+    """The text in a cell of the matrix."""
+    return page.locator(".values span").nth(row * columns + column)
+
+
+def _expect():
+    # Not above: where there is no Playwright, the tests are skipped.
+    from playwright.sync_api import expect
+
+    return expect
+
+
+def expect_text(locator, text):
+    _expect()(locator).to_have_text(text, timeout=WAIT)
+
+
+def expect_pressed(locator, pressed=True):
+    _expect()(locator).to_have_attribute("aria-pressed", str(pressed).lower(), timeout=WAIT)
+
+
+def saved(page, button):
+    """The bytes of the file that a button saves."""
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=button, exact=True).click()
+    return Path(waiting.value.path()).read_bytes()
+
+
+def saved_svg(page):
+    """The picture that the button SVG saves: its root, without namespaces."""
+    root = ElementTree.fromstring(saved(page, "SVG"))
+    for node in root.iter():
+        node.tag = re.sub(r"{.*}", "", node.tag)
+    return root
+
+
+def svg_lines(root):
+    """Lines of a picture: [(numbers x1, y1, x2, y2, colour, opacity, width)], in the order of drawing."""
+    return [
+        (
+            *(float(line.get(key)) for key in ("x1", "y1", "x2", "y2")),
+            line.get("stroke"),
+            float(line.get("stroke-opacity")),
+            float(line.get("stroke-width")),
+        )
+        for line in root.iter("line")
+    ]

@@ -1,0 +1,250 @@
+"""Links, keys, themes and hostile words in a real browser; and what may be slow and must not be."""
+
+import numpy as np
+import pytest
+
+from keras_attention_viewer import measured
+from tests.viewer.heads import SOURCE, TARGET, entry, pointing
+from tests.viewer.looks import cell, expect_pressed, expect_text, saved_svg, svg_lines, texts
+
+S, T = len(SOURCE), len(TARGET)
+GOLD = "#D4A017"
+
+
+def two_layers(steps=(0, 10)):
+    heads = [pointing(columns, S, 0.8) for columns in ((0, 1, 3, 5), (5, 5, 5, 5), (1, 0, 4, 2))]
+    return [entry({"cross": [np.stack(heads), np.stack(heads[::-1])]}, step=step) for step in steps]
+
+
+def test_a_link_holds_the_whole_state_and_back_goes_back(visits):
+    page = visits.show(two_layers(), "view=matrix")
+    page.locator(".thumbs button").nth(1).click()
+    expect_text(page.locator(".picture .title"), "Cross · layer 1 · head 2")
+    page.get_by_role("button", name="Content words only").click()
+    page.get_by_label("Compare with").select_option("head")
+    page.get_by_role("slider", name="Step").press("Home")
+    page.locator(".matrix-rows li").nth(2).click()
+    expect_text(page.locator(".readings q"), "▁sleeps")
+    expect_text(page.locator(".step"), "step 0")
+    shown = texts(page.locator(".values span"))
+
+    other = visits.open(page.url)
+    expect_text(other.locator(".picture .title"), "Cross · layer 1 · head 2")
+    expect_text(other.locator(".readings q"), "▁sleeps")
+    expect_text(other.locator(".step"), "step 0")
+    expect_pressed(other.get_by_role("button", name="Content words only"))
+    assert other.get_by_label("Compare with").input_value() == "head"
+    assert texts(other.locator(".values span")) == shown
+    assert other.url == page.url
+
+    for _ in range(3):  # word, comparison, content words
+        page.go_back()
+    expect_pressed(page.get_by_role("button", name="Content words only"), False)
+    expect_text(page.locator(".picture .title"), "Cross · layer 1 · head 2")
+    page.go_back()
+    expect_text(page.locator(".picture .title"), "Cross · layer 2 · all heads")
+
+
+@pytest.mark.parametrize(
+    "state", ["layer=99&heads=77,x&step=nine&word=r999&view=none", "%E0%A4%A&&=&x=%"]
+)
+def test_a_senseless_link_shows_something(visits, state):
+    page = visits.show(two_layers(), state)
+    expect_text(page.locator(".picture .title"), "Cross · layer 2 · all heads")
+    assert texts(page.locator(".columns .tokens").first.locator("li")) == TARGET
+
+
+def test_everything_by_keyboard(visits):
+    page = visits.show(two_layers())
+    title = page.locator(".picture .title")
+    for key, expected in [
+        ("h", "Cross · layer 2 · head 1"),
+        ("h", "Cross · layer 2 · head 2"),
+        ("Shift+H", "Cross · layer 2 · head 1"),
+        ("l", "Cross · layer 1 · head 1"),
+        ("a", "Cross · layer 1 · all heads"),
+    ]:
+        page.keyboard.press(key)
+        expect_text(title, expected)
+    page.keyboard.press("2")
+    page.locator(".values").wait_for()
+    page.keyboard.press("w")
+    expect_text(page.locator(".matrix-columns li").nth(1), "Hunde")
+    page.keyboard.press("w")
+    page.keyboard.press("1")
+
+    while page.evaluate("document.activeElement.parentNode.className") != "thumbs":
+        page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")  # from the first head of layer 1 to that of layer 2
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect_text(title, "Cross · layer 2 · head 2")
+    while page.evaluate("document.activeElement.getAttribute('role')") != "option":
+        page.keyboard.press("Tab")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect_text(page.locator(".columns li[aria-selected=true]"), "▁sleeps")
+    tree = page.locator("table.readings").aria_snapshot()
+    assert 'table "▁sleeps reads"' in tree
+    assert 'row "</s> 0.80"' in tree and 'row "▁der 0.04"' in tree
+    page.keyboard.press("Escape")
+    page.locator("table.readings").wait_for(state="hidden")
+
+
+def test_a_word_that_is_hovered_or_chosen_from_either_side(visits):
+    page = visits.show(two_layers(), "heads=1&layer=1")
+    columns = page.locator(".columns .tokens").last.locator("li")
+    columns.nth(1).hover()
+    expect_text(page.locator(".readings caption"), "▁Hund is read by")
+    assert page.locator(".readings tbody tr").first.inner_text().split() == ["▁dog", "0.80"]
+    page.locator(".picture .title").hover()
+    page.locator("table.readings").wait_for(state="hidden")
+    columns.nth(1).click()
+    [*_, strongest] = sorted(svg_lines(saved_svg(page)), key=lambda line: line[5])
+    assert strongest[5] == pytest.approx(0.8, abs=1e-4)
+    assert len(svg_lines(saved_svg(page))) == T  # from every row to this word
+
+
+def test_hostile_wide_and_right_to_left_words_stay_text(visits):
+    words = [
+        "<img src=x onerror=alert(1)>",
+        "\"'><script>alert(1)</script>",
+        "مرحبا",
+        "日本語",
+        "x" * 200,
+        "&lt;b&gt;",
+        "</script>",
+        "</s>",
+    ]
+    made = entry({"encoder": [pointing(range(8), 8)[None]]}, source=words)
+    page = visits.show({"<b>run</b>": [made]})
+    for view in ("lines", "matrix"):
+        page.get_by_role("button", name=view.capitalize()).click()
+        lists = page.locator(".pane .tokens")
+        expect_text(lists.first.locator("li").first, words[0])
+        assert texts(lists.first.locator("li")) == texts(lists.last.locator("li")) == words
+    arabic = page.locator(".matrix-rows li span").nth(2)
+    assert arabic.evaluate("node => getComputedStyle(node).direction") == "rtl"
+    page.locator(".matrix-rows li").nth(0).click()
+    expect_text(page.locator(".readings q"), words[0])
+    svg = saved_svg(page)
+    assert words[0] in [text.text for text in svg.iter("text")]
+    assert page.evaluate("document.images.length") == 0
+    assert page.evaluate("document.scripts.length") == 2
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_themes(visits, scheme):
+    page = visits.show(two_layers(), color_scheme=scheme)
+    paper, ink = page.locator(".attention-viewer").evaluate(
+        "node => [getComputedStyle(node).backgroundColor, getComputedStyle(node).color]"
+    )
+    brightness = [sum(map(int, color[4:-1].split(","))) for color in (paper, ink)]
+    assert (brightness[0] > 600 > 200 > brightness[1]) == (scheme == "light")
+    assert (brightness[0] < 200 < 600 < brightness[1]) == (scheme == "dark")
+    other = "dark" if scheme == "light" else "light"
+    page.emulate_media(color_scheme=other)
+    page.locator(f".attention-viewer[data-theme={other}]").wait_for()
+
+
+def aligned(steps=(0, 10)):
+    """Head 2 of layer 1 reads, for the word read, what the true alignment says; at step 0 it does not."""
+    gold = [(0, 0), (1, 1), (2, 2)]  # der - the, Hunde - dog, schläft - sleeps
+    right = pointing((5, 0, 1, 3), S, 0.9)  # rows: <s> the dog sleeps
+    wrong = pointing((5, 4, 5, 4), S, 0.9)
+    wrong[:, 0] += 0.01
+    wrong /= wrong.sum(axis=1, keepdims=True)
+    made = []
+    for step in steps:
+        heads = np.stack([wrong, right if step else wrong])
+        still = np.stack([wrong, wrong])
+        made += measured([entry({"cross": [heads, still]}, step=step, alignment=gold)])
+    return made
+
+
+def test_the_alignment_head_is_marked_and_its_links_are_drawn(visits):
+    page = visits.show(aligned())
+    expect_text(
+        page.locator(".picture .title"), "Cross · layer 1 · head 2"
+    )  # opens on the first screen
+    assert page.locator(".thumbs .best .place").all_text_contents() == ["1.2"]
+    page.get_by_role("button", name="Alignment", exact=True).click()
+    expect_text(page.locator(".error-rate"), "AER of this sentence: 0.00")
+    expect_pressed(page.get_by_role("button", name="read", exact=True))
+    rows = page.locator(".columns .tokens").first.locator("li")
+    assert texts(rows) == ["<s>", "the", "dog", "sleeps"]
+    first = page.locator(".alignment-notes .changes button").first
+    assert texts(first.locator("span")) == ["★ layer 1 head 2", "AER 0.00"]
+    expect_text(
+        page.locator(".alignment-notes p").last, "best AER: 0.67 at step 0, 0.00 at step 10"
+    )
+
+    lines = svg_lines(saved_svg(page))
+    links = [[round(line[1] / 11.27 - 0.5), round(line[3] / 11.27 - 0.5)] for line in lines]
+    assert links == [[1, 0], [2, 1], [3, 2]] * 2  # rows and columns of whole words
+    assert [line[4] for line in lines] == [GOLD] * 3 + ["#FF7F0E"] * 3
+
+    page.get_by_role("button", name="predicted", exact=True).click()
+    expect_text(rows.first, "the")
+    expect_text(page.locator(".error-rate"), "AER of this sentence: 1.00")
+    lines = svg_lines(saved_svg(page))
+    links = [[round(line[1] / 11.27 - 0.5), round(line[3] / 11.27 - 0.5)] for line in lines]
+    assert links[:3] == [[0, 0], [1, 1], [2, 2]]  # the true links move one row up
+    assert links[4:] == [[1, 0], [2, 1]]  # the head's do not, but stand for the next word
+
+
+def test_runs_that_cannot_be_read_are_named_and_the_others_work(visits, tmp_path):
+    page = visits.show(two_layers())
+    html = (tmp_path / "0.html").read_text("utf-8")
+    sound = '"problems": []'
+    assert html.count(sound) == 1
+    broken = '{"name": "old", "sentences": [], "scalars": {}, "problems": ["It has version 0."]}, '
+    html = html.replace(sound, '"problems": ["A file ends early."]')
+    html = html.replace('"runs": [', '"runs": [' + broken)
+    (tmp_path / "broken.html").write_text(html, "utf-8")
+    page = visits.open(f"file://{tmp_path}/broken.html#view=matrix&heads=1&layer=1")
+    expect_text(cell(page, 0, 0), "0.80")
+    assert texts(page.locator(".messages p")) == [
+        "old: It has version 0.",
+        "run: A file ends early.",
+    ]
+
+
+def work_while_crossing(page, tokens):
+    """For each of some words: the work of the page's thread while the mouse enters it, in milliseconds.
+
+    It is the thread's own time, not the clock's, which would also tell what else the machine does.
+    """
+    tools = page.context.new_cdp_session(page)
+    tools.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def worked():
+        metrics = tools.send("Performance.getMetrics")["metrics"]
+        return next(one["value"] for one in metrics if one["name"] == "TaskDuration") * 1000
+
+    work = []
+    for i in range(0, tokens.count(), 21):
+        tokens.nth(i).scroll_into_view_if_needed()
+        before = worked()
+        tokens.nth(i).hover()
+        page.evaluate(
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
+        work.append(worked() - before)
+    return work
+
+
+@pytest.mark.parametrize("view", ["lines", "matrix"])
+def test_the_mouse_crosses_400_words_without_a_long_task(visits, view):
+    rng = np.random.default_rng(26)
+    words = [f"▁w{i}" for i in range(399)] + ["</s>"]
+    weights = rng.gamma(0.1, size=(8, 400, 400)) + 1e-9
+    weights /= weights.sum(axis=-1, keepdims=True)
+    made = entry({"encoder": [weights]}, source=words)
+    page = visits.show([made], f"view={view}&heads=1,2,3,4,5,6,7,8&layer=1")
+    tokens = page.locator(".pane .tokens").first.locator("li")
+    expect_text(tokens.last, "</s>")
+    work = work_while_crossing(page, tokens)
+    assert len(work) == 20 and min(work) > 0
+    assert max(work) < 200
