@@ -12,10 +12,8 @@ import numpy as np
 
 from keras_attention.training.checkpoint_store import (
     DamagedCheckpoint,
-    delete_checkpoint,
     first_nonfinite,
     load_checkpoint,
-    remove_partial,
     set_aside,
     write_checkpoint,
 )
@@ -24,6 +22,7 @@ from keras_attention.training.checkpoints import (
     list_checkpoints,
     select_checkpoints,
 )
+from keras_attention.utils.files import remove_folder, remove_leftovers
 
 
 class Checkpoints(keras.callbacks.Callback):
@@ -107,7 +106,7 @@ class Checkpoints(keras.callbacks.Callback):
         self._started = time.monotonic()
         if write:
             self.folder.mkdir(parents=True, exist_ok=True)
-            remove_partial(self.folder)
+            remove_leftovers(self.folder)
 
     @property
     def paths(self) -> list[Path]:
@@ -251,7 +250,7 @@ class Checkpoints(keras.callbacks.Callback):
         )
         for path in paths:
             if path not in kept:
-                delete_checkpoint(path)
+                remove_folder(path)
 
 
 def fit_resumably(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import tarfile
 import zlib
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from keras_attention.data.download import record
+from keras_attention.utils.files import atomic_file
 
 CHUNK_BYTES = 1 << 20
 DAMAGED = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
@@ -68,14 +68,9 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
 def _copy(content: IO[bytes], target: Path) -> None:
     """Writes the file beside its place; it gets its name when it is whole."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     digest = hashlib.sha256()
-    try:
-        with open(partial, "wb") as file:
-            while chunk := content.read(CHUNK_BYTES):
-                digest.update(chunk)
-                file.write(chunk)
+    with atomic_file(target) as file:
+        while chunk := content.read(CHUNK_BYTES):
+            digest.update(chunk)
+            file.write(chunk)
         record(target, digest.hexdigest())
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import os
 import re
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 import keras
+
+from keras_attention.utils.files import sha256_of, write_atomically
 
 CHUNK_BYTES = 1 << 16
 RETRY_CODES = (408, 429, 500, 502, 503, 504)
@@ -94,7 +95,7 @@ def download(
         part.unlink()
         raise
     if sha256 is None:
-        record(path, _sha256_of(part))
+        record(path, sha256_of(part))
     os.replace(part, path)
     return path
 
@@ -107,17 +108,14 @@ def check_recorded(path: Path, remedy: str) -> None:
     """
     recorded = _recorded(path)
     if recorded is None:
-        record(path, _sha256_of(path))
+        record(path, sha256_of(path))
     else:
         _check(path, recorded, f"{remedy}; if it is right, delete '{_record_file(path)}'")
 
 
 def record(path: Path, sha256: str) -> None:
     """Writes a checksum beside a file, as `sha256sum --check` reads it."""
-    file = _record_file(path)
-    partial = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    partial.write_text(f"{sha256}  {path.name}\n", encoding="utf-8")
-    os.replace(partial, file)
+    write_atomically(_record_file(path), f"{sha256}  {path.name}\n")
 
 
 def _recorded(path: Path) -> str | None:
@@ -172,13 +170,8 @@ def _copy(
         print()
 
 
-def _sha256_of(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _check(path: Path, sha256: str, remedy: str) -> None:
-    received = _sha256_of(path)
+    received = sha256_of(path)
     if received != sha256:
         raise ValueError(
             f"'{path}' does not have the expected content. Expected sha256: {sha256}. "

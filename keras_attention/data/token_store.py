@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
-import shutil
 import sys
-import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +15,7 @@ import keras
 import numpy as np
 
 from keras_attention.data.tokenizer import PAD_TOKEN_ID, Tokenizer
+from keras_attention.utils.files import OccupiedPath, atomic_folder, remove_leftovers
 
 FORMAT_VERSION = 1
 METADATA_FILE = "metadata.json"
@@ -130,14 +130,10 @@ class TokenStore:
         _check_samples(dropout, samples)
         final = parent / name
         if not final.exists():
-            parent.mkdir(parents=True, exist_ok=True)
-            building = parent / f".building-{final.name}-{uuid.uuid4().hex}"
-            building.mkdir()
-            try:
+            # A process that is building the same store is waited for.
+            with contextlib.suppress(OccupiedPath), atomic_folder(final) as building:
+                remove_leftovers(parent)
                 _write_store(building, text, tokenizer, wanted, verbose)
-                _publish(building, final)
-            finally:
-                shutil.rmtree(building, ignore_errors=True)
         store = cls(final)
         different = [key for key, value in wanted.items() if store.metadata.get(key) != value]
         if different:
@@ -321,16 +317,6 @@ def _encoding(wanted: dict[str, Any], position: tuple[int, int], side: str) -> d
     entropy = [wanted["seed"], *position, SIDES.index(side)]
     seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
     return {"dropout": wanted["dropout"], "seed": seed}
-
-
-def _publish(building: Path, final: Path) -> None:
-    try:
-        os.rename(building, final)
-    except OSError:
-        if not (
-            final / METADATA_FILE
-        ).exists():  # else another process was faster: its store is as good
-            raise
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:

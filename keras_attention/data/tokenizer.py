@@ -17,6 +17,7 @@ from keras_attention.data.parallel_text import read_lines
 from keras_attention.data.presegmented import GivenPieces
 from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.word_pieces import WordPieces
+from keras_attention.utils.files import write_atomically
 
 PAD_TOKEN_ID = 0
 END_TOKEN_ID = 1
@@ -273,8 +274,8 @@ class Tokenizer:
             "vocabulary_size": self.vocabulary_size,
             "fingerprint": self.fingerprint(),
         }
-        _write_atomically(folder / MODEL_FILE, self._model)
-        _write_atomically(folder / METADATA_FILE, json.dumps(metadata, indent=2).encode() + b"\n")
+        write_atomically(folder / MODEL_FILE, self._model)
+        write_atomically(folder / METADATA_FILE, json.dumps(metadata, indent=2) + "\n")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
@@ -339,12 +340,3 @@ def _read_metadata(folder: Path) -> dict[str, Any]:
     if not isinstance(metadata, dict):
         raise ValueError(f"'{path}' is damaged: no JSON object. Copy it again or train again.")
     return metadata
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

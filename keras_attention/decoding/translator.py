@@ -15,6 +15,7 @@ from typing import Any, overload
 
 from keras_attention.decoding.beam_search import BeamSearchResult, check_search_options
 from keras_attention.decoding.model_search import ModelSearch
+from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import Progress
 
 SHORTEST_SOURCE = 16
@@ -208,22 +209,16 @@ class Translator:
         The result is written when it is complete; an interrupted translation leaves nothing behind.
 
         Raises:
-            ValueError: Bytes that are not UTF-8, named by file and line, or a `destination` in a
-                folder that does not exist.
+            ValueError: Bytes that are not UTF-8, named by file and line, a `destination` that exists,
+                or one in a folder that does not exist.
         """
-        destination = Path(destination)
-        if not destination.parent.is_dir():
-            raise ValueError(
-                f"There is no folder {str(destination.parent)!r} to write to: create it."
-            )
+        destination = check_destination(destination, sources=[source])
         lines = Path(source).read_bytes().split(b"\n")
         if not lines[-1]:
             lines.pop()
         # A tokenizer of bytes can spell a line break, which would shift all lines after it.
         translations = [" ".join(text.splitlines()) for text in self(_decoded(lines, source))]
-        partial = destination.with_name(f"{destination.name}.partial")
-        partial.write_bytes("".join(f"{text}\n" for text in translations).encode("utf-8"))
-        os.replace(partial, destination)
+        write_atomically(destination, "".join(f"{text}\n" for text in translations))
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         """Source ids with the end token; `[]` for lines that hold nothing."""

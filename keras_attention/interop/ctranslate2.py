@@ -6,9 +6,6 @@ Shape letters: N heads, K key_dim, D hidden_dim, V vocabulary.
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +14,7 @@ import keras
 import numpy as np
 
 from keras_attention.layers.positional_encoding import sinusoid
+from keras_attention.utils.files import atomic_folder, check_destination
 
 # Keras' name of an activation, and the name of CTranslate2's.
 ACTIVATIONS = {
@@ -38,6 +36,16 @@ QUANTIZATIONS = (
     "float32",
 )
 MODEL_FILE = "model.bin"
+EXPORTED = (
+    MODEL_FILE,
+    "config.json",
+    *(
+        f"{side}_vocabulary.{kind}"
+        for side in ("shared", "source", "target")
+        for kind in ("json", "txt")
+    ),
+)
+TOKENIZER_FILES = ("tokenizer", "tokenizer/tokenizer.model", "tokenizer/tokenizer.json")
 
 
 def export_ctranslate2(
@@ -87,7 +95,7 @@ def export_ctranslate2(
     Raises:
         ImportError: If CTranslate2 is not installed.
         ValueError: For an activation that CTranslate2 does not have, a tokenizer of another model, an
-            unknown `quantization`, and a folder that exists.
+            unknown `quantization`, and a path that is taken by anything but an exported model.
 
     Example:
 
@@ -105,12 +113,12 @@ def export_ctranslate2(
     >>> text = tokenizer.decode([ids[t] for t in result[0].hypotheses[0]])  # doctest: +SKIP
     """
     folder = Path(folder)
-    _check_folder(folder, overwrite)
+    check_destination(folder, folder=True, ours=_is_export, overwrite=overwrite)
     _check_arguments(model, tokenizer, quantization, max_length)
     spec = _specification(model, tokenizer, max_length)
     spec.validate()
     spec.optimize(quantization=quantization)
-    with _written_beside(folder) as partial:
+    with atomic_folder(folder, replace=True) as partial:
         spec.save(str(partial))
         tokenizer.save(partial / "tokenizer")
     return folder
@@ -128,19 +136,10 @@ def _library() -> SimpleNamespace:
     return SimpleNamespace(common=common_spec, transformer=transformer_spec)
 
 
-def _check_folder(folder: Path, overwrite: bool) -> None:
-    if not folder.exists():
-        return
-    if not overwrite:
-        raise ValueError(
-            f"'{folder}' exists; nothing was changed there. Choose another folder, or pass "
-            "`overwrite=True` to replace the model in it."
-        )
-    if not (folder / MODEL_FILE).is_file():
-        raise ValueError(
-            f"'{folder}' exists and holds no CTranslate2 model, so it is not overwritten. Choose "
-            "another folder."
-        )
+def _is_export(folder: Path) -> bool:
+    """Whether a folder holds what `export_ctranslate2` wrote, and nothing else."""
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+    return found >= {MODEL_FILE, TOKENIZER_FILES[-1]} and found <= {*EXPORTED, *TOKENIZER_FILES}
 
 
 def _check_arguments(model: Any, tokenizer: Any, quantization: str | None, max_length: int) -> None:
@@ -288,26 +287,3 @@ def _transposed(weights: Any) -> np.ndarray:
     """From Keras' `(inputs, *outputs)` to CTranslate2's `(outputs, inputs)`."""
     array = _array(weights)
     return np.ascontiguousarray(array.reshape(len(array), -1).T)
-
-
-@contextmanager
-def _written_beside(folder: Path) -> Iterator[Path]:
-    """A new folder that takes the place of `folder` when all is written; a failure leaves nothing."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
-    replaced = folder.with_name(f".{folder.name}.{os.getpid()}.replaced")
-    shutil.rmtree(partial, ignore_errors=True)  # Of a process that was killed.
-    partial.mkdir()
-    try:
-        yield partial
-        if folder.exists():
-            os.replace(folder, replaced)
-        try:
-            os.replace(partial, folder)
-        except OSError:
-            if replaced.exists():
-                os.replace(replaced, folder)
-            raise
-    finally:
-        for path in (partial, replaced):
-            shutil.rmtree(path, ignore_errors=True)

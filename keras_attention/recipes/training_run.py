@@ -140,7 +140,7 @@ def average_last(
             print(f"{error} The average is of the others.")
         else:
             intact.append(path)
-    save_average(model, folder / "averaged", intact)
+    save_average(model, folder / "averaged", intact, overwrite=True)
     return [path.name for path in intact]
 
 

@@ -1,9 +1,7 @@
 """A checkpoint on disk: a folder that is complete or absent, and verified when it is read."""
 
 import errno
-import hashlib
 import itertools
-import json
 import os
 import re
 import shutil
@@ -13,13 +11,21 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_attention.utils.files import (
+    DamagedFile,
+    atomic_folder,
+    read_json,
+    sha256_of,
+    verify_files,
+    write_json,
+)
+
 WEIGHTS = "model.weights.h5"
 MANIFEST = "manifest.json"
-PARTIAL = ".partial-"
 FORMAT = 1
 
 
-class DamagedCheckpoint(ValueError):
+class DamagedCheckpoint(DamagedFile):
     """A checkpoint that is not what was written: a file is missing, cut off or changed."""
 
 
@@ -56,34 +62,34 @@ def write_checkpoint(
     3
     """
     path = Path(path)
-    partial = path.with_name(f"{PARTIAL}{path.name}")
-    needed = sum(int(np.prod(v.shape)) * np.dtype("float32").itemsize for v in _variables(model))
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        # HDF5 handles a full disk badly, so it does not get that far where that can be foreseen.
-        if shutil.disk_usage(partial).free < 1.02 * needed + 2**16:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        model.save_weights(partial / WEIGHTS)
-        _flush(partial / WEIGHTS)
-        manifest = _manifest(model, record, partial / WEIGHTS)
-        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
-        _flush(partial / MANIFEST)
-        _flush(partial)
-        old = set_aside(path) if path.exists() else None
-        os.rename(partial, path)
-        _flush(path.parent)
-        if replace and old is not None:
-            shutil.rmtree(old)
-    # h5py raises RuntimeError where closing a file fails.
-    except (OSError, RuntimeError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
+        with atomic_folder(path, replace=True) as partial:
+            save_weights(model, partial / WEIGHTS)
+            write_json(partial / MANIFEST, _manifest(model, record, partial / WEIGHTS))
+            if path.exists() and not replace:
+                set_aside(path)
+    except OSError as error:
         raise OSError(
-            getattr(error, "errno", None) or errno.EIO,
-            f"Could not write the checkpoint '{path}' of about {needed / 1e6:,.0f} MB: {error}. The "
-            "checkpoints before it are as they were. Make room on that disk, then start the same "
-            "command again: it goes on from the last of them.",
+            error.errno,
+            f"Could not write the checkpoint '{path}' of about {_bytes_of(model) / 1e6:,.0f} MB: "
+            f"{error.__cause__ or error}. The checkpoints before it are as they were. Make room on that "
+            "disk, then start the same command again: it goes on from the last of them.",
         ) from error
+
+
+def save_weights(model: keras.Model, file: Path) -> None:
+    """`Model.save_weights`, but for a full disk, which HDF5 handles badly: it ends in an OSError.
+
+    Raises:
+        OSError: If there is no room, or it cannot be written.
+    """
+    # Closing a file on a full disk can end the process, so it does not get that far if it is foreseen.
+    if shutil.disk_usage(file.parent).free < 1.02 * _bytes_of(model) + 2**16:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    try:
+        model.save_weights(file)
+    except RuntimeError as error:  # h5py's, where closing a file fails.
+        raise OSError(errno.EIO, str(error)) from error
 
 
 def read_manifest(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any]:
@@ -101,24 +107,16 @@ def read_manifest(path: str | os.PathLike[str], verify: bool = True) -> dict[str
     """
     path = Path(path)
     try:
-        manifest = json.loads((path / MANIFEST).read_text("utf-8"))
-        checksum = manifest.pop("checksum")
-    except (OSError, ValueError, AttributeError, KeyError) as error:
-        raise _damaged(path / MANIFEST, f"cannot be read ({error})") from None
-    if checksum != _checksum(manifest):
-        raise _damaged(path / MANIFEST, "was changed after it was written")
-    if manifest["format"] > FORMAT:
-        raise ValueError(
-            f"'{path}' was written by a newer keras_attention (format {manifest['format']}; this one "
-            f"reads up to {FORMAT}). Install the newer one."
-        )
-    for name, sha256 in manifest["sha256"].items() if verify else ():
-        try:
-            found = _sha256(path / name)
-        except OSError as error:
-            raise _damaged(path / name, f"cannot be read ({error})") from None
-        if found != sha256:
-            raise _damaged(path / name, f"was changed: sha256 {found}, expected {sha256}")
+        manifest = read_json(path / MANIFEST)
+        if manifest["format"] > FORMAT:
+            raise ValueError(
+                f"'{path}' was written by a newer keras_attention (format {manifest['format']}; this "
+                f"one reads up to {FORMAT}). Install the newer one."
+            )
+        if verify:
+            verify_files(path, manifest["sha256"])
+    except (OSError, KeyError, DamagedFile) as error:
+        raise DamagedCheckpoint(f"The checkpoint '{path}' is damaged: {error}") from None
     return manifest
 
 
@@ -193,19 +191,6 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def delete_checkpoint(path: Path) -> None:
-    """Delete a checkpoint so that a process killed meanwhile leaves none that looks damaged."""
-    going = path.with_name(f"{PARTIAL}{path.name}-old")
-    os.rename(path, going)
-    shutil.rmtree(going, ignore_errors=True)
-
-
-def remove_partial(folder: Path) -> None:
-    """Delete what killed writers left behind."""
-    for path in folder.glob(f"{PARTIAL}*"):
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def first_nonfinite(model: keras.Model) -> str | None:
     """Say where the state of a model is not finite, or None: such a state must not be kept."""
     update = getattr(model.optimizer, "first_nonfinite", None)
@@ -221,27 +206,20 @@ def first_nonfinite(model: keras.Model) -> str | None:
 
 def _manifest(model: keras.Model, record: dict[str, Any], weights: Path) -> dict[str, Any]:
     numbers = keras.ops.convert_to_numpy
-    manifest = {
+    return {
         **record,
         "format": FORMAT,
         "keras": keras.version(),
         "backend": keras.backend.backend(),
-        "sha256": {weights.name: _sha256(weights)},
+        "sha256": {weights.name: sha256_of(weights)},
         "random_states": [numbers(state).tolist() for state in _random_states(model)],
         "metrics": [numbers(state).tolist() for state in model.metrics_variables],
         "variables": _named_variables(model),
     }
-    return {**manifest, "checksum": _checksum(manifest)}
 
 
-def _checksum(manifest: dict[str, Any]) -> str:
-    text = json.dumps(json.loads(json.dumps(manifest)), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _bytes_of(model: keras.Model) -> int:
+    return sum(int(np.prod(v.shape)) * np.dtype("float32").itemsize for v in _variables(model))
 
 
 def _variables(model: keras.Model) -> list[Any]:
@@ -265,16 +243,3 @@ def _anonymous(named: list[Any]) -> tuple[str, tuple[int, ...]]:
 def _random_states(model: keras.Model) -> list[Any]:
     """The states of all random generators inside a model."""
     return [v for v in model.variables if v.path.endswith("seed_generator_state")]
-
-
-def _damaged(path: Path, what: str) -> DamagedCheckpoint:
-    return DamagedCheckpoint(f"The checkpoint '{path.parent}' is damaged: '{path.name}' {what}.")
-
-
-def _flush(path: Path) -> None:
-    """Have a file or a folder really written to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -13,8 +13,10 @@ from keras_attention.training.checkpoint_store import (
     WEIGHTS,
     check_same_model,
     read_manifest,
+    save_weights,
     write_checkpoint,
 )
+from keras_attention.utils.files import atomic_path, check_destination
 
 
 def save_weights_atomically(model: keras.Model, path: str | os.PathLike[str]) -> None:
@@ -23,11 +25,12 @@ def save_weights_atomically(model: keras.Model, path: str | os.PathLike[str]) ->
     Args:
         model: A built model; its optimizer's state is saved with it.
         path: A file name that ends in `.weights.h5`.
+
+    Raises:
+        OSError: If it cannot be written; the old file is as it was.
     """
-    path = Path(path)
-    partial = path.with_name(f".partial-{path.name}")
-    model.save_weights(partial)
-    os.replace(partial, path)
+    with atomic_path(path) as partial:
+        save_weights(model, partial)
 
 
 def list_checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
@@ -153,6 +156,7 @@ def save_average(
     model: keras.Model,
     path: str | os.PathLike[str],
     paths: Sequence[str | os.PathLike[str]],
+    overwrite: bool = False,
 ) -> None:
     """Average checkpoints and keep the average as one that says so.
 
@@ -160,12 +164,26 @@ def save_average(
 
     Args:
         model: As for `average_checkpoints`, whose result it has afterwards.
-        path: The folder to make; one of that name is replaced.
+        path: The folder to make.
         paths: Checkpoints, oldest first.
+        overwrite: Whether an average that is there is replaced. Nothing else ever is.
+
+    Raises:
+        OccupiedPath: If something is there that may not be replaced.
     """
+    check_destination(path, folder=True, ours=_is_average, overwrite=overwrite)
     average_checkpoints(model, paths)
     record = {"averaged_from": [Path(source).name for source in paths]}
     write_checkpoint(path, model, record, replace=True)
+
+
+def _is_average(path: Path) -> bool:
+    if not {file.name for file in path.iterdir()} <= {MANIFEST, WEIGHTS}:
+        return False
+    try:
+        return "averaged_from" in read_manifest(path, verify=False)
+    except ValueError:
+        return False
 
 
 def _checked_file(model: keras.Model, path: Path) -> Path:

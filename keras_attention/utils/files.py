@@ -1,15 +1,384 @@
-"""Files that are written whole or not at all."""
+"""Files and folders that are written whole or not at all, and verified when they are read.
 
+A file grows as `.partial-NAME` beside its place, under a lock, and gets its name when it is on the
+disk. So a process killed at any instant leaves the old file or the new one, and whoever holds the lock
+knows that a partial file is the leftover of a dead process.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import functools
+import hashlib
+import json
 import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import IO, Any
+
+from filelock import FileLock, Timeout
+
+PathLike = str | os.PathLike[str]
+
+PARTIAL = ".partial-"
+REPLACED = ".replaced-"
+LOCK = ".lock-"
+CHECKSUM = "checksum"
 
 
-def write_atomically(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file so that a crash leaves the old one or the new one."""
+class OccupiedPath(FileExistsError, ValueError):
+    """What lies at a path is not ours to replace."""
+
+
+class DamagedFile(ValueError):
+    """A file is not what was written: it is cut off or changed."""
+
+
+def write_atomically(path: PathLike, content: str | bytes) -> None:
+    """Write a file so that a crash or a full disk leaves the old one or the new one.
+
+    Args:
+        path: The file; a file of that name is replaced.
+        content: Bytes, or text to be written as UTF-8.
+
+    Raises:
+        OSError: If it cannot be written; names the file.
+    """
+    with atomic_file(path) as file:
+        file.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def atomic_file(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
+    """A file to write to, which appears when the block ends and not at all if it fails.
+
+    Args:
+        path: The file; a file of that name is replaced.
+        mode: `"wb"`, or `"w"` for UTF-8 text with `"\\n"` at the end of lines.
+
+    Raises:
+        OccupiedPath: If there is something else than a file.
+        OSError: If it cannot be written; names the file.
+
+    Example:
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "lines.txt"
+    >>> with atomic_file(path, "w") as file:
+    ...     _ = file.write("first")
+    ...     path.exists()
+    False
+    >>> path.read_text()
+    'first'
+    """
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    with atomic_path(path) as partial, open(partial, mode, **text) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def atomic_path(path: PathLike) -> Iterator[Path]:
+    """As `atomic_file`, for what opens its file by itself: the name to write to."""
     path = Path(path)
-    partial = path.with_name(f".partial-{path.name}")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    _check_kind(path, folder=False)
+    with _partial(path) as partial:
+        yield partial
+        flush(partial)
+        os.replace(partial, path)
+        flush(path.parent)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: PathLike, replace: bool = False) -> Iterator[Path]:
+    """A folder to fill, which gets its name when the block ends and is removed if it fails.
+
+    Args:
+        path: The folder to make; its parents are made.
+        replace: Whether a folder that is there is replaced, with all that it holds. Ask
+            `check_destination` before, if a user named it.
+
+    Yields:
+        The folder to write into.
+
+    Raises:
+        OccupiedPath: If the path is taken: by anything but an empty folder, or, with `replace`, by
+            something else than a folder.
+        OSError: If it cannot be written; names the folder.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _check_kind(path, folder=True)
+    with _partial(path) as partial:
+        _restore_replaced(path)
+        if not replace:
+            _check_free(path)
+        partial.mkdir()
+        yield partial
+        for file in partial.rglob("*"):
+            flush(file)
+        flush(partial)
+        replaced = path.with_name(f"{REPLACED}{path.name}")
+        if path.exists():
+            os.rename(path, replaced)
+        os.rename(partial, path)
+        flush(path.parent)
+        _remove(replaced)
+
+
+def remove_folder(path: PathLike) -> None:
+    """Delete a folder so that a process killed meanwhile leaves none that looks damaged."""
+    path = Path(path)
+    with _partial(path) as partial:
+        os.rename(path, partial)
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def remove_leftovers(folder: PathLike) -> None:
+    """Delete what killed writers left in a folder; what living ones write stays."""
+    folder = Path(folder)
+    names = {
+        file.name.removeprefix(prefix)
+        for prefix in (PARTIAL, REPLACED, LOCK)
+        for file in folder.glob(f"{prefix}*")
+    }
+    for name in names:
+        with contextlib.suppress(Timeout, OSError), _partial(folder / name, timeout=0):
+            _restore_replaced(folder / name)
+
+
+@contextlib.contextmanager
+def locked(path: PathLike, timeout: float = -1) -> Iterator[None]:
+    """Keep other processes and threads from writing a path; a killed one keeps nobody out.
+
+    Args:
+        path: A file or folder, which need not exist; its parent must.
+        timeout: Seconds to wait for another holder; negative for ever.
+
+    Raises:
+        filelock.Timeout: If another held the lock all the time.
+    """
+    path = Path(path)
+    lock = path.with_name(f"{LOCK}{path.name}")
+    with FileLock(lock, timeout=timeout):
+        try:
+            yield
+        finally:
+            # While it is held: who waits for a file that is gone asks for the new one.
+            with contextlib.suppress(OSError):
+                lock.unlink()
+
+
+def check_destination(
+    path: PathLike,
+    *,
+    folder: bool = False,
+    ours: Callable[[Path], bool] | None = None,
+    overwrite: bool = False,
+    sources: Iterable[PathLike] = (),
+) -> Path:
+    """Raise unless a file or folder may be written to a path that a user named; call it before the work.
+
+    Nothing is replaced unless this package wrote it, and the user said `overwrite`.
+
+    Args:
+        path: Where to write.
+        folder: Whether a folder is to be written, in place of a file.
+        ours: Tells from its content whether this package wrote what lies at the path; None if that
+            cannot be told, so that nothing may be replaced.
+        overwrite: Whether the user wants what is ours to be replaced.
+        sources: Files that are read to make it.
+
+    Returns:
+        The path.
+
+    Raises:
+        OccupiedPath: If there is something that may not be replaced, a link or a device.
+        ValueError: If it is one of the sources, or its folder is absent or cannot be written to.
+
+    Example:
+
+    >>> import tempfile
+    >>> check_destination(tempfile.mkdtemp() + "/new.txt").name
+    'new.txt'
+    """
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise TypeError(f"A path must be text or a `pathlib.Path`. Received: {path!r}")
+    path = Path(path)
+    for source in sources:
+        if path.exists() and Path(source).exists() and path.samefile(source):
+            raise OccupiedPath(
+                f"'{path}' is read for what would be written there. Choose another file to write to."
+            )
+    _check_kind(path, folder)
+    is_taken = any(path.iterdir()) if folder and path.exists() else path.exists()
+    if is_taken and ours is not None and not ours(path):
+        raise OccupiedPath(
+            f"'{path}' exists, and keras_attention did not write it, or not all of it. Nothing was "
+            "changed. Choose another path, or move it away."
+        )
+    if is_taken and not (ours and overwrite):
+        raise OccupiedPath(
+            f"'{path}' exists. Nothing was changed. Choose another path, or move it away"
+            + (", or pass `overwrite=True` to replace it." if ours else ".")
+        )
+    parent = path.parent
+    while folder and not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        raise ValueError(f"There is no folder '{parent}' to write '{path.name}' to. Create it.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise ValueError(f"'{path}' cannot be written: no permission to write to '{parent}'.")
+    return path
+
+
+def write_json(path: PathLike, value: Mapping[str, Any]) -> None:
+    """Write a JSON object with its own sha256 in the entry `"checksum"`, whole or not at all."""
+    content = {**value, CHECKSUM: json_checksum(value)}
+    write_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: PathLike, remedy: str = "") -> dict[str, Any]:
+    """Read what `write_json` wrote.
+
+    Args:
+        path: The file.
+        remedy: A sentence for the error: what the user can do.
+
+    Returns:
+        The object, without the checksum.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        DamagedFile: If it is not as it was written.
+    """
+    path = Path(path)
+    try:
+        value = json.loads(path.read_bytes())
+        checksum = value.pop(CHECKSUM)
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
+        reason = "has no checksum" if isinstance(error, KeyError) else "cannot be read"
+        raise DamagedFile(f"'{path}' is damaged: it {reason} ({error}). {remedy}".strip()) from None
+    if checksum != json_checksum(value):
+        raise DamagedFile(
+            f"'{path}' is damaged: it was changed after it was written. {remedy}".strip()
+        )
+    return value
+
+
+def json_checksum(value: Mapping[str, Any]) -> str:
+    """Hex sha256 of a JSON object, whatever the order of its entries and the white space."""
+    text = json.dumps(json.loads(json.dumps(dict(value))), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sha256_of(path: PathLike) -> str:
+    """Hex sha256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def verify_files(folder: PathLike, sha256: Mapping[str, str], remedy: str = "") -> None:
+    """Raise unless the files of a folder have these checksums; a file is read once a process.
+
+    Args:
+        folder: Where the files are.
+        sha256: Checksum of each file name.
+        remedy: A sentence for the error: what the user can do.
+
+    Raises:
+        DamagedFile: With the file, and what is wrong with it.
+    """
+    for name in sha256:
+        if name != Path(name).name:
+            raise DamagedFile(f"'{name}' is no file of '{folder}'. {remedy}".strip())
+    # hashlib lets other threads run meanwhile.
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        found = list(threads.map(_known_sha256, [Path(folder) / name for name in sha256]))
+    for (name, expected), (received, problem) in zip(sha256.items(), found, strict=True):
+        if received != expected:
+            what = problem or f"has sha256 {received}, expected {expected}"
+            raise DamagedFile(f"'{Path(folder) / name}' is damaged: it {what}. {remedy}".strip())
+
+
+def flush(path: PathLike) -> None:
+    """Have a file or a folder really written to the disk."""
+    if os.name == "nt" and Path(path).is_dir():  # Windows opens no folders.
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _partial(path: Path, timeout: float = -1) -> Iterator[Path]:
+    """The name under which a path grows: free at the begin of the block, and at its end."""
+    partial = path.with_name(f"{PARTIAL}{path.name}")
+    try:
+        with locked(path, timeout):
+            _remove(partial)  # Of a process that was killed.
+            try:
+                yield partial
+            finally:
+                _remove(partial)
+    except OSError as error:
+        # Errors of writing name no file, errors of opening one that the user does not know.
+        name = "" if error.filename is None else Path(os.fsdecode(error.filename)).name
+        is_own = not name or name.startswith((PARTIAL, LOCK))
+        if is_own and type(error) in (OSError, PermissionError, FileNotFoundError):
+            raise OSError(
+                error.errno,
+                f"'{path}' could not be written: {error.strerror or error}. What was there before "
+                "is unchanged",
+            ) from error
+        raise
+
+
+def _check_kind(path: Path, folder: bool) -> None:
+    """Raise if a path is taken by what a file or a folder must not replace: a link, a device, ..."""
+    kind = "folder" if folder else "file"
+    if path.is_symlink():
+        raise OccupiedPath(
+            f"'{path}' is a link to '{os.readlink(path)}', which would be replaced by a {kind}. "
+            "Name the place itself."
+        )
+    if path.exists() and not (path.is_dir() if folder else path.is_file()):
+        other = "folder" if path.is_dir() else "file" if path.is_file() else "device or the like"
+        raise OccupiedPath(f"A {kind} cannot be written to '{path}': it is a {other}.")
+
+
+def _check_free(path: Path) -> None:
+    if path.exists() and any(path.iterdir()):
+        raise OccupiedPath(f"'{path}' exists and is not empty. Choose another folder.")
+
+
+def _restore_replaced(path: Path) -> None:
+    """Put back what a killed process had moved away to make room; delete it if the new one is there."""
+    replaced = path.with_name(f"{REPLACED}{path.name}")
+    if replaced.exists() and not path.exists():
+        os.rename(replaced, path)
+    _remove(replaced)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _known_sha256(path: Path) -> tuple[str | None, str]:
+    """The checksum of a file, or what is wrong with it."""
+    try:
+        state = path.stat()
+        return _sha256_in_state(path, state.st_size, state.st_mtime_ns, state.st_ino), ""
+    except OSError as error:
+        return None, f"cannot be read ({error})"
+
+
+@functools.lru_cache(maxsize=256)
+def _sha256_in_state(path: Path, size: int, modified: int, inode: int) -> str:
+    return sha256_of(path)

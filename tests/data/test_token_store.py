@@ -2,6 +2,8 @@
 
 import json
 import os
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -131,16 +133,28 @@ class TestReuse:
         assert contents(folder) == before
 
     def test_built_by_two_at_once(self, tmp_path):
-        """Another process finishes the same store while we still read."""
+        """The second waits for the first, and reads nothing."""
+        begun, stores, reads = threading.Event(), [], []
 
-        class Meanwhile(NumberText):
+        class Slow(NumberText):
             def __iter__(self):
-                TokenStore.build(tmp_path, TEXT, NumberTokenizer())
+                reads.append(len(reads))
+                begun.set()
+                time.sleep(0.2)
                 return super().__iter__()
 
-        store = TokenStore.build(tmp_path, Meanwhile(PAIRS), NumberTokenizer())
-        assert store.source(1).tolist() == [8, 1]
-        assert os.listdir(tmp_path) == [store.folder.name]
+        def build():
+            stores.append(TokenStore.build(tmp_path, Slow(PAIRS), NumberTokenizer()))
+
+        threads = [threading.Thread(target=build) for _ in range(2)]
+        threads[0].start()
+        assert begun.wait(60)
+        threads[1].start()
+        for thread in threads:
+            thread.join()
+        assert [store.source(1).tolist() for store in stores] == [[8, 1], [8, 1]]
+        assert reads == [0]
+        assert os.listdir(tmp_path) == [stores[0].folder.name]
 
 
 @pytest.fixture(scope="module")
@@ -226,8 +240,8 @@ class TestInterrupted:
 class TestOpen:
     def test_store_or_parent(self, tmp_path):
         built = TokenStore.build(tmp_path, TEXT, NumberTokenizer())
-        (tmp_path / ".building-left-over").mkdir()
-        (tmp_path / ".building-left-over" / "metadata.json").write_text("{}")
+        (tmp_path / ".partial-left-over").mkdir()
+        (tmp_path / ".partial-left-over" / "metadata.json").write_text("{}")
         for folder in (built.folder, str(tmp_path)):
             assert TokenStore.open(folder).target(2).tolist() == [15, 1]
 

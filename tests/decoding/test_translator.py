@@ -357,10 +357,9 @@ def test_translate_file_that_is_not_text(copier, tmp_path):
         copier.translate_file(source, tmp_path / "nowhere" / "translated.txt")
 
 
-def test_interruption_leaves_what_was_there(copier, tmp_path, monkeypatch):
+def test_interruption_leaves_nothing(copier, tmp_path, monkeypatch):
     source, destination = tmp_path / "source.txt", tmp_path / "translated.txt"
     source.write_text("bed\ncabin\n")
-    destination.write_text("of yesterday\n")
 
     def interrupt(self, ids):
         raise KeyboardInterrupt
@@ -369,9 +368,21 @@ def test_interruption_leaves_what_was_there(copier, tmp_path, monkeypatch):
         patch.setattr(LetterTokenizer, "decode", interrupt)
         with pytest.raises(KeyboardInterrupt):
             copier.translate_file(source, destination)
-    assert destination.read_text() == "of yesterday\n"
-    assert len(list(tmp_path.iterdir())) == 2
+    assert list(tmp_path.iterdir()) == [source]
     assert copier(["bed"]) == ["bed"]
+
+
+def test_no_file_is_replaced(copier, tmp_path):
+    source, other = tmp_path / "source.txt", tmp_path / "other.txt"
+    for path in (source, other):
+        path.write_text("bed\n")
+    with pytest.raises(ValueError, match="other.txt' exists"):
+        copier.translate_file(source, other)
+    with pytest.raises(ValueError, match="source.txt' is read for"):
+        copier.translate_file(source, tmp_path / "." / "source.txt")
+    with pytest.raises(ValueError, match="device"):
+        copier.translate_file(source, "/dev/null")
+    assert source.read_text() == other.read_text() == "bed\n"
 
 
 def test_progress_of_long_work_only(copier, capsys, monkeypatch):

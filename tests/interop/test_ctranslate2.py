@@ -213,9 +213,13 @@ def test_overwrites_only_models_and_only_when_asked(tokenizer, tmp_path):
     other = tmp_path / "thesis"
     other.mkdir()
     (other / "chapter").write_text("1")
-    with pytest.raises(ValueError, match="no CTranslate2 model"):
+    with pytest.raises(ValueError, match="did not write it"):
         export_ctranslate2(second, tokenizer, other, overwrite=True)
     assert (other / "chapter").read_text() == "1"
+    (folder / "notes").write_text("2")
+    with pytest.raises(ValueError, match="did not write it"):
+        export_ctranslate2(first, tokenizer, folder, overwrite=True)
+    assert (folder / "notes").read_text() == "2"
 
 
 @needs_ctranslate2

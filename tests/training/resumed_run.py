@@ -18,6 +18,7 @@ from keras_attention import (
 )
 from keras_attention.callbacks import Budget, Checkpoints, StopOnSignal, fit_resumably
 from keras_attention.training import checkpoint_store
+from keras_attention.utils import files
 from tests.data.counting_text import NumberText, NumberTokenizer
 
 UPDATES = 60
@@ -104,10 +105,10 @@ def killed(folder, store_folder, after=None, delay=0.0, within=None):
 def _die_within(within, count):
     """Kill at the given place of the write number `count`."""
     writes = []
-    original = checkpoint_store._flush
+    original = files.flush
 
     def flush(path):
-        if path.name.startswith(checkpoint_store.PARTIAL):
+        if path.name.startswith(files.PARTIAL):
             writes.append(path)
             if len(writes) == count and within == "rename":
                 die()  # All is there, but for the name.
@@ -117,4 +118,4 @@ def _die_within(within, count):
                 die()
         original(path)
 
-    checkpoint_store._flush = flush
+    files.flush = flush

@@ -21,6 +21,7 @@ from keras_attention.training import (
     select_checkpoints,
 )
 from keras_attention.training.checkpoint_store import read_manifest
+from keras_attention.utils.files import json_checksum
 
 rng = np.random.default_rng(7)
 X, Y = rng.normal(size=(12, 3)).astype("float32"), rng.normal(size=(12, 2)).astype("float32")
@@ -125,7 +126,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, caps
     made, checkpoints = model(), Checkpoints(tmp_path)
     assert checkpoints.restore(made) == 2
     shown = capsys.readouterr().out
-    assert f"'{newest}' is damaged: '{file or 'model.weights.h5'}'" in shown
+    assert f"'{newest}' is damaged: '{newest / (file or 'model.weights.h5')}'" in shown
     assert int(made.optimizer.iterations) == 6
     assert (tmp_path / "aside-1-update-00000009" / "model.weights.h5").exists()
     assert [path.name for path in checkpoints.paths][-1] == before.name
@@ -219,6 +220,27 @@ def test_what_is_not_finite_is_not_saved(tmp_path):
     assert [path.name for path in checkpoints.paths] == ["update-00000003"]
 
 
+def test_an_average_replaces_nothing_but_an_average(tmp_path):
+    made, checkpoints = model(), Checkpoints(tmp_path / "run")
+    fit(made, 2, [checkpoints])
+    save_average(made, tmp_path / "averaged", checkpoints.paths[:1])
+    with pytest.raises(ValueError, match="overwrite=True"):
+        save_average(made, tmp_path / "averaged", checkpoints.paths)
+    save_average(made, tmp_path / "averaged", checkpoints.paths, overwrite=True)
+    assert len(read_manifest(tmp_path / "averaged")["averaged_from"]) == 2
+    (tmp_path / "file").write_text("theirs")
+    (tmp_path / "averaged" / "notes").write_text("theirs")
+    weights = made.get_weights()
+    for path in (tmp_path / "file", tmp_path / "averaged", checkpoints.paths[0]):
+        with pytest.raises(ValueError, match="did not write it|is a file"):
+            save_average(made, path, checkpoints.paths[1:], overwrite=True)
+    assert (tmp_path / "file").read_text() == "theirs"
+    assert (tmp_path / "averaged" / "notes").read_text() == "theirs"
+    assert read_manifest(checkpoints.paths[0])["epoch"] == 1
+    for got, expected in zip(made.get_weights(), weights, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
 def test_training_on_from_an_average_is_refused_unless_told(tmp_path):
     made, checkpoints = model(), Checkpoints(tmp_path / "run")
     fit(made, 2, [checkpoints])
@@ -256,7 +278,7 @@ def manifest(folder, updates, seconds, batch=0, kind="epoch"):
     path = folder / f"update-{updates:08d}"
     path.mkdir()
     record = {"updates": updates, "seconds": seconds, "batch": batch, "kind": kind, "format": 1}
-    record["checksum"] = checkpoint_store._checksum(record)
+    record["checksum"] = json_checksum(record)
     (path / "manifest.json").write_text(json.dumps(record))
 
 

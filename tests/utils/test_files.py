@@ -1,0 +1,267 @@
+import json
+import multiprocessing
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from keras_attention.utils import files
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def kill_self():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def in_killed_process(work):
+    """Run something that ends with SIGKILL in a child of this process."""
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+
+
+class TestFile:
+    def test_text_and_bytes(self, tmp_path):
+        files.write_atomically(tmp_path / "text", "Ä\n")
+        files.write_atomically(tmp_path / "bytes", b"\xff\r\n")
+        assert (tmp_path / "text").read_bytes() == b"\xc3\x84\n"
+        assert (tmp_path / "bytes").read_bytes() == b"\xff\r\n"
+        assert names(tmp_path) == ["bytes", "text"]
+
+    def test_failure_leaves_the_old_one(self, tmp_path):
+        path = tmp_path / "a"
+        path.write_text("old")
+        with pytest.raises(KeyError), files.atomic_file(path, "w") as file:
+            file.write("new")
+            raise KeyError
+        assert path.read_text() == "old"
+        assert names(tmp_path) == ["a"]
+
+    @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+    def test_full_disk_names_the_file(self, tmp_path):
+        path = tmp_path / "a.txt"
+        path.write_text("old")
+        with pytest.raises(OSError, match=r"a\.txt' could not be written: No space left"):
+            with files.atomic_file(path) as file:
+                os.dup2(os.open("/dev/full", os.O_WRONLY), file.fileno())
+                file.write(b"new")
+        assert path.read_text() == "old"
+        assert names(tmp_path) == ["a.txt"]
+
+    def test_an_error_of_another_file_keeps_its_name(self, tmp_path):
+        with pytest.raises(FileNotFoundError) as caught:
+            with files.atomic_file(tmp_path / "a"):
+                open(tmp_path / "absent")
+        assert caught.value.filename == str(tmp_path / "absent")
+
+    @pytest.mark.parametrize("make", [os.mkdir, lambda path: os.symlink("elsewhere", path)])
+    def test_never_replaces_a_folder_or_a_link(self, tmp_path, make):
+        make(tmp_path / "a")
+        with pytest.raises(files.OccupiedPath, match="is a folder|is a link"):
+            files.write_atomically(tmp_path / "a", "new")
+        assert names(tmp_path) == ["a"]
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    def test_leftovers_of_a_killed_process_go_with_the_next_write(self, tmp_path):
+        def killed_while_writing():
+            with files.atomic_file(tmp_path / "a") as file:
+                file.write(b"half")
+                file.flush()
+                kill_self()
+
+        in_killed_process(killed_while_writing)
+        assert names(tmp_path) == [".lock-a", ".partial-a"]
+        files.write_atomically(tmp_path / "a", "whole")
+        assert names(tmp_path) == ["a"]
+        assert (tmp_path / "a").read_text() == "whole"
+
+    def test_threads_write_one_after_the_other(self, tmp_path):
+        path, contents = tmp_path / "a", [str(i) * 5000 for i in range(8)]
+        threads = [
+            threading.Thread(target=files.write_atomically, args=(path, content))
+            for content in contents
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert path.read_text() in contents
+        assert names(tmp_path) == ["a"]
+
+
+class TestFolder:
+    def test_appears_whole(self, tmp_path):
+        with files.atomic_folder(tmp_path / "made" / "a") as folder:
+            (folder / "x").write_text("x")
+            assert not (tmp_path / "made" / "a").exists()
+        assert (tmp_path / "made" / "a" / "x").read_text() == "x"
+        assert names(tmp_path / "made") == ["a"]
+
+    def test_failure_leaves_the_old_one(self, tmp_path):
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "old").touch()
+        with pytest.raises(KeyError), files.atomic_folder(tmp_path / "a", replace=True) as folder:
+            (folder / "new").touch()
+            raise KeyError
+        assert names(tmp_path) == ["a"]
+        assert names(tmp_path / "a") == ["old"]
+
+    def test_replaces_when_told(self, tmp_path):
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "old").touch()
+        with (
+            pytest.raises(files.OccupiedPath, match="not empty"),
+            files.atomic_folder(tmp_path / "a"),
+        ):
+            raise AssertionError("nothing may be begun")
+        with files.atomic_folder(tmp_path / "a", replace=True) as folder:
+            (folder / "new").touch()
+        assert names(tmp_path / "a") == ["new"]
+        assert names(tmp_path) == ["a"]
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    @pytest.mark.parametrize("renames", [1, 2])
+    def test_killed_while_it_replaces(self, tmp_path, renames):
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "old").touch()
+
+        def killed_at_rename():
+            rename, count = os.rename, []
+
+            def counted(*paths):
+                rename(*paths)
+                count.append(paths)
+                if len(count) == renames:
+                    kill_self()
+
+            os.rename = counted
+            with files.atomic_folder(tmp_path / "a", replace=True) as folder:
+                (folder / "new").touch()
+
+        in_killed_process(killed_at_rename)
+        files.remove_leftovers(tmp_path)
+        assert names(tmp_path) == ["a"]
+        assert names(tmp_path / "a") == [["old"], ["new"]][renames - 1]
+
+    def test_leftovers_of_the_living_stay(self, tmp_path):
+        with files.atomic_folder(tmp_path / "a") as folder:
+            (folder / "x").touch()
+            files.remove_leftovers(tmp_path)
+            assert names(folder) == ["x"]
+        assert names(tmp_path) == ["a"]
+
+    def test_remove(self, tmp_path):
+        with files.atomic_folder(tmp_path / "a") as folder:
+            (folder / "x").touch()
+        files.remove_folder(tmp_path / "a")
+        assert names(tmp_path) == []
+
+
+class TestDestination:
+    def test_what_is_free(self, tmp_path):
+        assert files.check_destination(str(tmp_path / "a")) == tmp_path / "a"
+        assert files.check_destination(tmp_path / "b" / "c", folder=True) == tmp_path / "b" / "c"
+        assert files.check_destination(tmp_path, folder=True) == tmp_path  # It is empty.
+        assert names(tmp_path) == []
+
+    def test_only_ours_and_only_when_asked(self, tmp_path):
+        path = tmp_path / "a"
+        path.write_text("ours")
+        ours = lambda path: path.read_text() == "ours"  # noqa: E731
+        assert files.check_destination(path, ours=ours, overwrite=True) == path
+        with pytest.raises(files.OccupiedPath, match="overwrite=True"):
+            files.check_destination(path, ours=ours)
+        with pytest.raises(files.OccupiedPath, match="exists.*move it away.$"):
+            files.check_destination(path, overwrite=True)
+        path.write_text("theirs")
+        with pytest.raises(files.OccupiedPath, match="did not write it"):
+            files.check_destination(path, ours=ours, overwrite=True)
+
+    def test_own_source(self, tmp_path):
+        path = tmp_path / "a"
+        path.touch()
+        (tmp_path / "hard").hardlink_to(path)
+        with pytest.raises(files.OccupiedPath, match="is read for"):
+            files.check_destination(tmp_path / "hard", sources=[path], ours=bool, overwrite=True)
+
+    @pytest.mark.parametrize("folder", [False, True])
+    def test_links_and_devices(self, tmp_path, folder):
+        (tmp_path / "target").mkdir()
+        (tmp_path / "link").symlink_to("target")
+        with pytest.raises(files.OccupiedPath, match="is a link to 'target'"):
+            files.check_destination(tmp_path / "link", folder=folder, ours=bool, overwrite=True)
+        with pytest.raises(files.OccupiedPath, match="is a device"):
+            files.check_destination(os.devnull, folder=folder, ours=bool, overwrite=True)
+
+    def test_absent_folder(self, tmp_path):
+        with pytest.raises(ValueError, match="There is no folder '.*absent'"):
+            files.check_destination(tmp_path / "absent" / "a")
+        (tmp_path / "file").touch()
+        with pytest.raises(ValueError, match="There is no folder '.*file'"):
+            files.check_destination(tmp_path / "file" / "a", folder=True)
+
+    @pytest.mark.parametrize("path", [None, "", 3, ["a"]])
+    def test_no_path(self, path):
+        with pytest.raises(TypeError, match="Received"):
+            files.check_destination(path)
+
+
+class TestVerified:
+    def test_json_round_trip(self, tmp_path):
+        value = {"b": [1.5, None, "ü"], "a": {"c": float("inf")}}
+        files.write_json(tmp_path / "a.json", value)
+        assert files.read_json(tmp_path / "a.json") == value
+        assert set(json.loads((tmp_path / "a.json").read_text())) == {"a", "b", "checksum"}
+
+    def test_every_flipped_bit_of_json_is_noticed(self, tmp_path):
+        path, value = tmp_path / "a.json", {"steps": 100, "loss": [0.5]}
+        files.write_json(path, value)
+        content = path.read_bytes()
+        for position in range(len(content)):
+            for bit in range(8):
+                damaged = bytearray(content)
+                damaged[position] ^= 1 << bit
+                path.write_bytes(damaged)
+                try:
+                    assert files.read_json(path, "Write it again.") == value
+                except files.DamagedFile as error:
+                    assert str(path) in str(error) and "Write it again." in str(error)
+
+    def test_files(self, tmp_path):
+        content = np.random.default_rng(3).bytes(70_001)
+        (tmp_path / "a").write_bytes(content)
+        sha256 = {"a": files.sha256_of(tmp_path / "a")}
+        files.verify_files(tmp_path, sha256)
+        damaged = bytearray(content)
+        damaged[-1] ^= 1
+        (tmp_path / "a").write_bytes(damaged)
+        with pytest.raises(files.DamagedFile, match="a' is damaged: it has sha256.*Build it again"):
+            files.verify_files(tmp_path, sha256, "Build it again.")
+        with pytest.raises(files.DamagedFile, match="b' is damaged: it cannot be read"):
+            files.verify_files(tmp_path, {"b": "0"})
+        with pytest.raises(files.DamagedFile, match="is no file of"):
+            files.verify_files(tmp_path, {"../../etc/passwd": "0"})
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_two_processes_wait_for_each_other(tmp_path):
+    def write_too():
+        with pytest.raises(files.OccupiedPath), files.atomic_folder(tmp_path / "a"):
+            (tmp_path / "begun").touch()
+
+    with files.atomic_folder(tmp_path / "a") as folder:
+        (folder / "first").touch()
+        child = multiprocessing.get_context("fork").Process(target=write_too)
+        child.start()
+        child.join(timeout=0.3)
+        assert child.is_alive()
+    child.join()
+    assert child.exitcode == 0
+    assert names(tmp_path) == ["a"]
+    assert names(tmp_path / "a") == ["first"]
