@@ -54,7 +54,13 @@ _ROOMS = {
         "write_report",
     ),
     "interop": ("export_ctranslate2",),
-    "callbacks": ("AttentionHeatmaps", "MetricsLog", "TrainingMonitor", "TranslationScores"),
+    "callbacks": (
+        "AttentionHeatmaps",
+        "AttentionLog",
+        "MetricsLog",
+        "TrainingMonitor",
+        "TranslationScores",
+    ),
     "visualization": ("SummaryWriter",),
     "recipes": ("TranslationConfig", "train_translation"),
 }

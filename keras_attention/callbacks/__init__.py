@@ -1,6 +1,7 @@
 """Everything that `fit` calls back: progress, budgets, checkpoints, scores, logs and pictures."""
 
 from keras_attention.callbacks.attention_heatmaps import AttentionHeatmaps
+from keras_attention.callbacks.attention_log import AttentionLog
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.callbacks.monitor import TrainingMonitor
@@ -10,6 +11,7 @@ from keras_attention.callbacks.translation_scores import TranslationScores
 
 __all__ = [
     "AttentionHeatmaps",
+    "AttentionLog",
     "Budget",
     "Checkpoints",
     "ConsoleProgress",

@@ -1,5 +1,6 @@
 """Pictures: attention as heat maps and lines, curves of the recipe, and TensorBoard logs."""
 
+from keras_attention.visualization.attention_entries import attention_entries, token_ranks
 from keras_attention.visualization.attention_lines import attention_lines_figure
 from keras_attention.visualization.curves import learning_rate_figure, positional_encoding_figure
 from keras_attention.visualization.figures import figure_to_array
@@ -8,10 +9,12 @@ from keras_attention.visualization.summary_writer import SummaryWriter
 
 __all__ = [
     "SummaryWriter",
+    "attention_entries",
     "attention_figure",
     "attention_figures",
     "attention_lines_figure",
     "figure_to_array",
     "learning_rate_figure",
     "positional_encoding_figure",
+    "token_ranks",
 ]

@@ -1,0 +1,206 @@
+"""A Keras callback that logs attention while a model trains, for the attention viewer."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from keras_attention.callbacks.monitor import updates_of
+from keras_attention.visualization.attention_entries import Links, attention_entries
+from keras_attention.visualization.summary_writer import SummaryWriter
+from keras_attention_viewer.codec import PLUGIN_NAME, Entry, entry_tag
+from keras_attention_viewer.measures import measured
+
+MOST_TOKENS = 128
+# Entries of a decade of steps: ten, as far apart in proportion as round numbers can be.
+_DECADE = (12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
+
+
+class AttentionLog(keras.callbacks.Callback):
+    """Logs the attention of all layers and heads on a few sentence pairs, for TensorBoard.
+
+    `tensorboard --logdir FOLDER` shows it in the tab *Attention*: how each head formed, what it does,
+    and which one aligns the words. The decoder reads the given translations, so that the steps can be
+    compared. Entries are written after 0, 1, 2, 5, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 120, ...
+    updates, as heads form early, and at the end: 60 in a million updates. Between entries nothing is
+    computed, and nothing read from the device.
+
+    Args:
+        writer: Where to write; stays open, its owner closes it.
+        tokenizer: The model's `Tokenizer`.
+        pairs: Source texts and their translations, of at most 128 tokens each.
+        shown: Number of pairs that are shown, from the first; the others are measured only: what a head
+            does takes more than a hundred tokens to tell.
+        alignments: For each pair the true alignment, or None; see `attention_entries`.
+        token_ranks: Rank of each token by frequency; see `attention_entries`.
+        translate: From source texts to lists of `Translation`, best first, such as
+            `Translator.translate`: the model's own translations of the shown pairs are logged, too,
+            at the ends of epochs 1, 2, 5, 10, 12, ... and at the end. None for none.
+        importance: From the model to the importance of its heads by kind, layer and head, such as
+            `HeadImportance`; asked once, at the end. None for none.
+        monitor: A `TrainingMonitor`, whose clock is stopped meanwhile.
+
+    Raises:
+        ValueError: If there are no pairs, or one is empty or too long.
+
+    Reference: "Attention Visualizations" in
+    [Attention Is All You Need](https://arxiv.org/abs/1706.03762).
+    """
+
+    def __init__(
+        self,
+        writer: SummaryWriter,
+        tokenizer: Any,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        shown: int = 5,
+        alignments: Sequence[Links | None] | None = None,
+        token_ranks: Any = None,
+        translate: Callable[[list[str]], Sequence[Sequence[Any]]] | None = None,
+        importance: Callable[[Any], Mapping[str, Any]] | None = None,
+        monitor: Any = None,
+    ):
+        super().__init__()
+        _check_pairs(pairs, tokenizer)
+        if shown < 1:
+            raise ValueError(f"`shown` must be at least 1. Received: {shown}")
+        self.writer = writer
+        self.tokenizer = tokenizer
+        self.pairs = [(source, target) for source, target in pairs]
+        self.shown = shown
+        self.alignments = alignments
+        self.token_ranks = token_ranks
+        self.translate = translate
+        self.importance = importance
+        self.monitor = monitor
+        self._resumed = False
+        self._logged = self._logged_output = -1  # the last steps that are in the log
+        self._next = 0
+        self._epoch_start = 0  # updates at its begin
+        self._first_batch: int | None = None  # of the epoch, which a resumed run may enter later
+
+    def get_state(self) -> dict[str, Any]:
+        """What a resumed run needs to write each entry once."""
+        return {"logged": self._logged, "logged_output": self._logged_output}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from `get_state`."""
+        self._logged, self._logged_output = state["logged"], state["logged_output"]
+        self._resumed = True
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Logs the model as it comes, unless the run goes on."""
+        step = updates_of(self.model)
+        if not self._resumed:
+            self._logged = self._logged_output = -1
+            self._log(step)
+        self._resumed = False
+        self._next = next_entry(step)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Asks for the number of updates: they are counted from here."""
+        self._epoch_start, self._first_batch = updates_of(self.model), None
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Logs when the next entry is due."""
+        if self._first_batch is None:
+            self._first_batch = batch
+        # Counted here: to ask the optimizer would wait for the device at every batch.
+        if self._epoch_start + batch - self._first_batch < self._next:
+            return
+        step = updates_of(self.model)
+        if step >= self._next:  # an update may have been skipped
+            self._log(step)
+            self._next = next_entry(step)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Logs what the model translates by now."""
+        if next_entry(epoch) == epoch + 1 and not self.model.stop_training:
+            self._log_output(updates_of(self.model))
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Logs the trained model, and the importance of its heads."""
+        step = updates_of(self.model)
+        importance = self.importance(self.model) if self.importance is not None else None
+        self._log(step, importance)
+        self._log_output(step)
+
+    def _log(self, step: int, importance: Mapping[str, Any] | None = None) -> None:
+        """Adds an entry of the model as it is, once a step."""
+        if step <= self._logged:
+            return
+        self._logged = step
+        with self._paused():
+            entries = self._entries(self.pairs, step=step, alignments=self.alignments)
+            if entries:
+                shown = measured(entries[: self.shown], entries[self.shown :])
+                self._write(shown, {"importance": importance})
+
+    def _log_output(self, step: int) -> None:
+        """Adds the attention on the model's own translations, once a step."""
+        if self.translate is None or step <= self._logged_output:
+            return
+        self._logged_output = step
+        with self._paused():
+            sources = [source for source, _ in self.pairs[: self.shown]]
+            found = [best[0] for best in self.translate(sources)]
+            pairs = [(source, best.text) for source, best in zip(sources, found, strict=True)]
+            ids = [best.token_ids for best in found]
+            entries = self._entries(pairs, step=step, target="output", target_ids=ids)
+            if entries:
+                self._write(measured(entries), {})
+
+    def _entries(self, pairs: Sequence[tuple[str, str]], **options: Any) -> list[Entry]:
+        """The entries of pairs; none, and a warning, if the model has diverged."""
+        try:
+            return attention_entries(
+                self.model, self.tokenizer, pairs, token_ranks=self.token_ranks, **options
+            )
+        except FloatingPointError as error:
+            warnings.warn(
+                f"No attention was logged at step {options['step']}. {error}", stacklevel=2
+            )
+            return []
+
+    def _write(self, entries: Sequence[Entry], fields: Mapping[str, Any]) -> None:
+        for number, entry in enumerate(entries):
+            entry.header.update(fields)
+            tag = entry_tag(number, entry.header["target"])
+            self.writer.blobs(tag, entry.to_blobs(), entry.header["step"], PLUGIN_NAME)
+        self.writer.flush()
+
+    def _paused(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self.monitor is None else self.monitor.paused()
+
+
+def next_entry(step: int) -> int:
+    """The first step after this one that has an entry.
+
+    >>> [next_entry(step) for step in (0, 1, 2, 5, 10, 11, 12, 99, 100, 7000)]
+    [1, 2, 5, 10, 12, 12, 15, 100, 120, 8000]
+    """
+    if step < 10:
+        return next(entry for entry in (1, 2, 5, 10) if entry > step)
+    scale = 10 ** (len(str(step)) - 2)
+    return next(entry * scale for entry in _DECADE if entry * scale > step)
+
+
+def _check_pairs(pairs: Sequence[tuple[str, str]], tokenizer: Any) -> None:
+    if isinstance(pairs, str) or not pairs:
+        raise ValueError(f"`pairs` must be pairs of texts, at least one. Received: {pairs!r}")
+    for pair in pairs:
+        texts = [] if isinstance(pair, str) else list(pair)
+        if len(texts) != 2 or not all(isinstance(text, str) and text.strip() for text in texts):
+            raise ValueError(
+                f"Each of `pairs` must be a source text and its translation. Received: {pair!r}"
+            )
+        longest = max(len(tokenizer.encode(text)) + 1 for text in texts)
+        if longest > MOST_TOKENS:
+            raise ValueError(
+                f"Each of `pairs` may have {MOST_TOKENS} tokens on a side. Received one of "
+                f"{longest}: {pair!r}"
+            )

@@ -1,0 +1,142 @@
+"""The attention of a model on sentence pairs, as the attention viewer shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attention_viewer.codec import Entry, make_entry
+from keras_attention_viewer.tokens import Token, describe_tokens, split_words, word_count
+
+START = "<start>"
+Links = Sequence[Sequence[int]]
+
+
+def attention_entries(
+    model: Any,
+    tokenizer: Any,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    step: int = 0,
+    target: str = "reference",
+    target_ids: Sequence[Sequence[int]] | None = None,
+    alignments: Sequence[Links | None] | None = None,
+    token_ranks: Any = None,
+) -> list[Entry]:
+    """Reads the attention of all layers and heads on sentence pairs, in one batch.
+
+    The decoder reads the given translations, not its own, so that entries of several steps can be
+    compared. Give them measures with `keras_attention_viewer.measured`.
+
+    Args:
+        model: Has `attention_scores(encoder_token_ids, decoder_token_ids)`, as `Transformer` has.
+        tokenizer: The model's `Tokenizer`.
+        pairs: Source texts and their translations.
+        step: Number of updates that the model has had.
+        target: `"reference"`, or `"output"` for translations that the model found.
+        target_ids: Token ids of the translations, without the end token, if not those that the
+            tokenizer makes of them: a beam search may cut words into other pieces.
+        alignments: For each pair the true alignment, or None: pairs of the indices of a source and a
+            target word, where words are those of `split_words`.
+        token_ranks: Array `(V,)`: rank of each token by frequency, 0 for the most frequent; see
+            `token_ranks`.
+
+    Returns:
+        An entry for each pair.
+
+    Raises:
+        FloatingPointError: If the weights are not finite.
+        ValueError: If there is no pair, or the arguments do not fit together.
+    """
+    if not pairs or any(
+        given is not None and len(given) != len(pairs) for given in (target_ids, alignments)
+    ):
+        raise ValueError(
+            "Expected at least one pair, and token ids and alignments for each. Received: "
+            f"{len(pairs)} pairs, target_ids={target_ids!r}, alignments={alignments!r}"
+        )
+    end = tokenizer.end_token_id
+    sources = [[*tokenizer.encode(source), end] for source, _ in pairs]
+    if target_ids is None:
+        target_ids = [tokenizer.encode(text) for _, text in pairs]
+    predicted = [[*(int(token) for token in ids), end] for ids in target_ids]
+    read = [[tokenizer.start_token_id, *ids[:-1]] for ids in predicted]
+    pad = tokenizer.pad_token_id
+    scores = model.attention_scores(_padded(sources, pad), _padded(read, pad))
+    arrays = {kind: [_array(layer) for layer in layers] for kind, layers in scores.items()}
+    entries = []
+    for row, (source_text, target_text) in enumerate(pairs):
+        source = _tokens(tokenizer, sources[row], token_ranks)
+        decoder_input = _tokens(tokenizer, read[row], token_ranks)
+        links = alignments[row] if alignments is not None else None
+        decoder_output = _tokens(tokenizer, predicted[row], token_ranks)
+        fits = _has_words_of(source, source_text) and _has_words_of(decoder_output, target_text)
+        entries.append(
+            make_entry(
+                step,
+                source_text,
+                target_text,
+                source,
+                decoder_input,
+                decoder_output,
+                {
+                    kind: [layer[row, :, : shape[0], : shape[1]] for layer in arrays[kind]]
+                    for kind, shape in _shapes(len(source), len(read[row])).items()
+                },
+                target=target,
+                alignment=links if fits else None,
+            )
+        )
+    return entries
+
+
+def token_ranks(counts: Any) -> np.ndarray:
+    """Ranks of tokens by frequency, 0 for the most frequent, from their counts `(V,)`.
+
+    >>> token_ranks([5, 0, 9, 7]).tolist()
+    [2, 3, 0, 1]
+    """
+    order = np.argsort(-np.asarray(counts), kind="stable")
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(order))
+    return ranks
+
+
+def _shapes(source: int, target: int) -> dict[str, tuple[int, int]]:
+    return {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
+
+
+def _padded(rows: Sequence[Sequence[int]], pad_token_id: int) -> np.ndarray:
+    ids = np.full((len(rows), max(map(len, rows))), pad_token_id, "int32")
+    for index, row in enumerate(rows):
+        ids[index, : len(row)] = row
+    return ids
+
+
+def _array(scores: Any) -> np.ndarray:
+    weights = np.asarray(keras.ops.convert_to_numpy(scores)).astype("float32")
+    if not np.isfinite(weights).all():
+        raise FloatingPointError(
+            "The attention weights of the model are not finite. Has its training diverged?"
+        )
+    return weights
+
+
+def _tokens(tokenizer: Any, ids: Sequence[int], ranks: Any) -> list[Token]:
+    first_is_start = ids[0] == tokenizer.start_token_id
+    pieces = [tokenizer.id_to_token(token) for token in ids]
+    special = {i for i, token in enumerate(ids) if token == tokenizer.end_token_id}
+    if first_is_start:
+        pieces[0] = START
+        special.add(0)
+    return describe_tokens(
+        pieces, special, None if ranks is None else [int(ranks[token]) for token in ids]
+    )
+
+
+def _has_words_of(tokens: Sequence[Token], text: str) -> bool:
+    """Whether a text's words, which an alignment counts, are those of its tokens."""
+    return word_count(tokens) == len(split_words(text))

@@ -1,0 +1,173 @@
+"""When attention is logged, and what of it."""
+
+import types
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.callbacks.attention_log import AttentionLog, next_entry
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.visualization.summary_writer import SummaryWriter
+from keras_attention_viewer import Entry
+from tests.visualization.event_files import read_events
+
+PAIRS = [("the old dogs sleep.", "die alten Hunde schlafen."), ("a dog", "ein Hund"), ("a", "ein")]
+HEADS = 2
+
+
+class Attending(keras.Sequential):
+    """A model of one number, which knows how often it was asked for its attention.
+
+    All its heads have equal weights on what they see; `diverged` makes them NaN.
+    """
+
+    asked = 0
+    diverged = False
+
+    def attention_scores(self, encoder_token_ids, decoder_token_ids):
+        self.asked += 1
+        (batch, s), t = encoder_token_ids.shape, decoder_token_ids.shape[1]
+        shapes = {"encoder": (s, s), "decoder": (t, t), "cross": (t, s)}
+        value = np.nan if self.diverged else 0.01
+        return {
+            kind: [np.full((batch, HEADS, *shape), value, "float32")]
+            for kind, shape in shapes.items()
+        }
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer.train([text for pair in PAIRS for text in pair], vocabulary_size=290)
+
+
+def make_model():
+    model = Attending([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def fit(model, log, updates, epochs=1, **options):
+    data = np.ones((updates, 2)), np.ones((updates, 1))
+    model.fit(*data, batch_size=1, epochs=epochs, callbacks=[log], verbose=0, **options)
+
+
+def read(folder):
+    """{tag: {step: entry}}; a step that is written twice fails."""
+    entries = {}
+    for event in read_events(folder):
+        for value in event.summary.value:
+            assert value.metadata.plugin_data.plugin_name == "attention"
+            steps = entries.setdefault(value.tag, {})
+            assert event.step not in steps
+            steps[event.step] = Entry.from_blobs(list(value.tensor.string_val))
+    return entries
+
+
+def steps(folder):
+    return {tag: sorted(entries) for tag, entries in read(folder).items()}
+
+
+def test_entries_grow_apart_and_the_last_step_has_one(tmp_path, tokenizer):
+    model = make_model()
+    with SummaryWriter(tmp_path) as writer:
+        fit(model, AttentionLog(writer, tokenizer, PAIRS, shown=2), updates=13, epochs=2)
+    expected = [0, 1, 2, 5, 10, 12, 15, 20, 25, 26]
+    assert steps(tmp_path) == {
+        "attention/0/reference": expected,
+        "attention/1/reference": expected,
+    }
+    assert model.asked == len(expected)  # all sentences at once, and nothing in between
+
+
+def test_a_million_updates_have_fewer_than_60_entries():
+    step, count = 0, 1
+    while step < 1_000_000:
+        following = next_entry(step)
+        assert following > step
+        step, count = following, count + 1
+    assert step == 1_000_000
+    assert count < 60
+
+
+def test_measures_rest_on_all_pairs(tmp_path, tokenizer):
+    with SummaryWriter(tmp_path) as writer:
+        fit(make_model(), AttentionLog(writer, tokenizer, PAIRS, shown=1), updates=1)
+    header = read(tmp_path)["attention/0/reference"][0].header
+    rows = sum(len(tokenizer.encode(source)) + 1 for source, _ in PAIRS)
+    measures = header["measures"]["encoder"]
+    assert [len(layer) for layer in measures] == [HEADS]
+    assert measures[0][0]["rows"] == rows
+
+
+def test_the_models_own_translations_at_the_ends_of_epochs(tmp_path, tokenizer):
+    asked = []
+
+    def translate(sources):
+        asked.append(list(sources))
+        ids = tuple(tokenizer.encode("ein Hund"))
+        return [[types.SimpleNamespace(text="ein Hund", token_ids=ids)] for _ in sources]
+
+    with SummaryWriter(tmp_path) as writer:
+        log = AttentionLog(writer, tokenizer, PAIRS, shown=2, translate=translate)
+        fit(make_model(), log, updates=3, epochs=7)
+    # Ends of the epochs 1, 2, 5, and of the training.
+    assert steps(tmp_path)["attention/1/output"] == [3, 6, 15, 21]
+    assert asked == [[source for source, _ in PAIRS[:2]]] * 4
+    header = read(tmp_path)["attention/0/output"][21].header
+    assert (header["target"], header["target_text"]) == ("output", "ein Hund")
+    assert header["source_text"] == PAIRS[0][0]
+
+
+def test_a_resumed_run_goes_on(tmp_path, tokenizer):
+    model = make_model()
+    with SummaryWriter(tmp_path) as writer:
+        log = AttentionLog(writer, tokenizer, PAIRS)
+        fit(model, log, updates=6)
+        state = log.get_state()
+    with SummaryWriter(tmp_path) as writer:
+        resumed = AttentionLog(writer, tokenizer, PAIRS)
+        resumed.set_state(state)
+        fit(model, resumed, updates=5)
+    assert steps(tmp_path)["attention/0/reference"] == [0, 1, 2, 5, 6, 10, 11]
+
+
+def test_importance_stands_in_the_last_entry(tmp_path, tokenizer):
+    model = make_model()
+    importance = {"cross": [[0.5, -0.25]]}
+    with SummaryWriter(tmp_path) as writer:
+        log = AttentionLog(
+            writer,
+            tokenizer,
+            PAIRS,
+            importance=lambda asked: importance if asked is model else None,
+        )
+        fit(model, log, updates=2)
+    entries = read(tmp_path)["attention/2/reference"]
+    assert [entries[step].header["importance"] for step in (0, 1, 2)] == [None, None, importance]
+
+
+def test_a_diverged_model_is_not_logged_and_training_goes_on(tmp_path, tokenizer):
+    model = make_model()
+    model.diverged = True
+    with SummaryWriter(tmp_path) as writer:
+        with pytest.warns(UserWarning, match="No attention was logged at step 0.*diverged"):
+            fit(model, AttentionLog(writer, tokenizer, PAIRS), updates=1)
+    assert read(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([], "at least one"),
+        ([("a dog", " ")], "a source text and its translation"),
+        (["ab"], "a source text and its translation. Received: 'ab'"),
+        ([("a dog " * 100, "ein Hund")], "128 tokens on a side"),
+    ],
+)
+def test_pairs_that_cannot_be_logged_are_refused(tmp_path, tokenizer, pairs, message):
+    with SummaryWriter(tmp_path) as writer:
+        with pytest.raises(ValueError, match=message):
+            AttentionLog(writer, tokenizer, pairs)
+        with pytest.raises(ValueError, match="at least 1"):
+            AttentionLog(writer, tokenizer, PAIRS, shown=0)
