@@ -7,7 +7,7 @@ the pages load nothing from another host.
 An `Entry` holds the attention of one sentence at one step of training:
 
 >>> import numpy as np
->>> from keras_attention_viewer import describe_tokens, make_entry, measured
+>>> from keras_attention_viewer import describe_tokens, make_entry, measured, save_html
 >>> source = describe_tokens(["▁a", "▁dog", "</s>"], special=[2])
 >>> read = describe_tokens(["<start>", "▁ein", "▁Hund"], special=[0])
 >>> predicted = describe_tokens(["▁ein", "▁Hund", "</s>"], special=[2])
@@ -16,8 +16,10 @@ An `Entry` holds the attention of one sentence at one step of training:
 >>> head = measured([entry])[0].header["measures"]["cross"][0][0]
 >>> head["aer"], head["aer_row"]
 (0.0, 'predicted')
-
-`save_html("attention.html", measured([entry]))` would make a page of it.
+>>> import pathlib, tempfile
+>>> path = save_html(pathlib.Path(tempfile.mkdtemp()) / "dog.html", measured([entry]))
+>>> path.name
+'dog.html'
 """
 
 from __future__ import annotations
