@@ -17,7 +17,7 @@ export const MEASURES = {
   importance: ["importance", "loss without this head minus loss", true],
 };
 
-export const ROLES = ["end-token sink", "punctuation", "previous token", "next token", "itself", "alignment",
+export const ROLES = ["sink", "punctuation", "previous token", "next token", "itself", "alignment",
   "diagonal", "rare words", "broad"];
 
 /** What is measured of a head: an object; empty if nothing is. */

@@ -135,13 +135,13 @@ def measures_of(**columns):
 
 
 def test_the_grid_shows_roles_orders_and_filters(visits):
-    labels = [["previous token"], [], ["broad", "diagonal"], ["end-token sink"]]
+    labels = [["previous token"], [], ["broad", "diagonal"], ["sink"]]
     entropies = [0.1, 0.9, 0.5, 0.3]
     measures = {"encoder": measures_of(labels=labels, entropy=entropies, rows=[120] * 4)}
     heads = [pointing(range(S), S, 0.5)] * 4
     page = visits.show([entry(self_attention(*heads), measures=measures)])
     roles = page.locator(".thumbs .role")
-    assert texts(roles) == ["previous token", "", "broad, diagonal", "end-token sink"]
+    assert texts(roles) == ["previous token", "", "broad, diagonal", "sink"]
     page.get_by_label("Order").select_option("entropy")
     places = page.locator(".thumbs .place")
     expect_text(places.first, "1.1")
