@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,10 +15,19 @@ import keras
 import numpy as np
 
 from keras_attention.data.tokenizer import PAD_TOKEN_ID, Tokenizer
-from keras_attention.utils.files import OccupiedPath, atomic_folder, remove_leftovers
+from keras_attention.utils.files import (
+    OccupiedPath,
+    atomic_folder,
+    read_json,
+    remove_leftovers,
+    verify_files,
+    write_json,
+)
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 METADATA_FILE = "metadata.json"
+REMEDY = "Delete the folder '{}' and build the store again."
+OFFSETS = np.dtype("<i8")
 SIDES = ("source", "target")
 CHUNK_PAIRS = 10_000
 
@@ -28,7 +37,8 @@ class TokenStore:
 
     Make one with `TokenStore.build` or `TokenStore.open`. The ids stay on disk (two bytes each,
     four if the vocabulary needs it) and are mapped into memory, so that a store may be larger than
-    the memory and several processes share it.
+    the memory and several processes share it. Opening a store reads its files once, to compare
+    their checksums.
 
     Attributes:
         metadata: dict: numbers of pairs and tokens, fingerprints of text and tokenizer.
@@ -51,6 +61,7 @@ class TokenStore:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         self.metadata = _read_metadata(self.folder)
+        verify_files(self.folder, self.metadata["sha256"], REMEDY.format(self.folder))
         dtype = np.dtype(self.metadata["dtype"])
         pairs = self.metadata["pairs"]
         self._ids = {}
@@ -58,9 +69,7 @@ class TokenStore:
         for side in SIDES:
             tokens = self.metadata[f"{side}_tokens"]
             self._ids[side] = _mapped(self.folder / f"{side}.ids", dtype, tokens)
-            self._offsets[side] = _mapped(
-                self.folder / f"{side}.offsets", np.dtype("<i8"), pairs + 1
-            )
+            self._offsets[side] = _mapped(self.folder / f"{side}.offsets", OFFSETS, pairs + 1)
         self.source_lengths = np.diff(self._offsets["source"]).astype("int32")
         self.target_lengths = np.diff(self._offsets["target"]).astype("int32")
 
@@ -242,22 +251,24 @@ def _write_store(
         source_tokens=tokens["source"],
         target_tokens=tokens["target"],
         vocabulary_size=tokenizer.vocabulary_size,
+        sha256=writers.sha256(),
     )
-    (folder / METADATA_FILE).write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / METADATA_FILE, metadata)
 
 
 class _Writers:
-    """The four files of a store while it grows."""
+    """The four files of a store while it grows, and their checksums."""
 
     def __init__(self, folder: Path, dtype: np.dtype) -> None:
         self._dtype = dtype
-        self._ids: dict[str, BinaryIO] = {}
-        self._offsets: dict[str, BinaryIO] = {}
+        names = [f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets")]
+        self._digests = {name: hashlib.sha256() for name in names}
         self._ends = dict.fromkeys(SIDES, 0)
+        self._files: dict[str, BinaryIO] = {}
+        for name in names:
+            self._files[name] = open(folder / name, "wb")
         for side in SIDES:
-            self._ids[side] = open(folder / f"{side}.ids", "wb")
-            self._offsets[side] = open(folder / f"{side}.offsets", "wb")
-            self._offsets[side].write(np.zeros(1, "<i8").tobytes())
+            self._write(f"{side}.offsets", np.zeros(1, OFFSETS))
 
     def append(self, side: str, rows: list[list[int]], end_token_id: int) -> int:
         """Adds sentences, each closed by the end token; returns the number of tokens."""
@@ -270,16 +281,24 @@ class _Writers:
         ids[inside] = np.fromiter(
             itertools.chain.from_iterable(rows), self._dtype, ends[-1] - len(rows)
         )
-        self._ids[side].write(ids.tobytes())
-        self._offsets[side].write((self._ends[side] + ends).astype("<i8").tobytes())
+        self._write(f"{side}.ids", ids)
+        self._write(f"{side}.offsets", (self._ends[side] + ends).astype(OFFSETS))
         self._ends[side] += int(ends[-1])
         return int(ends[-1])
+
+    def sha256(self) -> dict[str, str]:
+        """The checksum of each file, as far as it was written."""
+        return {name: digest.hexdigest() for name, digest in self._digests.items()}
+
+    def _write(self, name: str, numbers: np.ndarray) -> None:
+        self._digests[name].update(numbers)
+        self._files[name].write(numbers.tobytes())
 
     def __enter__(self) -> _Writers:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for file in (*self._ids.values(), *self._offsets.values()):
+        for file in self._files.values():
             file.close()
 
 
@@ -320,31 +339,21 @@ def _encoding(wanted: dict[str, Any], position: tuple[int, int], side: str) -> d
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
-    path = folder / METADATA_FILE
-    foreign = f"'{path}' is no metadata of a token store. Delete the store and build it again."
     try:
-        metadata = json.loads(path.read_text(encoding="utf-8"))
+        metadata = read_json(
+            folder / METADATA_FILE,
+            "Is it of a token store, and of this version of keras_attention? "
+            + REMEDY.format(folder),
+        )
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"'{folder}' holds no token store: {METADATA_FILE} is absent.") from None
-    except ValueError as error:
-        raise ValueError(foreign) from error
-    if not isinstance(metadata, dict) or "format_version" not in metadata:
-        raise ValueError(foreign)
-    if metadata["format_version"] != FORMAT_VERSION:
+    if metadata.get("format_version") != FORMAT_VERSION:
         raise ValueError(
-            f"'{folder}' has format version {metadata['format_version']!r}; this package reads "
+            f"'{folder}' has format version {metadata.get('format_version')!r}; this package reads "
             f"{FORMAT_VERSION}. Build it again."
         )
-    if not metadata.keys() >= {"dtype", "pairs", "source_tokens", "target_tokens"}:
-        raise ValueError(foreign)
     return metadata
 
 
 def _mapped(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
-    size = path.stat().st_size if path.exists() else None
-    if size != count * dtype.itemsize:
-        raise ValueError(
-            f"'{path}' is damaged: {count * dtype.itemsize} bytes expected, found {size}. "
-            f"Delete the folder '{path.parent}' and build the store again."
-        )
     return np.memmap(path, dtype, mode="r", shape=(count,))

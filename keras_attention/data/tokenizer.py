@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,7 +17,7 @@ from keras_attention.data.parallel_text import read_lines
 from keras_attention.data.presegmented import GivenPieces
 from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.word_pieces import WordPieces
-from keras_attention.utils.files import write_atomically
+from keras_attention.utils.files import atomic_folder, read_json, write_atomically, write_json
 
 PAD_TOKEN_ID = 0
 END_TOKEN_ID = 1
@@ -256,26 +256,38 @@ class Tokenizer:
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Writes `tokenizer.model` and `tokenizer.json` into a folder, made if absent.
 
+        A process killed meanwhile leaves a whole tokenizer or none: see `is_saved_in`.
+
         Raises:
-            ValueError: the folder holds another tokenizer and `overwrite` is False.
+            ValueError: the folder holds another tokenizer and `overwrite` is False, or is a file.
+            OSError: it cannot be written; what was there is as it was.
         """
         folder = Path(folder)
-        if (folder / METADATA_FILE).exists() and not overwrite:
+        if self.is_saved_in(folder) and not overwrite:
             if _read_metadata(folder).get("fingerprint") == self.fingerprint():
                 return
             raise ValueError(
                 f"'{folder}' holds another tokenizer. "
                 "Save to another folder, or pass `overwrite=True`."
             )
-        folder.mkdir(parents=True, exist_ok=True)
         metadata = {
             "format_version": FORMAT_VERSION,
             "algorithm": self.algorithm,
             "vocabulary_size": self.vocabulary_size,
             "fingerprint": self.fingerprint(),
         }
-        write_atomically(folder / MODEL_FILE, self._model)
-        write_atomically(folder / METADATA_FILE, json.dumps(metadata, indent=2) + "\n")
+        is_shared = folder.is_dir() and any(
+            file.name not in (MODEL_FILE, METADATA_FILE) for file in folder.iterdir()
+        )
+        place = nullcontext(folder) if is_shared else atomic_folder(folder, replace=True)
+        with place as files:
+            write_atomically(files / MODEL_FILE, self._model)
+            write_json(files / METADATA_FILE, metadata)  # Last: it says that a tokenizer is there.
+
+    @staticmethod
+    def is_saved_in(folder: str | os.PathLike[str]) -> bool:
+        """Whether `save` has written a tokenizer into this folder, as far as `tokenizer.json` says."""
+        return (Path(folder) / METADATA_FILE).exists()
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
@@ -330,13 +342,8 @@ def _check_algorithm(algorithm: str) -> None:
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
-    path = folder / METADATA_FILE
     try:
-        metadata = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        # The fingerprint guards all that decides the ids, so a file of an older version will do.
+        return read_json(folder / METADATA_FILE, "Copy it again or train again.", unsigned=True)
+    except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"'{folder}' holds no tokenizer: {METADATA_FILE} is absent.") from None
-    except ValueError as error:
-        raise ValueError(f"'{path}' is damaged: no JSON. Copy it again or train again.") from error
-    if not isinstance(metadata, dict):
-        raise ValueError(f"'{path}' is damaged: no JSON object. Copy it again or train again.")
-    return metadata

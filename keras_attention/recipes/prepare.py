@@ -30,7 +30,7 @@ def prepared_tokenizer(corpus: Corpus, config: TranslationConfig, folder: Path) 
     At most `MAX_SENTENCES` sentences are used, evenly spread over the text, so that memory does not
     grow with it. A corpus that is cut into subwords already brings its own vocabulary.
     """
-    if folder.exists():
+    if Tokenizer.is_saved_in(folder):
         return Tokenizer.load(folder)
     if corpus.vocabulary is not None:
         tokenizer = Tokenizer.from_vocabulary(corpus.vocabulary)

@@ -239,12 +239,13 @@ def write_json(path: PathLike, value: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: PathLike, remedy: str = "") -> dict[str, Any]:
+def read_json(path: PathLike, remedy: str = "", unsigned: bool = False) -> dict[str, Any]:
     """Read what `write_json` wrote.
 
     Args:
         path: The file.
         remedy: A sentence for the error: what the user can do.
+        unsigned: Whether a file without a checksum is accepted, as older versions wrote it.
 
     Returns:
         The object, without the checksum.
@@ -256,6 +257,8 @@ def read_json(path: PathLike, remedy: str = "") -> dict[str, Any]:
     path = Path(path)
     try:
         value = json.loads(path.read_bytes())
+        if unsigned and isinstance(value, dict) and CHECKSUM not in value:
+            return value
         checksum = value.pop(CHECKSUM)
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         reason = "has no checksum" if isinstance(error, KeyError) else "cannot be read"

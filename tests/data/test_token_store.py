@@ -1,6 +1,5 @@
 """TokenStore: content, reuse, atomic building, damage."""
 
-import json
 import os
 import threading
 import time
@@ -11,6 +10,7 @@ import pytest
 from keras_attention.data import token_store
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.utils.files import read_json, write_json
 from tests.data.counting_text import NumberText, NumberTokenizer, number_text
 
 PAIRS = [("3 4 5", "6 7"), ("8", "9 10 11 12"), ("13 14", "15"), ("59999 2", "3 3 3")]
@@ -125,8 +125,7 @@ class TestReuse:
     def test_foreign_folder_of_that_name(self, tmp_path):
         folder = TokenStore.build(tmp_path, TEXT, NumberTokenizer()).folder
         path = folder / "metadata.json"
-        metadata = json.loads(path.read_text())
-        path.write_text(json.dumps(metadata | {"text_fingerprint": "other"}))
+        write_json(path, read_json(path) | {"text_fingerprint": "other"})
         before = contents(folder)
         with pytest.raises(ValueError, match="holds another store .text_fingerprint differ"):
             TokenStore.build(tmp_path, TEXT, NumberTokenizer())
@@ -276,17 +275,37 @@ class TestOpen:
             TokenStore.open(folder)
 
     @pytest.mark.parametrize(
-        "content", ["", "[1]", '{"pairs": 3}', '{"format_version": 1}', "\u00ff"]
+        "content", ["", "[1]", '{"pairs": 3}', '{"format_version": 2}', "\u00ff"]
     )
     def test_foreign_metadata(self, tmp_path, content):
         (tmp_path / "metadata.json").write_text(content, encoding="latin-1")
-        with pytest.raises(ValueError, match="is no metadata of a token store"):
+        with pytest.raises(ValueError, match="metadata.json' is damaged.*Is it of a token store"):
             TokenStore.open(tmp_path)
 
     def test_format_version(self, tmp_path):
-        (tmp_path / "metadata.json").write_text('{"format_version": 99}')
-        with pytest.raises(ValueError, match="version 99; this package reads 1. Build it again"):
+        write_json(tmp_path / "metadata.json", {"format_version": 99})
+        with pytest.raises(ValueError, match="version 99; this package reads 2. Build it again"):
             TokenStore.open(tmp_path)
+
+    @pytest.mark.parametrize("change", [b"\x00\x00", b"\xff\xff"])
+    def test_numbers_that_were_changed(self, tmp_path, change):
+        """An end in the middle of a sentence, an id beyond the vocabulary: the size says nothing."""
+        folder = TokenStore.build(tmp_path, TEXT, NumberTokenizer()).folder
+        for name in ("source.ids", "target.ids", "source.offsets", "target.offsets"):
+            content = (folder / name).read_bytes()
+            (folder / name).write_bytes(content[:2] + change + content[4:])
+            if (folder / name).read_bytes() == content:
+                continue
+            with pytest.raises(ValueError, match=f"{name}' is damaged"):
+                TokenStore.open(folder)
+            (folder / name).write_bytes(content)
+        assert len(TokenStore.open(folder)) == 4
+
+    def test_what_a_dead_process_left_goes(self, tmp_path):
+        (tmp_path / ".partial-v2-of-another-text").mkdir()
+        (tmp_path / ".partial-v2-of-another-text" / "source.ids").write_bytes(b"half")
+        folder = TokenStore.build(tmp_path, TEXT, NumberTokenizer()).folder
+        assert os.listdir(tmp_path) == [folder.name]
 
 
 class TestBadInput:

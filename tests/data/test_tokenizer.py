@@ -13,6 +13,7 @@ import pytest
 from keras_attention.data.normalization import normalize
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.data.word_pieces import join_words, split_words
+from keras_attention.utils.files import read_json, write_json
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
@@ -267,7 +268,7 @@ class TestFiles:
         def interrupted(*paths):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(os, "replace", interrupted)
+        monkeypatch.setattr(os, "rename", interrupted)
         with pytest.raises(KeyboardInterrupt):
             Tokenizer.train(TEXTS, 300).save(tmp_path, overwrite=True)
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -294,10 +295,28 @@ class TestFiles:
         with pytest.raises(ValueError, match="tokenizer.json' is damaged"):
             Tokenizer.load(tmp_path)
 
+    def test_without_its_last_file_it_is_none(self, bpe, tmp_path):
+        """As a process leaves it that is killed in a folder with other files."""
+        (tmp_path / "notes").write_text("mine")
+        (tmp_path / "tokenizer.model").write_bytes(b"half")
+        assert not Tokenizer.is_saved_in(tmp_path)
+        bpe.save(tmp_path)
+        assert Tokenizer.is_saved_in(tmp_path)
+        assert Tokenizer.load(tmp_path).fingerprint() == bpe.fingerprint()
+        assert sorted(os.listdir(tmp_path)) == ["notes", "tokenizer.json", "tokenizer.model"]
+
+    def test_reads_what_older_versions_wrote(self, bpe, tmp_path):
+        bpe.save(tmp_path)
+        path = tmp_path / "tokenizer.json"
+        content = json.loads(path.read_text())
+        del content["checksum"]
+        path.write_text(json.dumps(content))
+        assert Tokenizer.load(tmp_path).fingerprint() == bpe.fingerprint()
+
     def test_newer_format(self, bpe, tmp_path):
         bpe.save(tmp_path)
         path = tmp_path / "tokenizer.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": 99}))
+        write_json(path, read_json(path) | {"format_version": 99})
         with pytest.raises(ValueError, match="version 99; this package reads version 1"):
             Tokenizer.load(tmp_path)
 
