@@ -14,7 +14,7 @@ export function createColumns({ onWord, onHover }) {
   const behind = { row: el("canvas", { class: "boxes" }), column: el("canvas", { class: "boxes" }) };
   const names = [el("p", { class: "side-name" }), el("p", { class: "side-name" })];
   const root = el("div", { class: "columns" }, names[0], el("span", { class: "arrow", text: "reads →" }), names[1],
-    el("div", { class: "word-side" }, behind.row, sides.row), wires,
+    el("div", { class: "word-side asks" }, behind.row, sides.row), wires,
     el("div", { class: "word-side" }, behind.column, sides.column));
   let view = null;
   let hovered = "";

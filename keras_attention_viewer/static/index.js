@@ -2,18 +2,22 @@
 
 import { createTensorBoardHost } from "./host_tensorboard.js";
 import { createHttpSource } from "./source_http.js";
-import { mount } from "./viewer.js";
 
 export async function render() {
+  const here = new URL(".", import.meta.url).href.replace(/\/$/, "");
+  const source = createHttpSource(here);
+  source.prepare(); // the server works while the modules load
+  const [{ mount }] = await Promise.all([import("./viewer.js"), loadStyle(`${here}/viewer.css`)]);
+  await mount(document.body, source, createTensorBoardHost());
+}
+
+function loadStyle(href) {
   const style = document.createElement("link");
   style.rel = "stylesheet";
-  style.href = new URL("./viewer.css", import.meta.url).href;
-  const styled = new Promise((done) => {
+  style.href = href;
+  document.head.append(style);
+  return new Promise((done) => {
     style.onload = done;
     style.onerror = done;
   });
-  document.head.append(style);
-  await styled;
-  await mount(document.body, createHttpSource(new URL(".", import.meta.url).href.replace(/\/$/, "")),
-    createTensorBoardHost());
 }

@@ -1,0 +1,147 @@
+"""The Attention tab of a real TensorBoard, in a real browser."""
+
+import re
+import time
+from importlib.metadata import entry_points
+
+import pytest
+
+from keras_attention.visualization.summary_writer import SummaryWriter
+from keras_attention_viewer.codec import PLUGIN_NAME, entry_tag
+from tests.viewer.heads import SOURCE, entry, pointing, self_attention
+from tests.viewer.looks import cell, expect_pressed, expect_text
+from tests.viewer.served import tensorboard
+
+pytestmark = pytest.mark.skipif(
+    not any(one.name == PLUGIN_NAME for one in entry_points(group="tensorboard_plugins")),
+    reason="the entry point is not installed: pip install -e .",
+)
+S = len(SOURCE)
+# How much the second head reads the right word, by run and step.
+WEIGHTS = {"large": {0: 0.2, 100: 0.55, 200: 0.95}, "small": {0: 0.2, 100: 0.3, 200: 0.45}}
+
+
+def write_run(folder, weights):
+    with SummaryWriter(folder) as writer:
+        for step, weight in weights.items():
+            made = entry(
+                self_attention(*(pointing(range(S), S, w) for w in (0.5, weight))), step=step
+            )
+            writer.blobs(entry_tag(0), made.to_blobs(), step, PLUGIN_NAME)
+            writer.scalar("train/loss", 5 - weight, step)
+            writer.scalar("validation/bleu", 30 * weight, step)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A TensorBoard with two runs that has read them."""
+    folder = tmp_path_factory.mktemp("tab") / "logs"
+    for name, weights in WEIGHTS.items():
+        write_run(folder / name, weights)
+    with tensorboard(folder) as server:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            status, index = server.attention("index")
+            if status == 200 and len(index["runs"]) == 2:
+                break
+            time.sleep(0.2)
+        yield server.address
+
+
+@pytest.fixture
+def tab(visits, address):
+    """Opens the tab with a state in TensorBoard's own address; (the whole page, the tab's frame)."""
+
+    def open_tab(state="", dark=False):
+        page = visits.open(f"{address}?darkMode={str(dark).lower()}#attention{state}")
+        frame = page.frame_locator("iframe")
+        frame.locator(".picture .title").wait_for()
+        return page, frame
+
+    return open_tab
+
+
+@pytest.fixture(autouse=True)
+def own_errors_only(visits):
+    """TensorBoard's own pages complain about things that are not ours."""
+    yield
+    visits.errors[:] = [text for text in visits.errors if "attention" in text]
+
+
+def test_the_tab_opens_by_a_click_and_shows_the_newest_step(visits, address):
+    page = visits.open(f"{address}#timeseries")
+    page.get_by_role("tab", name=re.compile("attention", re.IGNORECASE)).first.click()
+    frame = page.frame_locator("iframe")
+    expect_text(frame.locator(".picture .title"), "Encoder · layer 1 · all heads")
+    expect_text(frame.locator(".step"), "step 200")
+    assert "loss 4.05" in frame.locator(".legend").inner_text()
+    assert "BLEU 28.50" in frame.locator(".legend").inner_text()
+
+
+def test_the_first_picture_needs_three_answers(tab, visits):
+    """Whatever else is read comes after it: the thumbnails of all layers."""
+    tab()
+    data = "/plugin/attention/"
+    asked = [url.split(data)[1].split("?")[0] for url in visits.requests if data in url]
+    assert [name for name in asked if "." not in name][:3] == ["index", "header", "weights"]
+
+
+def test_layer_head_word_step_run_and_difference(tab):
+    page, frame = tab("&p.attention.view=matrix")
+    frame.get_by_role("button", name="Head 2", exact=True).click()
+    expect_text(cell(frame, 1, 1), "0.95")
+    frame.get_by_role("slider", name="Step").press("ArrowLeft")
+    expect_text(cell(frame, 1, 1), "0.55")
+    frame.get_by_label("Run", exact=True).select_option("small")
+    expect_text(cell(frame, 1, 1), "0.30")
+    frame.get_by_label("Compare with").select_option("run")
+    expect_text(cell(frame, 1, 1), "−0.25")
+    expect_text(frame.locator(".pane h3"), "small, step 100 − large, step 100")
+    frame.get_by_label("Compare with").select_option("step")
+    expect_text(cell(frame, 1, 1), "+0.10")
+    frame.locator(".left .changes button").first.wait_for()
+    frame.get_by_label("Compare with").select_option("")
+    frame.locator(".matrix-rows li").nth(2).click()
+    expect_text(frame.locator(".readings q"), SOURCE[2])
+    frame.get_by_role("slider", name="Step").press("Home")
+    frame.get_by_role("button", name="Play").click()
+    expect_text(cell(frame, 1, 1), "0.45")
+
+
+def test_the_link_is_tensorboards_own_and_survives_another_tab(tab, visits):
+    page, frame = tab()
+    frame.locator(".thumbs button").nth(1).click()
+    expect_text(frame.locator(".picture .title"), "Encoder · layer 1 · head 2")
+    page.wait_for_url("**#attention&p.attention.layer=1&p.attention.heads=2")
+    frame.get_by_role("button", name="Matrix").click()
+    page.wait_for_url("**p.attention.view=matrix")
+    link = page.url
+    page.get_by_role("tab", name=re.compile("scalars", re.IGNORECASE)).first.click()
+    page.wait_for_url("**#scalars*")
+    page.get_by_role("tab", name=re.compile("attention", re.IGNORECASE)).first.click()
+    expect_text(cell(frame, 1, 1), "0.95")
+    other = visits.open(link).frame_locator("iframe")
+    expect_text(other.locator(".picture .title"), "Encoder · layer 1 · head 2")
+    expect_text(cell(other, 1, 1), "0.95")
+
+
+def test_the_theme_is_tensorboards(tab):
+    page, frame = tab(dark=True)
+    frame.locator(".attention-viewer[data-theme=dark]").wait_for()
+    page.evaluate("document.body.classList.remove('dark-mode')")
+    frame.locator(".attention-viewer[data-theme=light]").wait_for()
+
+
+def test_keys_and_svg_in_the_tab(tab):
+    page, frame = tab()
+    frame.locator(".columns li").first.click()
+    page.keyboard.press("h")
+    expect_text(frame.locator(".picture .title"), "Encoder · layer 1 · head 1")
+    page.keyboard.press("[")
+    expect_text(frame.locator(".step"), "step 100")
+    page.keyboard.press("w")
+    expect_pressed(frame.get_by_role("button", name="Whole words"))
+    frame.get_by_role("button", name="SVG").scroll_into_view_if_needed()
+    with page.expect_download() as waiting:
+        frame.get_by_role("button", name="SVG").click()
+    assert waiting.value.suggested_filename == "attention_encoder_layer_1_head_1_step_100.svg"
