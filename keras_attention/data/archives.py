@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import bz2
+import contextlib
 import gzip
 import hashlib
+import lzma
 import tarfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from keras_attention.data.download import record
 from keras_attention.utils.files import atomic_file
 
 CHUNK_BYTES = 1 << 20
-DAMAGED = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
+DAMAGED = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+# What text is compressed to at most, with room to spare; above that an archive is made to do harm.
+LARGEST_RATIO = 100
+SMALL_BYTES = 1 << 26
+OPENERS: dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}
 
 
 def check_is_archive(path: Path) -> None:
     """Raises ValueError unless a file begins as a tar archive does, plain or compressed."""
     try:
-        with tarfile.open(path, "r|*") as archive:
+        with _opened(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             archive.next()
     except DAMAGED as error:
         raise ValueError(
@@ -31,20 +42,30 @@ def check_is_archive(path: Path) -> None:
 def extract(path: Path, members: Mapping[str, Path]) -> None:
     """Reads named members of a tar archive into files, with their checksums beside them.
 
-    The archive is read as a stream. Only the members asked for are read, and they go where the
-    caller says: no name, link or mode in the archive decides where anything is written.
+    The archive is read as a stream, to its end, where gzip has its checksum; the files appear after
+    that. Only the members asked for are written, and they go where the caller says: no name, link or
+    mode in the archive decides where anything is written.
 
     Args:
         path: the archive.
         members: file to write for each member name.
 
     Raises:
-        ValueError: a member is absent or not a plain file, or the archive is damaged.
+        ValueError: a member is absent or not a plain file, or the archive is damaged, or holds far
+            more than its size lets expect.
     """
     missing = dict(members)
+    limit = max(SMALL_BYTES, LARGEST_RATIO * path.stat().st_size)
     try:
-        with tarfile.open(path, "r|*") as archive:
+        with contextlib.ExitStack() as stack:
+            stream = stack.enter_context(_opened(path))
+            archive = stack.enter_context(tarfile.open(fileobj=stream, mode="r|"))
             for member in archive:
+                if member.offset_data + member.size > limit:
+                    raise ValueError(
+                        f"'{path}' holds more than {limit:,} bytes, hardly text: '{member.name}' has "
+                        f"{member.size:,}. Nothing was kept: get the archive from its own address."
+                    )
                 target = missing.pop(member.name.removeprefix("./"), None)
                 if target is None:
                     continue
@@ -54,23 +75,40 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
                         f"'{member.name}' in '{path}' is no plain file but a link, a folder or a "
                         "device. Nothing was read from it: get the archive from its own address."
                     )
-                _copy(content, target)
-                if not missing:
-                    return
+                _copy(content, target, stack)
+            if missing:
+                raise ValueError(f"'{path}' does not hold {', '.join(missing)}.")
+            while stream.read(CHUNK_BYTES):  # The padding of the archive.
+                pass
     except DAMAGED as error:
         raise ValueError(
             f"'{path}' is damaged ({error}). Delete it, and '{path.name}.sha256' beside it, to "
             "download it again."
         ) from error
-    raise ValueError(f"'{path}' does not hold {', '.join(missing)}.")
 
 
-def _copy(content: IO[bytes], target: Path) -> None:
-    """Writes the file beside its place; it gets its name when it is whole."""
+def _opened(path: Path) -> IO[bytes]:
+    """The bytes of a file, decompressed; `tarfile` would not compare gzip's checksum."""
+    with open(path, "rb") as file:
+        start = file.read(max(map(len, OPENERS)))
+    for magic, opener in OPENERS.items():
+        if start.startswith(magic):
+            return opener(path)
+    return open(path, "rb")
+
+
+def _copy(content: IO[bytes], target: Path, stack: contextlib.ExitStack) -> None:
+    """Writes a file that gets its name when the stack is closed without an error."""
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
-    with atomic_file(target) as file:
-        while chunk := content.read(CHUNK_BYTES):
-            digest.update(chunk)
-            file.write(chunk)
-        record(target, digest.hexdigest())
+    file = stack.enter_context(atomic_file(target))
+    while chunk := content.read(CHUNK_BYTES):
+        digest.update(chunk)
+        file.write(chunk)
+    stack.enter_context(_recorded_at_end(target, digest.hexdigest()))
+
+
+@contextlib.contextmanager
+def _recorded_at_end(target: Path, sha256: str) -> Iterator[None]:
+    yield
+    record(target, sha256)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import re
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from email.message import Message
 from pathlib import Path
 from typing import BinaryIO
 
 import keras
+from filelock import Timeout
 
-from keras_attention.utils.files import sha256_of, write_atomically
+from keras_attention.utils.files import flush, locked, sha256_of, write_atomically
 
 CHUNK_BYTES = 1 << 16
+SCHEMES = ("http", "https")
+SLOWEST = 1000  # bytes a second
 RETRY_CODES = (408, 429, 500, 502, 503, 504)
 
 
@@ -43,9 +49,10 @@ def download(
 ) -> Path:
     """Downloads a file to `path` unless it is there already.
 
-    The bytes go to `path` + ".part", which a later call continues, and get their name only when
-    the checksum is right. Where no checksum is published, that of the first download is recorded in
-    `path` + ".sha256" and expected from then on.
+    The bytes go to `path` + ".part", which a later call continues if the server still has the same
+    file, and get their name only when the checksum is right. Where no checksum is published, that of
+    the first download is recorded in `path` + ".sha256" and expected from then on. Of several
+    processes one downloads, and the others wait for it.
 
     Args:
         url: http or https address.
@@ -54,7 +61,8 @@ def download(
         validate: called with the file before it gets its name; raises ValueError if it is not
             what was asked for, such as a page that says so.
         attempts: how often to try before giving up.
-        timeout: seconds without an answer that end an attempt.
+        timeout: seconds without an answer, or with less than 1,000 bytes a second, that end an
+            attempt.
         delay: seconds before the second attempt, doubled before each one that follows.
         verbose: show a progress bar.
 
@@ -63,40 +71,23 @@ def download(
 
     Raises:
         ConnectionError: the file cannot be had; what came so far is kept for the next call.
-        ValueError: its content is not the expected one. A download is removed then; a file that
-            lay at `path` before is left alone.
+        ValueError: no web address, or its content is not the expected one. A download is removed
+            then; a file that lay at `path` before is left alone.
     """
+    if urllib.parse.urlsplit(url).scheme not in SCHEMES:
+        raise ValueError(f"`url` must be an address of http or https. Received: {url!r}")
     path = Path(path)
-    if path.exists():
-        remedy = f"Delete '{path}' to download it again from {url}"
-        if sha256 is None:
-            check_recorded(path, remedy)
-        else:
-            _check(path, sha256, remedy)
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    for attempt in range(attempts):
-        try:
-            _fetch(url, part, timeout, path.name if verbose else "")
-            break
-        except (OSError, http.client.HTTPException) as error:
-            fatal = isinstance(error, urllib.error.HTTPError) and error.code not in RETRY_CODES
-            if fatal or attempt == attempts - 1:
-                raise ConnectionError(f"Could not download {url}: {error}") from error
-            time.sleep(delay * 2**attempt)
-    try:
-        expected = sha256 or _recorded(path)
-        if expected is not None:
-            _check(part, expected, f"It came from {url} and was removed")
-        if validate is not None:
-            validate(part)
-    except ValueError:
-        part.unlink()
-        raise
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path):
+            if not path.exists():
+                _download(url, path, sha256, validate, attempts, timeout, delay, verbose)
+                return path
+    remedy = f"Delete '{path}' to download it again from {url}"
     if sha256 is None:
-        record(path, sha256_of(part))
-    os.replace(part, path)
+        check_recorded(path, remedy)
+    else:
+        _check(path, sha256, remedy)
     return path
 
 
@@ -132,40 +123,155 @@ def _record_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
 
 
-def _fetch(url: str, part: Path, timeout: float, label: str) -> None:
-    """Appends to `part` what is missing; raises unless the file is complete after that."""
-    have = part.stat().st_size if part.exists() else 0
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(path, timeout=0))
+        except Timeout:
+            print(f"Waiting for another process, which downloads {path.name}")
+            stack.enter_context(locked(path))
+        yield
+
+
+def _download(
+    url: str,
+    path: Path,
+    sha256: str | None,
+    validate: Callable[[Path], None] | None,
+    attempts: int,
+    timeout: float,
+    delay: float,
+    verbose: bool,
+) -> None:
+    part = path.with_name(path.name + ".part")
+    label = path.name if verbose else ""
+    for attempt in range(attempts):
+        try:
+            _fetch(url, part, sha256 is not None, timeout, label)
+            break
+        except (OSError, http.client.HTTPException) as error:
+            fatal = isinstance(error, urllib.error.HTTPError) and error.code not in RETRY_CODES
+            if fatal or attempt == attempts - 1:
+                raise ConnectionError(f"Could not download {url}: {error}") from error
+            time.sleep(delay * 2**attempt)
+    try:
+        expected = sha256 or _recorded(path)
+        if expected is not None:
+            _check(part, expected, f"It came from {url} and was removed")
+        if validate is not None:
+            validate(part)
+    except ValueError:
+        _forget(part)
+        raise
+    if sha256 is None:
+        record(path, sha256_of(part))
+    flush(part)
+    os.replace(part, path)
+    _forget(part)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect to ftp, which the default handler does."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):
+        if urllib.parse.urlsplit(newurl).scheme not in SCHEMES:
+            raise urllib.error.HTTPError(newurl, code, "redirect to no web address", headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _fetch(url: str, part: Path, is_checked: bool, timeout: float, label: str) -> None:
+    """Appends to `part` what is missing; raises unless the file is complete after that.
+
+    What is there is gone on with only if it is of the same file, by the validator that the server
+    gave with it, or if a checksum will tell (`is_checked`).
+    """
+    validator_file = _validator_file(part)
+    validator = validator_file.read_text("utf-8") if validator_file.exists() else ""
+    have = part.stat().st_size if part.exists() and (validator or is_checked) else 0
     request = urllib.request.Request(url, headers={"User-Agent": "keras-attention"})
     if have:
         request.add_header("Range", f"bytes={have}-")
+        if validator:
+            request.add_header("If-Range", validator)
     try:
-        response = urllib.request.urlopen(request, timeout=timeout)
+        response = urllib.request.build_opener(_Redirects).open(request, timeout=timeout)
     except urllib.error.HTTPError as error:
-        if error.code != 416:  # nothing after these bytes: complete, as the checksum will tell
+        if error.code != 416:
             raise
-        return
+        if _range(error.headers) == (None, have):
+            return  # There is nothing after these bytes.
+        _forget(part)
+        raise ConnectionError(
+            "the server has no such part of the file; it is begun anew"
+        ) from error
     with response:
-        resumed = response.status == 206
-        have = have if resumed else 0
+        is_resumed = response.status == 206
+        start, total = _range(response.headers) if is_resumed else (0, None)
+        if start != (have if is_resumed else 0):
+            _forget(part)
+            raise ConnectionError(
+                f"the server sent bytes from {start} on, asked for from {have} on; it is begun anew"
+            )
         length = response.headers.get("Content-Length")
-        total = have + int(length) if length else None
-        with open(part, "ab" if resumed else "wb") as file:
-            _copy(response, file, have, total, label)
-    if total is not None and part.stat().st_size < total:
-        raise ConnectionError(f"the connection ended after {part.stat().st_size} of {total} bytes")
+        if total is None and length:
+            total = start + int(length)
+        if not is_resumed:
+            _forget(part)
+            write_atomically(validator_file, _validator(response.headers))
+        with open(part, "ab") as file:
+            _copy(response, file, start, total, timeout, label)
+    if total is not None and part.stat().st_size != total:
+        received = part.stat().st_size
+        if received > total:
+            _forget(part)
+        raise ConnectionError(f"the connection ended after {received} of {total} bytes")
+
+
+def _range(headers: Message) -> tuple[int | None, int | None]:
+    """First byte and size of the whole file, as `Content-Range` says."""
+    found = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(?:(\d+)|\*)", headers.get("Content-Range", ""))
+    numbers = found.groups() if found else (None, None)
+    start, total = (None if number is None else int(number) for number in numbers)
+    return start, total
+
+
+def _validator(headers: Message) -> str:
+    """What tells whether a file is still the same, for `If-Range`; "" if the server does not say."""
+    tag = headers.get("ETag", "")
+    return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
+
+
+def _validator_file(part: Path) -> Path:
+    return part.with_name(f"{part.name}.validator")
+
+
+def _forget(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _validator_file(part).unlink(missing_ok=True)
 
 
 def _copy(
-    response: http.client.HTTPResponse, file: BinaryIO, have: int, total: int | None, label: str
+    response: http.client.HTTPResponse,
+    file: BinaryIO,
+    have: int,
+    total: int | None,
+    timeout: float,
+    label: str,
 ) -> None:
     if label:
         print(f"Downloading {label}")
     kilobytes = None if total is None else -(-total // 1000)
     bar = keras.utils.Progbar(kilobytes, unit_name="kB", verbose=1 if label else 0)
-    while chunk := response.read(CHUNK_BYTES):
+    since, least = time.monotonic(), have + timeout * SLOWEST
+    while chunk := response.read1(CHUNK_BYTES):
         file.write(chunk)
         have += len(chunk)
         bar.update(-(-have // 1000), finalize=have == total)
+        if time.monotonic() - since > timeout:
+            if have < least:
+                raise TimeoutError(f"less than {SLOWEST} bytes a second came for {timeout} seconds")
+            since, least = time.monotonic(), have + timeout * SLOWEST
     if label and have != total:  # the bar has not ended its line
         print()
 

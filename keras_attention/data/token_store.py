@@ -291,8 +291,9 @@ class _Writers:
         return {name: digest.hexdigest() for name, digest in self._digests.items()}
 
     def _write(self, name: str, numbers: np.ndarray) -> None:
-        self._digests[name].update(numbers)
-        self._files[name].write(numbers.tobytes())
+        content = numbers.tobytes()
+        self._digests[name].update(content)
+        self._files[name].write(content)
 
     def __enter__(self) -> _Writers:
         return self

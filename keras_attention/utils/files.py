@@ -73,7 +73,7 @@ def atomic_file(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
     >>> path.read_text()
     'first'
     """
-    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     with atomic_path(path) as partial, open(partial, mode, **text) as file:
         yield file
 
@@ -330,7 +330,7 @@ def _partial(path: Path, timeout: float = -1) -> Iterator[Path]:
     except OSError as error:
         # Errors of writing name no file, errors of opening one that the user does not know.
         name = "" if error.filename is None else Path(os.fsdecode(error.filename)).name
-        is_own = not name or name.startswith((PARTIAL, LOCK))
+        is_own = error.errno is not None and (not name or name.startswith((PARTIAL, LOCK)))
         if is_own and type(error) in (OSError, PermissionError, FileNotFoundError):
             raise OSError(
                 error.errno,

@@ -35,7 +35,11 @@ def serving(folder):
             start = int((self.headers.get("Range") or "bytes=0-")[6:-1])
             body = file.read_bytes()[start:]
             self.send_response(206 if start else 200)
+            if start:
+                size = start + len(body)
+                self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
             self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", '"the-same"')
             self.end_headers()
             self.wfile.write(body[: server.cuts.pop(0)] if server.cuts else body)
 

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import tarfile
 
+import numpy as np
 import pytest
 
 from keras_attention.data.archives import check_is_archive, extract
@@ -82,3 +83,31 @@ def test_damaged_archives(tmp_path):
         path.write_bytes(page)
         with pytest.raises(ValueError, match="is no tar archive .*a web page now"):
             check_is_archive(path)
+
+
+def test_no_flipped_bit_of_a_compressed_archive_is_used(tmp_path):
+    """gzip has its checksum at the end, behind the member that is wanted."""
+    random = np.random.default_rng(3)
+    text = bytes(random.integers(97, 123, 3000, "u1"))
+    path = write_archive(tmp_path / "archive.tgz", {"a.en": text, "other": text[::-1]})
+    content = path.read_bytes()
+    begin = content.index(b"\0", 10) + 1  # Behind gzip's header, which ends with a file name.
+    for position in random.integers(begin, len(content), 200):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << random.integers(8)
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="archive.tgz' is damaged|does not hold"):
+            extract(path, {"a.en": tmp_path / "a.en"})
+    assert everything(tmp_path) == {"archive.tgz"}
+    path.write_bytes(content)
+    extract(path, {"a.en": tmp_path / "a.en"})
+    assert (tmp_path / "a.en").read_bytes() == text
+
+
+def test_an_archive_that_is_made_to_fill_the_disk(tmp_path):
+    path = write_archive(tmp_path / "archive.tgz", {"a.en": bytes(2**27)})
+    with pytest.raises(
+        ValueError, match="holds more than 67,108,864 bytes.*'a.en' has 134,217,728"
+    ):
+        extract(path, {"a.en": tmp_path / "a.en"})
+    assert everything(tmp_path) == {"archive.tgz"}

@@ -5,6 +5,7 @@ import http.server
 import random
 import socket
 import threading
+import time
 
 import pytest
 
@@ -25,16 +26,34 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if server.codes:
             self.send_error(server.codes.pop(0))
             return
+        if server.redirect:
+            self.send_response(302)
+            self.send_header("Location", server.redirect)
+            self.end_headers()
+            return
+        size = len(server.content)
+        same = self.headers.get("If-Range") in (None, server.tag)
         start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and server.resumable else 0
-        if start >= len(server.content):
-            self.send_error(416)
+        start = start if same else 0
+        if start >= size:
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{size}")
+            self.end_headers()
             return
         body = server.content[start:]
         self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start + server.shift}-{size - 1}/{size}")
         if server.tell_length:
             self.send_header("Content-Length", str(len(body)))
+        if server.tag:
+            self.send_header("ETag", server.tag)
         self.end_headers()
-        self.wfile.write(body[: server.cuts.pop(0)] if server.cuts else body)
+        for byte in body if server.seconds_a_byte else ():
+            self.wfile.write(bytes([byte]))
+            time.sleep(server.seconds_a_byte)
+        if not server.seconds_a_byte:
+            self.wfile.write(body[: server.cuts.pop(0)] if server.cuts else body)
 
     def log_message(self, *args):
         pass
@@ -47,10 +66,15 @@ def server(monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.content, server.resumable, server.tell_length = CONTENT, True, True
         server.ranges, server.cuts, server.codes = [], [], []
+        server.tag, server.shift, server.redirect, server.seconds_a_byte = None, 0, None, 0
         server.url = f"http://127.0.0.1:{server.server_port}/file.gz"
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server
         server.shutdown()
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
 def get(server, path, **arguments):
@@ -110,6 +134,77 @@ def test_server_that_cannot_resume(server, tmp_path):
     path, server.cuts, server.resumable = tmp_path / "file.gz", [70_000], False
     get(server, path)
     assert path.read_bytes() == CONTENT
+
+
+def test_part_of_another_file_is_not_gone_on_with(server, tmp_path):
+    path, server.cuts, server.tag = tmp_path / "file.gz", [70_000], '"first"'
+    with pytest.raises(ConnectionError):
+        download(server.url, path, None, attempts=1, verbose=False)
+    server.content, server.tag = CONTENT[::-1], '"second"'
+    download(server.url, path, None, verbose=False)
+    assert server.ranges == [None, "bytes=70000-"] and path.read_bytes() == CONTENT[::-1]
+    assert names(tmp_path) == ["file.gz", "file.gz.sha256"]
+
+
+def test_part_of_the_same_file_is_gone_on_with(server, tmp_path):
+    path, server.cuts, server.tag = tmp_path / "file.gz", [70_000], '"first"'
+    with pytest.raises(ConnectionError):
+        download(server.url, path, None, attempts=1, verbose=False)
+    assert names(tmp_path) == ["file.gz.part", "file.gz.part.validator"]
+    download(server.url, path, None, verbose=False)
+    assert server.ranges == [None, "bytes=70000-"] and path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("tag", [None, 'W/"weak"'])
+def test_without_validator_and_checksum_it_is_begun_anew(server, tmp_path, tag):
+    path, server.cuts, server.tag = tmp_path / "file.gz", [70_000], tag
+    download(server.url, path, None, delay=0, verbose=False)
+    assert server.ranges == [None, None] and path.read_bytes() == CONTENT
+
+
+def test_a_range_that_was_not_asked_for_is_not_glued_on(server, tmp_path):
+    path, server.cuts, server.shift, server.tag = tmp_path / "file.gz", [70_000], 7, '"first"'
+    download(server.url, path, None, delay=0, verbose=False)
+    assert server.ranges == [None, "bytes=70000-", None] and path.read_bytes() == CONTENT
+
+
+def test_no_such_range_of_what_is_there(server, tmp_path):
+    """The part is longer than the file: it cannot be of it."""
+    path = tmp_path / "file.gz"
+    (tmp_path / "file.gz.part").write_bytes(CONTENT + b"more")
+    get(server, path, verbose=False)
+    assert server.ranges == ["bytes=300004-", None] and path.read_bytes() == CONTENT
+
+
+def test_a_drip_ends(server, tmp_path):
+    server.seconds_a_byte = 0.02
+    with pytest.raises(ConnectionError, match="less than 1000 bytes a second came"):
+        get(server, tmp_path / "file.gz", attempts=1, timeout=0.2, verbose=False)
+
+
+@pytest.mark.parametrize("address", ["ftp://127.0.0.1/file.gz", "file:///etc/passwd"])
+def test_web_addresses_alone(server, tmp_path, address):
+    server.redirect = address
+    with pytest.raises(ConnectionError, match="Could not download"):
+        get(server, tmp_path / "file.gz", attempts=1)
+    with pytest.raises(ValueError, match="must be an address of http or https. Received"):
+        download(address, tmp_path / "file.gz", SHA256)
+    assert names(tmp_path) == []
+
+
+def test_two_at_once_download_once(server, tmp_path, capsys):
+    path, server.seconds_a_byte, server.content = tmp_path / "file.gz", 0.002, CONTENT[:200]
+    sha256, done = hashlib.sha256(server.content).hexdigest(), []
+    threads = [
+        threading.Thread(target=lambda: done.append(download(server.url, path, sha256)))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert done == [path, path] and server.ranges == [None]
+    assert "Waiting for another process" in capsys.readouterr().out
 
 
 def test_part_that_was_complete(server, tmp_path):
