@@ -1,6 +1,15 @@
 """From a model to text: beam search, and the `Translator` around it."""
 
 from keras_attention.decoding.beam_search import BeamSearchResult, beam_search
+from keras_attention.decoding.constraints import ForcedPrefix, RequiredPhrases, WellFormedTrees
 from keras_attention.decoding.translator import Translation, Translator
 
-__all__ = ["BeamSearchResult", "Translation", "Translator", "beam_search"]
+__all__ = [
+    "BeamSearchResult",
+    "ForcedPrefix",
+    "RequiredPhrases",
+    "Translation",
+    "Translator",
+    "WellFormedTrees",
+    "beam_search",
+]

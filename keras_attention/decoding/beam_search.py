@@ -11,7 +11,7 @@ Shape letters: B sentences, K beams, C candidates, L the longest hypothesis, V v
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -22,6 +22,21 @@ STOPPING_RULES = ("best", "n_best", "n_best_2017")
 NO_HYPOTHESIS = float("-inf")
 
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
+
+
+class Constraint(Protocol):
+    """What hypotheses may be: a state of each, and the tokens that may follow in it.
+
+    Like `step` it is `keras.ops` only, on tensors (B, K, ...): it is traced with the search.
+    Log-probabilities stay those of the model; what is not allowed is left out of the choice.
+    `decoding.constraints` has some.
+    """
+
+    def allowed(self, state: Any, index: Any) -> Any:
+        """(B, K, V) bool: the tokens that hypotheses in these states may have at position `index`."""
+
+    def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
+        """The states after these tokens (B, K), the ones of position `index`."""
 
 
 class BeamSearchResult(NamedTuple):
@@ -61,6 +76,8 @@ def beam_search(
     length_penalty: float = 0.6,
     stop: str = "best",
     max_length: int | None = None,
+    constraint: Constraint | None = None,
+    constraint_state: Any = None,
 ) -> BeamSearchResult:
     """Searches for the likeliest sequences under a step function.
 
@@ -96,6 +113,8 @@ def beam_search(
             are there are above it (tensor2tensor from June 2017 to November 2018).
         max_length: L, the static size of the results. Needed where `max_lengths` is not known
             when tracing; otherwise it is the largest of them.
+        constraint: What hypotheses may be; None for anything.
+        constraint_state: Pytree of tensors (B, K, ...), the constraint's states before the first token.
 
     Returns:
         A `BeamSearchResult`.
@@ -120,12 +139,13 @@ def beam_search(
     num_candidates = 2 * beam_size if beam_size > 1 else 1
     longest_penalty = _penalty(max_lengths, length_penalty)
 
-    def unfinished(beams, cache):
+    def unfinished(beams, cache, state):
         return ops.logical_not(ops.all(beams.done))
 
-    def advance(beams, cache):
+    def advance(beams, cache, state):
         logits, cache = step(beams.last_tokens, beams.index, cache)
-        scores, tokens, parents = grow_topk(logits, beams.alive_scores, num_candidates)
+        allowed = None if constraint is None else constraint.allowed(state, beams.index)
+        scores, tokens, parents = grow_topk(logits, beams.alive_scores, num_candidates, allowed)
         sequences = _append(_select(beams.alive_sequences, parents), tokens, beams.index)
         is_end = ops.equal(tokens, end_token_id)
         alive_scores, kept = grow_alive(scores, is_end, beam_size)
@@ -135,10 +155,13 @@ def beam_search(
             sequences,
             ops.where(is_end, scores / _penalty(beams.index + 1, length_penalty), NO_HYPOTHESIS),
         )
-        cache = _reorder(cache, ops.take_along_axis(parents, kept, axis=1))
+        parents, tokens = (ops.take_along_axis(t, kept, axis=1) for t in (parents, tokens))
+        cache = _reorder(cache, parents)
+        if constraint is not None:
+            state = constraint.advance(_reorder(state, parents), tokens, beams.index)
         grown = beams._replace(
             index=beams.index + 1,
-            last_tokens=ops.take_along_axis(tokens, kept, axis=1),
+            last_tokens=tokens,
             alive_sequences=_select(sequences, kept),
             alive_scores=alive_scores,
             finished_sequences=finished_sequences,
@@ -147,20 +170,22 @@ def beam_search(
         grown = _freeze(beams, grown)
         bound_met = _bound_met(stop, grown, longest_penalty)
         at_limit = ops.greater_equal(grown.index, max_lengths)
-        return grown._replace(done=beams.done | bound_met | at_limit), cache
+        return grown._replace(done=beams.done | bound_met | at_limit), cache, state
 
     beams = _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_id)
-    beams, _ = ops.while_loop(unfinished, advance, (beams, cache))
+    state = {} if constraint is None else constraint_state
+    beams, _, _ = ops.while_loop(unfinished, advance, (beams, cache, state))
     return _result(beams, max_lengths, end_token_id, pad_token_id)
 
 
-def grow_topk(logits, alive_scores, num_candidates: int):
+def grow_topk(logits, alive_scores, num_candidates: int, allowed=None):
     """The best continuations of all alive hypotheses of a sentence.
 
     Args:
         logits: (B, K, V) of the next token, any float type.
         alive_scores: (B, K) log-probabilities of the hypotheses so far.
         num_candidates: How many are wanted; fewer are returned where K * V is smaller.
+        allowed: (B, K, V) bool, the tokens that may follow; None for all. The others score `-inf`.
 
     Returns:
         `scores` (B, C) log-probabilities, descending; `tokens` (B, C) and `parents` (B, C), the
@@ -171,8 +196,12 @@ def grow_topk(logits, alive_scores, num_candidates: int):
     width = min(num_candidates, vocabulary_size)
     # Two axes: what the fast top-k of each backend wants.
     logits = ops.cast(ops.reshape(logits, (-1, vocabulary_size)), "float32")
+    choice = logits
+    if allowed is not None:
+        allowed = ops.reshape(allowed, (-1, vocabulary_size))
+        choice = ops.where(allowed, logits, NO_HYPOTHESIS)
     # A beam gives at most C candidates, so only they pay the softmax's division.
-    best, tokens = ops.top_k(logits, width)
+    best, tokens = ops.top_k(choice, width)
     log_probabilities = best - ops.logsumexp(logits, axis=-1, keepdims=True)
     scores = (
         ops.reshape(log_probabilities, (batch_size, beam_size, width)) + alive_scores[:, :, None]

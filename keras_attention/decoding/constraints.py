@@ -1,0 +1,305 @@
+"""Constraints of the beam search: a prefix, phrases that must occur, trees that are well-formed.
+
+Each is made once, knows the vocabulary, and gives the `constraint_state` of a batch by `start`. All run in
+a compiled search on every backend. Under any of them, log-probabilities are the model's own.
+
+Shape letters: B sentences, K beams, V vocabulary, P tokens of a prefix or phrase, C phrases, D depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+
+class ForcedPrefix:
+    """Every hypothesis begins with given tokens; the model goes on from there.
+
+    Args:
+        vocabulary_size: V.
+
+    >>> from keras_attention.decoding.beam_search import beam_search
+    >>> step = lambda token_ids, index, cache: (ops.zeros((1, 1, 4)), cache)  # all the same to it
+    >>> constraint = ForcedPrefix(4)
+    >>> result = beam_search(step, {}, [3], 1, start_token_id=0, end_token_id=1,
+    ...     constraint=constraint, constraint_state=constraint.start([[3, 2]], beam_size=1))
+    >>> ops.convert_to_numpy(result.sequences)[0, 0, :2].tolist()
+    [3, 2]
+    """
+
+    def __init__(self, vocabulary_size: int):
+        self.vocabulary_size = _at_least("vocabulary_size", vocabulary_size, 1)
+
+    def start(self, prefixes: Sequence[Sequence[int]], beam_size: int) -> Any:
+        """States for the prefixes of a batch; an empty one leaves its sentence free.
+
+        Raises:
+            ValueError: A token that the vocabulary does not have.
+        """
+        tokens = np.full((len(prefixes), max(1, *map(len, prefixes))), -1, "int32")
+        for row, prefix in enumerate(prefixes):
+            _check_ids("prefixes", prefix, self.vocabulary_size)
+            tokens[row, : len(prefix)] = prefix
+        return _for_each_beam({"prefix": tokens}, beam_size)
+
+    def allowed(self, state: Any, index: Any) -> Any:
+        """The next token of the prefix, or all behind its end; see `Constraint`."""
+        prefix = state["prefix"]
+        here = ops.equal(ops.arange(prefix.shape[-1], dtype="int32"), index)
+        # Behind the longest prefix nothing is chosen: -1, as behind any other.
+        token = ops.sum(ops.where(here, prefix + 1, 0), axis=-1, keepdims=True) - 1
+        vocabulary = ops.arange(self.vocabulary_size, dtype="int32")
+        return ops.equal(vocabulary, token) | ops.less(token, 0)
+
+    def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
+        """A prefix does not depend on what was chosen."""
+        return state
+
+
+class RequiredPhrases:
+    """No hypothesis ends before each of some phrases has occurred in it: lexical constraints.
+
+    Hypotheses are free where a phrase comes, and whether two share tokens. Once there is only room for the
+    phrases that are missing, from their first token on, and for the end, they are all that may be written,
+    the one with the fewest tokens to come first. The search keeps the likeliest hypotheses, whether they
+    have met a phrase or not, as it does without a constraint: a narrow beam finds worse ones than a wide one.
+
+    Args:
+        vocabulary_size: V.
+        end_token_id: The EOS token.
+    """
+
+    def __init__(self, vocabulary_size: int, end_token_id: int):
+        self.vocabulary_size = _at_least("vocabulary_size", vocabulary_size, 1)
+        self.end_token_id = end_token_id
+
+    def start(
+        self, phrases: Sequence[Sequence[Sequence[int]]], max_lengths: Sequence[int], beam_size: int
+    ) -> Any:
+        """States for a batch.
+
+        Args:
+            phrases: The phrases of each sentence, each a list of tokens.
+            max_lengths: (B,) the longest hypothesis of each sentence, EOS counted.
+            beam_size: K.
+
+        Raises:
+            ValueError: An empty phrase, a token that cannot be in one, or phrases that do not fit.
+        """
+        number = max(1, *map(len, phrases))
+        longest = max([1, *(len(phrase) for row in phrases for phrase in row)])
+        tokens = np.full((len(phrases), number, longest), -1, "int32")
+        lengths = np.zeros((len(phrases), number), "int32")
+        for row, wanted in enumerate(phrases):
+            for place, phrase in enumerate(wanted):
+                _check_ids("phrases", phrase, self.vocabulary_size, self.end_token_id)
+                if not len(phrase):
+                    raise ValueError(f"A phrase needs tokens. Received: phrases[{row}]={wanted!r}")
+                tokens[row, place, : len(phrase)] = phrase
+                lengths[row, place] = len(phrase)
+            if lengths[row].sum() + 1 > max_lengths[row]:
+                raise ValueError(
+                    f"The phrases of sentence {row} have {lengths[row].sum()} tokens, and with the end "
+                    f"token do not fit. Received: max_lengths[{row}]={max_lengths[row]}"
+                )
+        state = {
+            "tokens": tokens,
+            "lengths": lengths,
+            "back": _failure(tokens, lengths),
+            "matched": np.zeros_like(lengths),
+            "room": np.array(max_lengths, "int32"),
+        }
+        return _for_each_beam(state, beam_size)
+
+    def allowed(self, state: Any, index: Any) -> Any:
+        """All but the end token before all is met; the next of a phrase where there is no room else."""
+        lengths, matched = state["lengths"], state["matched"]
+        missing = ops.less(matched, lengths)
+        # The phrase to go on with is the one with the fewest tokens to come.
+        left = lengths - matched
+        chosen = ops.argmin(ops.where(missing, left, 1 << 30), axis=-1)
+        is_chosen = missing & ops.equal(ops.arange(lengths.shape[-1]), chosen[..., None])
+        need = ops.sum(ops.where(missing, lengths, 0), axis=-1) + 1
+        token = ops.sum(ops.where(is_chosen, self._next_tokens(state), 0), axis=-1)
+        is_next = ops.equal(ops.arange(self.vocabulary_size, dtype="int32"), token[..., None])
+        unmet = ops.any(missing, axis=-1)
+        is_tight = unmet & ops.less_equal(state["room"] - index, need)
+        is_end = ops.equal(ops.arange(self.vocabulary_size), self.end_token_id)
+        free = ops.logical_not(unmet[..., None] & is_end)
+        return ops.where(is_tight[..., None], is_next, free)
+
+    def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
+        """How much of each phrase the last tokens are, as Knuth, Morris and Pratt count it."""
+        tokens, lengths, matched = state["tokens"], state["lengths"], state["matched"]
+        is_done = ops.equal(matched, lengths)
+        token = token_ids[..., None]
+        for _ in range(tokens.shape[-1]):
+            is_next = ops.equal(self._next_tokens({**state, "matched": matched}), token)
+            back = _at(state["back"], ops.maximum(matched - 1, 0))
+            matched = ops.where(is_next | ops.equal(matched, 0), matched, back)
+        is_next = ops.equal(self._next_tokens({**state, "matched": matched}), token)
+        matched = matched + ops.cast(is_next, "int32")
+        return {**state, "matched": ops.where(is_done, lengths, matched)}
+
+    @staticmethod
+    def _next_tokens(state: Any) -> Any:
+        """(B, K, C) the token that each phrase goes on with; -1 where it is complete."""
+        is_complete = ops.equal(state["matched"], state["lengths"])
+        place = ops.minimum(state["matched"], state["tokens"].shape[-1] - 1)
+        return ops.where(is_complete, -1, _at(state["tokens"], place))
+
+
+class WellFormedTrees:
+    """Hypotheses are trees in the form of `data.trees.linearize`, over as many words as the sentence has.
+
+    A stack automaton decides: a phrase is opened or a tag written only while there are words left, only the
+    innermost phrase is closed, and only if it has a child; the root is closed when no word is left, and then
+    the hypothesis ends. As nothing is begun for whose end there is no room, every hypothesis ends well.
+
+    Args:
+        vocabulary_size: V.
+        phrases: Ids of the symbols that open and close each phrase: `{"NP": (17, 18)}`.
+        tags: Ids of the tags.
+        end_token_id: The EOS token.
+        max_depth: The most phrases inside one another.
+
+    Raises:
+        ValueError: No phrase or no tag, or an id that is not in the vocabulary or stands for two symbols.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        phrases: Mapping[str, tuple[int, int]],
+        tags: Sequence[int],
+        end_token_id: int,
+        max_depth: int = 64,
+    ):
+        opens = [pair[0] for pair in phrases.values()]
+        closes = [pair[1] for pair in phrases.values()]
+        ids = [*opens, *closes, *tags, end_token_id]
+        if not opens or not len(tags):
+            raise ValueError(
+                f"Trees need phrases and tags. Received: {len(opens)} phrases, {len(tags)} tags"
+            )
+        _check_ids("phrases, tags, end_token_id", ids, vocabulary_size)
+        if len(set(ids)) < len(ids):
+            raise ValueError(
+                "Phrases, tags and the end token need ids of their own: one occurs twice."
+            )
+        self.max_depth = _at_least("max_depth", max_depth, 1)
+        # The number of the phrase that a symbol opens or closes; of others -1.
+        phrase = np.full(vocabulary_size, -1, "int32")
+        phrase[opens] = phrase[closes] = np.arange(len(opens))
+        kinds = (opens, closes, tags, end_token_id)
+        # (V,) each: what opens, closes, is a tag, ends; and the number of the phrase.
+        self._tables = (*(np.isin(np.arange(vocabulary_size), kind) for kind in kinds), phrase)
+
+    def start(self, num_words: Sequence[int], max_lengths: Sequence[int], beam_size: int) -> Any:
+        """States for a batch.
+
+        Args:
+            num_words: (B,) words of each sentence; 0 for rows that are not searched.
+            max_lengths: (B,) the longest hypothesis of each sentence, EOS counted.
+            beam_size: K.
+
+        Raises:
+            ValueError: Less room than the smallest tree needs: a root over all words, and the end.
+        """
+        words, room = np.array(num_words, "int32"), np.array(max_lengths, "int32")
+        short = np.flatnonzero((words > 0) & (room < words + 3))
+        if len(short):
+            row = short[0]
+            raise ValueError(
+                f"A tree over {words[row]} words needs {words[row] + 3} symbols at least, the end "
+                f"included. Received: max_lengths[{row}]={room[row]}"
+            )
+        state = {
+            "stack": np.full((len(words), self.max_depth), -1, "int32"),
+            "depth": np.zeros_like(words),
+            "words_left": words,
+            "has_child": np.zeros(len(words), bool),
+            "room": room,
+        }
+        return _for_each_beam(state, beam_size)
+
+    def allowed(self, state: Any, index: Any) -> Any:
+        """The symbols that leave a tree that can be ended; see `Constraint`."""
+        depth, words_left = state["depth"], state["words_left"]
+        is_open, has_words = ops.greater(depth, 0), ops.greater(words_left, 0)
+        # After an opening symbol: a tag for each word, a close for each open phrase, the end.
+        has_room = ops.greater_equal(state["room"] - index - 1, words_left + depth + 2)
+        can_open = (is_open | ops.equal(index, 0)) & has_words & has_room
+        can_open = can_open & ops.less(depth, self.max_depth)
+        is_root = ops.equal(depth, 1)
+        can_close = is_open & state["has_child"] & ops.logical_not(is_root & has_words)
+        can_end = ops.logical_not(is_open | has_words)
+        top = _at(state["stack"], ops.maximum(depth - 1, 0))
+        opens, closes, tags, ends, phrase = map(ops.convert_to_tensor, self._tables)
+        return (
+            (can_open[..., None] & opens)
+            | ((is_open & has_words)[..., None] & tags)
+            | (can_close[..., None] & closes & ops.equal(phrase, top[..., None]))
+            | (can_end[..., None] & ends)
+        )
+
+    def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
+        """Pushes what is opened, pops what is closed, counts words."""
+        opens, closes, tags, _, phrase = (
+            ops.take(ops.convert_to_tensor(table), token_ids, axis=0) for table in self._tables
+        )
+        depth, stack = state["depth"], state["stack"]
+        here = ops.equal(ops.arange(self.max_depth, dtype="int32"), depth[..., None])
+        return {
+            "stack": ops.where(opens[..., None] & here, phrase[..., None], stack),
+            "depth": depth + ops.cast(opens, "int32") - ops.cast(closes, "int32"),
+            "words_left": state["words_left"] - ops.cast(tags, "int32"),
+            "has_child": (state["has_child"] | tags | closes) & ops.logical_not(opens),
+            "room": state["room"],
+        }
+
+
+def _for_each_beam(state: Any, beam_size: int) -> Any:
+    """Arrays (B, ...) as tensors (B, K, ...)."""
+    return keras.tree.map_structure(
+        lambda leaf: ops.repeat(ops.convert_to_tensor(leaf)[:, None], beam_size, axis=1), state
+    )
+
+
+def _at(values: Any, places: Any) -> Any:
+    """The numbers at `places` (...) of the last axis of `values` (..., P)."""
+    is_there = ops.equal(ops.arange(values.shape[-1], dtype="int32"), places[..., None])
+    return ops.sum(ops.where(is_there, values, 0), axis=-1)
+
+
+def _failure(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """For each beginning of a phrase, the longest shorter beginning that ends it."""
+    table = np.zeros_like(tokens)
+    for row, place in np.ndindex(*lengths.shape):
+        phrase = tokens[row, place, : lengths[row, place]].tolist()
+        for end in range(1, len(phrase)):
+            table[row, place, end] = next(
+                size
+                for size in range(end, -1, -1)
+                if phrase[:size] == phrase[end + 1 - size : end + 1]
+            )
+    return table
+
+
+def _check_ids(name: str, ids: Sequence[int], vocabulary_size: int, never: int = -1) -> None:
+    wrong = [i for i in ids if not 0 <= i < vocabulary_size or i == never]
+    if wrong:
+        raise ValueError(
+            f"`{name}` must hold token ids from 0 to {vocabulary_size - 1}"
+            f"{f', but not the end token {never}' if never >= 0 else ''}. Received: {wrong}"
+        )
+
+
+def _at_least(name: str, value: int, least: int) -> int:
+    if int(value) != value or value < least:
+        raise ValueError(f"`{name}` must be an integer of at least {least}. Received: {value!r}")
+    return int(value)

@@ -1,0 +1,207 @@
+"""Constrained searches against the enumeration of all hypotheses that a plain Python rule accepts."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_attention.data.trees import delinearize
+from keras_attention.decoding.beam_search import beam_search
+from keras_attention.decoding.constraints import ForcedPrefix, RequiredPhrases, WellFormedTrees
+from keras_attention.ops.compile import compiled
+from tests.decoding.oracle_search import Tables, penalty
+
+BACKEND = keras.backend.backend()
+ALPHA = 0.6
+# Two phrases, two tags and the end, at ids in no order.
+END, SYMBOLS = 3, {0: "NP", 1: "/NP", 2: "NN", 4: "S", 5: "/S", 6: "."}
+PHRASES, TAGS = {"S": (4, 5), "NP": (0, 1)}, (2, 6)
+
+
+class LastToken(Tables):
+    """The next token depends on the position and on the last one, in each sentence differently."""
+
+    def log_probabilities(self, sentence, prefix):
+        return super().log_probabilities(sentence, (len(prefix), *prefix[-1:]))
+
+
+def search(tables, limits, beam_size, end, constraint, start):
+    """The n best of each sentence, [(score, tokens, is_finished)]."""
+    limit, size = max(limits), tables.vocabulary_size
+    table = np.array([
+        [[tables.log_probabilities(b, (0,) * (i - 1) + (last,) * (i > 0)) for last in range(size)]
+         for i in range(limit)]
+        for b in range(len(limits))
+    ], "float32")  # fmt: skip
+
+    def step(token_ids, index, cache):
+        rows = ops.take(ops.convert_to_tensor(table), index, axis=1)
+        return ops.take_along_axis(rows, token_ids[..., None], axis=1), cache
+
+    def run(state, max_lengths):
+        return beam_search(
+            step, {}, max_lengths, beam_size, start_token_id=0, end_token_id=end, pad_token_id=-1,
+            length_penalty=ALPHA, stop="n_best", max_length=limit,
+            constraint=constraint, constraint_state=state,
+        )  # fmt: skip
+
+    layer = keras.layers.Dense(2)
+    layer.build((None, 3))
+    run = compiled(run, layer)
+    result = run(start, np.array(limits, "int32"))
+    sequences, scores, lengths, finished = (ops.convert_to_numpy(field) for field in result)
+    return [
+        [
+            (float(scores[b, k]), tuple(sequences[b, k, : lengths[b, k]].tolist()), finished[b, k])
+            for k in range(beam_size)
+            if lengths[b, k]
+        ]
+        for b in range(len(limits))
+    ]
+
+
+def every_accepted(tables, sentence, limit, end, accepts):
+    """All hypotheses with an end within the limit that the rule accepts, best first."""
+    found = []
+
+    def grow(prefix, total):
+        row = tables.log_probabilities(sentence, prefix)
+        for token in range(tables.vocabulary_size):
+            tokens, score = (*prefix, token), total + row[token]
+            if token == end and accepts(sentence, tokens):
+                found.append((score / penalty(len(tokens), ALPHA), tokens))
+            elif token != end and len(tokens) < limit:
+                grow(tokens, score)
+
+    grow((), 0.0)
+    return sorted(found, reverse=True)
+
+
+def assert_all_found(got, tables, limits, end, accepts):
+    for sentence, limit in enumerate(limits):
+        expected = every_accepted(tables, sentence, limit, end, accepts)
+        assert expected and [tokens for _, tokens, _ in got[sentence]] == [t for _, t in expected]
+        assert all(is_finished for _, _, is_finished in got[sentence])
+        np.testing.assert_allclose(
+            [score for score, *_ in got[sentence]], [score for score, _ in expected], rtol=2e-5
+        )
+
+
+def test_a_prefix_is_forced_and_the_rest_is_searched():
+    prefixes, limits = [[2, 0], [], [3, 3, 2], [0]], [4, 3, 4, 2]
+    tables = LastToken(seed=5, num_sentences=4, vocabulary_size=4)
+    constraint = ForcedPrefix(4)
+    got = search(tables, limits, 41, 1, constraint, constraint.start(prefixes, 41))
+
+    def accepts(sentence, tokens):
+        prefix = tuple(prefixes[sentence])
+        return tokens[: len(prefix)] == prefix
+
+    assert_all_found(got, tables, limits, 1, accepts)
+
+
+def contains(tokens, phrase):
+    return any(tokens[i : i + len(phrase)] == phrase for i in range(len(tokens)))
+
+
+def test_phrases_must_occur_before_the_end():
+    phrases = [[[2, 0]], [[0, 0, 2]], [[3], [2]], [], [[2, 2], [3]]]
+    limits, end, beam_size = [5, 5, 4, 3, 5], 1, 90
+    tables = LastToken(seed=8, num_sentences=5, vocabulary_size=4)
+    constraint = RequiredPhrases(4, end)
+    start = constraint.start(phrases, limits, beam_size)
+    got = search(tables, limits, beam_size, end, constraint, start)
+
+    def accepts(sentence, tokens):
+        """With the rule for the case that room runs out, by substrings."""
+        wanted = [tuple(phrase) for phrase in phrases[sentence]]
+        for index, token in enumerate(tokens):
+            before = tokens[:index]
+            missing = [phrase for phrase in wanted if not contains(before, phrase)]
+            if missing and limits[sentence] - index <= sum(map(len, missing)) + 1:
+                begun = {
+                    phrase: max(n for n in range(len(phrase)) if n <= index
+                                and before[index - n :] == phrase[:n])
+                    for phrase in missing
+                }  # fmt: skip
+                first = min(missing, key=lambda phrase: len(phrase) - begun[phrase])
+                if token != first[begun[first]]:
+                    return False
+        return all(contains(tokens, phrase) for phrase in wanted)
+
+    assert_all_found(got, tables, limits, end, accepts)
+
+
+def is_tree(words, tokens):
+    """The reader of trees decides, not the automaton."""
+    try:
+        tree = delinearize(words, [SYMBOLS[token] for token in tokens[:-1]], [*PHRASES])
+    except ValueError:
+        return False
+    return tree.label() in PHRASES and all(len(node) for node in tree.subtrees())
+
+
+def test_every_hypothesis_is_a_tree_and_every_tree_is_one():
+    words, limits = ["a", "ab", "abc", "a"], [6, 6, 6, 5]
+    tables = LastToken(seed=13, num_sentences=4, vocabulary_size=7, sharpness=1.0)
+    constraint = WellFormedTrees(7, PHRASES, TAGS, END)
+    beam_size = 60
+    start = constraint.start([len(w) for w in words], limits, beam_size)
+    got = search(tables, limits, beam_size, END, constraint, start)
+    assert len({len(found) for found in got}) > 1
+    assert_all_found(got, tables, limits, END, lambda b, tokens: is_tree(list(words[b]), tokens))
+
+
+def test_narrow_beams_write_trees_whatever_the_model_prefers():
+    """The model would open phrases for ever; the depth and the length are limited."""
+    limits, words = [25, 12, 8], [list("abcdefg"), list("ab"), list("abcde")]
+    tables = LastToken(seed=2, num_sentences=3, vocabulary_size=7)
+    constraint = WellFormedTrees(7, PHRASES, TAGS, END, max_depth=6)
+    start = constraint.start([len(w) for w in words], limits, 2)
+
+    def prefers_to_open(sentence, prefix):
+        row = LastToken.log_probabilities(tables, sentence, prefix) + 9.0 * (np.arange(7) == 4)
+        return row - np.log(np.exp(row).sum())
+
+    tables.log_probabilities = prefers_to_open
+    got = search(tables, limits, 2, END, constraint, start)
+    for sentence, found in enumerate(got):
+        for _, tokens, is_finished in found:
+            assert is_finished
+            symbols = [SYMBOLS[token] for token in tokens[:-1]]
+            assert delinearize(words[sentence], symbols, [*PHRASES]).height() <= 6 + 2
+
+
+def test_a_prefix_with_nothing_likely_is_still_scored_by_the_model():
+    """Scores are the model's, not those of the tokens that are left."""
+
+    def step(token_ids, index, cache):
+        return ops.broadcast_to(ops.log(ops.array([0.5, 0.3, 0.2])), (1, 1, 3)), cache
+
+    constraint = ForcedPrefix(3)
+    result = beam_search(
+        step, {}, [2], 1, start_token_id=0, end_token_id=1, length_penalty=0.0,
+        constraint=constraint, constraint_state=constraint.start([[2, 1]], 1),
+    )  # fmt: skip
+    score = float(ops.convert_to_numpy(result.scores)[0, 0])
+    assert score == pytest.approx(np.log(0.2 * 0.3), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make, reason",
+    [
+        (lambda: ForcedPrefix(0), "`vocabulary_size` must be"),
+        (lambda: ForcedPrefix(5).start([[1], [5]], 2), r"from 0 to 4. Received: \[5\]"),
+        (lambda: RequiredPhrases(5, 1).start([[[]]], [9], 2), "phrase needs tokens"),
+        (lambda: RequiredPhrases(5, 1).start([[[2, 1]]], [9], 2), "not the end token 1"),
+        (lambda: RequiredPhrases(5, 1).start([[[2, 3], [4]]], [3], 2), "3 tokens.*max_lengths.*=3"),
+        (lambda: WellFormedTrees(5, {}, [2], 1), "0 phrases, 1 tags"),
+        (lambda: WellFormedTrees(5, {"S": (0, 5)}, [2], 1), r"Received: \[5\]"),
+        (lambda: WellFormedTrees(5, {"S": (0, 3)}, [3], 1), "twice"),
+        (lambda: WellFormedTrees(5, {"S": (0, 3)}, [2], 1).start([4], [6], 2), "needs 7 symbols"),
+        (lambda: WellFormedTrees(5, {"S": (0, 3)}, [2], 1, max_depth=0), "`max_depth`"),
+    ],
+)
+def test_bad_arguments_are_named(make, reason):
+    with pytest.raises(ValueError, match=reason):
+        make()
