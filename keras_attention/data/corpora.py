@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -229,13 +230,16 @@ def _load_demo(
             "The demo corpus is embedded and goes from 'en' to 'de' only. "
             f"Received: languages={languages}, data_dir={data_dir!r}"
         )
+    splits = demo_examples()
     texts = {
         split: ParallelText(f"demo/{split}", [example[:2] for example in examples])
-        for split, examples in demo_examples().items()
+        for split, examples in splits.items()
     }
+    held_out = itertools.chain(splits["validation"], splits["test"])
     return Corpus(
         "demo", *languages, True, DEMO_DESCRIPTION,
         train=texts["train"], validation=texts["validation"], test=texts["test"],
+        alignments={example[:2]: example.links for example in held_out},
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from keras_attention.data.filters import FilteredText, Filters
-from keras_attention.data.parallel_text import ParallelText
+from keras_attention.data.parallel_text import Pair, ParallelText
 from keras_attention.data.presegmented import join_pieces
 
 
@@ -23,6 +23,8 @@ class Corpus:
         extra: further test sets by name.
         vocabulary: file of the subwords that the text is cut into already, or None for plain text:
             see `Tokenizer.from_vocabulary` and `references`.
+        alignments: true word alignments of some pairs: pairs of the indices of a source and a target
+            word, where punctuation at the ends of a word is a word of its own.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Corpus:
     test: ParallelText | None = None
     extra: dict[str, ParallelText] = dataclasses.field(default_factory=dict)
     vocabulary: Path | None = None
+    alignments: dict[Pair, tuple[tuple[int, int], ...]] = dataclasses.field(default_factory=dict)
 
     @property
     def splits(self) -> dict[str, ParallelText]:

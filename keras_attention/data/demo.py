@@ -18,6 +18,7 @@ import functools
 import hashlib
 from typing import NamedTuple
 
+from keras_attention.data.demo_grammar.links import Link, traced, unmarked, word_links
 from keras_attention.data.demo_grammar.sampler import Combination, Sampler
 from keras_attention.data.demo_grammar.sentences import WEIGHTED, finish
 
@@ -31,12 +32,29 @@ MINIMUM_OCCURRENCES = 3
 
 
 class DemoExample(NamedTuple):
-    """A sentence pair, the construction it was drawn from and the lexemes it combines."""
+    """A sentence pair and what the grammar knows of it.
+
+    Attributes:
+        source: English sentence.
+        target: Its German translation.
+        construction: What it was drawn from.
+        combinations: Lexemes that it combines.
+        marked: Both sentences with the marks of `demo_grammar.links`.
+    """
 
     source: str
     target: str
     construction: str
     combinations: frozenset[Combination]
+    marked: tuple[str, str]
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """Which German word came from which English one: pairs of indices, first of an English word.
+
+        Words are those between spaces; punctuation at their ends is a word of its own.
+        """
+        return word_links(*self.marked)
 
 
 @functools.cache
@@ -100,6 +118,13 @@ def _draw(sampler: Sampler) -> DemoExample:
     while sentence is None:
         sampler.combinations = set()
         construction = sampler.pick(WEIGHTED)
-        sentence = construction(sampler)
+        with traced():
+            sentence = construction(sampler)
     english, german = map(finish, sentence)
-    return DemoExample(english, german, construction.__name__, frozenset(sampler.combinations))
+    return DemoExample(
+        unmarked(english),
+        unmarked(german),
+        construction.__name__,
+        frozenset(sampler.combinations),
+        (english, german),
+    )

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from keras_attention.data.corpora import load_corpus
 from keras_attention.data.demo import ENGLISH_WORDS, demo_examples, split_of
 from keras_attention.data.demo_grammar import lexicon
 from keras_attention.data.demo_grammar.clauses import Clause
@@ -26,6 +27,7 @@ from keras_attention.data.demo_grammar.phrases import (
 )
 from keras_attention.data.demo_grammar.sentences import CONSTRUCTIONS, finish
 from keras_attention.data.demo_grammar.words import ADJECTIVES, NOUNS, VERBS
+from keras_attention_viewer.tokens import split_words
 
 ALL_NOUNS = lexicon.nouns(*{kind for kind, _ in NOUNS})
 ALL_VERBS = [verb for group in VERBS for verb in lexicon.verbs(group)]
@@ -442,3 +444,78 @@ def test_combinations_are_those_of_the_sentence(splits):
 def test_validation_has_no_test_combinations(splits):
     test = {c for example in splits["test"] for c in example.combinations if split_of(c) == "test"}
     assert test and not test & {c for e in splits["validation"] for c in e.combinations}
+
+
+# English words as they are linked, in the order of the German ones; "-" for a word without a link.
+LINKS = {
+    "The waitress gives back the cheap doors to an old son now.": (
+        "Die Kellnerin gibt jetzt einem alten Sohn die billigen Türen zurück.",
+        "The waitress gives now an old son the cheap doors back -",
+    ),
+    "The boys did not have to hide the old blouse this morning.": (
+        "Die Jungen mussten heute Morgen die alte Bluse nicht verstecken.",
+        "The boys have this morning the old blouse not hide -",
+    ),
+    "A niece photographed sick queens and obeyed them.": (
+        "Eine Nichte hat kranke Königinnen fotografiert und ihnen gehorcht.",
+        "A niece photographed sick queens photographed and them obeyed -",
+    ),
+    "When sick widows are lazy, they do not translate our novel.": (
+        "Wenn kranke Witwen faul sind, übersetzen sie unseren Roman nicht.",
+        "When sick widows lazy are - translate they our novel not -",
+    ),
+    "The brave painter admired the cellar in which the farmer lived.": (
+        "Der mutige Maler hat den Keller bewundert, in dem der Bauer gewohnt hat.",
+        "The brave painter admired the cellar admired - in which the farmer lived lived -",
+    ),
+}
+
+
+def test_links_by_hand(everything):
+    examples = {example.source: example for example in everything}
+    for source, (target, expected) in LINKS.items():
+        example = examples[source]
+        assert example.target == target
+        english, german = split_words(source), split_words(target)
+        origin = {there: english[here] for here, there in example.links}
+        assert " ".join(origin.get(i, "-") for i in range(len(german))) == expected
+
+
+def test_nouns_are_linked_with_their_translation(everything):
+    """Against the word lists."""
+    nouns = {}
+    for entry in ALL_NOUNS:
+        forms = {form for number in entry.german.values() for form in number}
+        for english in (entry.english, entry.english_plural):
+            nouns.setdefault(english, set()).update(forms)
+    linked = 0
+    for example in everything[::10]:
+        english, german = split_words(example.source), split_words(example.target)
+        for here, there in example.links:
+            word = english[here].removesuffix("'s")
+            if word in nouns and german[there] in set().union(*nouns.values()):
+                linked += 1
+                assert german[there] in nouns[word], (example.source, example.target)
+    assert linked > 1000
+
+
+def test_links_are_of_words_and_each_german_word_has_one_at_most(splits):
+    for example in splits["validation"]:
+        there = [german for _, german in example.links]
+        assert len(there) == len(set(there))
+        assert max(there) < len(split_words(example.target))
+        assert max(here for here, _ in example.links) < len(split_words(example.source))
+        unlinked = len(split_words(example.target)) - len(there)
+        assert unlinked <= 4  # punctuation, a German prefix, the article of a genitive
+
+
+def test_marks_leave_no_trace(everything):
+    letters = {letter for example in everything for letter in example.source + example.target}
+    assert all(letter.isascii() or letter in "äöüÄÖÜß" for letter in letters)
+
+
+def test_the_corpus_gives_the_links_of_its_held_out_parts(splits):
+    corpus = load_corpus("demo")
+    pair = next(iter(corpus.validation))
+    assert corpus.alignments[pair] == splits["validation"][0].links
+    assert len(corpus.alignments) == 900

@@ -9,8 +9,10 @@ modal verbs.
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 from keras_attention.data.demo_grammar.lexicon import Adjective, Verb, add_s
+from keras_attention.data.demo_grammar.links import marked, marked_first, marks_of, new_mark
 from keras_attention.data.demo_grammar.phrases import ACCUSATIVE, DATIVE, NOMINATIVE, Phrase
 
 # Modality -> English auxiliary ("" where "do" serves), English forms (third person, other persons,
@@ -32,6 +34,20 @@ WAR = ("war", "war", "waren")
 WERDEN = ("werde", "wird", "werden")
 
 
+class Marks(NamedTuple):
+    """Marks of the words of a clause that belong to no phrase."""
+
+    verb: str
+    auxiliary: str
+    particle: str
+    negation: str
+    predicate: str
+
+    @classmethod
+    def new(cls) -> Marks:
+        return cls(*(new_mark() for _ in cls._fields))
+
+
 @dataclasses.dataclass
 class Clause:
     """Who does what to whom, when and where. Adverbials are (English, German) pairs.
@@ -41,6 +57,7 @@ class Clause:
         verb: None for "be", which has a `predicate`.
         direct: the object; dative after the verbs that want it, else accusative.
         recipient: person to whom something is given, German dative.
+        marks: which words stand for the same in both languages.
     """
 
     subject: Phrase
@@ -54,12 +71,13 @@ class Clause:
     manner: tuple[str, str] | None = None
     place: tuple[str, str] | None = None
     negated: bool = False
+    marks: Marks = dataclasses.field(default_factory=Marks.new)
 
     def english(self, subject: str | None = None) -> str:
         """English declarative; `subject` replaces the subject ("who" in a relative clause)."""
         affirmative, auxiliary, rest = _english_verb(self)
         if self.negated:
-            verb = _join(auxiliary, "not", rest).replace("can not", "cannot")
+            verb = self._negated_english(auxiliary, rest)
         elif self.frequency and self.verb:
             verb = f"{self.frequency[0]} {affirmative}"
         else:
@@ -68,15 +86,21 @@ class Clause:
             self.subject.english if subject is None else subject, verb, *self._english_rest()
         )
 
+    def _negated_english(self, auxiliary: str, rest: str) -> str:
+        negation = marked("not", self.marks.negation)
+        if self.tense == "can":  # one word
+            return _join("cannot" + marks_of(auxiliary) + marks_of(negation), rest)
+        return _join(auxiliary, negation, rest)
+
     def english_question(self) -> str:
         """English yes/no question, without its mark."""
         _, auxiliary, rest = _english_verb(self)
-        negation = "not" if self.negated else ""
+        negation = marked("not", self.marks.negation) if self.negated else ""
         return _join(auxiliary, self.subject.english, negation, rest, *self._english_rest())
 
     def _english_rest(self) -> list[str]:
         direct = self.direct.english_object if self.direct else ""
-        particle = self.verb.particle if self.verb else ""
+        particle = marked(self.verb.particle, self.marks.particle) if self.verb else ""
         if self.verb and self.verb.movable and self.direct and self.direct.is_pronoun:
             words = [direct, particle]
         else:
@@ -84,7 +108,7 @@ class Clause:
         if self.recipient:
             words.append(f"to {self.recipient.english_object}")
         if self.predicate:
-            words.append(self.predicate.english)
+            words.append(marked(self.predicate.english, self.marks.predicate))
         return words + [
             adverbial[0] for adverbial in (self.manner, self.place, self.time) if adverbial
         ]
@@ -114,12 +138,15 @@ class Clause:
 
     def _german_middle(self) -> list[str]:
         """What stands between the finite verb and the end of the clause, in its order."""
-        negation = "nicht" if self.negated else ""
+        negation = marked("nicht", self.marks.negation) if self.negated else ""
         early = late = ""
         if self.direct:
             forms = self.direct.german
             if self.negated and self.direct.negative:
-                forms, negation = self.direct.negative, ""
+                forms = tuple(
+                    marked_first(form, self.marks.negation) for form in self.direct.negative
+                )
+                negation = ""
             case = object_case(self.verb)
             early, late = (forms[case], "") if self.direct.is_pronoun else ("", forms[case])
         when = self.time or self.frequency
@@ -131,7 +158,7 @@ class Clause:
             negation,
             self.manner[1] if self.manner else "",
             self.place[1] if self.place else "",
-            self.predicate.german if self.predicate else "",
+            marked(self.predicate.german, self.marks.predicate) if self.predicate else "",
         ]
 
 
@@ -154,42 +181,55 @@ def _number(subject: Phrase) -> int:
 def _english_verb(clause: Clause) -> tuple[str, str, str]:
     """Affirmative form, auxiliary of negations and questions, what follows that auxiliary."""
     number = _number(clause.subject)
+    marks = clause.marks
+    will = marked("will", marks.auxiliary)
     if clause.verb is None:
         past = "was" if number < 2 else "were"
         be = past if clause.tense == "past" else ("am", "is", "are")[number]
+        be = marked("be" if clause.tense == "future" else be, marks.verb)
         adverb = f" {clause.frequency[0]}" if clause.frequency else ""
-        return ("will be", "will", "be") if clause.tense == "future" else (be + adverb, be, "")
-    base = clause.verb.english
+        return (f"{will} {be}", will, be) if clause.tense == "future" else (be + adverb, be, "")
+    base = marked(clause.verb.english, marks.verb)
     if clause.tense == "past":
-        return clause.verb.past, "did", base
+        # The German perfect has an auxiliary where this has none.
+        past = clause.verb.past + marks.verb + marks.auxiliary
+        return past, marked("did", marks.auxiliary), base
     do = "does" if number == 1 else "do"
     if clause.tense == "present":
-        return add_s(base) if number == 1 else base, do, base
+        present = add_s(clause.verb.english) if number == 1 else clause.verb.english
+        return marked(present, marks.verb), do, base
     if clause.tense == "future":
-        return f"will {base}", "will", base
+        return f"{will} {base}", will, base
     auxiliary, (third, other, infinitive), _, _ = MODALS[clause.tense]
-    affirmative = f"{third if number == 1 else other} {base}"
-    return affirmative, auxiliary or do, _join(infinitive, base)
+    modal = marked_first(third if number == 1 else other, marks.auxiliary)
+    if not infinitive:  # "can" is the auxiliary itself
+        return f"{modal} {base}", modal, base
+    rest = f"{marked_first(infinitive, marks.auxiliary)} {base}"
+    return f"{modal} {base}", auxiliary or do, rest
 
 
 def _german_verb(clause: Clause) -> tuple[str, str, str]:
     """Finite verb, separable prefix that is cut off or joined to it, participle or infinitive."""
     number = _number(clause.subject)
-    verb = clause.verb
+    verb, marks = clause.verb, clause.marks
     if verb is None:
         forms = {"present": SEIN, "past": WAR, "future": WERDEN}[clause.tense]
-        return forms[number], "", "sein" if clause.tense == "future" else ""
+        if clause.tense == "future":
+            return marked(forms[number], marks.auxiliary), "", marked("sein", marks.verb)
+        return marked(forms[number], marks.verb), "", ""
+    prefix = marked(verb.prefix, marks.particle)
     if clause.tense == "present":
-        return _present(verb, number), verb.prefix, ""
+        return marked(_present(verb, number), marks.verb), prefix, ""
     if clause.tense == "past":
-        return (SEIN if verb.auxiliary == "sein" else HABEN)[number], "", verb.participle
-    infinitive = verb.prefix + verb.infinitive
+        finite = (SEIN if verb.auxiliary == "sein" else HABEN)[number]
+        return marked(finite, marks.auxiliary), "", marked(verb.participle, marks.verb)
+    infinitive = prefix + marked(verb.infinitive, marks.verb)
     if clause.tense == "future":
-        return WERDEN[number], "", infinitive
+        return marked(WERDEN[number], marks.auxiliary), "", infinitive
     *_, singular, plural = MODALS[clause.tense]
     if clause.tense == "must" and clause.negated:  # "must not" forbids
         singular, plural = "darf", "dürfen"
-    return plural if number == 2 else singular, "", infinitive
+    return marked(plural if number == 2 else singular, marks.auxiliary), "", infinitive
 
 
 def _present(verb: Verb, number: int) -> str:

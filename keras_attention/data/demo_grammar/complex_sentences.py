@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from keras_attention.data.demo_grammar.clauses import Clause, object_case
 from keras_attention.data.demo_grammar.lexicon import verbs
+from keras_attention.data.demo_grammar.links import linked
 from keras_attention.data.demo_grammar.main_clauses import SIGHT_VERBS, Sentence, both
 from keras_attention.data.demo_grammar.phrases import (
     DATIVE,
@@ -102,7 +103,8 @@ def it_because(s: Sampler) -> Sentence:
     assert main.direct is not None
     main.negated = negated and not main.direct.negative  # no pronoun for "kein ..."
     clause = s.copula(pronoun(main.direct), tense)
-    english, german = s.pick((("because", "weil"), ("because", "weil"), ("although", "obwohl")))
+    because = (("because", "weil"), ("because", "weil"), ("although", "obwohl"))
+    english, german = linked(*s.pick(because))
     return (
         f"{main.english()} {english} {clause.english()}",
         f"{main.german()} , {german} {clause.german('last')}",
@@ -125,9 +127,10 @@ def but_it(s: Sampler) -> Sentence | None:
     group = s.pick(groups.get(kinds, ("goods",)))
     other = s.subject(quantifiers=False)
     second = s.transitive(other, tense, group, direct=pronoun(first), negated=s.chance(0.6))
+    but, aber = linked("but", "aber")
     return (
-        f"{clause.english()} , but {second.english()}",
-        f"{clause.german()} , aber {second.german()}",
+        f"{clause.english()} , {but} {second.english()}",
+        f"{clause.german()} , {aber} {second.german()}",
     )
 
 
@@ -150,7 +153,11 @@ def and_it(s: Sampler) -> Sentence | None:
     second = s.transitive(subject, tense, verb=verb, direct=pronoun(first.direct))
     shared = tense == "past" and first.verb.auxiliary == verb.auxiliary
     german = second.german("none" if shared else "second", subject="")
-    return f"{first.english()} and {second.english(subject='')}", f"{first.german()} und {german}"
+    both_and, und = linked("and", "und")
+    return (
+        f"{first.english()} {both_and} {second.english(subject='')}",
+        f"{first.german()} {und} {german}",
+    )
 
 
 def that_clause(s: Sampler) -> Sentence:
@@ -164,7 +171,7 @@ def that_clause(s: Sampler) -> Sentence:
     inner = draw(companion(s, subject), "past" if tense == "past" else s.tense())
     if s.chance(0.25):
         inner.time = s.time(inner.tense)
-    that, dass = ("whether", "ob") if whether else ("that", "dass")
+    that, dass = linked(*(("whether", "ob") if whether else ("that", "dass")))
     return (
         f"{main.english()} {that} {inner.english()}",
         f"{main.german()} , {dass} {inner.german('last')}",
@@ -208,8 +215,10 @@ def relative_subject(s: Sampler) -> Sentence:
     if kinds == ("person",):
         draws += [s.transitive, s.transitive]
     clause = s.pick(draws)(head, tense)
-    who = "who" if kinds == ("person",) else "that"
-    german = clause.german("last", subject=RELATIVE[head.agreement][NOMINATIVE])
+    who, relative = linked(
+        "who" if kinds == ("person",) else "that", RELATIVE[head.agreement][NOMINATIVE]
+    )
+    german = clause.german("last", subject=relative)
     return attached(s, head, (clause.english(subject=who), german))
 
 
@@ -224,9 +233,9 @@ def relative_object(s: Sampler) -> Sentence:
     group = s.pick(groups.get(kinds, ("goods", "thing")))
     other = s.subject(quantifiers=False)
     clause = s.transitive(other, tense, group, direct=head, negated=s.chance(0.12))
-    relative = RELATIVE[head.agreement][object_case(clause.verb)]
+    that, relative = linked("that", RELATIVE[head.agreement][object_case(clause.verb)])
     clause.direct = None
-    return attached(s, head, (f"that {clause.english()}", clause.german("last", front=relative)))
+    return attached(s, head, (f"{that} {clause.english()}", clause.german("last", front=relative)))
 
 
 def relative_whose(s: Sampler) -> Sentence:
@@ -247,7 +256,5 @@ def relative_place(s: Sampler) -> Sentence:
     head = head_of_relative(s, "place")
     verb = s.pick(verbs(s.pick(("dwelling", "person action"))))
     clause = s.combine(Clause(s.subject(), verb, s.pick(("present", "past"))))
-    relative = f"in {RELATIVE[head.agreement][DATIVE]}"
-    return attached(
-        s, head, (f"in which {clause.english()}", clause.german("last", front=relative))
-    )
+    which, relative = linked("in which", f"in {RELATIVE[head.agreement][DATIVE]}")
+    return attached(s, head, (f"{which} {clause.english()}", clause.german("last", front=relative)))

@@ -12,6 +12,7 @@ import functools
 
 from keras_attention.data.demo_grammar.clauses import Clause, object_case
 from keras_attention.data.demo_grammar.lexicon import Noun, Verb, nouns, verbs
+from keras_attention.data.demo_grammar.links import linked, unmarked
 from keras_attention.data.demo_grammar.phrases import (
     ACCUSATIVE,
     DATIVE,
@@ -120,7 +121,11 @@ def dative(s: Sampler) -> Sentence | None:
     negated = s.chance(0.15)
     subject, tense = s.subject(quantifiers=not negated), s.tense()
     direct = s.subject(quantifiers=not negated) if s.chance(0.35) else None
-    if direct and (direct.is_pronoun and subject.is_pronoun or direct.english == subject.english):
+    if direct and (
+        direct.is_pronoun
+        and subject.is_pronoun
+        or unmarked(direct.english) == unmarked(subject.english)
+    ):
         return None
     clause = s.transitive(subject, tense, "dative", direct=direct, negated=negated)
     time = s.time(tense, negated)
@@ -149,7 +154,7 @@ def copula(s: Sampler) -> Sentence:
     if tense != "present" or s.chance(0.3):
         clause.time = s.time(tense, negated) if kind != "event" else None
     elif not negated and s.chance(0.5):
-        clause.frequency = ("always", "immer") if s.chance(0.5) else ("often", "oft")
+        clause.frequency = linked(*(("always", "immer") if s.chance(0.5) else ("often", "oft")))
     return both(clause)
 
 
@@ -165,9 +170,10 @@ def its_thing(s: Sampler) -> Sentence:
         return both(s.adorned(s.transitive(owner, tense, verb=s.pick(options), direct=thing)))
     place = s.phrase(plural=False, determiner=THE, choices=chosen(BUILDINGS))
     part = s.phrase(determiner=its(place), choices=chosen(PARTS), adjective=0.3)
+    both_and, und = linked("and", "und")
     pair = place._replace(
-        english_object=f"{place.english} and {part.english}",
-        german=tuple(f"{a} und {b}" for a, b in zip(place.german, part.german, strict=True)),
+        english_object=f"{place.english} {both_and} {part.english}",
+        german=tuple(f"{a} {und} {b}" for a, b in zip(place.german, part.german, strict=True)),
     )
     verb = s.pick([verb for verb in verbs("thing") if verb.lemma in SIGHT_VERBS])
     clause = s.transitive(s.subject(), tense, verb=verb, direct=pair)
@@ -211,6 +217,7 @@ def question(s: Sampler) -> Sentence:
             what = ("what", "was")
         else:
             what = ("who", "wem" if object_case(clause.verb) == DATIVE else "wen")
+        what = linked(*what)
         if s.chance(0.4) or clause.english().count(" ") < 3:
             clause.time = s.time(tense)
         return f"{what[0]} {clause.english_question()} ?", f"{clause.german(front=what[1])} ?"
@@ -220,7 +227,7 @@ def question(s: Sampler) -> Sentence:
         if s.chance(0.4):
             clause.time = s.time(tense, clause.negated)
         return f"{clause.english_question()} ?", f"{clause.german('first')} ?"
-    adverb = s.pick((("why", "warum"), ("when", "wann"), ("where", "wo")))
+    adverb = linked(*s.pick((("why", "warum"), ("when", "wann"), ("where", "wo"))))
     return f"{adverb[0]} {clause.english_question()} ?", f"{clause.german(front=adverb[1])} ?"
 
 
@@ -232,6 +239,7 @@ def motion(s: Sampler) -> Sentence:
         s.pick((s.tense(), s.tense(), "want", "must")),
     )
     english, german, case = s.pick(DIRECTIONS)
+    english, german = linked(english, german)
     place = s.phrase(
         "place",
         plural=False,

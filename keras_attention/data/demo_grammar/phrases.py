@@ -7,10 +7,10 @@ builds on phrases.
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 from keras_attention.data.demo_grammar.lexicon import Adjective, Noun
+from keras_attention.data.demo_grammar.links import marked, marks_of, new_mark, unmarked
 
 NOMINATIVE, ACCUSATIVE, DATIVE, GENITIVE = range(4)
 Endings = dict[str, tuple[str, ...]]
@@ -117,27 +117,35 @@ def noun_phrase(
     article = determiner.english
     if article == "a" and (words[0][0] in "aeiou" and words[0] != "useful" or words[0] == "honest"):
         article = "an"
-    english = " ".join([article, *words] if article else words)
-    german = _decline(noun, determiner, adjective, plural)
+    marks = new_mark(), new_mark(), new_mark()
+    words = [marked(word, mark) for word, mark in zip(words[::-1], marks[::-1], strict=False)][::-1]
+    english = " ".join([marked(article, marks[0]), *words] if article else words)
+    german = _decline(noun, determiner, adjective, plural, marks)
     indefinite = determiner.english in ("a", "")
     return Phrase(
         english, english, german, noun.gender, plural, noun=noun,
-        negative=_decline(noun, KEIN, adjective, plural) if indefinite else (),
+        negative=_decline(noun, KEIN, adjective, plural, marks) if indefinite else (),
     )  # fmt: skip
 
 
 def _decline(
-    noun: Noun, determiner: Determiner, adjective: Adjective | None, plural: bool
+    noun: Noun,
+    determiner: Determiner,
+    adjective: Adjective | None,
+    plural: bool,
+    marks: tuple[str, str, str],
 ) -> tuple[str, ...]:
     row = "p" if plural else noun.gender
-    articles = [f"{determiner.stem}{ending} " for ending in determiner.endings[row]]
-    if articles[0] == " ":
+    articles = [f"{determiner.stem}{ending}{marks[0]} " for ending in determiner.endings[row]]
+    if not determiner.stem and not determiner.endings[row][0]:
         articles = [""] * 4
     attributes = [""] * 4
     if adjective:
-        attributes = [f"{adjective.stem}{ending} " for ending in determiner.adjective_endings[row]]
+        endings = determiner.adjective_endings[row]
+        attributes = [f"{adjective.stem}{ending}{marks[1]} " for ending in endings]
     forms = noun.german["plural" if plural else "singular"]
-    return tuple([f"{a}{b}{c}" for a, b, c in zip(articles, attributes, forms, strict=True)])
+    words = zip(articles, attributes, forms, strict=True)
+    return tuple([f"{a}{b}{c}{marks[2]}" for a, b, c in words])
 
 
 def its(owner: Phrase) -> Determiner:
@@ -157,7 +165,8 @@ def whose(owner: Phrase) -> Determiner:
 
 def of_person(owned: Phrase, owner: Phrase) -> Phrase:
     """The king's dog, "der Hund des Königs", from "the dog" and "the king"."""
-    english = f"{owner.english}'s {owned.english.removeprefix('the ')}"
+    article, _, rest = owned.english.partition(" ")
+    english = f"{owner.english}'s {rest if unmarked(article) == 'the' else owned.english}"
     return _with_genitive(owned, english, owner)
 
 
@@ -180,17 +189,28 @@ def pronoun(phrase: Phrase) -> Phrase:
     else:
         english = {"m": ("he", "him"), "f": ("she", "her")}[phrase.gender]
     forms = PERSONAL[phrase.agreement]
-    return Phrase(*english, forms, phrase.gender, phrase.plural, noun=phrase.noun, is_pronoun=True)
+    return renewed(
+        Phrase(*english, forms, phrase.gender, phrase.plural, noun=phrase.noun, is_pronoun=True)
+    )
+
+
+def renewed(phrase: Phrase) -> Phrase:
+    """A phrase of one word with a mark of its own."""
+    mark = new_mark()
+    return phrase._replace(
+        english=marked(phrase.english, mark),
+        english_object=marked(phrase.english_object, mark),
+        german=tuple(marked(form, mark) for form in phrase.german),
+    )
 
 
 SPEAKER = Phrase("I", "me", ("ich", "mich", "mir"), "m", person=1, is_pronoun=True)
 SPEAKERS = Phrase("we", "us", ("wir", "uns", "uns"), "m", True, person=1, is_pronoun=True)
 
 
-@functools.cache
 def named(name: str, gender: str) -> Phrase:
     """A person's name, which does not inflect before the genitive."""
-    return Phrase(name, name, (name, name, name, f"{name}s"), gender)
+    return renewed(Phrase(name, name, (name, name, name, f"{name}s"), gender))
 
 
 def prepositional(preposition: str, phrase: Phrase, case: int) -> str:
@@ -203,4 +223,7 @@ def prepositional(preposition: str, phrase: Phrase, case: int) -> str:
     """
     article, _, rest = phrase.german[case].partition(" ")
     pair = f"{preposition} {article}"
-    return f"{CONTRACTIONS.get(pair, pair)} {rest}".rstrip()
+    contracted = CONTRACTIONS.get(unmarked(pair))
+    if contracted:
+        pair = contracted + marks_of(article) + marks_of(preposition)
+    return f"{pair} {rest}".rstrip()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from keras_attention.data.demo_grammar.clauses import Clause
 from keras_attention.data.demo_grammar.lexicon import Noun, Verb, adjectives, nouns, verbs
+from keras_attention.data.demo_grammar.links import linked, unmarked
 from keras_attention.data.demo_grammar.phrases import (
     ACCUSATIVE,
     DATIVE,
@@ -24,6 +25,7 @@ from keras_attention.data.demo_grammar.phrases import (
     of_name,
     prepositional,
     pronoun,
+    renewed,
 )
 from keras_attention.data.demo_grammar.words import (
     FREQUENCIES,
@@ -95,7 +97,7 @@ class Sampler:
 
     def pair(self, table: dict[str, str]) -> tuple[str, str]:
         """One (English, German) item of a table."""
-        return self.pick(tuple(table.items()))
+        return linked(*self.pick(tuple(table.items())))
 
     def phrase(
         self,
@@ -149,7 +151,7 @@ class Sampler:
             return named(self.pick(NAMES[gender]), gender)
         if draw < 0.3 and pronouns:
             he_or_she = pronoun(named("", self.pick("mf")))
-            return self.pick((SPEAKER, SPEAKERS, THEY, he_or_she))
+            return renewed(self.pick((SPEAKER, SPEAKERS, THEY, he_or_she)))
         return self.phrase("person", quantifiers=quantifiers, adjective=0.3)
 
     def tense(self) -> str:
@@ -177,6 +179,7 @@ class Sampler:
         english, german, case = self.pick(options)
         if group == "goods":
             english, german, case = "for", "für", ACCUSATIVE
+        english, german = linked(english, german)
         other = self.phrase("person", adjective=0.2, plural=False, quantifiers=False)
         return f"{english} {other.english_object}", prepositional(german, other, case)
 
@@ -191,6 +194,7 @@ class Sampler:
                 ("before", "vor", DATIVE),
             )
         )
+        english, german = linked(english, german)
         determiner = self.pick((THE, THE, DETERMINERS["this"]))
         event = self.phrase("event", determiner=determiner, plural=False)
         return f"{english} {event.english}", prepositional(german, event, case)
@@ -243,7 +247,7 @@ class Sampler:
     def copula(self, subject: Phrase, tense: str, negated: bool = False) -> Clause:
         """Someone or something is old, tired, expensive ..."""
         options = adjectives(subject.noun.kind if subject.noun else "person")
-        words = subject.english.split()  # not "the old man is old"
+        words = unmarked(subject.english).split()  # not "the old man is old"
         predicate = self.pick(tuple(option for option in options if option.english not in words))
         return self.combine(Clause(subject, None, tense, predicate=predicate, negated=negated))
 
