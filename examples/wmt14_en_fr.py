@@ -11,7 +11,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # TensorFlow leaves oneDNN off where a processor lacks VNNI; there, too, it did no harm (docs/log.md).
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
-from keras_attention.recipes import run
+from keras_attention.cli.train import run
 
 if __name__ == "__main__":
     run(__doc__, default_corpus="wmt14", default_target_language="fr")

@@ -2,11 +2,14 @@
 
 from keras_attention.callbacks.attention_heatmaps import AttentionHeatmaps
 from keras_attention.callbacks.attention_log import AttentionLog
+from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
+from keras_attention.callbacks.console import ConsoleProgress
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.callbacks.nonfinite import NonFiniteTraining, StopOnNonFinite
-from keras_attention.callbacks.run import Budget, ConsoleProgress, StopOnSignal, TrainingStopped
+from keras_attention.callbacks.perplexity import ValidationPerplexity
+from keras_attention.callbacks.signals import StopOnSignal, TrainingStopped
 from keras_attention.callbacks.translation_scores import TranslationScores
 
 __all__ = [
@@ -22,5 +25,6 @@ __all__ = [
     "TrainingMonitor",
     "TrainingStopped",
     "TranslationScores",
+    "ValidationPerplexity",
     "fit_resumably",
 ]

@@ -23,6 +23,7 @@ from keras_attention.training.checkpoints import (
     select_checkpoints,
 )
 from keras_attention.utils.files import remove_folder, remove_leftovers
+from keras_attention.utils.progress import activity
 
 
 class Checkpoints(keras.callbacks.Callback):
@@ -221,6 +222,10 @@ class Checkpoints(keras.callbacks.Callback):
         return self._interval() > self._saved_interval
 
     def _save(self, kind: str) -> None:
+        with activity("writing a checkpoint"):
+            self._write_now(kind)
+
+    def _write_now(self, kind: str) -> None:
         """Write a checkpoint of this moment, unless the state is not worth going on from."""
         model = self.model
         self.nonfinite = first_nonfinite(model)

@@ -53,6 +53,9 @@ class TrainingMonitor(keras.callbacks.Callback):
         peak: FLOP/s of all devices together, for the MFU.
         console: A stream that gets a short line for every entry.
 
+    Attributes:
+        last: The numbers of the last entry of kind `"train"`, without what is before the slash.
+
     Raises:
         ValueError: If `every` is not positive.
 
@@ -91,6 +94,7 @@ class TrainingMonitor(keras.callbacks.Callback):
         self.flops = flops
         self.peak = peak
         self.console = console
+        self.last: dict[str, float] = {}
         self._begun = False  # whether the first batch of the run, which compiles, is over
         self._epoch = self._batch = self._first_batch = 0
         self._within_epoch = False
@@ -198,6 +202,7 @@ class TrainingMonitor(keras.callbacks.Callback):
         if norm is not None:
             values["gradient_norm"] = number(norm)
         values.update(self._speed(batches, seconds))
+        self.last = values
         self._write("train", values, step, self._epoch)
 
     def _speed(self, batches: range, seconds: float) -> dict[str, float]:

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from keras_attention.evaluation.bleu import check_lines, corpus_bleu, corpus_chrf
+from keras_attention.utils.progress import activity
 
 
 class TranslationScores(keras.callbacks.Callback):
@@ -100,7 +101,7 @@ class TranslationScores(keras.callbacks.Callback):
         """BLEU and chrF of the model as it is."""
         _ = self.model  # on JAX, this brings back the weights that `fit` keeps elsewhere
         paused = contextlib.nullcontext() if self.monitor is None else self.monitor.paused()
-        with paused:
+        with paused, activity("translating the validation set"):
             translations = list(self.translate(self.sources))
             return {
                 "bleu": corpus_bleu(translations, self.references).score,

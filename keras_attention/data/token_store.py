@@ -131,13 +131,10 @@ class TokenStore:
             "text_fingerprint": text.fingerprint(),
             "tokenizer_fingerprint": tokenizer.fingerprint(),
         }
-        names = wanted["text_fingerprint"][:16], wanted["tokenizer_fingerprint"][:16]
-        name = f"v{FORMAT_VERSION}-{names[0]}-{names[1]}"
         if dropout:
             wanted |= {"dropout": dropout, "samples": samples, "seed": seed}
-            name += f"-dropout{dropout}-samples{samples}-seed{seed}"
         _check_samples(dropout, samples)
-        final = parent / name
+        final = cls.path(parent, wanted["text_fingerprint"], tokenizer, dropout, samples, seed)
         if not final.exists():
             # A process that is building the same store is waited for.
             with contextlib.suppress(OccupiedPath), atomic_folder(final) as building:
@@ -150,6 +147,21 @@ class TokenStore:
                 f"'{final}' holds another store ({', '.join(different)} differ). Move it away."
             )
         return store
+
+    @staticmethod
+    def path(
+        folder: str | os.PathLike[str],
+        text_fingerprint: str,
+        tokenizer: Tokenizer,
+        dropout: float = 0.0,
+        samples: int = 1,
+        seed: int = 0,
+    ) -> Path:
+        """Where `build` keeps the store of a text with this fingerprint, whether it is there or not."""
+        name = f"v{FORMAT_VERSION}-{text_fingerprint[:16]}-{tokenizer.fingerprint()[:16]}"
+        if dropout:
+            name += f"-dropout{dropout}-samples{samples}-seed{seed}"
+        return Path(folder) / name
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> TokenStore:

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from keras_attention.evaluation.comparison import corpus_scores, paired_bootstra
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.training.checkpoints import average_checkpoints
 from keras_attention.utils.files import write_atomically
+from keras_attention.utils.run_folder import RunFolder
 
-REPORT_JSON, REPORT_TEXT, CONFIG = "report.json", "report.txt", "config.json"
 SECTION = "evaluation"
 
 
@@ -59,8 +60,9 @@ def evaluation_report(
 
     Returns:
         A dict that JSON can hold: `test_set`, `sentences`, `systems` (by name: scores with
-        signatures, perplexity, checkpoints), `averaging`, `significance`, `training_cost`,
-        `decoding`. See `report_text` and `write_report`.
+        signatures, perplexity, checkpoints, seconds of translation), `averaging`, `significance`,
+        `training_cost`, `decoding`, and `translations` of the last system, which is the average.
+        See `report_text` and `write_report`.
 
     Raises:
         ValueError: If there is no checkpoint, or sources and references do not fit together.
@@ -71,12 +73,15 @@ def evaluation_report(
     translations, systems = {}, {}
     for title, paths in _systems(checkpoints).items():
         set_weights(model, paths)
+        started = time.monotonic()
         translations[title] = list(translate(list(sources)))
+        seconds = time.monotonic() - started
         scores = corpus_scores(translations[title], references, language)
         systems[title] = {
             "checkpoints": [Path(path).name for path in paths],
             "scores": {key: dataclasses.asdict(score) for key, score in scores.items()},
             "perplexity": None if measure_perplexity is None else float(measure_perplexity()),
+            "seconds": round(seconds, 1),
         }
     titles = list(systems)
     report: dict[str, Any] = {
@@ -88,6 +93,7 @@ def evaluation_report(
         "averaging": _averaging(systems),
         "significance": [],
         "training_cost": dict(cost) if cost else None,
+        "translations": translations[titles[-1]],
     }
     if len(titles) > 1:
         last = titles[-2]  # the average comes after it
@@ -109,16 +115,18 @@ def write_report(
     report: Mapping[str, Any],
     folder: str | os.PathLike[str],
     config: Mapping[str, Any] | None = None,
+    figures: Mapping[str, Any] | None = None,
 ) -> tuple[Path, Path]:
     """Write `report.txt` and `report.json` into a run's folder, each whole or not at all.
 
-    In `report.json` the report becomes the entry `"evaluation"`; what else the file of this run holds
-    is kept. An evaluation of this run that is there already is replaced.
+    In `report.json` the report becomes the entry `"evaluation"`, without its translations; what else
+    the file of this run holds is kept. An evaluation of this run that is there already is replaced.
 
     Args:
         report: What `evaluation_report` returned.
         folder: The run's folder, which has the run's `config.json`.
         config: Settings of the run, if known: they must be those in `config.json`.
+        figures: All other entries of `report.json`, in place of those that are there.
 
     Returns:
         The two files.
@@ -126,30 +134,33 @@ def write_report(
     Raises:
         ValueError: If the folder is another run's, or none's. Nothing is written then.
     """
-    folder = Path(folder)
-    there = _read_json(folder / CONFIG, "is no folder of a run")
+    run_folder = RunFolder(folder)
+    there = run_folder.settings()
     wanted = there if config is None else json.loads(json.dumps(config))
     if wanted != there:
         different = sorted(k for k in {*there, *wanted} if there.get(k) != wanted.get(k))
         raise ValueError(
-            f"The run in '{folder}' is another one: its config.json differs in "
+            f"The run in '{folder}' is another one: its {run_folder.config.name} differs in "
             f"{', '.join(different)}. Nothing was written."
         )
     run = hashlib.sha256(json.dumps(there, sort_keys=True).encode()).hexdigest()
-    json_file, text_file = folder / REPORT_JSON, folder / REPORT_TEXT
+    json_file, text_file = run_folder.report, run_folder.report_text
     whole: dict[str, Any] = {}
-    if json_file.exists():
-        whole = _read_json(json_file, "has a report that cannot be read")
+    if figures is not None:
+        whole = dict(figures)
+    elif json_file.exists():
+        whole = _read_report(json_file)
         owner = whole.get(SECTION, {}).get("run", run)
         if owner != run or whole.get("config", there) != there:
             raise ValueError(
                 f"'{json_file}' is the report of another run than the config.json beside it. "
                 "Nothing was written. Move it away."
             )
-    whole[SECTION] = {"run": run, **report}
+    kept = {name: value for name, value in report.items() if name != "translations"}
+    whole[SECTION] = {"run": run, **kept}
     text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=True)
-    write_atomically(json_file, text + "\n")
-    write_atomically(text_file, report_text(report, title=folder.resolve().name))
+    write_atomically(text_file, report_text(report, title=run_folder.name))
+    write_atomically(json_file, text + "\n")  # Last: where it is, the run is finished.
     return text_file, json_file
 
 
@@ -174,14 +185,14 @@ def _averaging(systems: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"checkpoints": after["checkpoints"], **changes}
 
 
-def _read_json(path: Path, otherwise: str) -> dict[str, Any]:
+def _read_report(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         content = None
     if not isinstance(content, dict):
         raise ValueError(
-            f"'{path.parent}' {otherwise}: '{path.name}' is absent or no JSON object. Nothing was "
-            "written."
+            f"'{path.parent}' has a report that cannot be read: '{path.name}' is no JSON object. "
+            "Nothing was written."
         )
     return content

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from keras_attention.recipes.translation import TranslationConfig
+from keras_attention.recipes.config import TranslationConfig
 
 # The embedded demo corpus: 10,000 synthetic pairs, a few minutes on two CPU cores. Too few updates for
 # dropout to pay. The rate stays high to the end; averaging makes up for the noise.

@@ -1,164 +1,89 @@
-"""The report on a run, also after the fact: `python -m keras_attention.recipes.evaluate RUN_FOLDER`.
-
-Translates with the first and the last of the checkpoints that the run averages and with their average,
-and writes `report.txt` and the entry `"evaluation"` of `report.json` into the run's folder.
-
-With `--precision` it writes nothing: it translates with the run's model in its own precision and in each
-of those that are named, and prints what they score and how long they take. With `--beam-size` or
-`--length-penalty`, on the files of a validation set, it does so for each of these settings of the search.
-"""
+"""Evaluates the checkpoints that a run averages, and their average."""
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
-
-from keras_attention.data.batches import TokenBatches
-from keras_attention.data.parallel_text import read_lines
-from keras_attention.data.token_store import TokenStore
-from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.decoding.model_search import PRECISIONS
-from keras_attention.evaluation.cost import SUSTAINED_FLOPS
-from keras_attention.evaluation.report import write_report
-from keras_attention.evaluation.report_text import report_text
-from keras_attention.recipes.precisions import PLAIN, compare_precisions, precisions_text
-from keras_attention.recipes.run_evaluation import evaluate_run
-from keras_attention.recipes.search_settings import compare_searches, searches_text
+from keras_attention.decoding.translator import Translator
+from keras_attention.evaluation.cost import matmul_peak
+from keras_attention.evaluation.perplexity import perplexity
+from keras_attention.evaluation.report import evaluation_report
+from keras_attention.evaluation.training_cost import training_cost
+from keras_attention.training.checkpoint_store import read_manifest
+from keras_attention.training.checkpoints import select_checkpoints
+from keras_attention.utils.run_folder import RunFolder
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Report on the run in a folder, on sentences from two files."""
-    parser = argparse.ArgumentParser(
-        prog="python -m keras_attention.recipes.evaluate", description=__doc__
+def evaluate_run(
+    folder: RunFolder,
+    settings: Mapping[str, Any],
+    model: Any,
+    tokenizer: Any,
+    batches: Any,
+    validation: Any,
+    sources: Sequence[str],
+    references: Sequence[str],
+    *,
+    name: str = "test set",
+    devices: int = 1,
+    device: str | None = None,
+    samples: int = 1000,
+) -> dict[str, Any]:
+    """Evaluate the checkpoints of a run.
+
+    Afterwards the model has the average of the checkpoints.
+
+    Args:
+        folder: The run's folder.
+        settings: The run's settings, as in `config.json`.
+        model: The run's model; its weights are replaced.
+        tokenizer: The run's tokenizer.
+        batches: `TokenBatches` of the training part, for the cost; None for a report without it.
+        validation: Batches of the validation part, for the perplexity; None for none.
+        sources: Sentences to translate.
+        references: Their reference translations.
+        name: What these sentences are.
+        devices: Number of devices that trained, for the paper's formula.
+        device: A GPU of the paper, such as `"P100"`; if not given, the speed of this machine is
+            measured.
+        samples: Resamples of the paired bootstrap.
+
+    Returns:
+        What `evaluation_report` returned.
+
+    Raises:
+        ValueError: If the folder holds no checkpoint.
+    """
+    chosen = select_checkpoints(
+        folder.checkpoints,
+        settings["averaged_checkpoints"],
+        settings.get("checkpoint_minutes"),
+        settings.get("checkpoint_updates"),
     )
-    add = parser.add_argument
-    add("folder", type=Path, help="the run's folder")
-    add("--source-file", type=Path, required=True, help="sentences to translate, one a line")
-    add("--reference-file", type=Path, required=True, help="their translations, line by line")
-    add("--name", help="what these sentences are; the name of the source file if not given")
-    add("--devices", type=int, default=1, help="devices that trained, for the paper's formula")
-    add("--device", choices=list(SUSTAINED_FLOPS), help="a GPU of the paper; else this machine")
-    add("--samples", type=int, default=1000, help="resamples of the paired bootstrap")
-    add(
-        "--precision",
-        action="append",
-        choices=[PLAIN, *PRECISIONS],
-        help="compare decoding in this precision, again for more; plain: the plain search in float32",
-    )
-    add("--beam-size", action="append", type=int, help="try this beam, again for more")
-    add("--length-penalty", action="append", type=float, help="try this alpha, again for more")
-    options = parser.parse_args(arguments)
-    compares_searches = bool(options.beam_size or options.length_penalty)
-    if compares_searches and options.precision:
-        parser.error("ask for --precision, or for --beam-size and --length-penalty, not both")
-    try:
-        settings = _settings(options.folder)
-        sources = list(read_lines(options.source_file))
-        references = list(read_lines(options.reference_file))
-        tokenizer = Tokenizer.load(options.folder / "tokenizer")
-        model = keras.saving.load_model(options.folder / "model.keras", compile=False)
-        if compares_searches:
-            _compare_searches(options, settings, model, tokenizer, sources, references)
-            return
-        if options.precision:
-            _compare_precisions(options, settings, model, tokenizer, sources, references)
-            return
-        # The weights of checkpoints are wanted, not the state of their optimizer.
-        model.compile(optimizer=None)
-        report = evaluate_run(
-            options.folder,
-            settings,
+    decoding = {key: settings[key] for key in ("beam_size", "length_penalty")}
+    cost = None
+    if batches is not None:
+        last = read_manifest(chosen[-1], verify=False)
+        cost = training_cost(
             model,
-            tokenizer,
-            _batches(options.folder, settings, tokenizer, "train"),
-            _batches(options.folder, settings, tokenizer, "validation"),
-            sources,
-            references,
-            name=options.name or options.source_file.name,
-            devices=options.devices,
-            device=options.device,
-            samples=options.samples,
+            batches,
+            last["updates"],
+            seconds=last["seconds"],
+            devices=devices,
+            device=device,
+            peak=None if device else matmul_peak(settings["dtype"]),
         )
-        write_report(report, options.folder, settings)
-    except (ValueError, OSError) as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
-    print(report_text(report, title=options.folder.resolve().name), end="")
-
-
-def _compare_searches(
-    options: argparse.Namespace,
-    settings: Mapping[str, Any],
-    model: Any,
-    tokenizer: Tokenizer,
-    sources: list[str],
-    references: list[str],
-) -> None:
-    scores = compare_searches(
+    return evaluation_report(
         model,
-        tokenizer,
+        Translator(model, tokenizer, **decoding),
+        chosen,
         sources,
         references,
-        options.beam_size or [settings["beam_size"]],
-        options.length_penalty or [settings["length_penalty"]],
+        name=name,
+        language=settings["languages"][1],
+        measure_perplexity=None if validation is None else lambda: perplexity(model, validation),
+        cost=cost,
+        decoding=decoding,
+        samples=samples,
     )
-    print(searches_text(scores, len(sources)), end="")
-
-
-def _compare_precisions(
-    options: argparse.Namespace,
-    settings: Mapping[str, Any],
-    model: Any,
-    tokenizer: Tokenizer,
-    sources: list[str],
-    references: list[str],
-) -> None:
-    own = [] if PLAIN in options.precision else [model.compute_dtype]
-    results = compare_precisions(
-        model,
-        tokenizer,
-        sources,
-        references,
-        list(dict.fromkeys([*own, *sorted(options.precision, key=lambda name: name != PLAIN)])),
-        beam_size=settings["beam_size"],
-        length_penalty=settings["length_penalty"],
-    )
-    print(precisions_text(results, len(sources)), end="")
-
-
-def _settings(folder: Path) -> dict[str, Any]:
-    try:
-        settings = json.loads((folder / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        settings = None
-    if not isinstance(settings, dict) or "averaged_checkpoints" not in settings:
-        raise ValueError(f"'{folder}' is no folder of a run: it has no config.json of one.")
-    return settings
-
-
-def _batches(
-    folder: Path, settings: Mapping[str, Any], tokenizer: Tokenizer, split: str
-) -> TokenBatches | None:
-    """The batches of a part of the corpus, if its token store is still there."""
-    fingerprint = settings.get(f"{split}_fingerprint", "")[:16]
-    stores = sorted((folder / "store").glob(f"v*-{fingerprint}-{tokenizer.fingerprint()[:16]}*"))
-    if not fingerprint or len(stores) != 1:
-        return None
-    is_training = split == "train"
-    return TokenBatches(
-        TokenStore.open(stores[0]),
-        settings["batch_tokens"],
-        shuffle=is_training,
-        seed=settings["seed"],
-        max_shapes=settings["max_shapes"],
-        num_replicas=settings.get("row_multiple", 1) if is_training else 1,
-        max_length=256 if is_training else None,
-    )
-
-
-if __name__ == "__main__":
-    main()

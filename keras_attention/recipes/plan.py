@@ -13,14 +13,14 @@ from keras_attention.data.filters import FilteredText, describe
 from keras_attention.evaluation.cost import ModelSizes, paper_training_cost, training_flops
 from keras_attention.evaluation.memory import TrainingMemory, training_memory
 from keras_attention.models.presets import PRESETS
+from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.prepare import (
     compiled_model,
     prepared_batches,
     prepared_tokenizer,
     replica_count,
 )
-from keras_attention.recipes.probe_step import Trial, try_batch, worth_trying
-from keras_attention.recipes.translation import TranslationConfig
+from keras_attention.recipes.probe_step import StepProbe, probe_step, worth_trying
 
 # Seconds for an update on the paper's eight P100 (section 5.2).
 PAPER_SECONDS = {"base": 0.4, "big": 1.0, "big_en_fr": 1.0}
@@ -73,7 +73,7 @@ class Plan:
     paper_cost: float | None
     largest_part: tuple[int, int, int]
     memory: TrainingMemory
-    trial: Trial | None
+    trial: StepProbe | None
     seconds: float
 
     @property
@@ -215,7 +215,7 @@ def plan_training(
     part, memory = _largest_part(sizes, shapes, parts, config)
     trial = None
     if try_longest or (try_longest is None and worth_trying(training_flops(sizes, [part]), memory)):
-        trial = try_batch(compiled_model(config, tokenizer), *part)
+        trial = probe_step(compiled_model(config, tokenizer), *part)
     seconds = PAPER_SECONDS.get(config.preset)
     return Plan(
         corpus=corpus.name,

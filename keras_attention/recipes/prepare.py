@@ -1,10 +1,10 @@
 """What a run needs before it can train: tokenizer, batches, compiled model. Made once, then found again."""
 
-from __future__ import annotations
-
+import dataclasses
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import keras
 
@@ -13,13 +13,12 @@ from keras_attention.data.corpora import Corpus
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
 from keras_attention.models.transformer import Transformer
+from keras_attention.recipes.config import TranslationConfig
 from keras_attention.training.distribution import available_devices
 from keras_attention.training.learning_rate import CosineToBudget, LearningRateSchedule
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.optimizer import Adam
-
-if TYPE_CHECKING:
-    from keras_attention.recipes.translation import TranslationConfig
+from keras_attention.utils.progress import activity, say
 
 ALGORITHM_NAMES = {"bpe": "byte-pair encoding", "wordpiece": "word-pieces", "given": "as given"}
 
@@ -35,13 +34,14 @@ def prepared_tokenizer(corpus: Corpus, config: TranslationConfig, folder: Path) 
     if corpus.vocabulary is not None:
         tokenizer = Tokenizer.from_vocabulary(corpus.vocabulary)
     else:
-        tokenizer = Tokenizer.train(
-            corpus.train.both_sides(at_most=MAX_SENTENCES),
-            vocabulary_size=config.vocabulary_size,
-            algorithm=config.tokenizer_algorithm,
-        )
+        with activity("training the tokenizer"):
+            tokenizer = Tokenizer.train(
+                corpus.train.both_sides(at_most=MAX_SENTENCES),
+                vocabulary_size=config.vocabulary_size,
+                algorithm=config.tokenizer_algorithm,
+            )
     tokenizer.save(folder)
-    print(
+    say(
         f"Tokenizer: {ALGORITHM_NAMES[tokenizer.algorithm]}, "
         f"{tokenizer.vocabulary_size:,} word-pieces, shared"
     )
@@ -52,28 +52,63 @@ def prepared_batches(
     corpus: Corpus, config: TranslationConfig, tokenizer: Tokenizer, folder: Path
 ) -> tuple[TokenBatches, TokenBatches]:
     """Batches of the training and of the validation part, from token stores in `folder`."""
-    train = TokenBatches(
-        TokenStore.build(
-            folder,
-            corpus.train,
-            tokenizer,
-            dropout=config.bpe_dropout,
-            samples=config.bpe_samples if config.bpe_dropout else 1,
-            seed=config.seed,
-        ),
+    train = TokenStore.build(folder, corpus.train, tokenizer, **_sampling(config))
+    validation = TokenStore.build(folder, corpus.validation, tokenizer)
+    return training_batches(train, config), validation_batches(validation, config)
+
+
+def found_batches(
+    settings: Mapping[str, Any], tokenizer: Tokenizer, folder: Path
+) -> tuple[TokenBatches | None, TokenBatches | None]:
+    """The batches of a run that was made before, None for a part whose token store is gone.
+
+    Args:
+        settings: The run's settings, as in its folder.
+        tokenizer: The run's tokenizer.
+        folder: Where its token stores lie.
+    """
+    names = {field.name for field in dataclasses.fields(TranslationConfig)}
+    known = {name: value for name, value in settings.items() if name in names}
+    # The devices of this machine need not be those that the run was trained on.
+    config = TranslationConfig(
+        **{**known, "strategy": None, "replicas": None, "accumulation_steps": 1}
+    )
+    stores = []
+    for split, sampling in (("train", _sampling(config)), ("validation", {})):
+        fingerprint = settings.get(f"{split}_fingerprint", "")
+        path = TokenStore.path(folder, fingerprint, tokenizer, **sampling)
+        stores.append(TokenStore.open(path) if path.exists() else None)
+    train, validation = stores
+    return (
+        None if train is None else training_batches(train, config),
+        None if validation is None else validation_batches(validation, config),
+    )
+
+
+def training_batches(store: TokenStore, config: TranslationConfig) -> TokenBatches:
+    """The batches that a run trains on."""
+    return TokenBatches(
+        store,
         config.batch_tokens,
         seed=config.seed,
         num_replicas=row_multiple(config),
+        max_length=config.max_length,
         max_shapes=config.max_shapes,
     )
-    validation = TokenBatches(
-        TokenStore.build(folder, corpus.validation, tokenizer),
-        config.batch_tokens,
-        shuffle=False,
-        max_length=None,
-        max_shapes=config.max_shapes,
+
+
+def validation_batches(store: TokenStore, config: TranslationConfig) -> TokenBatches:
+    """The batches that a run's perplexity is measured on: all pairs, however long."""
+    return TokenBatches(
+        store, config.batch_tokens, shuffle=False, max_length=None, max_shapes=config.max_shapes
     )
-    return train, validation
+
+
+def _sampling(config: TranslationConfig) -> dict[str, Any]:
+    """How the training text is cut into subwords."""
+    if not config.bpe_dropout:
+        return {}
+    return {"dropout": config.bpe_dropout, "samples": config.bpe_samples, "seed": config.seed}
 
 
 def row_multiple(config: TranslationConfig) -> int:

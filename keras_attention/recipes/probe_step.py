@@ -20,7 +20,7 @@ FLOPS_WITHOUT_ACCELERATOR = 5e11  # some ten seconds on two CPU cores
 
 
 @dataclasses.dataclass(frozen=True)
-class Trial:
+class StepProbe:
     """What a training step took.
 
     Attributes:
@@ -58,7 +58,7 @@ def has_accelerator() -> bool:
     return not all(device.startswith("cpu") for device in keras.distribution.list_devices())
 
 
-def try_batch(model: keras.Model, rows: int, source_length: int, target_length: int) -> Trial:
+def probe_step(model: keras.Model, rows: int, source_length: int, target_length: int) -> StepProbe:
     """Trains a compiled translation model for two steps on made-up sentences that fill a batch.
 
     Args:
@@ -68,7 +68,7 @@ def try_batch(model: keras.Model, rows: int, source_length: int, target_length: 
         target_length: T, tokens of each.
 
     Returns:
-        A `Trial`.
+        A `StepProbe`.
 
     Raises:
         MemoryError: The step does not fit.
@@ -89,8 +89,8 @@ def try_batch(model: keras.Model, rows: int, source_length: int, target_length: 
             seconds.append(time.perf_counter() - started)
     on_device = _accelerator_peak() if has_accelerator() else None
     if on_device is not None:
-        return Trial(seconds[0], seconds[1], on_device, "accelerator")
-    return Trial(seconds[0], seconds[1], process.peak, "process")
+        return StepProbe(seconds[0], seconds[1], on_device, "accelerator")
+    return StepProbe(seconds[0], seconds[1], process.peak, "process")
 
 
 def _explain(error: Exception, shape: tuple[int, int, int]) -> None:

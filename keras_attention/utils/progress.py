@@ -1,30 +1,49 @@
-"""A progress line for long work."""
+"""How far long work is: one line that moves on a terminal, a line now and then in a file or a pipe."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any, TextIO
 
-# Short work stays silent; a log file gets a line now and then, a terminal one line that moves.
+from tqdm import tqdm
+
+# Short work stays silent.
 SILENT_SECONDS = 3.0
 TERMINAL_SECONDS = 0.5
-LOG_SECONDS = 30.0
+# In a file or a pipe: often enough to see that something moves, then less often.
+PIPE_SECONDS, PIPE_SECONDS_LATER, LATER = 10.0, 30.0, 120.0
+# The thread that keeps the line alive ends when nothing has been shown for so long.
+IDLE_SECONDS = 5.0
+
+TERMINAL_FORMAT = (
+    "{desc}: {percentage:3.0f}%|{bar:20}| {n_fmt} of {total_fmt} {unit}, {remaining} left{postfix}"
+)
+PIPE_FORMAT = "{desc}: {n_fmt} of {total_fmt} {unit}, {percentage:.0f}%, {remaining} left{postfix}"
+UNCOUNTED_FORMAT = "{desc} ... {elapsed}{postfix}"
+
+_active: list[Progress] = []  # from the outermost, which is shown, to the innermost
+_ticker: threading.Thread | None = None
+_ticker_lock = threading.Lock()
 
 
 class Progress:
-    """Writes "translating: 120 of 1000 sentences, 42 s left" to the standard error.
+    """Shows "translating: 42%|████    | 420 of 1000 sentences, 00:42 left" on the standard error.
 
-    Nothing is written in the first 3 seconds. Used in a `with` statement, so that the line is ended
-    also when the work is interrupted.
+    Nothing is written in the first 3 seconds. The line moves also while nothing is counted. Work
+    within other work, such as translations while a model trains, is a note in the line of the outer.
 
     Args:
-        total: Number of units of work.
+        total: Number of units of work; None if nobody knows.
         action: What is done, "translating".
         unit: What is counted, "sentences".
         enabled: False writes nothing.
+        initial: Units that were done before.
+        stream: Where to write. Defaults to the standard error.
 
     Example:
 
@@ -33,56 +52,197 @@ class Progress:
     ...     progress.add(1)
     """
 
-    def __init__(self, total: int, action: str, unit: str, enabled: bool = True):
+    def __init__(
+        self,
+        total: float | None,
+        action: str,
+        unit: str = "",
+        enabled: bool = True,
+        initial: float = 0,
+        stream: TextIO | None = None,
+    ):
         self._total = total
         self._action = action
         self._unit = unit
         self._enabled = enabled
-        self._done = 0
-        self._start = time.monotonic()
-        self._next_line = self._start + SILENT_SECONDS
-        self._written = False
+        self._done = initial
+        self._stream = stream
+        self._values = ""
+        self._note = ""
+        self._bar: Any = None
+        self._lines: _Lines | None = None  # unless it is a terminal
+        self._outer: Progress | None = None
 
     def __enter__(self) -> Progress:
+        if not self._enabled:
+            return self
+        if _active:
+            self._outer = _active[-1]
+        else:
+            self._bar = self._new_bar()
+        _active.append(self)
+        _start_ticker()
         return self
 
-    def add(self, number: int) -> None:
+    def __exit__(self, *error: object) -> None:
+        if not self._enabled:
+            return
+        _active.remove(self)
+        if self._bar is not None:
+            self._bar.close()
+        elif self._outer is not None:
+            self._outer.note("")
+
+    def add(self, number: float) -> None:
         """Counts `number` units as done."""
         self._done += number
-        now = time.monotonic()
-        if not self._enabled or (now < self._next_line and self._done < self._total):
-            return
-        if self._done == self._total and not self._written:
-            return
-        terminal = sys.stderr.isatty()
-        left = (now - self._start) / self._done * (self._total - self._done)
-        line = f"{self._action}: {self._done} of {self._total} {self._unit}, {left:.0f} s left"
-        sys.stderr.write(f"\r{line}   " if terminal else f"{line}\n")
-        sys.stderr.flush()
-        self._written = True
-        self._next_line = now + (TERMINAL_SECONDS if terminal else LOG_SECONDS)
+        if self._bar is not None:
+            self._bar.update(number)
+        elif self._outer is not None and self._total is not None:
+            self._outer.note(f"{self._action} {self._done:,} of {self._total:,} {self._unit}")
+
+    def reach(self, done: float) -> None:
+        """Counts up to `done` units in all."""
+        self.add(done - self._done)
+
+    def values(self, text: str) -> None:
+        """Shows numbers behind the count, such as "loss 2.31"."""
+        self._values = text
+        self._show()
+
+    def note(self, text: str) -> None:
+        """Shows what is being done just now, such as "compiling"; an empty text ends it."""
+        self._note = text
+        if self._outer is not None:
+            self._outer.note(text)
+        self._show()
 
     @contextlib.contextmanager
     def during(self, note: str) -> Iterator[None]:
-        """Says what is being done, "compiling 16 x 64", if it lasts beyond the silent seconds."""
-
-        def write() -> None:
-            terminal = sys.stderr.isatty()
-            line = f"{self._action}: {note} ..."
-            sys.stderr.write(f"\r{line}   " if terminal else f"{line}\n")
-            sys.stderr.flush()
-            self._written = True
-
-        delay = max(0.0, self._start + SILENT_SECONDS - time.monotonic())
-        timer = threading.Timer(delay, write)
-        timer.daemon = True
-        if self._enabled:
-            timer.start()
+        """Shows a note while something is done."""
+        before = self._note
+        self.note(note)
         try:
             yield
         finally:
-            timer.cancel()
+            self.note(before)
 
-    def __exit__(self, *error) -> None:
-        if self._written and sys.stderr.isatty():
-            sys.stderr.write("\n")
+    def _show(self) -> None:
+        if self._bar is not None:
+            parts = [text for text in (self._values, self._note) if text]
+            self._bar.set_postfix_str("; ".join(parts), refresh=False)
+
+    def _new_bar(self) -> Any:
+        stream = self._stream or sys.stderr
+        on_terminal = stream.isatty()
+        if self._total is None:
+            shown = UNCOUNTED_FORMAT
+        else:
+            shown = TERMINAL_FORMAT if on_terminal else PIPE_FORMAT
+        has_size = shutil.get_terminal_size((0, 0)).columns > 0
+        self._lines = None if on_terminal else _Lines(stream)
+        return _Bar(
+            total=self._total,
+            initial=self._done,
+            desc=self._action,
+            unit=self._unit,
+            bar_format=shown,
+            file=self._lines or stream,
+            mininterval=TERMINAL_SECONDS if on_terminal else PIPE_SECONDS,
+            miniters=1,
+            delay=SILENT_SECONDS,
+            leave=self._total is not None,
+            dynamic_ncols=on_terminal and has_size,
+            # A terminal that does not tell its size is taken to be an ordinary one.
+            ncols=80 if on_terminal and not has_size else None,
+            nrows=24 if on_terminal and not has_size else None,
+        )
+
+    def _tick(self) -> None:
+        """Write the line again, if it is time."""
+        bar = self._bar
+        elapsed = time.time() - bar.start_t
+        if elapsed < SILENT_SECONDS:
+            return
+        if self._lines is not None:
+            bar.mininterval = PIPE_SECONDS if elapsed < LATER else PIPE_SECONDS_LATER
+            if time.monotonic() - self._lines.written < bar.mininterval:
+                return
+        bar.refresh()
+        bar.last_print_t = time.time()  # The line was shown: closing must end it.
+
+
+class _Bar(tqdm):
+    monitor_interval = 0  # The line is kept alive here.
+
+
+class _Lines:
+    """A file or a pipe for tqdm: whole lines, none of them twice, instead of carriage returns."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+        self._last = ""
+        self.written = -PIPE_SECONDS
+
+    def write(self, text: str) -> None:
+        line = text.strip()
+        if line and line != self._last:
+            self._last, self.written = line, time.monotonic()
+            self._stream.write(f"{line}\n")
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+@contextlib.contextmanager
+def activity(text: str) -> Iterator[None]:
+    """Says what is being done, if it lasts: in the line that is shown now, or in one of its own.
+
+    Example:
+
+    >>> with activity("training the tokenizer"):
+    ...     pass
+    """
+    if _active:
+        with _active[-1].during(text):
+            yield
+    else:
+        with Progress(None, text):
+            yield
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Writes a line that stays, above the one that moves.
+
+    Args:
+        text: The line.
+        stream: Where to write. Defaults to the standard error.
+    """
+    stream = stream or sys.stderr
+    tqdm.write(text, file=stream)
+    stream.flush()
+
+
+def _start_ticker() -> None:
+    global _ticker
+    with _ticker_lock:
+        if _ticker is None or not _ticker.is_alive():
+            _ticker = threading.Thread(target=_tick_on, name="progress", daemon=True)
+            _ticker.start()
+
+
+def _tick_on() -> None:
+    """Keep the line that is shown alive, until there has been none for a while."""
+    global _ticker
+    idle_since = time.monotonic()
+    while True:
+        time.sleep(TERMINAL_SECONDS)
+        shown = _active[:1]
+        if shown:
+            idle_since = time.monotonic()
+            with contextlib.suppress(ValueError):  # the stream was closed meanwhile
+                shown[0]._tick()
+        with _ticker_lock:
+            if not _active and time.monotonic() - idle_since > IDLE_SECONDS:
+                _ticker = None
+                return

@@ -10,10 +10,10 @@ import pytest
 
 from keras_attention.data.filters import Filters
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.recipes import probe_step as longest_batch
+from keras_attention.recipes import probe_step as probe_step_module
 from keras_attention.recipes.plan import plan_training
 from keras_attention.recipes.prepare import compiled_model, prepared_batches
-from keras_attention.recipes.probe_step import try_batch, worth_trying
+from keras_attention.recipes.probe_step import probe_step, worth_trying
 from tests.recipes.small_runs import SMALL, small_corpus
 
 CONFIG = dataclasses.replace(
@@ -144,7 +144,7 @@ def test_the_longest_batch_is_trained_once(model):
     before = [
         np.array(value) for value in map(keras.ops.convert_to_numpy, model.trainable_variables)
     ]
-    trial = try_batch(model, 3, 7, 5)
+    trial = probe_step(model, 3, 7, 5)
     assert int(keras.ops.convert_to_numpy(model.optimizer.iterations)) == 2
     moved = [
         np.abs(keras.ops.convert_to_numpy(after) - value).max()
@@ -167,10 +167,10 @@ class _Failing(_Sized):
 def test_no_memory_left():
     model = _Failing(40)
     with pytest.raises(MemoryError, match=r"\(3, 7, 5\) ran out of memory. Lower --batch-tokens"):
-        try_batch(model, 3, 7, 5)
+        probe_step(model, 3, 7, 5)
     model.error = ZeroDivisionError("another")
     with pytest.raises(ZeroDivisionError):
-        try_batch(model, 3, 7, 5)
+        probe_step(model, 3, 7, 5)
 
 
 def test_worth_trying(planned, monkeypatch):
@@ -180,5 +180,5 @@ def test_worth_trying(planned, monkeypatch):
         (False, 1e9, True),
         (False, 1e15, False),
     ):
-        monkeypatch.setattr(longest_batch, "has_accelerator", lambda found=accelerator: found)
+        monkeypatch.setattr(probe_step_module, "has_accelerator", lambda found=accelerator: found)
         assert worth_trying(flops, memory) is expected

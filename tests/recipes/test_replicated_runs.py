@@ -15,7 +15,7 @@ import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
-from keras_attention.recipes import train_translation, translation
+from keras_attention.recipes import run, train_translation
 from tests.recipes.small_runs import SMALL, small_corpus
 
 # No dropout: each replica, and each part, would draw other masks.
@@ -32,7 +32,7 @@ def no_report(model, checkpoints, *_):
     histories.append(checkpoints.history)
     raise Trained
 
-translation.average_last = no_report
+run.average_last = no_report
 for name, changed in (
     ("one", {}), ("replicas", {"strategy": "mirrored", "replicas": 2}), ("parts", {"accumulation_steps": 2})
 ):

@@ -11,8 +11,8 @@ import h5py
 import pytest
 
 from keras_attention.callbacks import ConsoleProgress
-from keras_attention.recipes import translation
-from keras_attention.recipes.command_line import run
+from keras_attention.cli.train import run
+from keras_attention.recipes import run as recipe
 from tests.recipes.small_runs import SMALL, write_files
 
 TINY = dataclasses.replace(
@@ -75,7 +75,7 @@ def train_alone(files, folder, steps):
         raise Trained(checkpoints.history)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translation, "average_last", leave)
+        patch.setattr(recipe, "average_last", leave)
         with pytest.raises(Trained) as trained:
             train(files, folder, steps)
     return trained.value.args[0]
@@ -96,7 +96,7 @@ def disturbed(files, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
     happened = []
     for number, update in ((signal.SIGINT, 3), (signal.SIGTERM, 6)):
-        with contextlib.redirect_stdout(io.StringIO()) as output:
+        with contextlib.redirect_stderr(io.StringIO()) as output:
             code = stopped(files, folder, number, update)
         last = max(path.name for path in (folder / "checkpoints").iterdir())
         happened.append((code, last, (folder / "report.json").exists(), output.getvalue()))

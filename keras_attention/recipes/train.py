@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import keras
 
 from keras_attention.callbacks.attention_heatmaps import AttentionHeatmaps
+from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
+from keras_attention.callbacks.console import ConsoleProgress
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.callbacks.nonfinite import StopOnNonFinite
-from keras_attention.callbacks.run import (
-    Budget,
-    ConsoleProgress,
-    StopOnSignal,
-    TrainingStopped,
-)
+from keras_attention.callbacks.perplexity import ValidationPerplexity
+from keras_attention.callbacks.signals import StopOnSignal, TrainingStopped
 from keras_attention.callbacks.translation_scores import TranslationScores
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.cost import matmul_peak, training_flops
-from keras_attention.evaluation.perplexity import perplexity
 from keras_attention.models.transformer import Transformer
+from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.prepare import replica_count
 from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
 from keras_attention.training.checkpoints import save_average, select_checkpoints
+from keras_attention.utils.progress import activity, say
+from keras_attention.utils.run_folder import RunFolder
 from keras_attention.visualization.summary_writer import SummaryWriter
-
-if TYPE_CHECKING:
-    from keras_attention.recipes.translation import TranslationConfig
 
 VALIDATION_SENTENCES = 100
 LOG_EVERY = 50  # updates
@@ -49,7 +44,7 @@ def train_to_budget(
     tokenizer: Tokenizer,
     corpus: Corpus,
     config: TranslationConfig,
-    folder: Path,
+    folder: RunFolder,
 ) -> Checkpoints:
     """Train from the last checkpoint in the run's folder, if there is one, to the end of the budget.
 
@@ -60,12 +55,13 @@ def train_to_budget(
         TrainingStopped: After Ctrl-C or SIGTERM; a checkpoint was written.
     """
     signals = StopOnSignal()
-    with SummaryWriter(folder / "logs") as writer:
+    budget = Budget(config.steps, config.minutes, batches=batches)
+    with SummaryWriter(folder.logs) as writer:
         monitor = TrainingMonitor(
             writer,
             batches,
             every=LOG_EVERY,
-            log=MetricsLog(folder / "metrics.jsonl"),
+            log=MetricsLog(folder.metrics),
             flops=lambda *shape: training_flops(model, [shape]),
             peak=replica_count(config) * matmul_peak(config.dtype),
         )
@@ -73,49 +69,49 @@ def train_to_budget(
             model, tokenizer, corpus, config, monitor, lambda: checkpoints.cut_short
         )
         checkpoints = Checkpoints(
-            folder / "checkpoints",
+            folder.checkpoints,
             config.averaged_checkpoints,
             lambda: signals.signal_name is not None,
             every_minutes=config.checkpoint_minutes or SAFETY_MINUTES,
             every_updates=config.checkpoint_updates,
             average_minutes=config.checkpoint_minutes,
             average_updates=config.checkpoint_updates,
-            stateful=[monitor, scores],
+            stateful=[budget, monitor, scores],
         )
         checkpoints.restore(model)
         if checkpoints.updates:
             within = f"and {checkpoints.batch} batches " if checkpoints.batch else ""
-            print(
+            say(
                 f"Going on after epoch {checkpoints.epoch} {within}"
                 f"({checkpoints.seconds / 60:.1f} minutes done)"
             )
-        budget = Budget(config.steps, config.minutes, checkpoints.seconds)
-        updates = int(keras.ops.convert_to_numpy(model.optimizer.iterations))
-        if budget.is_over(updates, checkpoints.seconds):
+        if budget.is_over(int(keras.ops.convert_to_numpy(model.optimizer.iterations))):
             return checkpoints
         note = "synthetic data" if corpus.synthetic else ""
         sample = _sample_pair(corpus)
+        console = ConsoleProgress(budget, monitor)
         callbacks = [
             signals,
             budget,
             # These add to the logs of the epoch, which the callbacks after them read.
-            ValidationPerplexity(validation, checkpoints),
+            ValidationPerplexity(validation, lambda: checkpoints.cut_short),
             scores,
             # Before the checkpoints, which hold how far its log is.
             monitor,
             checkpoints,
             AttentionHeatmaps(model, tokenizer, sample, writer, every=0, note=note),
-            ConsoleProgress(budget),
+            console,
             # Last: what it raises at the end of training ends everything.
             StopOnNonFinite(batches, tokenizer, every=LOG_EVERY),
         ]
         try:
             fit_resumably(model, batches, checkpoints, callbacks)
         finally:
+            console.close()
             signals.on_train_end()  # Also after an error the signals do again what they did.
     if signals.signal_name is not None:
-        print(
-            f"\nStopped by {signals.signal_name} and saved as '{checkpoints.paths[-1]}'. The same "
+        say(
+            f"Stopped by {signals.signal_name} and saved as '{checkpoints.paths[-1]}'. The same "
             "command goes on with this run."
         )
         raise TrainingStopped(signals.signal_name)
@@ -123,7 +119,7 @@ def train_to_budget(
 
 
 def average_last(
-    model: Transformer, checkpoints: Checkpoints, config: TranslationConfig, folder: Path
+    model: Transformer, checkpoints: Checkpoints, config: TranslationConfig, folder: RunFolder
 ) -> list[str]:
     """Give the model the average of the last checkpoints, keep it in `averaged/`; return their names."""
     intact = []
@@ -137,29 +133,12 @@ def average_last(
         try:
             read_manifest(path)
         except DamagedCheckpoint as error:
-            print(f"{error} The average is of the others.")
+            say(f"{error} The average is of the others.")
         else:
             intact.append(path)
-    save_average(model, folder / "averaged", intact, overwrite=True)
+    with activity(f"averaging {len(intact)} checkpoints"):
+        save_average(model, folder.average, intact, overwrite=True)
     return [path.name for path in intact]
-
-
-class ValidationPerplexity(keras.callbacks.Callback):
-    """Adds the perplexity of the validation part to the logs of an epoch, as `val_perplexity`.
-
-    Args:
-        batches: The validation part.
-        checkpoints: The run's; they know whether an epoch was cut short, after which nothing is scored.
-    """
-
-    def __init__(self, batches: TokenBatches, checkpoints: Checkpoints):
-        super().__init__()
-        self.batches = batches
-        self.checkpoints = checkpoints
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        if logs is not None and not self.checkpoints.cut_short:
-            logs["val_perplexity"] = perplexity(self.model, self.batches)
 
 
 def _translation_scores(

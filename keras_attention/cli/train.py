@@ -20,10 +20,12 @@ from keras_attention.data.filters import Filters
 from keras_attention.data.tokenizer import TRAINABLE
 from keras_attention.models.presets import PRESETS
 from keras_attention.recipes.catalog import RECIPES
+from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.plan import plan_training
-from keras_attention.recipes.translation import TranslationConfig, train_translation
+from keras_attention.recipes.run import train_translation
 from keras_attention.training.distribution import STRATEGIES
 from keras_attention.utils.files import write_atomically
+from keras_attention.utils.run_folder import RunFolder
 
 # Option -> field of the configuration.
 SETTINGS = {
@@ -278,10 +280,11 @@ def _translate_file(folder: Path, config: TranslationConfig, source: str, target
     from keras_attention.data.tokenizer import Tokenizer
     from keras_attention.decoding.translator import Translator
 
-    model = keras.saving.load_model(Path(folder) / "model.keras", compile=False)
+    run_folder = RunFolder(folder)
+    model = keras.saving.load_model(run_folder.model, compile=False)
     translator = Translator(
         model,
-        Tokenizer.load(Path(folder) / "tokenizer"),
+        Tokenizer.load(run_folder.tokenizer),
         beam_size=config.beam_size,
         length_penalty=config.length_penalty,
     )

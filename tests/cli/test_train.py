@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from keras_attention.recipes import TranslationConfig, command_line
-from keras_attention.recipes.command_line import run
+from keras_attention.cli import train as command_line
+from keras_attention.cli.train import run
+from keras_attention.recipes import TranslationConfig
 from tests.recipes.small_runs import SMALL, write_files
 
 RECIPES = {"demo": TranslationConfig(steps=3, minutes=2.0), "files": SMALL}
@@ -173,10 +174,10 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
     }  # fmt: skip
     assert json.loads((tmp_path / "plan.json").read_text()) == json.loads(json.dumps(figures))
     assert figures["pairs"] == 54 and figures["steps"] == SMALL.steps
-    shown = capsys.readouterr().out
-    assert "Pairs: 54 an epoch" in shown and "Tokenizer: byte-pair encoding" in shown
+    shown = capsys.readouterr()
+    assert "Pairs: 54 an epoch" in shown.out and "Tokenizer: byte-pair encoding" in shown.err
     run("Trains.", arguments=arguments, recipes=RECIPES)  # tokenizer and store are found again
-    assert "Tokenizer:" not in capsys.readouterr().out
+    assert "Tokenizer:" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ import pytest
 
 from keras_attention import Tokenizer, Translator, corpus_bleu
 from keras_attention.callbacks import ConsoleProgress
-from keras_attention.recipes import TranslationConfig, evaluate, train_translation
+from keras_attention.recipes import TranslationConfig, train_translation
 from keras_attention.recipes.prepare import (
     compiled_model,
+    found_batches,
     prepared_batches,
     prepared_tokenizer,
 )
@@ -146,13 +147,13 @@ def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
         train_translation(corpus, SMALL, tmp_path / "run")
-    assert "The same command goes on" in capsys.readouterr().out
+    assert "The same command goes on" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) == handler
     assert batches[-2:] == [0, 1] and len(batches) < SMALL.steps
     assert not (tmp_path / "run" / "report.json").exists()
 
     report = train_translation(corpus, SMALL, tmp_path / "run")
-    assert "Going on after epoch 1 " in capsys.readouterr().out
+    assert "Going on after epoch 1 " in capsys.readouterr().err
     assert report["training"]["updates"] == SMALL.steps
     same = pytest.approx(undisturbed["validation_perplexity"], rel=1e-4)
     assert report["validation_perplexity"] == same
@@ -209,8 +210,13 @@ def test_training_text_cut_anew(corpus, tmp_path):
     model.fit(batches, epochs=4, shuffle=False, verbose=0)
     assert batches.epoch == 4 and model.optimizer.iterations == 4 * len(batches)
     # The evaluation of the run's folder finds the same batches.
-    settings = {**dataclasses.asdict(config), "train_fingerprint": corpus.train.fingerprint()}
-    found = evaluate._batches(tmp_path, settings, tokenizer, "train")
+    fingerprints = {
+        f"{name}_fingerprint": text.fingerprint() for name, text in corpus.splits.items()
+    }
+    settings = {**dataclasses.asdict(config), **fingerprints}
+    found, found_validation = found_batches(settings, tokenizer, tmp_path / "store")
+    assert found_validation.store.folder == validation.store.folder
+    assert len(found_validation) == len(validation)
     for epoch, i in itertools.product((0, 4), range(len(batches))):
         np.testing.assert_array_equal(found.batch(epoch, i)[1], batches.batch(epoch, i)[1])
 

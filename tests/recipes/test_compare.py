@@ -3,7 +3,7 @@
 import keras
 import pytest
 
-from keras_attention.recipes.precisions import compare_precisions, precisions_text
+from keras_attention.recipes.compare import compare_precisions, precisions_text
 from tests.decoding.test_translator import LetterTokenizer, random_texts, small_model
 
 BACKEND = keras.backend.backend()

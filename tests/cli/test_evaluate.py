@@ -6,9 +6,10 @@ import json
 import pytest
 
 from keras_attention import Adam, Tokenizer, TokenStore, Transformer
+from keras_attention.cli.evaluate import main
 from keras_attention.data.corpora import corpus_from_files
-from keras_attention.recipes import run_evaluation, search_settings
-from keras_attention.recipes.evaluate import main
+from keras_attention.recipes import compare
+from keras_attention.recipes import evaluate as recipe
 from keras_attention.training.checkpoint_store import write_checkpoint
 from tests.recipes.small_runs import write_files
 
@@ -39,6 +40,7 @@ def run(tmp_path_factory):
         write_checkpoint(folder / "checkpoints" / f"update-{update:08d}", model, record)
     model.save(folder / "model.keras")
     settings = {
+        "steps": 6,
         "averaged_checkpoints": 2,
         "checkpoint_minutes": None,
         "beam_size": 2,
@@ -68,7 +70,7 @@ def test_report_of_a_folder(run, capsys, monkeypatch):
         assert decoding == {"beam_size": 2, "length_penalty": 0.6}
         return lambda sources: [f"Ein {source}" for source in sources]  # a search takes its time
 
-    monkeypatch.setattr(run_evaluation, "Translator", translator)
+    monkeypatch.setattr(recipe, "Translator", translator)
     command(run, "--device", "P100", "--devices", "8", "--name", "five")
     printed = capsys.readouterr().out
     assert printed == (run / "report.txt").read_text("utf-8")
@@ -102,7 +104,7 @@ def test_settings_of_the_search_are_compared(run, capsys, monkeypatch):
         references = dict(zip(*sides, strict=True))
         return lambda lines: [" ".join(references[line].split()[:last]) for line in lines]
 
-    monkeypatch.setattr(search_settings, "Translator", translator)
+    monkeypatch.setattr(compare, "Translator", translator)
     command(run, "--length-penalty", "0.5", "--length-penalty", "1.5", "--beam-size", "3")
     assert asked == [(3, 0.5), (3, 1.5)]
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
@@ -126,7 +128,7 @@ def test_no_run_there(tmp_path, run, capsys):
     with pytest.raises(SystemExit) as end:
         main([str(tmp_path), *files])
     assert end.value.code == 2
-    assert "is no folder of a run" in capsys.readouterr().err
+    assert "is not the folder of a run" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -1,0 +1,76 @@
+"""What a training says while it runs: a line that moves, and a line that stays for every epoch."""
+
+from __future__ import annotations
+
+from typing import Any, TextIO
+
+import keras
+
+from keras_attention.callbacks.budget import Budget
+from keras_attention.callbacks.monitor import TrainingMonitor
+from keras_attention.utils.progress import Progress, say
+
+
+class ConsoleProgress(keras.callbacks.Callback):
+    """Shows how far a run with a budget is, its loss and its pace, on the standard error.
+
+    Loss and tokens per second are those of the monitor's last entry: nothing more is read from the
+    device.
+
+    Args:
+        budget: The run's budget, which knows what share of it is used.
+        monitor: The run's `TrainingMonitor`; without it there are no numbers in the line that moves.
+        stream: Where to write. Defaults to the standard error.
+    """
+
+    def __init__(
+        self, budget: Budget, monitor: TrainingMonitor | None = None, stream: TextIO | None = None
+    ):
+        super().__init__()
+        self.budget = budget
+        self.monitor = monitor
+        self.stream = stream
+        self._progress = Progress(None, "training")
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        budget = self.budget
+        if budget.steps is not None:
+            total, unit, done = budget.steps, "updates", budget.updates
+        else:
+            total, unit, done = round(60 * (budget.minutes or 0)), "seconds", round(budget.seconds)
+        self._progress = Progress(total, "training", unit, initial=done, stream=self.stream)
+        self._progress.__enter__()
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        budget = self.budget
+        self._progress.note("" if budget.is_timed else "compiling")
+        # The batch that begins is counted when it is done, that is when the next one begins.
+        done = budget.updates - 1 if budget.steps is not None else round(budget.seconds)
+        self._progress.values(self._numbers())
+        self._progress.reach(done)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        values = ", ".join(
+            f"{name.removeprefix('val_').replace('_', ' ') if name != 'loss' else name} {value:.3f}"
+            for name, value in (logs or {}).items()
+        )
+        say(f"epoch {epoch + 1}, update {self.budget.updates:,}: {values}", self.stream)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the line; also after an error."""
+        self._progress.__exit__()
+        self._progress = Progress(None, "training", enabled=False)
+
+    def _numbers(self) -> str:
+        entry = {} if self.monitor is None else self.monitor.last
+        parts = []
+        if self.budget.steps is None:
+            parts.append(f"update {self.budget.updates:,}")
+        if "loss" in entry:
+            parts.append(f"loss {entry['loss']:.3f}")
+        if "tokens_per_second" in entry:
+            parts.append(f"{entry['tokens_per_second']:,.0f} tokens/s")
+        return ", ".join(parts)

@@ -1,0 +1,202 @@
+"""The folder of a run: the names in it, whose it is, and who works in it.
+
+It lies below `decoding` and `evaluation`, because these open a run's folder too: nobody else knows the
+names of its files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from keras_attention.utils.files import write_atomically
+
+# What every configuration of a run holds, and other programs' config.json do not.
+FINGERPRINT = "train_fingerprint"
+# What a tokenizer hangs on: while these stay as they are, so does it.
+TOKENIZER_FIELDS = (FINGERPRINT, "vocabulary_size", "tokenizer_algorithm")
+
+
+class RunFolder:
+    """The files of a run. Nothing is made or read before a method is called.
+
+    Args:
+        path: The folder.
+
+    Attributes:
+        path: The folder.
+        config: Settings of the run, `config.json`.
+        tokenizer: Folder of the tokenizer.
+        store: Folder of the token stores.
+        checkpoints: Folder of the checkpoints.
+        average: Checkpoint that is the average of the last ones.
+        model: The averaged model, `model.keras`.
+        translations: Translations of the test set, one a line.
+        report: Every figure of the run, `report.json`.
+        report_text: The same for people.
+        logs: Folder for TensorBoard.
+        metrics: Lines of JSON, written while the run trains.
+
+    Example:
+
+    >>> import tempfile
+    >>> run = RunFolder(Path(tempfile.mkdtemp()) / "run")
+    >>> run.claim({"steps": 5, "train_fingerprint": "ab"})
+    >>> RunFolder(run.path).settings()["steps"]
+    5
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.tokenizer = self.path / "tokenizer"
+        self.store = self.path / "store"
+        self.checkpoints = self.path / "checkpoints"
+        self.average = self.path / "averaged"
+        self.model = self.path / "model.keras"
+        self.translations = self.path / "translations.txt"
+        self.report = self.path / "report.json"
+        self.report_text = self.path / "report.txt"
+        self.logs = self.path / "logs"
+        self.metrics = self.path / "metrics.jsonl"
+        self._lock = self.path / ".lock"
+
+    @property
+    def name(self) -> str:
+        """Name of the folder, as people call the run."""
+        return self.path.resolve().name
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of the run in this folder.
+
+        Raises:
+            ValueError: If it is not the folder of a run.
+        """
+        try:
+            settings = json.loads(self.config.read_text("utf-8"))
+        except (OSError, ValueError):
+            settings = None
+        if not isinstance(settings, dict) or FINGERPRINT not in settings:
+            raise ValueError(
+                f"'{self.path}' is not the folder of a run: it has no {self.config.name} of one. "
+                "Give the folder that a training wrote."
+            )
+        return settings
+
+    def finished_report(self) -> dict[str, Any] | None:
+        """The report, if this run has been finished before."""
+        if not self.report.exists():
+            return None
+        return json.loads(self.report.read_text("utf-8"))
+
+    def check(self, settings: Mapping[str, Any], changeable: Collection[str] = ()) -> None:
+        """Refuse a folder that holds something else than this run. Nothing is changed.
+
+        Args:
+            settings: JSON-serialisable settings that decide the result of the run, the fingerprint of
+                the training text among them.
+            changeable: Names of settings that a run may change when it goes on, such as its budget.
+
+        Raises:
+            ValueError: If the folder holds other files, or the run of another configuration that has
+                trained already.
+        """
+        if self.config.exists():
+            there = self._own_settings()
+            if self._has_trained():
+                self._check_same(there, _as_json(settings), changeable)
+        elif self.path.exists() and (not self.path.is_dir() or self._foreign_files()):
+            raise self._foreign()
+
+    def claim(self, settings: Mapping[str, Any], changeable: Collection[str] = ()) -> None:
+        """Make the folder this run's own, after `check`.
+
+        A run that has not trained yet may be started with other settings: what they change is made
+        anew.
+        """
+        self.check(settings, changeable)
+        wanted = _as_json(settings)
+        self.path.mkdir(parents=True, exist_ok=True)
+        there = self._own_settings() if self.config.exists() else {}
+        if there == wanted:
+            return
+        if there and any(there.get(name) != wanted.get(name) for name in TOKENIZER_FIELDS):
+            for folder in (self.tokenizer, self.store):
+                shutil.rmtree(folder, ignore_errors=True)
+        write_atomically(self.config, json.dumps(wanted, indent=2) + "\n")
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep a second process out that would write into the same folder; a killed one does not.
+
+        Raises:
+            ValueError: If another process works there.
+        """
+        made = not self.path.exists()
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with filelock.FileLock(self._lock, timeout=0):
+                yield
+        except filelock.Timeout:
+            raise ValueError(
+                f"Another process works on the run in '{self.path}'. Nothing was changed there. "
+                "Wait for it, stop it, or choose another output folder."
+            ) from None
+        finally:
+            # A start that was refused leaves nothing behind.
+            if made and list(self.path.iterdir()) == [self._lock]:
+                self._lock.unlink()
+                self.path.rmdir()
+
+    def _foreign_files(self) -> list[Path]:
+        """What is there beside what a start leaves that was killed before it wrote its settings."""
+        partial = f".partial-{self.config.name}"
+        return [
+            path
+            for path in self.path.iterdir()
+            if path != self._lock and not path.name.startswith(partial)
+        ]
+
+    def _has_trained(self) -> bool:
+        folder = self.checkpoints
+        return self.report.exists() or (folder.is_dir() and any(folder.glob("update-*")))
+
+    def _foreign(self) -> ValueError:
+        return ValueError(
+            f"'{self.path}' exists and is not the folder of a run. Nothing was changed there. "
+            "Choose another output folder."
+        )
+
+    def _own_settings(self) -> dict[str, Any]:
+        """The configuration that is there; only a run's own file has a corpus' fingerprint."""
+        try:
+            return self.settings()
+        except ValueError:
+            raise self._foreign() from None
+
+    def _check_same(
+        self, there: dict[str, Any], wanted: dict[str, Any], changeable: Collection[str]
+    ) -> None:
+        different = [
+            f"{key}: {there.get(key)!r} there, {wanted.get(key)!r} asked for"
+            for key in sorted({*there, *wanted})
+            if key not in changeable and there.get(key) != wanted.get(key)
+        ]
+        if different:
+            raise ValueError(
+                f"The run in '{self.path}' has another configuration ({'; '.join(different)}). "
+                "Nothing was changed there. Choose another output folder, or the same settings to go "
+                "on with that run."
+            )
+
+
+def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as they are read again: tuples are lists."""
+    return json.loads(json.dumps(settings))

@@ -1,0 +1,135 @@
+"""A run's folder: claimed once, never overwritten."""
+
+import pytest
+
+from keras_attention.utils.run_folder import RunFolder
+
+CONFIG = {"preset": "tiny", "steps": 5, "languages": ("en", "de"), "train_fingerprint": "ab"}
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def started(tmp_path):
+    """The folder of a run that has trained."""
+    run = RunFolder(tmp_path / "run")
+    run.claim(CONFIG)
+    checkpoint = run.checkpoints / "update-00000001"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "weights").write_text("dear")
+    return run
+
+
+def test_a_new_or_empty_folder_is_claimed(tmp_path):
+    for path in (tmp_path / "a" / "new", tmp_path / "empty"):
+        if path.name == "empty":
+            path.mkdir()
+        run = RunFolder(path)
+        run.claim(CONFIG)
+        assert run.settings() == {**CONFIG, "languages": ["en", "de"]}
+        assert run.finished_report() is None
+
+
+def test_looking_changes_nothing(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    run.check(CONFIG)
+    assert run.finished_report() is None
+    with pytest.raises(ValueError, match="is not the folder of a run"):
+        run.settings()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_same_configuration_goes_on(started):
+    before = contents(started.path)
+    started.claim(CONFIG)
+    assert contents(started.path) == before
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ({"steps": 6}, "steps: 5 there, 6 asked for"),
+        ({"train_fingerprint": "cd"}, "train_fingerprint: 'ab' there, 'cd' asked for"),
+        ({"more": 1}, "more: None there, 1 asked for"),
+    ],
+)
+def test_another_configuration_is_refused_and_nothing_changes(started, change, message):
+    before = contents(started.path)
+    with pytest.raises(ValueError, match=rf"another configuration \({message}\).*Nothing was"):
+        started.claim({**CONFIG, **change})
+    assert contents(started.path) == before
+
+
+@pytest.mark.parametrize("change,stays", [({"steps": 6}, True), ({"vocabulary_size": 99}, False)])
+def test_a_run_that_has_not_trained_can_be_started_otherwise(tmp_path, change, stays):
+    """The tokenizer stays if nothing that decides about it has changed."""
+    run = RunFolder(tmp_path / "run")
+    run.claim(CONFIG)
+    for folder in (run.tokenizer, run.store):
+        folder.mkdir()
+    run.claim({**CONFIG, **change})
+    assert run.settings() == {**CONFIG, "languages": ["en", "de"], **change}
+    assert (run.tokenizer.exists(), run.store.exists()) == (stays, stays)
+
+
+def test_a_start_that_was_killed_while_it_wrote_its_settings(tmp_path):
+    (tmp_path / ".partial-config.json").write_text('{"ste')
+    run = RunFolder(tmp_path)
+    run.claim(CONFIG)
+    assert run.settings()["steps"] == 5
+
+
+@pytest.mark.parametrize(
+    "name,text",
+    [("thesis.txt", "dear"), ("config.json", '{"model_type": "t5"}'), ("config.json", "[1]"),
+     ("config.json", "not JSON"), ("config.json", "")],
+)  # fmt: skip
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_foreign_folder_is_refused_and_nothing_changes(tmp_path, name, text, alone):
+    (tmp_path / name).write_text(text)
+    if not alone:
+        (tmp_path / "other").write_text("x")
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match="is not the folder of a run. Nothing was changed"):
+        RunFolder(tmp_path).claim(CONFIG)
+    assert contents(tmp_path) == before
+
+
+def test_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("dear")
+    with pytest.raises(ValueError, match="is not the folder of a run"):
+        RunFolder(tmp_path / "file").claim(CONFIG)
+    assert (tmp_path / "file").read_text() == "dear"
+
+
+def test_the_report_of_a_finished_run(started):
+    started.report.write_text('{"bleu": 12.5, "text": "größer"}', "utf-8")
+    assert RunFolder(started.path).finished_report() == {"bleu": 12.5, "text": "größer"}
+
+
+def test_what_is_changeable_may_change_and_is_noted(started):
+    changed = {**CONFIG, "steps": 6}
+    started.claim(changed, changeable=("steps",))
+    assert started.settings()["steps"] == 6
+    with pytest.raises(ValueError, match="another configuration"):
+        started.claim({**changed, "train_fingerprint": "cd"}, changeable=("steps",))
+
+
+def test_a_second_process_is_kept_out(started):
+    with RunFolder(started.path).locked():
+        before = contents(started.path)
+        with pytest.raises(ValueError, match="Another process works on the run"):
+            with RunFolder(started.path).locked():
+                pass
+        assert contents(started.path) == before
+    with RunFolder(started.path).locked():
+        assert contents(started.path) == before
+
+
+def test_a_refused_start_leaves_no_folder(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    with pytest.raises(ValueError, match="too small"), run.locked():
+        raise ValueError("too small")
+    assert not list(tmp_path.iterdir())
