@@ -15,7 +15,7 @@ from keras_attention.evaluation.bleu import check_lines
 from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.training.checkpoints import average_checkpoints
-from keras_attention.utils.files import write_atomically
+from keras_attention.utils.files import DamagedFile, read_json, write_atomically, write_json
 from keras_attention.utils.run_folder import RunFolder
 
 SECTION = "evaluation"
@@ -158,9 +158,8 @@ def write_report(
             )
     kept = {name: value for name, value in report.items() if name != "translations"}
     whole[SECTION] = {"run": run, **kept}
-    text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=True)
     write_atomically(text_file, report_text(report, title=run_folder.name))
-    write_atomically(json_file, text + "\n")  # Last: where it is, the run is finished.
+    write_json(json_file, whole)  # Last: where it is, the run is finished.
     return text_file, json_file
 
 
@@ -187,12 +186,9 @@ def _averaging(systems: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _read_report(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        content = None
-    if not isinstance(content, dict):
+        return read_json(path, unsigned=True)
+    except DamagedFile as error:
         raise ValueError(
-            f"'{path.parent}' has a report that cannot be read: '{path.name}' is no JSON object. "
-            "Nothing was written."
-        )
-    return content
+            f"'{path.parent}' has a report that cannot be read: {error} Nothing was written. Move "
+            f"'{path.name}' away."
+        ) from None

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.metadata
-import json
 import os
 import platform
 from typing import Any
@@ -144,7 +143,7 @@ def _run(
         writer.scalar("test/chrf", report["test"]["chrf"], training["updates"])
     write_report(evaluation, folder.path, settings, figures=report)
     _print_results(folder, report, corpus, evaluation)
-    return json.loads(folder.report.read_text("utf-8"))
+    return folder.finished_report() or report
 
 
 def _say_batches(batches: TokenBatches) -> None:

@@ -16,7 +16,15 @@ from typing import Any
 
 import filelock
 
-from keras_attention.utils.files import write_atomically
+from keras_attention.utils.files import (
+    LOCK,
+    PARTIAL,
+    DamagedFile,
+    locked,
+    read_json,
+    remove_leftovers,
+    write_json,
+)
 
 # What every configuration of a run holds, and other programs' config.json do not.
 FINGERPRINT = "train_fingerprint"
@@ -66,7 +74,6 @@ class RunFolder:
         self.report_text = self.path / "report.txt"
         self.logs = self.path / "logs"
         self.metrics = self.path / "metrics.jsonl"
-        self._lock = self.path / ".lock"
 
     @property
     def name(self) -> str:
@@ -78,12 +85,17 @@ class RunFolder:
 
         Raises:
             ValueError: If it is not the folder of a run.
+            DamagedFile: If the file was changed after it was written.
         """
         try:
-            settings = json.loads(self.config.read_text("utf-8"))
-        except (OSError, ValueError):
-            settings = None
-        if not isinstance(settings, dict) or FINGERPRINT not in settings:
+            settings = read_json(self.config, "Put back a copy of it.", unsigned=True)
+        except DamagedFile:
+            if self._has_trained():
+                raise
+            settings = {}
+        except OSError:
+            settings = {}
+        if FINGERPRINT not in settings:
             raise ValueError(
                 f"'{self.path}' is not the folder of a run: it has no {self.config.name} of one. "
                 "Give the folder that a training wrote."
@@ -91,10 +103,15 @@ class RunFolder:
         return settings
 
     def finished_report(self) -> dict[str, Any] | None:
-        """The report, if this run has been finished before."""
+        """The report, if this run has been finished before.
+
+        Raises:
+            DamagedFile: If the file was changed after it was written.
+        """
         if not self.report.exists():
             return None
-        return json.loads(self.report.read_text("utf-8"))
+        remedy = "Move it away: the same command writes it again."
+        return read_json(self.report, remedy, unsigned=True)
 
     def check(self, settings: Mapping[str, Any], changeable: Collection[str] = ()) -> None:
         """Refuse a folder that holds something else than this run. Nothing is changed.
@@ -124,13 +141,14 @@ class RunFolder:
         self.check(settings, changeable)
         wanted = _as_json(settings)
         self.path.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(self.path)
         there = self._own_settings() if self.config.exists() else {}
         if there == wanted:
             return
         if there and any(there.get(name) != wanted.get(name) for name in TOKENIZER_FIELDS):
             for folder in (self.tokenizer, self.store):
                 shutil.rmtree(folder, ignore_errors=True)
-        write_atomically(self.config, json.dumps(wanted, indent=2) + "\n")
+        write_json(self.config, wanted)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -139,30 +157,20 @@ class RunFolder:
         Raises:
             ValueError: If another process works there.
         """
-        made = not self.path.exists()
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with filelock.FileLock(self._lock, timeout=0):
+            with locked(self.path, timeout=0):
                 yield
         except filelock.Timeout:
             raise ValueError(
                 f"Another process works on the run in '{self.path}'. Nothing was changed there. "
                 "Wait for it, stop it, or choose another output folder."
             ) from None
-        finally:
-            # A start that was refused leaves nothing behind.
-            if made and list(self.path.iterdir()) == [self._lock]:
-                self._lock.unlink()
-                self.path.rmdir()
 
     def _foreign_files(self) -> list[Path]:
         """What is there beside what a start leaves that was killed before it wrote its settings."""
-        partial = f".partial-{self.config.name}"
-        return [
-            path
-            for path in self.path.iterdir()
-            if path != self._lock and not path.name.startswith(partial)
-        ]
+        own = (f"{PARTIAL}{self.config.name}", f"{LOCK}{self.config.name}")
+        return [path for path in self.path.iterdir() if path.name not in own]
 
     def _has_trained(self) -> bool:
         folder = self.checkpoints
@@ -178,6 +186,8 @@ class RunFolder:
         """The configuration that is there; only a run's own file has a corpus' fingerprint."""
         try:
             return self.settings()
+        except DamagedFile:
+            raise
         except ValueError:
             raise self._foreign() from None
 

@@ -124,6 +124,8 @@ def test_written_into_the_folder_beside_what_is_there(tmp_path):
     written = json.loads(json_file.read_text("utf-8"))
     assert written["corpus"] == "toy"
     entry = written["evaluation"]
+    assert len(report.pop("translations")) == report["sentences"]  # They have a file of their own.
+    assert "translations" not in entry
     assert {key: entry[key] for key in report} == json.loads(json.dumps(report))
     assert text_file.read_text("utf-8") == report_text(report, title=tmp_path.name)
     write_report({**report, "sentences": 7}, tmp_path)  # its own evaluation is replaced
@@ -138,8 +140,8 @@ def test_written_into_the_folder_beside_what_is_there(tmp_path):
 @pytest.mark.parametrize(
     ("files", "config", "message"),
     [
-        ({}, None, "is no folder of a run"),
-        ({"config.json": "[1]"}, None, "is no folder of a run"),
+        ({}, None, "is not the folder of a run"),
+        ({"config.json": "[1]"}, None, "is not the folder of a run"),
         ({"config.json": json.dumps(CONFIG)}, {**CONFIG, "preset": "big"}, "differs in preset"),
         (
             {

@@ -13,6 +13,7 @@ import pytest
 from keras_attention.callbacks import ConsoleProgress
 from keras_attention.cli.train import run
 from keras_attention.recipes import run as recipe
+from keras_attention.utils.files import read_json
 from tests.recipes.small_runs import SMALL, write_files
 
 TINY = dataclasses.replace(
@@ -137,7 +138,7 @@ def test_stopped_and_prolonged_it_ends_as_in_one_go(files, disturbed, tmp_path):
     report = train(files, folder, MORE_STEPS)
     history = train_alone(files, tmp_path / "whole", MORE_STEPS)
     assert (first["training"]["updates"], report["training"]["updates"]) == (STEPS, MORE_STEPS)
-    assert json.loads((folder / "report.json").read_text("utf-8")) == report
+    assert read_json(folder / "report.json") == report
     (arrays, rest), (whole_arrays, whole_rest) = (
         numbers_of(path / "checkpoints" / f"update-{MORE_STEPS:08d}")
         for path in (folder, tmp_path / "whole")

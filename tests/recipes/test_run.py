@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import os
 import signal
 
@@ -19,6 +18,7 @@ from keras_attention.recipes.prepare import (
     prepared_batches,
     prepared_tokenizer,
 )
+from keras_attention.utils.files import read_json
 from tests.recipes.small_runs import SMALL, small_corpus
 from tests.visualization.event_files import read_values
 
@@ -37,7 +37,7 @@ def finished(corpus, tmp_path_factory):
 
 def test_the_report_is_what_happened(finished, corpus):
     folder, report = finished
-    assert json.loads((folder / "report.json").read_text("utf-8")) == report
+    assert read_json(folder / "report.json") == report
     assert report["pairs"] == {"train": 60, "validation": 9, "test": 8}
     assert report["corpus"] == "sixty" and report["synthetic"] is False
     assert report["training"]["updates"] == SMALL.steps

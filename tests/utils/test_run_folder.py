@@ -2,6 +2,7 @@
 
 import pytest
 
+from keras_attention.utils.files import DamagedFile, write_json
 from keras_attention.utils.run_folder import RunFolder
 
 CONFIG = {"preset": "tiny", "steps": 5, "languages": ("en", "de"), "train_fingerprint": "ab"}
@@ -126,6 +127,17 @@ def test_a_second_process_is_kept_out(started):
         assert contents(started.path) == before
     with RunFolder(started.path).locked():
         assert contents(started.path) == before
+
+
+@pytest.mark.parametrize("name", ["config", "report"])
+def test_a_damaged_file_is_named(started, name):
+    write_json(started.report, {"steps": 5})
+    file = getattr(started, name)
+    file.write_text(file.read_text().replace("5", "4", 1))
+    for use in (lambda: started.claim(CONFIG), started.finished_report):
+        if (name == "report") == (use == started.finished_report):
+            with pytest.raises(DamagedFile, match=f"{file.name}' is damaged"):
+                use()
 
 
 def test_a_refused_start_leaves_no_folder(tmp_path):
