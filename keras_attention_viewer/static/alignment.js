@@ -2,7 +2,7 @@
 
 import { GOLD_COLOR, headColor } from "./colors.js";
 import { el, svgEl } from "./dom.js";
-import { measureText, measuresOf, orderHeads } from "./measures.js";
+import { measureText, orderHeads } from "./measures.js";
 
 const MOST_RANKED = 6;
 const TREND_WIDTH = 220;
@@ -61,23 +61,28 @@ export function createAlignmentNotes({ onOpen }) {
     legend.textContent = known ? "gold: the true links · colour: the word that the head reads most"
       : "lines: the word that the head reads most";
     const key = header.gold || known ? "aer" : "alignment_score";
-    ranking.replaceChildren(...orderHeads(header, kind, key, "").slice(0, MOST_RANKED).map((one) =>
-      el("li", {}, el("button", { type: "button", onclick: () => onOpen(one.layer, one.head) },
-        el("span", { text: `${one.measures.best_alignment ? "★ " : ""}layer ${one.layer + 1} head ${one.head + 1}` }),
-        el("span", { class: "number",
-          text: typeof one.measures[key] === "number" ? `${key === "aer" ? "AER " : ""}${measureText(one.measures[key])}` : "" })))));
-    const headers = await Promise.all(place.steps.map((step) => reader.header(place.run.name, place.sentence.tag, step)));
+    const ranked = orderHeads(header, kind, { sort: key }).slice(0, MOST_RANKED);
+    ranking.replaceChildren(...ranked.map((one) => rankedHead(one, key, onOpen)));
+    const headers = await Promise.all(
+      place.steps.map((step) => reader.header(place.run.name, place.sentence.tag, step)));
     if (turn === shown) drawTrend(trend, trendText, headers, kind);
   }
 
   return { root, update };
 }
 
+function rankedHead({ layer, head, measures }, key, onOpen) {
+  const mark = measures.best_alignment ? "★ " : "";
+  const value = typeof measures[key] === "number" ? measureText(measures[key]) : "";
+  return el("li", {}, el("button", { type: "button", onclick: () => onOpen(layer, head) },
+    el("span", { text: `${mark}layer ${layer + 1} head ${head + 1}` }),
+    el("span", { class: "number", text: key === "aer" && value ? `AER ${value}` : value })));
+}
+
 /** The lowest alignment error rate of any head, step by step. */
 function drawTrend(svg, text, headers, kind) {
   const points = headers.flatMap((header, i) => {
-    const rates = orderHeads(header, kind, "aer", "")
-      .map(({ layer, head }) => measuresOf(header, kind.name, layer, head).aer)
+    const rates = orderHeads(header, kind).map(({ measures }) => measures.aer)
       .filter((rate) => typeof rate === "number");
     return rates.length ? [[i, Math.min(...rates), header.step]] : [];
   });
@@ -89,6 +94,7 @@ function drawTrend(svg, text, headers, kind) {
   svg.replaceChildren(svgEl("polyline", { class: "curve", stroke: GOLD_COLOR,
     points: points.map(([i, rate]) => `${x(i).toFixed(1)},${y(rate).toFixed(1)}`).join(" ") }));
   const [first, last] = [points[0], points.at(-1)];
-  text.textContent = `best AER: ${measureText(first[1])} at step ${first[2]}, ${measureText(last[1])} at step ${last[2]}`;
+  const said = [first, last].map(([, rate, step]) => `${measureText(rate)} at step ${step}`);
+  text.textContent = `best AER: ${said.join(", ")}`;
   svg.setAttribute("aria-label", text.textContent);
 }

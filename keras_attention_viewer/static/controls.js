@@ -85,7 +85,8 @@ export function createCompareMenu({ set, onSwap }) {
   let model = null;
   const what = selectField("Compare with", (value) => set({ compare: value, against: firstOther(model, value) }));
   const other = el("select", { "aria-label": "The other", onchange: () => set({ against: other.value }) });
-  const swap = el("button", { type: "button", text: "⇄", title: "Swap the two", "aria-label": "Swap the two", onclick: onSwap });
+  const swap = el("button", { type: "button", text: "⇄", title: "Swap the two", "aria-label": "Swap the two",
+    onclick: onSwap });
   const root = el("div", { class: "bar compare" }, what.root, other, swap);
 
   function update(next) {

@@ -29,7 +29,8 @@ export function linesSvg(view, { turned = false, title = "" } = {}) {
   const boxes = view.boxes.map(({ side, index, order, of, color, opacity }) => tag("rect", {
     class: "box", ...box(side, index, order * band / of, band / of), fill: color, "fill-opacity": opacity }));
   if (view.query) {
-    boxes.unshift(tag("rect", { class: "query", ...box(view.query.side, view.query.index, 0, band), fill: PAPER_QUERY }));
+    const { side, index } = view.query;
+    boxes.unshift(tag("rect", { class: "query", ...box(side, index, 0, band), fill: PAPER_QUERY }));
   }
   const lines = view.lines.map((line) => {
     const [from, to] = [line.row, line.column].map((index) => (index + 0.5) * PAPER_PITCH);
@@ -56,17 +57,19 @@ export function matrixSvg({ picture, map, head }, { title = "" } = {}) {
     const [x, y] = [band + i % columns.length * PAPER_PITCH, band + Math.floor(i / columns.length) * PAPER_PITCH];
     const opacity = Math.round(255 * Math.min(1, Math.abs(weight))) / 255;
     if (opacity > 0) {
-      cells.push(tag("rect", { x, y, width: PAPER_PITCH, height: PAPER_PITCH, fill: weightColor(picture, head, weight),
-        "fill-opacity": opacity }));
+      cells.push(tag("rect", { x, y, width: PAPER_PITCH, height: PAPER_PITCH,
+        fill: weightColor(picture, head, weight), "fill-opacity": opacity }));
     }
     if (map.length <= MOST_CELL_TEXTS && Math.abs(weight) >= 0.005) {
-      texts.push(tag("text", { x: x + PAPER_PITCH / 2, y: y + PAPER_PITCH / 2 + 1.3, "font-size": 3.8, "text-anchor": "middle" },
-        weightText(weight, picture.signed)));
+      const middle = { x: x + PAPER_PITCH / 2, y: y + PAPER_PITCH / 2 + 1.3, "text-anchor": "middle" };
+      texts.push(tag("text", { ...middle, "font-size": 3.8 }, weightText(weight, picture.signed)));
     }
   });
   const words = [
-    ...rows.map((group, i) => tag("text", { x: band - 3, y: band + (i + 0.5) * PAPER_PITCH + 2.6, "text-anchor": "end" },
-      shortWord(group.text))),
+    ...rows.map((group, i) => {
+      const y = band + (i + 0.5) * PAPER_PITCH + 2.6;
+      return tag("text", { x: band - 3, y, "text-anchor": "end" }, shortWord(group.text));
+    }),
     ...columns.map((group, i) => {
       const [x, y] = [band + (i + 0.5) * PAPER_PITCH + 2.6, band - 3];
       return tag("text", { x, y, transform: `rotate(-90 ${number(x)} ${number(y)})` }, shortWord(group.text));
@@ -95,7 +98,8 @@ function bandLength(groups) {
 }
 
 function svgDocument(width, height, title, content) {
-  const size = { width: `${number(width)}pt`, height: `${number(height)}pt`, viewBox: `0 0 ${number(width)} ${number(height)}` };
+  const size = { width: `${number(width)}pt`, height: `${number(height)}pt`,
+    viewBox: `0 0 ${number(width)} ${number(height)}` };
   return tagOf("svg", { xmlns: "http://www.w3.org/2000/svg", ...size, "font-family": "Arial, Helvetica, sans-serif",
     "font-size": PAPER_FONT },
   tag("title", {}, title) + tag("rect", { class: "paper", width: "100%", height: "100%", fill: "#FFFFFF" }) + content);

@@ -8,14 +8,15 @@ import { poolMap } from "./weights.js";
 const LARGEST_THUMBNAIL = 64;
 
 /** `onOpen(layer, head, add)`: a thumbnail was chosen, `add`ed to the others with the shift key. */
-export function createGrid({ onOpen, onSort, onLabel }) {
-  const sort = selectField("Order", onSort);
-  const label = selectField("Role", onLabel);
+export function createGrid({ onOpen, set }) {
+  const sort = selectField("Order", (value) => set({ sort: value, limit: "" }));
+  const label = selectField("Role", (value) => set({ label: value }));
+  const limit = el("input", { type: "number", step: 0.05, onchange: () => set({ limit: limit.value }) });
   const heading = el("h2");
   const cells = el("div", { class: "thumbs", role: "group", "aria-label": "All heads" });
   const note = el("p", { class: "quiet", hidden: true });
   const root = el("section", { class: "panel grid" },
-    el("header", {}, heading, sort.root, label.root), cells, note);
+    el("header", {}, heading, sort.root, limit, label.root), cells, note);
   rovingFocus(cells, "button", () => Number(cells.dataset.columns) || 1);
 
   cells.addEventListener("click", (event) => {
@@ -25,17 +26,19 @@ export function createGrid({ onOpen, onSort, onLabel }) {
 
   /** The words and numbers: at once. */
   function update(model) {
-    const { kind, header, state } = model;
+    const { kind, header } = model;
+    const known = measuresKnown(header, kind);
+    const state = { ...model.state, sort: known.includes(model.state.sort) ? model.state.sort : "" };
     heading.textContent = `${kindName(kind.name)} heads`;
-    fillSelect(sort.select, [["", "by layer"], ...measuresKnown(header, kind).map((key) =>
-      [key, `by ${MEASURES[key][0]}`])], state.sort);
-    if (!sort.select.value) sort.select.value = "";
+    fillSelect(sort.select, [["", "by layer"], ...known.map((key) => [key, `by ${MEASURES[key][0]}`])],
+      state.sort);
+    showLimit(limit, state);
     fillSelect(label.select, [["", "any"], ...ROLES.map((role) => [role, role])], state.label);
-    const order = orderHeads(header, kind, state.sort, state.label);
+    const order = orderHeads(header, kind, state);
     note.hidden = order.length > 0;
-    note.textContent = `No head has the role “${state.label}” at this step.`;
+    note.textContent = state.label ? `No head has the role “${state.label}” at this step.` : "No head is like that.";
     placeCells(cells, order, !state.sort && !state.label ? kind.heads : 0);
-    order.forEach((one, i) => describeCell(cells.children[i], one, model));
+    order.forEach((one, i) => describeCell(cells.children[i], one, { ...model, state }));
   }
 
   /** The pictures, one a layer: when they have been read. */
@@ -49,6 +52,16 @@ export function createGrid({ onOpen, onSort, onLabel }) {
   }
 
   return { root, update, paint };
+}
+
+/** How good a head must be to be shown; without an order by a measure there is no such number. */
+function showLimit(input, { sort, limit }) {
+  input.hidden = !sort;
+  if (!sort) return;
+  const words = MEASURES[sort][2] ? "at least" : "at most";
+  input.placeholder = words;
+  input.setAttribute("aria-label", `${MEASURES[sort][0]} ${words}`);
+  input.value = limit;
 }
 
 /** As many thumbnails as heads; by layer in a table of layers and heads (`columns` > 0), else in a row. */

@@ -15,20 +15,23 @@ export function createHeadMenu({ set }) {
     const button = event.target.closest("button");
     if (!button) return;
     const head = Number(button.dataset.head);
-    set({ layer: model.layer, heads: event.shiftKey || event.ctrlKey ? toggled(model, head) : [head] });
+    set({ layer: model.layer, heads: event.shiftKey || event.ctrlKey ? toggledHeads(model.heads, head) : [head] });
   });
 
   function update(next) {
     model = next;
     const { kind, heads } = model;
-    fillSelect(layer.select, Array.from({ length: kind.layers }, (_, i) => [String(i), String(i + 1)]), String(model.layer));
+    const layers = Array.from({ length: kind.layers }, (_, i) => [String(i), String(i + 1)]);
+    fillSelect(layer.select, layers, String(model.layer));
     while (squares.children.length > kind.heads) squares.lastChild.remove();
     while (squares.children.length < kind.heads) {
       const head = squares.children.length;
-      squares.append(el("button", { type: "button", "data-head": head, text: String(head + 1), style: `--head: ${headColor(head)}`,
-        title: `Head ${head + 1}; with the shift key: besides the others`, "aria-label": `Head ${head + 1}` }));
+      squares.append(el("button", { type: "button", "data-head": head, text: String(head + 1),
+        style: `--head: ${headColor(head)}`, "aria-label": `Head ${head + 1}`,
+        title: `Head ${head + 1}; with the shift key: besides the others` }));
     }
-    [...squares.children].forEach((button, head) => button.setAttribute("aria-pressed", String(heads.includes(head))));
+    [...squares.children].forEach((button, head) =>
+      button.setAttribute("aria-pressed", String(heads.includes(head))));
     all.setAttribute("aria-pressed", String(heads.length === kind.heads));
   }
 
@@ -40,7 +43,8 @@ function allOf({ kind }) {
 }
 
 
-function toggled({ heads }, head) {
+/** A head more, or one less; the last one stays. */
+export function toggledHeads(heads, head) {
   const rest = heads.includes(head) ? heads.filter((one) => one !== head) : [...heads, head];
   return rest.length ? rest.sort((a, b) => a - b) : heads;
 }

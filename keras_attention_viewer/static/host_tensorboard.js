@@ -19,7 +19,8 @@ export function createTensorBoardHost() {
     },
     onState(callback) {
       around?.addEventListener("hashchange", () => {
-        if (/^#attention\b/.test(around.location.hash)) callback(this.getState());
+        const flat = this.getState();
+        if (Object.keys(flat).length) callback(flat);
       });
     },
     link: () => (around ?? window).location.href,

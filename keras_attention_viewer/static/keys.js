@@ -1,4 +1,4 @@
-// The keyboard: one letter for what is done often. Everything else is reached by Tab and the arrow keys.
+// The keyboard: one letter for what is done often. Tab and the arrow keys reach everything else.
 
 export const KEYS_HELP = "Keys: [ ] step · P play · L ⇧L layer · H ⇧H head · A all heads · 1 2 3 view · W words · "
   + "C content · R row · Esc no word";

@@ -39,16 +39,21 @@ export function allHeads(kind) {
     { layer: Math.floor(i / kind.heads), head: i % kind.heads }));
 }
 
-/** Heads in the order of a measure ("" leaves them by layer), with the role `label` alone if one is given. */
-export function orderHeads(header, kind, sort, label) {
+/**
+ * Heads with their measures, in the order of the measure `sort` ("": by layer). `label`: only those of
+ * this role. `limit`: only those whose measure is as good as this number, as text.
+ */
+export function orderHeads(header, kind, { sort = "", label = "", limit = "" } = {}) {
   const heads = allHeads(kind).map((one) => (
     { ...one, measures: measuresOf(header, kind.name, one.layer, one.head) }));
   const chosen = label ? heads.filter((one) => one.measures.labels?.includes(label)) : heads;
   if (!(sort in MEASURES)) return chosen;
   const sign = MEASURES[sort][2] ? -1 : 1;
   const known = chosen.filter((one) => typeof one.measures[sort] === "number");
-  const unknown = chosen.filter((one) => typeof one.measures[sort] !== "number");
-  return [...known.sort((a, b) => sign * (a.measures[sort] - b.measures[sort])), ...unknown];
+  known.sort((a, b) => sign * (a.measures[sort] - b.measures[sort]));
+  const most = parseFloat(limit);
+  if (!Number.isNaN(most)) return known.filter((one) => sign * (one.measures[sort] - most) <= 0);
+  return [...known, ...chosen.filter((one) => !known.includes(one))];
 }
 
 /** The cross head that aligns best: {kind, layer, head, measures}, or null. */

@@ -57,5 +57,6 @@ export function createReadings() {
 
 function weightCell(weight, head, signed) {
   const share = Math.min(1, Math.abs(weight));
-  return el("td", { text: weightText(weight, signed), style: `--share: ${share.toFixed(3)}; --head: ${headColor(head)}` });
+  const style = `--share: ${share.toFixed(3)}; --head: ${headColor(head)}`;
+  return el("td", { text: weightText(weight, signed), style });
 }

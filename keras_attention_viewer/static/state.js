@@ -25,6 +25,7 @@ const FIELDS = {
   compare: ["", plain], // "", step, head, run
   against: ["", plain], // a step, "layer.head", or a run
   sort: ["", plain], // a measure that orders the grid
+  limit: ["", plain], // the worst value of that measure that is shown
   label: ["", plain], // a role that filters the grid
   turned: [false, flag], // exported pictures: words upright, as in the paper
 };

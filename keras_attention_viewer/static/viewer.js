@@ -7,7 +7,7 @@ import { createCompareMenu, createKindMenu, createPlaceMenu, createViewMenu, swa
 import { el } from "./dom.js";
 import { createExportMenu } from "./export_menu.js";
 import { createGrid } from "./grid.js";
-import { createHeadMenu } from "./heads.js";
+import { createHeadMenu, toggledHeads } from "./heads.js";
 import { KEYS_HELP, listenForKeys } from "./keys.js";
 import { boxesOf, linesOf } from "./lines.js";
 import { createMatrix } from "./matrix.js";
@@ -19,6 +19,8 @@ import { createSlider } from "./slider.js";
 import { createStore, flatState } from "./state.js";
 import { meanMap } from "./weights.js";
 
+/** The parts that only need the model. */
+const MODEL_PARTS = ["place", "slider", "kind", "grid", "heads", "view", "compare", "exports"];
 const CAVEAT = "A weight says what a head read, not why the model chose a word.";
 
 /** Shows what `source` has. `host`: the page around, its address, theme and reloads. */
@@ -62,7 +64,7 @@ class Viewer {
         onSpan: (from, to) => set({ step: to, compare: "step", against: String(from) }),
       }),
       kind: createKindMenu({ set }),
-      grid: createGrid({ onOpen: open, onSort: (sort) => set({ sort }), onLabel: (label) => set({ label }) }),
+      grid: createGrid({ onOpen: open, set }),
       heads: createHeadMenu({ set }),
       view: createViewMenu({ set, onView: (view) => this.openView(view) }),
       compare: createCompareMenu({ set, onSwap: () => set(swappedState(this.model)) }),
@@ -130,7 +132,7 @@ class Viewer {
 
   async draw(turn) {
     const { model, parts } = this;
-    for (const part of ["place", "slider", "kind", "grid", "heads", "view", "compare", "exports"]) parts[part].update(model);
+    for (const part of MODEL_PARTS) parts[part].update(model);
     parts.title.textContent = model.title;
     parts.note.hidden = !model.problem;
     parts.note.textContent = model.problem;
@@ -215,8 +217,7 @@ class Viewer {
     const { model } = this;
     const all = model.heads.length === model.kind.heads;
     if (add && layer === model.layer && !all) {
-      const heads = model.heads.includes(head) ? model.heads.filter((one) => one !== head) : [...model.heads, head].sort((a, b) => a - b);
-      return this.set({ layer, heads });
+      return this.set({ layer, heads: toggledHeads(model.heads, head) });
     }
     return this.set({ layer, heads: [head] });
   }

@@ -147,6 +147,12 @@ def test_the_grid_shows_roles_orders_and_filters(visits):
     expect_text(places.first, "1.1")
     assert texts(places) == ["1.1", "1.4", "1.3", "1.2"]
     assert texts(page.locator(".thumbs .number")) == ["0.10", "0.30", "0.50", "0.90"]
+    page.get_by_label("entropy at most").fill("0.3")
+    page.keyboard.press("Enter")
+    expect_text(places.nth(1), "1.4")
+    assert texts(places) == ["1.1", "1.4"]
+    page.get_by_label("entropy at most").fill("")
+    page.keyboard.press("Enter")
     page.get_by_label("Role").select_option("diagonal")
     expect_text(page.locator(".thumbs .caption"), "1.30.50broad, diagonal")
     page.locator(".thumbs button").click()

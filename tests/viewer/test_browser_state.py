@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_attention_viewer import measured
+from keras_attention_viewer import measured, show
 from tests.viewer.heads import SOURCE, TARGET, entry, pointing
 from tests.viewer.looks import cell, expect_pressed, expect_text, saved_svg, svg_lines, texts
 
@@ -28,7 +28,13 @@ def test_a_link_holds_the_whole_state_and_back_goes_back(visits):
     expect_text(page.locator(".step"), "step 0")
     shown = texts(page.locator(".values span"))
 
-    other = visits.open(page.url)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy link").click()
+    page.get_by_text("copied").wait_for()
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert link == page.url
+
+    other = visits.open(link)
     expect_text(other.locator(".picture .title"), "Cross · layer 1 · head 2")
     expect_text(other.locator(".readings q"), "▁sleeps")
     expect_text(other.locator(".step"), "step 0")
@@ -132,6 +138,16 @@ def test_hostile_wide_and_right_to_left_words_stay_text(visits):
     assert words[0] in [text.text for text in svg.iter("text")]
     assert page.evaluate("document.images.length") == 0
     assert page.evaluate("document.scripts.length") == 2
+
+
+def test_in_a_notebook_the_frame_has_no_address(visits, tmp_path):
+    cell_output = show(two_layers())._repr_html_()
+    (tmp_path / "notebook.html").write_text(f"<!DOCTYPE html><body>{cell_output}", "utf-8")
+    frame = visits.open(f"file://{tmp_path}/notebook.html").frame_locator("iframe")
+    expect_text(frame.locator(".picture .title"), "Cross · layer 2 · all heads")
+    frame.locator(".thumbs button").nth(1).click()
+    frame.get_by_role("button", name="Matrix").click()
+    expect_text(cell(frame, 0, 5), "0.80")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -125,6 +125,16 @@ def test_the_link_is_tensorboards_own_and_survives_another_tab(tab, visits):
     expect_text(cell(other, 1, 1), "0.95")
 
 
+def test_play_pauses_while_another_tab_is_in_front(tab):
+    page, frame = tab("&p.attention.step=0")
+    frame.get_by_role("button", name="Play").click()
+    page.get_by_role("tab", name=re.compile("scalars", re.IGNORECASE)).first.click()
+    page.wait_for_timeout(1200)  # longer than two steps are shown
+    page.get_by_role("tab", name=re.compile("attention", re.IGNORECASE)).first.click()
+    frame.get_by_role("button", name="Play").wait_for()
+    assert frame.locator(".step").text_content() in ("step 0", "step 100")
+
+
 def test_the_theme_is_tensorboards(tab):
     page, frame = tab(dark=True)
     frame.locator(".attention-viewer[data-theme=dark]").wait_for()
