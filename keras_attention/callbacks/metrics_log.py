@@ -6,10 +6,14 @@ import datetime
 import json
 import math
 import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from keras_attention.utils.files import DamagedFile
+
+CHECKSUM = "crc32"
 # What depends on the machine and not on the run: all that may differ after a resume.
 WALL_CLOCK_FIELDS = (
     "time",
@@ -24,7 +28,8 @@ WALL_CLOCK_FIELDS = (
 class MetricsLog:
     """Appends JSON objects to a file, one a line, each handed to the operating system at once.
 
-    Numbers that are infinite or NaN, which JSON cannot hold, are written as `null`.
+    Numbers that are infinite or NaN, which JSON cannot hold, are written as `null`. The entry
+    `"crc32"` of a line is the checksum of its other entries.
 
     Args:
         path: The file, such as `metrics.jsonl` in a run's folder; goes on with one that is there.
@@ -50,18 +55,39 @@ class MetricsLog:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Append an entry; the time is added."""
+        """Append an entry; the time is added, and a checksum. A line that a crash cut short goes."""
         time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         entry = {**{name: _writable(value) for name, value in values.items()}, "time": time}
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        line = json.dumps({**entry, CHECKSUM: _checksum(entry)}, ensure_ascii=False) + "\n"
+        with open(self.path, "ab+") as file:
+            if not _ends_with_line(file):
+                file.truncate(sum(len(whole) for whole in self._lines()))
+            file.write(line.encode("utf-8"))
 
     def read(self) -> list[dict[str, Any]]:
-        """All entries; a last line that a crash cut short is left out."""
-        if not self.path.exists():
-            return []
-        lines = self.path.read_text("utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        """All entries; a last line that a crash cut short is left out.
+
+        Raises:
+            DamagedFile: If a line is not what was written.
+        """
+        return [self._entry(number, line) for number, line in enumerate(self._lines(), start=1)]
+
+    def _lines(self) -> list[bytes]:
+        """The whole lines."""
+        content = self.path.read_bytes() if self.path.exists() else b""
+        return [line + b"\n" for line in content.split(b"\n")[:-1]]
+
+    def _entry(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            entry = json.loads(line)
+            if entry.pop(CHECKSUM, None) in (None, _checksum(entry)):  # Older versions wrote none.
+                return entry
+        except (ValueError, TypeError, AttributeError):
+            pass
+        raise DamagedFile(
+            f"'{self.path}' is damaged: line {number} was changed after it was written. Move the file "
+            "away, or delete that line."
+        )
 
     def cut(self, size: int) -> None:
         """Forget what came after the file had this size: a run goes on from there."""
@@ -71,13 +97,22 @@ class MetricsLog:
     def keep_until(self, update: int) -> None:
         """Forget the first entry of a later update, and all after it."""
         size = 0
-        if not self.path.exists():
-            return
-        for line in self.path.read_bytes().splitlines(keepends=True):
-            if not line.endswith(b"\n") or json.loads(line).get("update", 0) > update:
+        for number, line in enumerate(self._lines(), start=1):
+            if self._entry(number, line).get("update", 0) > update:
                 break
             size += len(line)
         self.cut(size)
+
+
+def _ends_with_line(file: BinaryIO) -> bool:
+    if file.seek(0, os.SEEK_END) == 0:
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+def _checksum(entry: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(entry, ensure_ascii=False).encode('utf-8')):08x}"
 
 
 def _writable(value: Any) -> Any:
