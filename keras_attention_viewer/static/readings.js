@@ -1,7 +1,7 @@
 // What one word reads, as a table: for the eye, and for a screen reader.
 
 import { headColor } from "./colors.js";
-import { el } from "./dom.js";
+import { el, tokenText } from "./dom.js";
 import { readWord, readingsOf } from "./lines.js";
 import { MEASURES, measureText, measuresOf } from "./measures.js";
 import { weightText } from "./weights.js";
@@ -29,10 +29,10 @@ export function createReadings() {
     const headings = shown.map((head) => el("th", { scope: "col", text: `h${head + 1}`,
       style: `--head: ${headColor(head)}` }));
     const lines = readingsOf(picture, shown, word).slice(0, MOST_READINGS).map((reading) =>
-      el("tr", {}, el("th", { scope: "row", dir: "auto", text: reading.text, title: reading.text }),
+      el("tr", {}, el("th", { scope: "row", dir: "auto", title: reading.text }, ...tokenText(reading.text)),
         ...reading.weights.map((weight, i) => weightCell(weight, shown[i], picture.signed))));
     table.replaceChildren(
-      el("caption", {}, el("q", { dir: "auto", text: group.text }), caption),
+      el("caption", {}, el("q", { dir: "auto" }, ...tokenText(group.text)), caption),
       el("thead", {}, el("tr", {}, el("td"), ...headings)), el("tbody", {}, ...lines));
   }
 
@@ -40,7 +40,7 @@ export function createReadings() {
   function describe(model) {
     const { header, kind, layer, heads } = model;
     const one = heads.length === 1 ? measuresOf(header, kind.name, layer, heads[0]) : {};
-    root.style.setProperty("--side", heads.length > 3 ? "370px" : "230px");
+    root.style.setProperty("--side", heads.length > 3 ? "345px" : "230px");
     roles.replaceChildren(...[...(one.best_alignment ? ["★ best alignment"] : []), ...(one.labels ?? [])]
       .map((label) => el("span", { class: "badge", text: label })));
     measures.replaceChildren(...Object.keys(MEASURES).filter((key) => typeof one[key] === "number").flatMap((key) => [

@@ -98,7 +98,7 @@ export function placeOfStep(steps, step) {
 
 function drawCurves(svg, steps, scalars, at, other) {
   const x = (place) => (steps.length < 2 ? 0 : place / (steps.length - 1) * CURVES_WIDTH);
-  const parts = [];
+  const parts = [svgEl("title", { text: "A click between two steps: what changed there?" })];
   if (other >= 0 && other !== at) {
     const [from, to] = [Math.min(at, other), Math.max(at, other)];
     parts.push(svgEl("rect", { class: "span", x: x(from), y: 0, width: x(to) - x(from), height: CURVES_HEIGHT }));
