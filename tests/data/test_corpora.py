@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
+from keras_attention.data import demo
 from keras_attention.data import multi30k as multi30k_module
 from keras_attention.data.corpora import corpus_from_files, corpus_from_tsv, load_corpus
-from keras_attention.data.demo import demo_examples
 
 LENGTHS = {"train": 9, "val": 3, "test_2016_flickr": 5, "test_2017_flickr": 4}
 
@@ -41,10 +41,20 @@ def test_demo():
     assert {split: len(text) for split, text in corpus.splits.items()} == {
         "train": 10_000, "validation": 400, "test": 500,
     }  # fmt: skip
-    for split, examples in demo_examples().items():
-        assert list(corpus.splits[split]) == [(e.source, e.target) for e in examples]
+    assert corpus.alignments.keys() == {pair for text in corpus.splits.values() for pair in text}
     # Results are reported on exactly these sentences: change the grammar and say so.
     assert corpus.test.fingerprint().startswith("7d6911bedf51bd02")
+
+
+def test_a_damaged_demo_is_named(tmp_path, monkeypatch):
+    for file in demo.FOLDER.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    content = bytearray((tmp_path / "train.tsv.gz").read_bytes())
+    content[1000] ^= 1
+    (tmp_path / "train.tsv.gz").write_bytes(content)
+    monkeypatch.setattr(demo, "FOLDER", tmp_path)
+    with pytest.raises(ValueError, match="train.tsv.gz' is damaged.*Install keras_attention again"):
+        load_corpus("demo")
 
 
 @pytest.mark.parametrize("arguments", [{"data_dir": "."}, {"source_language": "fr"}])

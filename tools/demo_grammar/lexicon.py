@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from keras_attention.data.demo_grammar.words import ADJECTIVES, ADJECTIVES_OF, NOUNS, VERBS
+from tools.demo_grammar.words import ADJECTIVES, ADJECTIVES_OF, NOUNS, VERBS
 
 
 class Noun(NamedTuple):

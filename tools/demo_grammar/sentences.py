@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from keras_attention.data.demo_grammar import complex_sentences, main_clauses
-from keras_attention.data.demo_grammar.main_clauses import Sentence
-from keras_attention.data.demo_grammar.sampler import Sampler
+from tools.demo_grammar import complex_sentences, main_clauses
+from tools.demo_grammar.main_clauses import Sentence
+from tools.demo_grammar.sampler import Sampler
 
 # How often each construction is drawn.
 CONSTRUCTIONS: dict[Callable[[Sampler], Sentence | None], int] = {

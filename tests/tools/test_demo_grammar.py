@@ -6,10 +6,11 @@ import re
 import pytest
 
 from keras_attention.data.corpora import load_corpus
-from keras_attention.data.demo import ENGLISH_WORDS, demo_examples, split_of
-from keras_attention.data.demo_grammar import lexicon
-from keras_attention.data.demo_grammar.clauses import Clause
-from keras_attention.data.demo_grammar.phrases import (
+from keras_attention_viewer.tokens import split_words
+from tools.demo_grammar import lexicon
+from tools.demo_grammar.clauses import Clause
+from tools.demo_grammar.corpus import ENGLISH_WORDS, demo_examples, split_of
+from tools.demo_grammar.phrases import (
     ACCUSATIVE,
     DATIVE,
     DETERMINERS,
@@ -25,9 +26,8 @@ from keras_attention.data.demo_grammar.phrases import (
     pronoun,
     whose,
 )
-from keras_attention.data.demo_grammar.sentences import CONSTRUCTIONS, finish
-from keras_attention.data.demo_grammar.words import ADJECTIVES, NOUNS, VERBS
-from keras_attention_viewer.tokens import split_words
+from tools.demo_grammar.sentences import CONSTRUCTIONS, finish
+from tools.demo_grammar.words import ADJECTIVES, NOUNS, VERBS
 
 ALL_NOUNS = lexicon.nouns(*{kind for kind, _ in NOUNS})
 ALL_VERBS = [verb for group in VERBS for verb in lexicon.verbs(group)]
@@ -514,8 +514,8 @@ def test_marks_leave_no_trace(everything):
     assert all(letter.isascii() or letter in "äöüÄÖÜß" for letter in letters)
 
 
-def test_the_corpus_gives_the_links_of_its_held_out_parts(splits):
+def test_the_package_ships_these_sentences_and_links(splits, everything):
     corpus = load_corpus("demo")
-    pair = next(iter(corpus.validation))
-    assert corpus.alignments[pair] == splits["validation"][0].links
-    assert len(corpus.alignments) == 900
+    for split, examples in splits.items():
+        assert list(corpus.splits[split]) == [example[:2] for example in examples]
+    assert corpus.alignments == {example[:2]: example.links for example in everything}

@@ -11,9 +11,9 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from keras_attention.data.demo_grammar.lexicon import Adjective, Verb, add_s
-from keras_attention.data.demo_grammar.links import marked, marked_first, marks_of, new_mark
-from keras_attention.data.demo_grammar.phrases import ACCUSATIVE, DATIVE, NOMINATIVE, Phrase
+from tools.demo_grammar.lexicon import Adjective, Verb, add_s
+from tools.demo_grammar.links import marked, marked_first, marks_of, new_mark
+from tools.demo_grammar.phrases import ACCUSATIVE, DATIVE, NOMINATIVE, Phrase
 
 # Modality -> English auxiliary ("" where "do" serves), English forms (third person, other persons,
 # infinitive), German singular and plural.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from keras_attention.data.demo_grammar.lexicon import Adjective, Noun
-from keras_attention.data.demo_grammar.links import marked, marks_of, new_mark, unmarked
+from tools.demo_grammar.lexicon import Adjective, Noun
+from tools.demo_grammar.links import marked, marks_of, new_mark, unmarked
 
 NOMINATIVE, ACCUSATIVE, DATIVE, GENITIVE = range(4)
 Endings = dict[str, tuple[str, ...]]
@@ -104,7 +104,7 @@ def noun_phrase(
 ) -> Phrase:
     """Spells out determiner, adjective and noun in English and in the four German cases.
 
-    >>> from keras_attention.data.demo_grammar.lexicon import adjectives, nouns
+    >>> from tools.demo_grammar.lexicon import adjectives, nouns
     >>> bear = next(noun for noun in nouns("animal") if noun.english == "bear")
     >>> phrase = noun_phrase(bear, DETERMINERS["a"], adjectives("animal")[0])
     >>> phrase.english
@@ -216,7 +216,7 @@ def named(name: str, gender: str) -> Phrase:
 def prepositional(preposition: str, phrase: Phrase, case: int) -> str:
     """German preposition with its case, contracted with a definite article: "in dem" is "im".
 
-    >>> from keras_attention.data.demo_grammar.lexicon import nouns
+    >>> from tools.demo_grammar.lexicon import nouns
     >>> garden = noun_phrase(nouns("place")[0], DETERMINERS["the"])
     >>> prepositional("in", garden, DATIVE), prepositional("in", garden, ACCUSATIVE)
     ('im Garten', 'in den Garten')

@@ -6,10 +6,10 @@ import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from keras_attention.data.demo_grammar.clauses import Clause
-from keras_attention.data.demo_grammar.lexicon import Noun, Verb, adjectives, nouns, verbs
-from keras_attention.data.demo_grammar.links import linked, unmarked
-from keras_attention.data.demo_grammar.phrases import (
+from tools.demo_grammar.clauses import Clause
+from tools.demo_grammar.lexicon import Noun, Verb, adjectives, nouns, verbs
+from tools.demo_grammar.links import linked, unmarked
+from tools.demo_grammar.phrases import (
     ACCUSATIVE,
     DATIVE,
     DETERMINERS,
@@ -27,7 +27,7 @@ from keras_attention.data.demo_grammar.phrases import (
     pronoun,
     renewed,
 )
-from keras_attention.data.demo_grammar.words import (
+from tools.demo_grammar.words import (
     FREQUENCIES,
     MANNERS,
     NAMES,

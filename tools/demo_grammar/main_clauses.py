@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from keras_attention.data.demo_grammar.clauses import Clause, object_case
-from keras_attention.data.demo_grammar.lexicon import Noun, Verb, nouns, verbs
-from keras_attention.data.demo_grammar.links import linked, unmarked
-from keras_attention.data.demo_grammar.phrases import (
+from tools.demo_grammar.clauses import Clause, object_case
+from tools.demo_grammar.lexicon import Noun, Verb, nouns, verbs
+from tools.demo_grammar.links import linked, unmarked
+from tools.demo_grammar.phrases import (
     ACCUSATIVE,
     DATIVE,
     DETERMINERS,
@@ -22,8 +22,8 @@ from keras_attention.data.demo_grammar.phrases import (
     of_place,
     prepositional,
 )
-from keras_attention.data.demo_grammar.sampler import MODALITIES, THE, Sampler
-from keras_attention.data.demo_grammar.words import COMMENTS, OBJECT_KINDS, THINGS
+from tools.demo_grammar.sampler import MODALITIES, THE, Sampler
+from tools.demo_grammar.words import COMMENTS, OBJECT_KINDS, THINGS
 
 Sentence = tuple[str, str]
 

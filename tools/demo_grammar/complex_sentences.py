@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from keras_attention.data.demo_grammar.clauses import Clause, object_case
-from keras_attention.data.demo_grammar.lexicon import verbs
-from keras_attention.data.demo_grammar.links import linked
-from keras_attention.data.demo_grammar.main_clauses import SIGHT_VERBS, Sentence, both
-from keras_attention.data.demo_grammar.phrases import (
+from tools.demo_grammar.clauses import Clause, object_case
+from tools.demo_grammar.lexicon import verbs
+from tools.demo_grammar.links import linked
+from tools.demo_grammar.main_clauses import SIGHT_VERBS, Sentence, both
+from tools.demo_grammar.phrases import (
     DATIVE,
     NOMINATIVE,
     RELATIVE,
@@ -19,8 +19,8 @@ from keras_attention.data.demo_grammar.phrases import (
     pronoun,
     whose,
 )
-from keras_attention.data.demo_grammar.sampler import THE, Sampler
-from keras_attention.data.demo_grammar.words import THINGS
+from tools.demo_grammar.sampler import THE, Sampler
+from tools.demo_grammar.words import THINGS
 
 PRESENT_CONJUNCTIONS = {
     "because": "weil",
