@@ -10,7 +10,6 @@ The text says nothing about translation: it is there to be counted.
 """
 
 import argparse
-import json
 import os
 import resource
 import subprocess
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from harness import run_facts
+from records import record_path, write_figures
 
 LETTERS = {"en": "etaoinshrdlucmfwypvbgkjqxz", "de": "enisratdhulcgmobwfkzpvüäößjyxq"}
 WORDS = 250_000
@@ -143,7 +144,10 @@ def main() -> None:
     parser.add_argument(
         "--write-only", type=Path, metavar="DIR", help="write the text there, leave"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="every figure")
+    parser.add_argument(
+        "--record", action="store_true", help="the same into benchmarks/results/, for the tables"
+    )
     options = parser.parse_args()
     if options.write_only is not None:
         write_corpus(options.write_only, options.pairs)
@@ -163,8 +167,9 @@ def main() -> None:
                 f"{stage:32} {figures['cpu_seconds']:8.1f} "
                 f"{'' if speed is None else f'{speed:,.0f}':>16} {figures['peak_bytes'] / 2**30:9.2f}"
             )
-    if options.json is not None:
-        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    facts, case = run_facts(), {"pairs": options.pairs}
+    record = record_path("data_pipeline", case, facts) if options.record else None
+    write_figures(facts, "data_pipeline", case, result, (options.json, record))
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ from harness import (
     table,
     write_json,
 )
+from peers.backends import keras_environment
 from records import record_path
 
 OURS = ("tensorflow:float32", "torch:float32", "jax:float32")
@@ -48,17 +49,17 @@ AGAINST = ("ctranslate2:float32", "ctranslate2:int8", "huggingface:float32", "ke
 PEERS: dict[str, tuple[str, str, dict[str, str]]] = {
     "ctranslate2": (
         "CTranslate2",
-        "peers_decoding.ctranslate2_engine:CTranslate2",
+        "peers.decoding.ctranslate2_engine:CTranslate2",
         {"ctranslate2": "ctranslate2"},
     ),
     "huggingface": (
         "HF Marian",
-        "peers_decoding.huggingface:Marian",
+        "peers.decoding.huggingface:Marian",
         {"transformers": "transformers", "torch": "torch"},
     ),
     "keras_hub": (
         "KerasHub BART",
-        "peers_decoding.keras_hub_bart:Bart",
+        "peers.decoding.keras_hub_bart:Bart",
         {"keras_hub": "keras-hub", "tensorflow": "tensorflow"},
     ),
 }
@@ -159,7 +160,7 @@ def write_job(folder: Path, model: str | Path, options: argparse.Namespace) -> d
     here = Path(__file__).resolve().parent
     paths = [str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]
     subprocess.run(
-        [sys.executable, "-m", "peers_decoding.make_job", str(folder), json.dumps(settings)],
+        [sys.executable, "-m", "peers.decoding.make_job", str(folder), json.dumps(settings)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
         check=True,
     )
@@ -174,10 +175,15 @@ def write_job(folder: Path, model: str | Path, options: argparse.Namespace) -> d
 def subjects(options: argparse.Namespace, folder: str, batch_size: int) -> list[Spec]:
     """The ceilings, this package on its backends, and the peers."""
     backends = dict.fromkeys(name.partition(":")[0] for name in options.ours)
-    # TensorFlow leaves oneDNN off where a CPU lacks VNNI; products of few rows want it.
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "1"}
     specs = [
-        Spec(f"GEMM {name}", "harness.gemm:Gemm", {"framework": name}, quiet, {name: name}, True)
+        Spec(
+            f"GEMM {name}",
+            "harness.gemm:Gemm",
+            {"framework": name},
+            keras_environment(name),
+            {name: name},
+            True,
+        )
         for name in backends
     ]
     job = {"folder": folder, "batch_size": batch_size}
@@ -187,9 +193,9 @@ def subjects(options: argparse.Namespace, folder: str, batch_size: int) -> list[
         specs.append(
             Spec(
                 f"keras_attention {backend} {precision}",
-                "peers_decoding.ours:KerasAttention",
+                "peers.decoding.ours:KerasAttention",
                 {**job, "precision": precision},
-                {**quiet, "KERAS_BACKEND": backend},
+                keras_environment(backend),
                 {backend: backend},
             )
         )
@@ -201,7 +207,7 @@ def subjects(options: argparse.Namespace, folder: str, batch_size: int) -> list[
         if peer == "keras_hub":
             # About ten times slower, and each length is compiled: one batch, or four sentences.
             more["limit"] = min(options.sentences, max(batch_size, 4))
-        environment = {**quiet, "KERAS_BACKEND": "tensorflow"} if peer == "keras_hub" else quiet
+        environment = keras_environment("tensorflow" if peer == "keras_hub" else "torch")
         specs.append(Spec(f"{title} {precision}", target, {**job, **more}, environment, requires))
     return specs
 

@@ -188,7 +188,7 @@ def pipeline(records: Sequence[Record]) -> str:
     rows = [
         [
             processor(record),
-            *(f"{record['figures'][stage]['tokens_per_core_second']:,}" for stage in stages),
+            *(f"{record['figures'][stage]['tokens_per_core_second']:,.0f}" for stage in stages),
             link(record),
         ]
         for record in newest(records, "data_pipeline")

@@ -10,16 +10,16 @@ recomputed, and in slices; beside each stands what its parts should take by `tra
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness import SubjectFailed, Worker
-from peers_training.backends import BACKENDS, keras_environment
-from peers_training.batches import random_batch, write_batches
+from harness import SubjectFailed, Worker, run_facts
+from peers.backends import BACKENDS, keras_environment
+from peers.training.batches import random_batch, write_batches
+from records import record_path, write_figures
 
 VARIANTS = ("plain", "recompute", "sliced", "hf")
 
@@ -52,12 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
         for variant in sorted(options.variants, key=("hf", *VARIANTS).index):
             figures[variant] = measured(variant, options, backend, path, pairs)
             print(row(variant, figures, options), flush=True)
-    if options.json:
-        settings = {name: str(value) for name, value in vars(options).items()}
-        text = json.dumps({"backend": backend, "options": settings, "figures": figures}, indent=2)
-        beside = options.json.with_name(f".{options.json.name}.{os.getpid()}")
-        beside.write_text(text + "\n")
-        os.replace(beside, options.json)
+    facts, case = run_facts(), case_of(options, backend)
+    peaks = {n: f["peak_bytes"] / 2**30 for n, f in figures.items() if "peak_bytes" in f}
+    record = record_path("peak_memory", case, facts) if options.record else None
+    write_figures(facts, "peak_memory", case, {**peaks, "details": figures}, (options.json, record))
     return int(any("failure" in figures[variant] for variant in figures if variant != "hf"))
 
 
@@ -77,8 +75,19 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--vocabulary-size", type=int, default=37_000)
     add("--updates", type=int, default=2, help="the first compiles")
     add("--time-limit", type=float, default=7200.0, help="seconds of a program")
-    add("--json", type=Path, metavar="FILE")
+    add("--json", type=Path, metavar="FILE", help="every figure")
+    add("--record", action="store_true", help="the same into benchmarks/results/, for the tables")
     return parser.parse_args(arguments)
+
+
+def case_of(options: argparse.Namespace, backend: str) -> dict[str, Any]:
+    """What was measured; with sizes of one's own, or on another backend, it is a case of its own."""
+    case = {"model": "base", "dtype": options.dtype, "tokens": options.tokens}
+    base = {"vocabulary_size": 37_000, "num_layers": 6, "hidden_dim": 512}
+    case |= {
+        name: value for name, value in sizes(options).items() if base.get(name, value) != value
+    }
+    return case if backend == "tensorflow" else {**case, "backend": backend}
 
 
 def sizes(options: argparse.Namespace) -> dict[str, Any]:
@@ -97,9 +106,9 @@ def measured(
 ) -> dict[str, Any]:
     """Bytes and seconds of a variant, or why it failed."""
     arguments = {"sizes": sizes(options), "batches": str(path), "dtype": options.dtype}
-    target, environment = "peers_training.ours:KerasAttention", keras_environment(backend)
+    target, environment = "peers.training.ours:KerasAttention", keras_environment(backend)
     if variant == "hf":
-        target, environment = "peers_training.huggingface:Marian", {}
+        target, environment = "peers.training.huggingface:Marian", {}
     elif variant == "recompute":
         arguments["model_options"] = {"recompute": True}
     elif variant == "sliced":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,30 @@ def record_path(benchmark: str, case: Mapping[str, Any], facts: Mapping[str, Any
     words = [benchmark, *map(str, case.values()), processor(facts)]
     name = re.sub(r"[^a-z0-9_]+", "-", "-".join(words).lower()).strip("-")
     return RESULTS / f"{time}-{name}.json"
+
+
+def write_figures(
+    facts: Mapping[str, Any],
+    benchmark: str,
+    case: Mapping[str, Any],
+    figures: Mapping[str, Any],
+    paths: Iterable[Path | None],
+) -> None:
+    """Write a record of named numbers to each of the paths that is not None.
+
+    Args:
+        facts: From `harness.run_facts`.
+        benchmark: Name of the benchmark.
+        case: What was measured.
+        figures: Numbers, by name.
+        paths: Files, such as that of `record_path`.
+    """
+    record = {**facts, "benchmark": benchmark, "case": case, "source": "measured"}
+    text = json.dumps({**record, "figures": figures}, indent=2) + "\n"
+    for path in filter(None, paths):
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, path)
 
 
 def read_records(folder: Path = RESULTS) -> list[dict[str, Any]]:

@@ -24,6 +24,8 @@ from typing import Any
 
 from harness import (
     Outcome,
+    Spec,
+    Worker,
     best_ceiling,
     compare,
     missing_text,
@@ -35,16 +37,16 @@ from harness import (
 )
 from harness.compare import differing_output
 from harness.machine import usable_cpus
-from peers_training.backends import BACKENDS
-from peers_training.subjects import PEERS, ceilings, is_ours, subjects
-from peers_training.weights import Sizes
-from peers_training.workloads import (
+from peers.backends import BACKENDS
+from peers.training.subjects import PEERS, ceilings, is_ours, subjects
+from peers.training.workloads import (
     WORKLOADS,
     Workload,
     chosen_workload,
     make_batches,
     workload_text,
 )
+from peers.weights import Sizes
 from records import record_path
 
 UPDATES = 100_000  # Of the paper's base model.
@@ -62,6 +64,8 @@ def main(arguments: list[str] | None = None) -> int:
         present, missing = split_by_presence(subjects(options, workload, path))
         if missing:
             print(missing_text(missing), flush=True)
+        if options.profile:
+            return print_profile([spec for spec in present if "PyTorch" in spec.name], options)
         tolerance = 1e-4 if options.dtype == "float32" else 2e-2
         outcomes = compare(
             [*present, *ceilings(options, present)],
@@ -133,6 +137,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     results.add_argument(
         "--record", action="store_true", help="the same into benchmarks/results/, for the tables"
     )
+    results.add_argument(
+        "--profile", action="store_true", help="instead: what ours on PyTorch spends its time on"
+    )
     results.add_argument("--plot", type=Path, metavar="FILE.png")
     return parser.parse_args(arguments)
 
@@ -190,6 +197,26 @@ def report(
         peers = [o.spec.name for o in outcomes if not o.failure and o.spec.name == "HF Marian"]
         rate = ("tokens", "tokens/s (source + target)", 1.0)
         plot_ratios(options.plot, outcomes, rate, title, (peers or ours or [""])[0])
+
+
+def print_profile(specs: list[Spec], options: argparse.Namespace) -> int:
+    """Print the share of the matrix products, their speed, and the other operations, of an update."""
+    ours = [spec for spec in specs if spec.target.startswith("peers.training.ours:")]
+    for spec in ours:
+        limit = options.time_limit
+        with Worker(spec.target, spec.options, spec.environment, options.threads, limit) as worker:
+            worker.call("prepare", limit)
+            worker.call("run", limit, count=2)  # The first compiles.
+            found = worker.call("profile", limit, count=options.count or 4)
+        total = sum(each["seconds"] for each in found)
+        products = [each for each in found if each["flop"]]
+        seconds = sum(each["seconds"] for each in products)
+        speed = sum(each["flop"] for each in products) / seconds / 1e9
+        print(f"matrix products: {seconds / total:.0%} of the time, at {speed:.0f} GFLOP/s")
+        for each in sorted(found, key=lambda each: -each["seconds"])[:15]:
+            share = f"{1e3 * each['seconds']:7.1f} ms {each['seconds'] / total:4.0%}"
+            print(f"{share}  {each['calls']:5.0f} x {each['operation']}")
+    return int(not ours)
 
 
 def case_of(options: argparse.Namespace, workload: Workload) -> dict[str, Any]:

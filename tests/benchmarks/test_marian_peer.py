@@ -12,8 +12,8 @@ pytest.importorskip("transformers", reason="HF transformers is not installed")
 
 @pytest.mark.parametrize("variant", [{}, {"use_attention_bias": True, "position_layout": "halves"}])
 def test_same_logits(variant):
-    from peers_decoding.huggingface import marian_model
-    from peers_decoding.make_job import weights_of
+    from peers.decoding.make_job import weights_of
+    from peers.marian import marian_model
 
     model = Transformer(
         23,
@@ -32,7 +32,7 @@ def test_same_logits(variant):
     source = np.array([[4, 19, 8, 3, 1], [7, 22, 1, 0, 0]])
     target = np.array([[0, 6, 0, 21], [0, 9, 9, 5]])
     ours = model({"encoder_token_ids": source, "decoder_token_ids": target})
-    marian = marian_model(model.get_config(), weights_of(model))
+    marian = marian_model(model.get_config(), weights_of(model), 9, pad_embeds_as_zero=True).eval()
     with torch.inference_mode():
         theirs = marian(
             input_ids=torch.from_numpy(source),

@@ -6,7 +6,7 @@ import json
 
 import make_results
 import pytest
-from records import read_records, record_path, times_as_long
+from records import read_records, record_path, times_as_long, write_figures
 
 
 def test_the_docs_are_up_to_date():
@@ -76,6 +76,19 @@ def test_records_of_two_processors_do_not_share_a_file():
     other = record_path("train_update", {"workload": "base"}, {**facts, "gpus": ["NVIDIA T4, 1"]})
     assert one.name == "2026-01-02T030405-train_update-base-avx2.json"
     assert other.name == "2026-01-02T030405-train_update-base-nvidia-t4.json"
+
+
+def test_figures_are_written_and_read(tmp_path):
+    facts = {"started": "2026-01-02", "commit": None, "command": ["x"], "cpu": {"flags": []}}
+    write_figures(
+        {**facts, "versions": {}}, "start", {"a": 1}, {"b": 2.5}, (None, tmp_path / "r.json")
+    )
+    (record,) = read_records(tmp_path)
+    assert (record["figures"], record["source"], record["file"]) == (
+        {"b": 2.5},
+        "measured",
+        "r.json",
+    )
 
 
 @pytest.mark.parametrize("name", ["records", "make_results", "harness.compare", "harness.summary"])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import train_update
 from harness import Spec
-from peers_training import make_batches, workloads
-from peers_training.batches import random_batch, read_batches, tokens, training_flop, write_batches
-from peers_training.kerashub import our_name
-from peers_training.ours import KerasAttention
-from peers_training.weights import Sizes, make_weights, take, weight_shapes
+from peers.training import make_batches, workloads
+from peers.training.batches import random_batch, read_batches, tokens, training_flop, write_batches
+from peers.training.kerashub import our_name
+from peers.training.ours import KerasAttention
+from peers.weights import Sizes, make_weights, take, weight_shapes
 
 from keras_attention.evaluation.cost import training_flops
 from tests.oracle import smoothed_nll, transformer
@@ -69,6 +69,9 @@ def test_our_subject_starts_at_the_oracles_loss_and_trains(batches):
     subject.unit = "epoch"
     assert len(subject.run(2)) == 2
     assert int(subject.model.optimizer.iterations) == 3 + 2 * 2
+    if keras.backend.backend() == "torch":
+        products = [each for each in subject.profile(1) if each["flop"]]
+        assert products and all(each["seconds"] > 0 for each in products)
 
 
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="needs PyTorch, not Keras")
@@ -77,7 +80,7 @@ def test_peers_in_pytorch_start_at_the_oracles_loss_and_train(batches, peer):
     module, name = peer.split(":")
     if module == "huggingface":
         pytest.importorskip("transformers")
-    module = __import__(f"peers_training.{module}", fromlist=[name])
+    module = __import__(f"peers.training.{module}", fromlist=[name])
     subject = getattr(module, name)(**options_of(batches, unit="epoch"))
     assert subject.prepare()["work"]["tokens"] == 2 * (5 + 6)
     before = subject.check()["loss"]
@@ -91,7 +94,7 @@ def test_peers_in_pytorch_start_at_the_oracles_loss_and_train(batches, peer):
 @pytest.mark.tensorflow_only  # Not of TensorFlow alone: once is enough, and KerasHub's layers import it.
 def test_kerashub_starts_at_the_oracles_loss(batches):
     pytest.importorskip("keras_hub")
-    from peers_training.kerashub import KerasHub
+    from peers.training.kerashub import KerasHub
 
     subject = KerasHub(**options_of(batches, jit_compile=False))
     facts = subject.prepare()

@@ -11,9 +11,9 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import two_processes
 from keras_attention import Transformer
 from keras_attention.training.parallelism import check_parallelism
+from tools import verify_processes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BACKEND = keras.backend.backend()
@@ -25,7 +25,7 @@ def certificate(tmp_path_factory):
     """Of 1, 2 and 8 logical devices and 8 slices, in a process of its own: devices come first."""
     path = tmp_path_factory.mktemp("certificate") / "certificate.json"
     result = subprocess.run(
-        [sys.executable, ROOT / "benchmarks" / "check_parallelism.py", "--json", path],
+        [sys.executable, ROOT / "tools" / "verify_parallelism.py", "--json", path],
         # Compiling is most of it, and the result does not rest on how well.
         env={**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0"},
         capture_output=True,
@@ -84,9 +84,9 @@ def test_more_replicas_than_devices_are_refused():
 @pytest.mark.skipif(BACKEND != "jax", reason="several processes train together on JAX only")
 def test_two_processes_train_as_one(tmp_path):
     options = argparse.Namespace(processes=2, updates=3, accumulation_steps=2)
-    options.store = two_processes.make_store(tmp_path)
-    alone = two_processes.train(options, None)
-    together = two_processes.train_together(options)
+    options.store = verify_processes.make_store(tmp_path)
+    alone = verify_processes.train(options, None)
+    together = verify_processes.train_together(options)
     assert len(alone) == 3 and len(set(alone)) == 3 and len(together) == 2
     for losses in together:
         assert losses == pytest.approx(alone, rel=1e-5)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from peers_training.keras_fit import KerasProgram
-from peers_training.weights import take
+from peers.training.keras_fit import KerasProgram
+from peers.weights import take
 
 # Its names for the weights of a block, in ours.
 NAMES = {
@@ -21,8 +21,8 @@ NAMES = {
 class KerasHub(KerasProgram):
     """KerasHub on the backend of `KERAS_BACKEND`, Keras' own Adam, the smoothed loss in few operations."""
 
-    def load(self) -> None:
-        super().load()
+    def import_libraries(self) -> None:
+        super().import_libraries()
         import keras_hub
 
         self.hub = keras_hub
@@ -38,8 +38,8 @@ class KerasHub(KerasProgram):
         model.compile(optimizer, self._loss, **self.compile_options())
         return model
 
-    def build(self, weights: dict[str, Any]) -> dict[str, Any]:
-        facts = super().build(weights)
+    def build(self) -> dict[str, Any]:
+        facts = super().build()
         facts["versions"]["keras-hub"] = self.hub.__version__
         facts["differs"] = "its attention has biases (they start at 0), and dropout on the weights"
         return facts

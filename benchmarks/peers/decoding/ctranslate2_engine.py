@@ -6,10 +6,10 @@ import json
 import os
 from typing import Any
 
-from peers_decoding.job import DecodingSubject
+from peers.decoding.job import DecodingPeer
 
 
-class CTranslate2(DecodingSubject):
+class CTranslate2(DecodingPeer):
     """`ctranslate2.Translator`; all CPUs work on one batch, as in the other programs."""
 
     def import_libraries(self) -> None:
@@ -17,7 +17,7 @@ class CTranslate2(DecodingSubject):
 
         self.library = ctranslate2
 
-    def load(self) -> dict[str, Any]:
+    def build(self) -> dict[str, Any]:
         folder = self.job.folder
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
         self.translator = self.library.Translator(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from peers_decoding.job import DecodingSubject
+from peers.decoding.job import DecodingPeer
 
 
-class KerasAttention(DecodingSubject):
+class KerasAttention(DecodingPeer):
     """The public way to translate: texts in, texts out, batches made by the `Translator`.
 
     Its precision `"plain"` is float32 by the plain search, which defines what the fast one must find.
@@ -20,7 +20,7 @@ class KerasAttention(DecodingSubject):
 
         self.keras, self.tokenizer_class, self.translator_class = keras, Tokenizer, Translator
 
-    def load(self) -> dict[str, Any]:
+    def build(self) -> dict[str, Any]:
         job = self.job
         model = self.keras.saving.load_model(job.folder / "model.keras", compile=False)
         plain = self.precision == "plain"

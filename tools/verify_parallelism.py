@@ -4,9 +4,9 @@ Makes logical devices out of this machine's CPU (or takes its GPUs), and compare
 batch with uneven numbers of tokens on 1, 2 and 8 of them, and in slices; see
 `keras_attention.training.check_parallelism`. Ends with an error if they differ. Usage:
 
-    KERAS_BACKEND=tensorflow python benchmarks/check_parallelism.py
-    KERAS_BACKEND=jax python benchmarks/check_parallelism.py
-    KERAS_BACKEND=torch python benchmarks/check_parallelism.py --replicas 1
+    KERAS_BACKEND=tensorflow python tools/verify_parallelism.py
+    KERAS_BACKEND=jax python tools/verify_parallelism.py
+    KERAS_BACKEND=torch python tools/verify_parallelism.py --replicas 1
 """
 
 import argparse

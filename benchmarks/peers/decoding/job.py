@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Subject
+
+from peers.peer import Peer
 
 
 class Job:
@@ -42,7 +43,7 @@ class Job:
         self.checked: int = settings["checked"]
 
     def weights(self) -> dict[str, np.ndarray]:
-        """All weights by their names in `make_job.weights_of`."""
+        """All weights by the names of `weights.weight_shapes`."""
         with np.load(self.folder / "weights.npz") as arrays:
             return {name: arrays[name] for name in arrays.files}
 
@@ -83,7 +84,7 @@ class Job:
         return 2.0 * (layers * (encoder + memory + beams * step) + beams * softmax)
 
 
-class DecodingSubject(Subject):
+class DecodingPeer(Peer):
     """A program that translates the job; a sample is one pass over all sentences.
 
     Args:
@@ -100,21 +101,12 @@ class DecodingSubject(Subject):
         self.rows = typical(self.job, limit)
         self.import_libraries()
 
-    def import_libraries(self) -> None:
-        """Import what the program needs."""
-        raise NotImplementedError
-
-    def load(self) -> dict[str, Any]:
-        """Build the model; return facts about it."""
-        raise NotImplementedError
-
     def translate(self, rows: list[int], max_length: int) -> list[list[int]]:
         """Token ids of the best translation of each, without an end token, at most `max_length`."""
         raise NotImplementedError
 
-    def prepare(self) -> dict[str, Any]:
-        facts = self.load()
-        return {**facts, "work": self.job.work(self.rows), "precision": self.precision}
+    def work(self) -> dict[str, float]:
+        return self.job.work(self.rows)
 
     def check(self) -> dict[str, Any]:
         """Translations of the first sentences; with forced lengths one by one, which makes them exact."""

@@ -3,7 +3,7 @@
 Translates the first sentences of a run's test set in batches of 1, 7 and 64 sentences and in shuffled
 order, and counts the translations that differ. Usage:
 
-    python benchmarks/translation_invariance.py RUN_FOLDER --source-file test.en
+    python tools/verify_batches.py RUN_FOLDER --source-file test.en
 """
 
 import argparse

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from peers_training.program import Program
+from peers.training.program import Program
+from peers.weights import make_weights
 
 
 class KerasProgram(Program):
@@ -16,9 +17,10 @@ class KerasProgram(Program):
     passed to `compile` if it is given.
     """
 
+    commands = (*Program.commands, "profile")
     jit_compile: Any = None
 
-    def load(self) -> None:
+    def import_libraries(self) -> None:
         import keras
 
         self.keras = keras
@@ -36,8 +38,8 @@ class KerasProgram(Program):
         """What `compile` is told beyond optimizer and loss."""
         return {} if self.jit_compile is None else {"jit_compile": self.jit_compile}
 
-    def build(self, weights: dict[str, Any]) -> dict[str, Any]:
-        self.model = self.compiled_model(weights)
+    def build(self) -> dict[str, Any]:
+        self.model = self.compiled_model(make_weights(self.sizes))
         return {
             "backend": self.keras.backend.backend(),
             "versions": {
@@ -63,6 +65,20 @@ class KerasProgram(Program):
             self._fit(self.batches, [])
             seconds.append(time.perf_counter() - started)
         return seconds
+
+    def profile(self, count: int) -> list[dict[str, Any]]:
+        """What PyTorch's profiler saw: each operation with its seconds, calls and FLOPs in a sample."""
+        with self.framework.profiler.profile(with_flops=True) as profiler:
+            self.run(count)
+        return [
+            {
+                "operation": event.key,
+                "seconds": event.self_cpu_time_total / 1e6 / count,
+                "calls": event.count / count,
+                "flop": event.flops / count,
+            }
+            for event in profiler.key_averages()
+        ]
 
     def memory(self) -> dict[str, int]:
         if self.keras.backend.backend() == "torch" and self.framework.cuda.is_available():

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from peers_decoding.job import DecodingSubject, padded
+from peers.decoding.job import DecodingPeer, padded
 
 
-class Bart(DecodingSubject):
+class Bart(DecodingPeer):
     """`BartSeq2SeqLM.generate`; it is another model, so its translations are not compared."""
 
     def import_libraries(self) -> None:
@@ -18,7 +18,7 @@ class Bart(DecodingSubject):
 
         self.keras, self.library = keras, keras_hub
 
-    def load(self) -> dict[str, Any]:
+    def build(self) -> dict[str, Any]:
         config = self.job.config
         backbone = self.library.models.BartBackbone(
             vocabulary_size=config["vocabulary_size"],

@@ -9,8 +9,8 @@ from typing import Any
 
 from harness import Outcome, Spec
 
-from peers_training.backends import BACKENDS, installed_backends, keras_environment
-from peers_training.workloads import Workload
+from peers.backends import BACKENDS, installed_backends, keras_environment
+from peers.training.workloads import Workload
 
 PEERS = ("hf", "torch", "kerashub", "kerashub-xla")
 
@@ -34,7 +34,7 @@ def subjects(options: argparse.Namespace, workload: Workload, path: Path) -> lis
     specs = [
         Spec(
             f"keras_attention, {BACKENDS[backend]}",
-            "peers_training.ours:KerasAttention",
+            "peers.training.ours:KerasAttention",
             ours,
             keras_environment(backend),
             {backend: backend, "keras": "keras"},
@@ -51,16 +51,16 @@ def peer_specs(peer: str, common: dict[str, Any], backends: Any) -> list[Spec]:
     torch = {"torch": "torch"}
     if peer == "hf":
         needs = {**torch, "transformers": "transformers"}
-        return [Spec("HF Marian", "peers_training.huggingface:Marian", common, {}, needs)]
+        return [Spec("HF Marian", "peers.training.huggingface:Marian", common, {}, needs)]
     if peer == "torch":
-        target = "peers_training.torch_transformer:TorchTransformer"
+        target = "peers.training.torch_transformer:TorchTransformer"
         return [Spec("torch.nn.Transformer", target, common, {}, torch)]
     # Keras' own choice on TensorFlow is XLA, which on a CPU is often the slower one: both.
     xla = peer == "kerashub-xla"
     return [
         Spec(
             f"KerasHub, {BACKENDS[backend]}{', XLA' if xla else ''}",
-            "peers_training.kerashub:KerasHub",
+            "peers.training.kerashub:KerasHub",
             {**common, "jit_compile": False if backend == "tensorflow" and not xla else "auto"},
             keras_environment(backend),
             {backend: backend, "keras_hub": "keras-hub"},
@@ -96,4 +96,4 @@ def run_on_gpu() -> bool:
 
 def is_ours(outcome: Outcome) -> bool:
     """Whether a subject is this package."""
-    return outcome.spec.target.startswith("peers_training.ours:")
+    return outcome.spec.target.startswith("peers.training.ours:")

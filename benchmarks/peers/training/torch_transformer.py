@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from peers_training.torch_loop import TorchProgram, copy_linear, copy_normalization
-from peers_training.weights import sinusoids
+from peers.marian import copy_linear, copy_normalization
+from peers.training.torch_loop import TorchProgram
+from peers.weights import sinusoids
 
 
 class TorchTransformer(TorchProgram):
@@ -43,8 +44,8 @@ class TorchTransformer(TorchProgram):
         self._copy(model, weights)
         return model
 
-    def build(self, weights: dict[str, Any]) -> dict[str, Any]:
-        facts = super().build(weights)
+    def build(self) -> dict[str, Any]:
+        facts = super().build()
         facts["differs"] = (
             "its attention has biases (they start at 0); dropout also on attention weights and "
             "inside the feed-forward networks, as its one rate says"
@@ -86,7 +87,7 @@ class TorchTransformer(TorchProgram):
             attentions["cross_attention"] = layer.multihead_attn
         norms = [layer.norm1, layer.norm2, getattr(layer, "norm3", None)]
         for name, norm in zip((*attentions, "feed_forward"), norms, strict=False):
-            copy_normalization(torch, norm, weights, f"{block}/{name}_residual/normalization")
+            copy_normalization(norm, weights, f"{block}/{name}_residual/normalization")
         for name, attention in attentions.items():
             kernels = [
                 weights[f"{block}/{name}/{part}/kernel"].T for part in ("query", "key", "value")
@@ -94,8 +95,6 @@ class TorchTransformer(TorchProgram):
             with torch.no_grad():
                 attention.in_proj_weight.copy_(torch.from_numpy(np.concatenate(kernels)))
                 attention.in_proj_bias.zero_()
-            output = f"{block}/{name}/attention_output/kernel"
-            copy_linear(torch, attention.out_proj, weights, output)
+            copy_linear(attention.out_proj, weights, f"{block}/{name}/attention_output")
         for ours, theirs in (("inner", layer.linear1), ("outer", layer.linear2)):
-            name = f"{block}/feed_forward/{ours}"
-            copy_linear(torch, theirs, weights, f"{name}/kernel", f"{name}/bias")
+            copy_linear(theirs, weights, f"{block}/feed_forward/{ours}")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.subject import Subject
+from peers.peer import Peer
+from peers.training.batches import read_batches, tokens, training_flop
+from peers.weights import Sizes
 
-from peers_training.batches import read_batches, tokens, training_flop
-from peers_training.weights import Sizes, make_weights
 
-
-class Program(Subject):
+class Program(Peer):
     """Trains on the batches of a file.
 
     Args:
@@ -41,25 +40,15 @@ class Program(Subject):
         self._next = 0
         for name, value in own.items():
             setattr(self, name, value)
-        self.load()
+        self.import_libraries()
 
-    def load(self) -> None:
-        """Import the libraries."""
-        raise NotImplementedError
-
-    def build(self, weights: dict[str, Any]) -> dict[str, Any]:
-        """Build the model with these weights and its optimizer; returns facts."""
-        raise NotImplementedError
-
-    def prepare(self) -> dict[str, Any]:
-        facts = self.build(make_weights(self.sizes))
+    def work(self) -> dict[str, float]:
         per_sample = self.batches if self.unit == "epoch" else self.batches[:1]
-        work = {
+        return {
             "tokens": tokens(per_sample),
             "flop": training_flop(self.sizes.as_options(), per_sample),
             "updates": len(per_sample),
         }
-        return {"work": work, **facts}
 
     def next_batches(self, count: int) -> list[Any]:
         """The batches of the next `count` updates, in a circle over updates of one shape."""

@@ -9,9 +9,9 @@ from typing import Any
 
 from harness import Worker
 
-from peers_training.backends import installed_backends
-from peers_training.batches import random_batch, write_batches
-from peers_training.weights import Sizes
+from peers.backends import installed_backends
+from peers.training.batches import random_batch, write_batches
+from peers.weights import Sizes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ def make_batches(
         "num_batches": options.num_batches,
     }
     environment = {"KERAS_BACKEND": installed_backends()[0], "TF_CPP_MIN_LOG_LEVEL": "3"}
-    with Worker("peers_training.make_batches:BatchMaker", maker, environment) as worker:
+    with Worker("peers.training.make_batches:BatchMaker", maker, environment) as worker:
         data = worker.call("prepare", options.time_limit)
     sizes = dataclasses.replace(workload.sizes, vocabulary_size=data["vocabulary_size"])
     return dataclasses.replace(workload, sizes=sizes), data

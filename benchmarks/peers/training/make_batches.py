@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from harness.subject import Subject
 
-from peers_training.batches import Batch, write_batches
+from peers.training.batches import Batch, write_batches
 
 # Mean and deviation of the logarithm of a sentence's length, and of the logarithm of the ratio of both
 # sides, in subwords, and the longest. Multi30K: counted with our own tokenizer of 8,000 pieces. WMT14: the

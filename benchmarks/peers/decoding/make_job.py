@@ -1,6 +1,6 @@
 """Writes the folder of a job: sentences and one model in every form that a subject reads.
 
-    python -m peers_decoding.make_job FOLDER SETTINGS_JSON    (with benchmarks/ in PYTHONPATH)
+    python -m peers.decoding.make_job FOLDER SETTINGS_JSON    (with benchmarks/ in PYTHONPATH)
 
 Without a trained run, the model has random weights that never choose the end token, so that all
 programs write translations of a given length, and the source lengths follow newstest2014: log-normal,
@@ -100,46 +100,19 @@ def write_job(
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
-    """Float32 weights by plain names; products are `(inputs, outputs)`."""
-    weights: dict[str, Any] = {"embedding": model.token_embedding.embeddings}
-    for kind in ("encoder", "decoder"):
-        for index, block in enumerate(getattr(model, f"{kind}_blocks")):
-            name = f"{kind}.{index}"
-            for part in ("self_attention", "cross_attention", "feed_forward"):
-                if not hasattr(block, part):
-                    continue
-                norm = getattr(block, f"{part}_residual").normalization
-                weights[f"{name}.{part}.gamma"] = norm.gamma
-                weights[f"{name}.{part}.beta"] = norm.beta
-                weights.update(_denses(f"{name}.{part}", getattr(block, part)))
-    return {name: _array(weight) for name, weight in weights.items()}
-
-
-def _denses(name: str, layer: Any) -> dict[str, Any]:
-    parts = (
-        {"inner": layer.inner, "outer": layer.outer}
-        if hasattr(layer, "inner")
-        else {
-            "query": layer.query_dense,
-            "key": layer.key_dense,
-            "value": layer.value_dense,
-            "output": layer.output_dense,
-        }
-    )
-    named: dict[str, Any] = {}
-    for part, dense in parts.items():
-        kernel = _array(dense.kernel)
-        inputs = kernel.shape[:2] if part == "output" else kernel.shape[:1]
-        named[f"{name}.{part}.kernel"] = kernel.reshape(int(np.prod(inputs)), -1)
-        if dense.bias is not None:
-            named[f"{name}.{part}.bias"] = _array(dense.bias).ravel()
-    return named
-
-
-def _array(weight: Any) -> np.ndarray:
+    """Float32 weights by the names of `weights.weight_shapes`; kernels are `(inputs, outputs)`."""
     import keras
 
-    return np.asarray(keras.ops.convert_to_numpy(weight), "float32")
+    weights = {}
+    for weight in model.trainable_weights:
+        name = weight.path.removeprefix(f"{model.name}/")
+        array = np.asarray(keras.ops.convert_to_numpy(weight), "float32")
+        if name.endswith("attention_output/kernel"):
+            array = array.reshape(-1, array.shape[-1])
+        elif name.endswith("kernel"):
+            array = array.reshape(array.shape[0], -1)
+        weights[name] = array if name.endswith(("kernel", "embeddings")) else array.ravel()
+    return weights
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from peers_training.keras_fit import KerasProgram
-from peers_training.weights import take
+from peers.training.keras_fit import KerasProgram
+from peers.weights import take
 
 
 class KerasAttention(KerasProgram):

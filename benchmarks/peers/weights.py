@@ -82,13 +82,21 @@ def take(weights: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -
         there = f"of shape {weights[name].shape}" if name in weights else "not there"
         raise ValueError(
             f"The program has a weight {name!r} of shape {tuple(shape)}; in the common set it is {there}. "
-            "Its architecture is another: tell `peers_training` how to map it."
+            "Its architecture is another: tell `peers.training` how to map it."
         )
     return weights[name].reshape(shape)
 
 
-def sinusoids(length: int, width: int) -> np.ndarray:
-    """The paper's positions, float32 `(length, width)`: sines and cosines in turn."""
+def sinusoids(length: int, width: int, layout: str = "interleaved") -> np.ndarray:
+    """The paper's positions, float32 `(length, width)`: sines and cosines in turn, or all sines first.
+
+    All sines first is the layout `"halves"` of the authors' code, whose exponents end at 1.
+    """
+    if layout == "halves":
+        exponents = np.arange(width // 2) / max(width // 2 - 1, 1)
+        angles = np.arange(length)[:, None] / 10000.0**exponents
+        parts = [np.sin(angles), np.cos(angles), np.zeros((length, width % 2))]
+        return np.concatenate(parts, axis=1).astype("float32")
     columns = np.arange(width)
     angles = np.arange(length)[:, None] / 10000.0 ** (2 * (columns // 2) / width)
     return np.where(columns % 2 == 0, np.sin(angles), np.cos(angles)).astype("float32")

@@ -6,7 +6,8 @@ import contextlib
 import time
 from typing import Any
 
-from peers_training.program import Program
+from peers.training.program import Program
+from peers.weights import make_weights
 
 
 class TorchProgram(Program):
@@ -15,7 +16,7 @@ class TorchProgram(Program):
     A sample is an update with the loss read at its end, or an epoch with it read once.
     """
 
-    def load(self) -> None:
+    def import_libraries(self) -> None:
         import torch
 
         self.torch = torch
@@ -29,8 +30,8 @@ class TorchProgram(Program):
         """Logits `(B, T, V)` of `self.model`."""
         raise NotImplementedError
 
-    def build(self, weights: dict[str, Any]) -> dict[str, Any]:
-        self.model = self.module(weights).to(self.device)
+    def build(self) -> dict[str, Any]:
+        self.model = self.module(make_weights(self.sizes)).to(self.device)
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = self.torch.optim.Adam(
             parameters, self.learning_rate, (0.9, 0.98), 1e-9, fused=True
@@ -83,23 +84,3 @@ class TorchProgram(Program):
                 # Ours gives the label itself no share of the smoothing.
                 label_smoothing=self.label_smoothing * size / (size - 1),
             )
-
-
-def copy_linear(
-    torch: Any, linear: Any, weights: dict[str, Any], kernel: str, bias: str | None = None
-) -> None:
-    """Put our kernel (inputs, outputs) and bias, or a bias of 0, into a `torch.nn.Linear`."""
-    with torch.no_grad():
-        linear.weight.copy_(torch.from_numpy(weights[kernel].T))
-        if bias is None:
-            linear.bias.zero_()
-        else:
-            linear.bias.copy_(torch.from_numpy(weights[bias]))
-
-
-def copy_normalization(torch: Any, norm: Any, weights: dict[str, Any], name: str) -> None:
-    """Put our gamma and beta into a `torch.nn.LayerNorm`, and our epsilon."""
-    norm.eps = 1e-6
-    with torch.no_grad():
-        norm.weight.copy_(torch.from_numpy(weights[f"{name}/gamma"]))
-        norm.bias.copy_(torch.from_numpy(weights[f"{name}/beta"]))

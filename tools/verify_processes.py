@@ -4,12 +4,12 @@ Trains a small Transformer with dropout on the demo corpus, first in one process
 several processes, each of which reads its own rows of every batch, and compares the loss of every
 update. Ends with an error if they differ by more than 1e-5. Usage:
 
-    KERAS_BACKEND=jax python benchmarks/two_processes.py
+    KERAS_BACKEND=jax python tools/verify_processes.py
 
 On several machines it is the same, started once on each with these variables set:
 
     KERAS_BACKEND=jax KERAS_DISTRIBUTION_JOB_ADDRESSES=10.0.0.1:1234 KERAS_DISTRIBUTION_NUM_PROCESSES=2 \\
-        KERAS_DISTRIBUTION_PROCESS_ID=0 python benchmarks/two_processes.py --join --store FOLDER
+        KERAS_DISTRIBUTION_PROCESS_ID=0 python tools/verify_processes.py --join --store FOLDER
 """
 
 import argparse

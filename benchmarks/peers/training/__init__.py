@@ -1,0 +1,1 @@
+"""The programs of `train_update.py`: the same batches, dropout, label smoothing and constants of Adam."""
