@@ -63,8 +63,9 @@ export function createAlignmentNotes({ onOpen }) {
     const key = header.gold || known ? "aer" : "alignment_score";
     const ranked = orderHeads(header, kind, { sort: key }).slice(0, MOST_RANKED);
     ranking.replaceChildren(...ranked.map((one) => rankedHead(one, key, onOpen)));
-    const headers = await Promise.all(
+    const read = await Promise.allSettled(
       place.steps.map((step) => reader.header(place.run.name, place.sentence.tag, step)));
+    const headers = read.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
     if (turn === shown) drawTrend(trend, trendText, headers, kind);
   }
 

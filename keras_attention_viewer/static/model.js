@@ -26,7 +26,8 @@ export async function buildModel(reader, index, state) {
   const place = findPlace(index, state);
   if (!place) return null;
   const header = await reader.header(place.run.name, place.sentence.tag, place.step);
-  const newest = await reader.header(place.run.name, place.sentence.tag, place.steps.at(-1));
+  // It only says where to begin; if it is damaged, the step in front does.
+  const newest = await reader.header(place.run.name, place.sentence.tag, place.steps.at(-1)).catch(() => header);
   const chosen = chooseHeads(header, newest, state);
   const own = await layerPicture(reader, place, header, chosen.kind, chosen.layer, state);
   const model = { state, index, place, header, newest, ...chosen, picture: own, problem: "" };

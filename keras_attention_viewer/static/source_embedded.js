@@ -4,10 +4,14 @@ import { wordsOf } from "./reader.js";
 
 /** A source that reads `{index, entries: {run: {tag: {step: [base64 of gzip, ...]}}}}`. */
 export function createEmbeddedSource({ index, entries }) {
-  const blobOf = (run, tag, step, number) => {
+  const blobOf = async (run, tag, step, number) => {
     const text = entries[run]?.[tag]?.[step]?.[number];
     if (text === undefined) throw new Error(`This page has no record of ${run}, ${tag}, step ${step}.`);
-    return unpack(text);
+    try {
+      return await unpack(text);
+    } catch {
+      throw new Error(`The record of ${run}, ${tag}, step ${step} is damaged.`);
+    }
   };
   return {
     index: async () => index,

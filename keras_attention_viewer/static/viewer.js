@@ -12,7 +12,7 @@ import { KEYS_HELP, listenForKeys } from "./keys.js";
 import { boxesOf, linesOf } from "./lines.js";
 import { createMatrix } from "./matrix.js";
 import { bestAlignment, sideNames } from "./measures.js";
-import { buildModel, gridPictures, layerPicture } from "./model.js";
+import { buildModel, findPlace, gridPictures, layerPicture } from "./model.js";
 import { createReader } from "./reader.js";
 import { createReadings } from "./readings.js";
 import { createSlider } from "./slider.js";
@@ -126,8 +126,19 @@ class Viewer {
       this.model = model;
       await this.draw(turn);
     } catch (error) {
-      if (turn === this.turn) this.say([...this.problems(true), error.message]);
+      if (turn !== this.turn) return;
+      this.say([...this.problems(true), error.message]);
+      if (!this.model) this.drawMenus();
     }
+  }
+
+  /** Where nothing could be read yet, the user may choose another step, sentence or run. */
+  drawMenus() {
+    const state = this.store.get();
+    const place = findPlace(this.index, state);
+    if (!place) return;
+    this.content.hidden = false;
+    for (const part of ["place", "slider"]) this.parts[part].update({ state, index: this.index, place, against: null });
   }
 
   async draw(turn) {

@@ -227,6 +227,19 @@ def test_runs_that_cannot_be_read_are_named_and_the_others_work(visits, tmp_path
     ]
 
 
+def test_a_damaged_step_is_named_and_the_others_work(visits, tmp_path):
+    visits.show(two_layers())
+    html = (tmp_path / "0.html").read_text("utf-8")
+    start = html.index('"10": ["') + len('"10": ["')
+    (tmp_path / "damaged.html").write_text(html[:start] + "AAAA" + html[start + 4 :], "utf-8")
+    page = visits.open(f"file://{tmp_path}/damaged.html#view=matrix&heads=1&layer=1")
+    expect_text(
+        page.locator(".messages p"), "The record of run, attention/0/reference, step 10 is damaged."
+    )
+    page.get_by_role("slider", name="Step").press("Home")
+    expect_text(cell(page, 0, 0), "0.80")
+
+
 def work_while_crossing(page, tokens):
     """For each of some words: the work of the page's thread while the mouse enters it, in milliseconds.
 
