@@ -54,6 +54,7 @@ _ROOMS = {
         "write_report",
     ),
     "interop": ("export_ctranslate2",),
+    "spec": ("TransformerSpec",),
     "callbacks": (
         "AttentionHeatmaps",
         "AttentionLog",

@@ -1,7 +1,8 @@
 """From a model to text: beam search, and the `Translator` around it."""
 
-from keras_attention.decoding.beam_search import BeamSearchResult, beam_search
+from keras_attention.decoding.beam_search import beam_search
 from keras_attention.decoding.constraints import ForcedPrefix, RequiredPhrases, WellFormedTrees
+from keras_attention.decoding.hypotheses import BeamSearchResult
 from keras_attention.decoding.translator import Translation, Translator
 
 __all__ = [

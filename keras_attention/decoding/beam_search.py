@@ -17,9 +17,15 @@ import keras
 import numpy as np
 from keras import ops
 
-STOPPING_RULES = ("best", "n_best", "n_best_2017")
-# The score of a slot that holds no hypothesis: sums and penalties leave it as it is.
-NO_HYPOTHESIS = float("-inf")
+from keras_attention.decoding.hypotheses import (
+    NO_HYPOTHESIS,
+    BeamSearchResult,
+    check_search_options,
+    is_decided,
+    num_candidates,
+    penalty,
+    result,
+)
 
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
@@ -37,19 +43,6 @@ class Constraint(Protocol):
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
         """The states after these tokens (B, K), the ones of position `index`."""
-
-
-class BeamSearchResult(NamedTuple):
-    """The hypotheses of every sentence, best first.
-
-    A sentence in which no hypothesis ended shows its unfinished ones instead, with their plain
-    log-probability as score. A slot without a hypothesis has score `-inf` and length 0.
-    """
-
-    sequences: Any  # (B, K, L) int32, EOS included, `pad_token_id` behind it
-    scores: Any  # (B, K) float32, log-probability / length_penalty; descending
-    lengths: Any  # (B, K) int32, EOS counted
-    finished: Any  # (B, K) bool, True where the hypothesis ends with EOS
 
 
 class _Beams(NamedTuple):
@@ -135,8 +128,7 @@ def beam_search(
     if max_length is None:
         max_length = max(1, int(np.max(ops.convert_to_numpy(max_lengths))))
     max_lengths = ops.clip(ops.cast(ops.convert_to_tensor(max_lengths), "int32"), 0, max_length)
-    # Greedy search must not find an EOS that is only second best.
-    num_candidates = 2 * beam_size if beam_size > 1 else 1
+    candidates = num_candidates(beam_size)
     longest_penalty = _penalty(max_lengths, length_penalty)
 
     def unfinished(beams, cache, state):
@@ -145,7 +137,7 @@ def beam_search(
     def advance(beams, cache, state):
         logits, cache = step(beams.last_tokens, beams.index, cache)
         allowed = None if constraint is None else constraint.allowed(state, beams.index)
-        scores, tokens, parents = grow_topk(logits, beams.alive_scores, num_candidates, allowed)
+        scores, tokens, parents = grow_topk(logits, beams.alive_scores, candidates, allowed)
         sequences = _append(_select(beams.alive_sequences, parents), tokens, beams.index)
         is_end = ops.equal(tokens, end_token_id)
         alive_scores, kept = grow_alive(scores, is_end, beam_size)
@@ -168,14 +160,23 @@ def beam_search(
             finished_scores=finished_scores,
         )
         grown = _freeze(beams, grown)
-        bound_met = _bound_met(stop, grown, longest_penalty)
+        decided = is_decided(stop, grown.alive_scores, grown.finished_scores, longest_penalty, ops)
         at_limit = ops.greater_equal(grown.index, max_lengths)
-        return grown._replace(done=beams.done | bound_met | at_limit), cache, state
+        return grown._replace(done=beams.done | decided | at_limit), cache, state
 
     beams = _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_id)
     state = {} if constraint is None else constraint_state
     beams, _, _ = ops.while_loop(unfinished, advance, (beams, cache, state))
-    return _result(beams, max_lengths, end_token_id, pad_token_id)
+    return result(
+        beams.alive_sequences,
+        beams.alive_scores,
+        beams.finished_sequences,
+        beams.finished_scores,
+        max_lengths,
+        end_token_id,
+        pad_token_id,
+        ops,
+    )
 
 
 def grow_topk(logits, alive_scores, num_candidates: int, allowed=None):
@@ -249,18 +250,6 @@ def grow_finished(finished_sequences, finished_scores, sequences, scores):
     return _select(sequences, ops.cast(kept, "int32")), scores
 
 
-def check_search_options(beam_size: int, length_penalty: float, stop: str = "best") -> None:
-    """Raises a ValueError for options that `beam_search` cannot take."""
-    if beam_size < 1:
-        raise ValueError(f"beam_size must be 1 (greedy) or more; got {beam_size}.")
-    if not length_penalty >= 0:
-        raise ValueError(
-            f"length_penalty must be 0 or more (the stopping rules need it); got {length_penalty}."
-        )
-    if stop not in STOPPING_RULES:
-        raise ValueError(f"stop must be one of {STOPPING_RULES}; got {stop!r}.")
-
-
 def _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_id) -> _Beams:
     """One alive hypothesis, the empty one, and none finished."""
     batch_size = max_lengths.shape[0]
@@ -279,23 +268,8 @@ def _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_i
 
 
 def _penalty(length, length_penalty: float):
-    """((5 + length) / 6) ** alpha, in float32."""
-    return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, length_penalty)
-
-
-def _bound_met(stop: str, beams: _Beams, longest_penalty):
-    """(B,) bool: nothing alive can change what the stopping rule asks for."""
-    scores = beams.finished_scores
-    bound = beams.alive_scores[:, 0] / longest_penalty
-    if stop == "best":
-        decisive = scores[:, 0]
-    elif stop == "n_best":
-        decisive = scores[:, -1]
-    else:
-        present = ops.min(ops.where(ops.isfinite(scores), scores, float("inf")), axis=1)
-        decisive = ops.where(ops.isfinite(scores[:, 0]), present, NO_HYPOTHESIS)
-    none_alive = ops.equal(bound, NO_HYPOTHESIS)
-    return ops.greater(decisive, bound) | none_alive
+    """The penalty of integer lengths."""
+    return penalty(ops.cast(length, "float32"), length_penalty, ops)
 
 
 def _freeze(old: _Beams, new: _Beams) -> _Beams:
@@ -333,23 +307,3 @@ def _select(values, places):
 def _reorder(cache, parents):
     """The cache of the hypotheses that go on."""
     return keras.tree.map_structure(lambda leaf: _select(leaf, parents), cache)
-
-
-def _result(beams: _Beams, max_lengths, end_token_id: int, pad_token_id: int) -> BeamSearchResult:
-    """Finished hypotheses where a sentence has any, else the alive ones."""
-    any_finished = ops.isfinite(beams.finished_scores[:, :1])
-    scores = ops.where(any_finished, beams.finished_scores, beams.alive_scores)
-    sequences = ops.where(any_finished[:, :, None], beams.finished_sequences, beams.alive_sequences)
-    ends = ops.cast(ops.argmax(ops.equal(sequences, end_token_id), axis=-1), "int32") + 1
-    # A sentence without a finished hypothesis has been searched up to its limit.
-    lengths = ops.where(any_finished, ends, max_lengths[:, None])
-    # Empty slots, and sentences that were not searched at all.
-    exists = ops.isfinite(scores) & ops.greater(lengths, 0)
-    lengths = ops.where(exists, lengths, 0)
-    inside = ops.less(ops.arange(sequences.shape[-1], dtype="int32"), lengths[:, :, None])
-    return BeamSearchResult(
-        sequences=ops.where(inside, sequences, pad_token_id),
-        scores=ops.where(exists, scores, NO_HYPOTHESIS),
-        lengths=lengths,
-        finished=exists & any_finished,
-    )

@@ -1,4 +1,4 @@
-"""Beam search with a model: fast where there is a fast decoder, plain else.
+"""Beam search with a model: over an engine's state where one runs the model, plain else.
 
 Shape letters: B sentences, S source length, K beams, L longest output.
 """
@@ -13,9 +13,10 @@ import keras
 import numpy as np
 
 from keras_attention.decoding.beam_search import BeamSearchResult, beam_search
-from keras_attention.decoding.incremental_search import shared_search
-from keras_attention.engine.select import FastDecoder
+from keras_attention.decoding.incremental_search import incremental_search
+from keras_attention.engine.select import ENGINES, EngineChoice, EngineSelector
 from keras_attention.ops.compile import compiled
+from keras_attention.spec import SpecError
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
@@ -24,18 +25,18 @@ class ModelSearch:
     """Searches the translations of batches of source ids.
 
     The plain search runs `beam_search` over the model's `decode_step`, compiled for each shape of
-    batches. The fast one finds the same; it is taken where the model has an `inference_form`.
+    batches. An engine finds the same faster; one is taken where the model has a `spec()` that it runs.
 
     Args:
         model: The model, as `Translator` takes it.
         beam_size: K.
         length_penalty: alpha.
         max_extra_length: Tokens that a translation may have more than its source.
-        precision: Precision of the fast search, None for the model's.
-        fast: False for the plain search.
+        precision: Precision of the engine, None for the model's.
+        engine: `"auto"`, `"plain"`, or the name of an engine.
 
     Raises:
-        ValueError: A precision that is unknown, or that cannot be had.
+        ValueError: A precision or an engine that is unknown, or that cannot be had.
     """
 
     def __init__(
@@ -45,10 +46,14 @@ class ModelSearch:
         length_penalty: float,
         max_extra_length: int,
         precision: str | None = None,
-        fast: bool = True,
+        engine: str = "auto",
     ):
         if precision not in (None, *PRECISIONS):
-            raise ValueError(f"precision must be one of {PRECISIONS}, or None; got {precision!r}.")
+            raise ValueError(
+                f"`precision` must be one of {PRECISIONS}, or None. Received: {precision!r}"
+            )
+        if engine not in ENGINES:
+            raise ValueError(f"`engine` must be one of {ENGINES}. Received: {engine!r}")
         self._model = model
         self._max_extra_length = max_extra_length
         self._options = {
@@ -58,30 +63,47 @@ class ModelSearch:
             "pad_token_id": model.pad_token_id,
             "length_penalty": length_penalty,
         }
-        make_form = getattr(model, "inference_form", None)
-        form = make_form() if fast and make_form is not None else None
-        if form is None and precision is not None:
-            raise ValueError(
-                f"precision={precision!r} needs the fast decoding of a Transformer with plain blocks; "
-                f"got {type(model).__name__} with fast={fast}. Leave precision=None."
-            )
-        self._decoder = None if form is None else FastDecoder(form, precision or form.dtype)
+        self._engines, self._plain_reason = self._selector(precision, engine)
         self._compiled_shapes: set[tuple[tuple[int, int], bool]] = set()
+
+    def _selector(self, precision: str | None, engine: str) -> tuple[EngineSelector | None, str]:
+        """The model's engines; or None, and why the plain search is taken."""
+        try:
+            if engine == "plain":
+                raise SpecError("The plain search computes in the model's own dtype.")
+            if not hasattr(self._model, "spec"):
+                raise SpecError(f"{type(self._model).__name__} has no `spec()`.")
+            spec = self._model.spec()
+            return EngineSelector(spec, precision or spec.dtype, engine), ""
+        except SpecError as error:
+            reason = str(error)
+        if engine not in ("auto", "plain") or precision is not None:
+            raise ValueError(
+                f"engine={engine!r} cannot decode this model with precision={precision!r}: {reason} "
+                "Leave both arguments out to decode by whatever can."
+            )
+        return None, reason
+
+    def choice(self, batch_size: int) -> EngineChoice:
+        """What searches a batch of this many sentences, and why."""
+        if self._engines is None:
+            return EngineChoice("plain", self._plain_reason)
+        return self._engines.choice(batch_size * self._options["beam_size"])
 
     @property
     def fixed_shapes(self) -> bool:
         """Whether each shape (B, S) of a batch is compiled, so that there should be few."""
-        return self._decoder is None or self._decoder.fixed_shapes
+        return self._engines is None or self._engines.fixed_shapes
 
     def refresh(self) -> None:
         """Has the model's present weights read."""
-        if self._decoder is not None:
-            self._decoder.refresh()
+        if self._engines is not None:
+            self._engines.refresh()
 
     def needs_compiling(self, shape: tuple[int, int], n_best: int) -> bool:
         """Whether the next search of this shape is the first."""
-        if self._decoder is not None:
-            return self._decoder.needs_compiling(shape[0], self._options["beam_size"], shape[1])
+        if self._engines is not None:
+            return self._engines.needs_compiling(shape[0], self._options["beam_size"], shape[1])
         is_compiled = keras.backend.backend() != "torch"
         return is_compiled and (shape, n_best == 1) not in self._compiled_shapes
 
@@ -103,22 +125,23 @@ class ModelSearch:
         for row, source in enumerate(sources):
             encoder_token_ids[row, : len(source)] = source
             max_lengths[row] = len(source) + self._max_extra_length
-        if self._decoder is not None:
-            return self._search_fast(encoder_token_ids, max_lengths, _stop(n_best))
+        if self._engines is not None:
+            return self._search_by_engine(encoder_token_ids, max_lengths, _stop(n_best))
         self._compiled_shapes.add((shape, n_best == 1))
         search = self._search_best if n_best == 1 else self._search_n_best
         return keras.tree.map_structure(
             keras.ops.convert_to_numpy, search(encoder_token_ids, max_lengths)
         )
 
-    def _search_fast(
+    def _search_by_engine(
         self, encoder_token_ids: np.ndarray, max_lengths: np.ndarray, stop: str
     ) -> BeamSearchResult:
-        assert self._decoder is not None
+        assert self._engines is not None
         max_length = self._longest(encoder_token_ids.shape[1])
         beam_size: int = self._options["beam_size"]
-        return shared_search(
-            self._decoder.start(encoder_token_ids, beam_size, max_length),
+        engine = self._engines.engine_for(len(encoder_token_ids) * beam_size)
+        return incremental_search(
+            engine.start(encoder_token_ids, beam_size, max_length),
             max_lengths,
             stop=stop,
             max_length=max_length,

@@ -9,12 +9,14 @@ import contextlib
 import dataclasses
 import functools
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from keras_attention.decoding.beam_search import BeamSearchResult, check_search_options
+from keras_attention.decoding.hypotheses import BeamSearchResult, check_search_options
 from keras_attention.decoding.model_search import ModelSearch
+from keras_attention.engine.select import EngineChoice
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import Progress
 
@@ -53,17 +55,18 @@ class Translator:
     hypotheses whose scores agree to about six digits (in bfloat16, to about two: decode with a float32
     model to compare translations).
 
-    A `Transformer` is decoded over prepared weights, with the beams of a sentence in one buffer of keys
-    and values, and a sentence that is done is dropped from its batch. On a CPU with AVX-512, and for a
-    single sentence on any, this is done by Numba, if it is installed, on every backend alike; else by the
-    backend. The plain `decode_step` and `beam_search` are the definition of what is found: `fast=False`
-    decodes with them, as is done for any other model. The weights are read at each call, so the
-    translator of a model in training translates with its present weights.
+    What decodes is an engine: the `spec()` of a `Transformer`, run fast, with the beams of a sentence in
+    one buffer of keys and values; a sentence that is done is dropped from its batch. `engine="auto"` takes
+    Numba's, if it is installed, on a CPU with AVX-512, and for a single sentence on any, on every backend
+    alike; else that of the backend. `engine_for` says which. The plain `decode_step` and `beam_search` are
+    the definition of what is found: `engine="plain"` decodes with them, as is done for any model that no
+    engine runs. The weights are read at each call, so the translator of a model in training translates
+    with its present weights.
 
     Numba compiles at the first call, and keeps it for later processes. TensorFlow compiles two
     programs at the first call, for all shapes; PyTorch runs eagerly. JAX, and every backend with
-    `fast=False`, compiles each shape at its first use: there sources are padded to 16, 32, 64, ... tokens
-    and batches to 1, 4, 16, 64, ... rows. The progress line says so.
+    `engine="plain"`, compiles each shape at its first use: there sources are padded to 16, 32, 64, ...
+    tokens and batches to 1, 4, 16, 64, ... rows. The progress line says so.
 
     What happens at the edges:
 
@@ -90,13 +93,14 @@ class Translator:
             error.
         precision: Of weights and activations: `"float32"`, `"bfloat16"`, `"float16"`, or `"int8"`,
             which is products of 8-bit integers, quantized for each output of the weights and for each
-            row of activations (on a CPU, with Numba or PyTorch). None for that of the model's dtype
-            policy.
-        fast: Whether a `Transformer` is decoded by the fast path.
+            row of activations (by Numba, on a CPU). None for that of the model's dtype policy.
+        engine: What decodes: `"auto"`, `"numba"`, the backend's engine by its name (`"tensorflow"`,
+            `"torch"` or `"jax"`), or `"plain"`.
+        fast: Deprecated: `fast=False` is `engine="plain"`, `fast=True` is `engine="auto"`.
 
     Raises:
-        ValueError: Arguments out of range, a tokenizer that does not belong to the model, or a
-            `precision` that the model or the backend cannot be decoded in.
+        ValueError: Arguments out of range, a tokenizer that does not belong to the model, or an
+            `engine` or a `precision` that the model cannot be decoded by.
 
     Example:
 
@@ -123,9 +127,19 @@ class Translator:
     batch_size: int | None = None
     show_progress: bool = True
     precision: str | None = None
-    fast: bool = True
+    engine: str = "auto"
+    fast: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.fast is not None:
+            engine = "auto" if self.fast else "plain"
+            warnings.warn(
+                f"`fast` will go in the next version: write engine={engine!r} instead.",
+                DeprecationWarning,
+                stacklevel=3,
+            )
+            object.__setattr__(self, "engine", engine)
+            object.__setattr__(self, "fast", None)
         check_search_options(self.beam_size, self.length_penalty)
         smallest = {"beam_size": 1, "max_extra_length": 0, "batch_tokens": 1, "batch_size": 1}
         for name, least in smallest.items():
@@ -220,6 +234,17 @@ class Translator:
         translations = [" ".join(text.splitlines()) for text in self(_decoded(lines, source))]
         write_atomically(destination, "".join(f"{text}\n" for text in translations))
 
+    def engine_for(self, batch_size: int) -> EngineChoice:
+        """What decodes a batch of this many sentences, and why.
+
+        Args:
+            batch_size: Number of sentences B.
+
+        Returns:
+            An `EngineChoice`: the `name` of an engine, or `"plain"`, and the `reason`.
+        """
+        return self._search.choice(batch_size)
+
     def _encode(self, texts: list[str]) -> list[list[int]]:
         """Source ids with the end token; `[]` for lines that hold nothing."""
         sources = [
@@ -309,7 +334,7 @@ class Translator:
             self.length_penalty,
             self.max_extra_length,
             self.precision,
-            self.fast,
+            self.engine,
         )
 
 

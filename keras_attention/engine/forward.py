@@ -5,10 +5,10 @@ mathematics without what only training needs, on two-dimensional activations and
 projections, over a handful of operations that each backend has in a form of its own. `Operations` has
 them in plain `keras.ops`, which is what the fast ones must equal.
 
-The beams of a sentence share one buffer of keys and values: what each computes at a step gets a place of
-its own. Nothing is reordered when beams are; a mask says which places are a beam's own history.
+The beams of a sentence share one buffer of keys and values: what each computes at a step gets a slot of
+its own. Nothing is reordered when beams are; a mask says which slots are a beam's own history.
 
-Shape letters: B sentences, K beams, R = B K rows, S source, P places of the buffer, N heads, d width
+Shape letters: B sentences, K beams, R = B K rows, S source, P slots of the buffer, N heads, d width
 of a head, D hidden_dim, V vocabulary.
 """
 
@@ -17,10 +17,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 from keras import ops
 
-from keras_attention.models.spec import Sizes, Weights
+from keras_attention.engine.prepare import (
+    BlockWeights,
+    Matrix,
+    Preparation,
+    Sizes,
+    Weights,
+    prepare,
+)
 from keras_attention.ops.top_k import top_k
+from keras_attention.spec import BlockSpec, NormSpec, TransformerSpec
 
 # Added to the score of a position that a row may not attend to; its weight is exactly zero.
 MASKED = -1e9
@@ -31,61 +40,39 @@ class Operations:
     """The operations of inference in plain `keras.ops`.
 
     Args:
-        sizes: The model's sizes.
+        spec: What is computed.
         dtype: Dtype of weights and activations; gains of the normalisations, statistics, softmax and
             log-probabilities are float32.
     """
 
-    def __init__(self, sizes: Sizes, dtype: str):
-        self.sizes = sizes
+    def __init__(self, spec: TransformerSpec, dtype: str):
+        self.spec = spec
+        self.sizes = Sizes.of(spec)
         self.dtype = dtype
         self.masked = MASKED_IN_HALF if dtype == "float16" else MASKED
 
-    def prepared(self, weights: Weights) -> Weights:
-        """The weights of an `InferenceForm` in the form that the other methods take."""
-        return {
-            name: self.prepared_table(part)
-            if name == "table"
-            else self.prepared_matrix(part)
-            if name == "softmax"
-            else [self._prepared_block(block) for block in part]
-            if isinstance(part, list)
-            else self.prepared_norm(part)
-            for name, part in weights.items()
-        }
+    def prepare(self, spec: TransformerSpec) -> Weights:
+        """The present weights of a spec in the form that the other methods take."""
+        store = Preparation(
+            self.prepare_table, self.prepare_matrix, self.prepare_projection, self.prepare_norm
+        )
+        return prepare(spec, store)
 
-    def _prepared_block(self, block: Weights) -> Weights:
-        return {name: self._prepared_part(name, part) for name, part in block.items()}
-
-    def _prepared_part(self, name: str, part: Weights) -> Any:
-        if name.endswith("norm"):
-            return self.prepared_norm(part)
-        if name.endswith("projection"):
-            return self.prepared_projection(part, self.widths(name))
-        return self.prepared_matrix(part)
-
-    def widths(self, projection: str) -> tuple[int, ...]:
-        """The widths d, d', .. of the heads that a block's projection makes."""
-        key_dim, value_dim = self.sizes.key_dim, self.sizes.value_dim
-        return {
-            "self_projection": (key_dim, key_dim, value_dim),
-            "cross_projection": (key_dim,),
-            "memory_projection": (key_dim, value_dim),
-        }[projection]
-
-    def prepared_matrix(self, matrix: Weights) -> Any:
-        """A kernel (D, F), with or without a bias (F,)."""
-        return {name: ops.cast(part, self.dtype) for name, part in matrix.items()}
-
-    def prepared_projection(self, matrix: Weights, widths: Sequence[int]) -> Any:
-        """A kernel (D, N (d + d' ..)), with or without a bias, for `project`."""
-        return self.prepared_matrix(matrix)
-
-    def prepared_norm(self, norm: Weights) -> Any:
-        return {name: ops.cast(part, "float32") for name, part in norm.items()}
-
-    def prepared_table(self, table: Any) -> Any:
+    def prepare_table(self, table: Any) -> Any:
+        """The embeddings (V, D)."""
         return {"rows": ops.cast(table, self.dtype)}
+
+    def prepare_matrix(self, matrix: Matrix) -> Any:
+        """A product's weights, for `linear`."""
+        return Matrix(*(None if part is None else ops.cast(part, self.dtype) for part in matrix))
+
+    def prepare_projection(self, matrix: Matrix, widths: Sequence[int]) -> Any:
+        """A matrix (D, N (d + d' ..)), for `project`."""
+        return self.prepare_matrix(matrix)
+
+    def prepare_norm(self, norm: NormSpec) -> Any:
+        """Gains and offsets."""
+        return tuple(ops.cast(part, "float32") for part in (norm.gamma, norm.beta))
 
     def padding_bias(self, token_ids: Any) -> Any:
         """The bias (B, 1, 1, S) that hides padding: of ids (B, S)."""
@@ -114,18 +101,22 @@ class Operations:
 
     def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
         """`activation(x W + b)` of (R, D)."""
-        outputs = ops.matmul(x, matrix["kernel"])
-        if "bias" in matrix:
-            outputs = ops.add(outputs, matrix["bias"])
+        outputs = ops.matmul(x, matrix.kernel)
+        if matrix.bias is not None:
+            outputs = ops.add(outputs, matrix.bias)
         return outputs if activation is None else activation(outputs)
 
-    def norm(self, x: Any, norm: Any) -> Any:
+    def norm(self, x: Any, norm: Any, epsilon: float) -> Any:
         """Layer normalisation of (R, D)."""
-        return ops.layer_normalization(x, norm["gamma"], norm["beta"], -1, self.sizes.epsilon)
+        return ops.layer_normalization(x, *norm, -1, epsilon)
 
-    def norm_of_sum(self, x: Any, update: Any, norm: Any) -> Any:
+    def norm_of_sum(self, x: Any, update: Any, norm: Any, epsilon: float) -> Any:
         """Layer normalisation of the sum of (R, D) and (R, D)."""
-        return self.norm(x + update, norm)
+        return self.norm(x + update, norm, epsilon)
+
+    def activation(self, name: str) -> Callable[[Any], Any]:
+        """The activation of this name, one of `spec.parts.ACTIVATIONS`."""
+        return keras.activations.get(name)
 
     def heads(self, x: Any, num_rows: Any, widths: Sequence[int]) -> list[Any]:
         """Cuts (B T, N (d + d' ..)) into tensors (B, N, T, d), (B, N, T, d'), ..; B = `num_rows`."""
@@ -138,13 +129,13 @@ class Operations:
         ]
 
     def project(
-        self, x: Any, block: Weights, name: str, num_rows: Any, tokens: Any = None
+        self, x: Any, matrix: Any, widths: Sequence[int], num_rows: Any, tokens: Any = None
     ) -> list[Any]:
-        """The heads of a block's projection of (B T, D), or of those of its rows that are no padding."""
-        projected = self.linear(x, block[name])
+        """The heads that a projection makes of (B T, D), or of those of its rows that are no padding."""
+        projected = self.linear(x, matrix)
         if tokens is not None:
             projected = self.with_padding(projected, tokens)
-        return self.heads(projected, num_rows, self.widths(name))
+        return self.heads(projected, num_rows, widths)
 
     def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
         """Attention of scaled queries (B, N, T, d), its heads joined: (B T, N d).
@@ -167,11 +158,11 @@ class Operations:
 
     def scores(self, x: Any, weights: Weights) -> Any:
         """Logits (R, V) of hidden states, by the table or by a softmax matrix of its own."""
-        if "softmax" in weights:
-            return self.linear(x, weights["softmax"])
-        return self.logits(x, weights["table"])
+        if weights.softmax is not None:
+            return self.linear(x, weights.softmax)
+        return self.logits(x, weights.table)
 
-    def best(self, logits: Any, width: int) -> tuple[Any, Any]:
+    def top_log_probs(self, logits: Any, width: int) -> tuple[Any, Any]:
         """Log-probabilities (float32) and ids, (R, width) each, of the likeliest tokens, best first."""
         logits = ops.cast(logits, "float32")
         values, ids = top_k(logits, width)
@@ -192,31 +183,34 @@ def encode(
     Returns:
         For each decoder block the keys and values (B, N, S, d), and the padding's bias (B, 1, 1, S).
     """
-    sizes = operations.sizes
+    key_dim, value_dim = operations.sizes.key_dim, operations.sizes.value_dim
     num_rows = ops.shape(token_ids)[0]
     bias = operations.padding_bias(token_ids)
     # Only the attention needs the padding between the sentences.
     tokens = operations.tokens(token_ids)
-    x = operations.embed(token_ids, weights["table"], positions)
+    x = operations.embed(token_ids, weights.table, positions)
     if tokens is not None:
         x = operations.without_padding(x, tokens)
 
-    for block in weights["encoder"]:
+    for block, part in zip(operations.spec.encoder.blocks, weights.encoder.blocks, strict=True):
 
-        def attention(x: Any, block: Weights = block) -> Any:
-            query, key, value = operations.project(x, block, "self_projection", num_rows, tokens)
+        def attention(x: Any, part: BlockWeights = part) -> Any:
+            query, key, value = operations.project(
+                x, part.self_projection, (key_dim, key_dim, value_dim), num_rows, tokens
+            )
             outputs = operations.attend(query, key, value, bias)
             if tokens is not None:
                 outputs = operations.without_padding(outputs, tokens)
-            return operations.linear(outputs, block["self_output"])
+            return operations.linear(outputs, part.self_output)
 
-        x = _connected(operations, x, attention, block["self_norm"])
-        x = _feed_forward(operations, x, block)
-    if sizes.normalize_first:
-        x = operations.norm(x, weights["encoder_norm"])
+        x = _connected(operations, x, attention, part.self_norm, block, block.self_attention_norm)
+        x = _feed_forward(operations, x, part, block)
+    x = _last_norm(operations, x, weights.encoder.norm, operations.spec.encoder.norm)
     memory = []
-    for block in weights["decoder"]:
-        key, value = operations.project(x, block, "memory_projection", num_rows, tokens)
+    for part in weights.decoder.blocks:
+        key, value = operations.project(
+            x, part.memory_projection, (key_dim, value_dim), num_rows, tokens
+        )
         memory.append((key, value))
     return memory, bias
 
@@ -239,8 +233,8 @@ def decode(
         weights: Prepared weights.
         token_ids: The last tokens (B, K).
         position: The encoding of their position, (1, D).
-        start: Where their keys and values are written: the place of the first beam's.
-        history_bias: (B, 1, K, P), 0 at the places of a beam's own history and at its own new one,
+        start: Where their keys and values are written: the slot of the first beam's.
+        history_bias: (B, 1, K, P), 0 at the slots of a beam's own history and at its own new one,
             `operations.masked` at all others.
         buffers: For each block the keys and values (B, N, P, d) so far.
         memory: The keys and values of `encode`.
@@ -249,48 +243,64 @@ def decode(
     Returns:
         The hidden states (R, D) that the logits are made from, and the new buffers.
     """
-    sizes = operations.sizes
+    key_dim, value_dim = operations.sizes.key_dim, operations.sizes.value_dim
     num_rows = ops.shape(token_ids)[0]
     new_buffers: list[tuple[Any, Any]] = []
-    x = operations.embed(token_ids, weights["table"], position)
-    for block, buffer, source in zip(weights["decoder"], buffers, memory, strict=True):
+    x = operations.embed(token_ids, weights.table, position)
+    for block, part, buffer, source in zip(
+        operations.spec.decoder.blocks, weights.decoder.blocks, buffers, memory, strict=True
+    ):
 
-        def self_attention(x: Any, block: Weights = block, buffer: Any = buffer) -> Any:
-            query, *new = operations.project(x, block, "self_projection", num_rows)
+        def self_attention(x: Any, part: BlockWeights = part, buffer: Any = buffer) -> Any:
+            query, *new = operations.project(
+                x, part.self_projection, (key_dim, key_dim, value_dim), num_rows
+            )
             key, value = (
-                operations.append(old, part, start) for old, part in zip(buffer, new, strict=True)
+                operations.append(old, added, start) for old, added in zip(buffer, new, strict=True)
             )
             new_buffers.append((key, value))
             outputs = operations.attend(query, key, value, history_bias)
-            return operations.linear(outputs, block["self_output"])
+            return operations.linear(outputs, part.self_output)
 
-        def cross_attention(
-            x: Any, block: Weights = block, source: tuple[Any, Any] = source
-        ) -> Any:
-            (query,) = operations.project(x, block, "cross_projection", num_rows)
+        def cross_attention(x: Any, part: BlockWeights = part, source: Any = source) -> Any:
+            (query,) = operations.project(x, part.cross_projection, (key_dim,), num_rows)
             outputs = operations.attend(query, source[0], source[1], memory_bias)
-            return operations.linear(outputs, block["cross_output"])
+            return operations.linear(outputs, part.cross_output)
 
-        x = _connected(operations, x, self_attention, block["self_norm"])
-        x = _connected(operations, x, cross_attention, block["cross_norm"])
-        x = _feed_forward(operations, x, block)
-    if sizes.normalize_first:
-        x = operations.norm(x, weights["decoder_norm"])
-    return x, new_buffers
+        x = _connected(
+            operations, x, self_attention, part.self_norm, block, block.self_attention_norm
+        )
+        x = _connected(
+            operations, x, cross_attention, part.cross_norm, block, block.cross_attention_norm
+        )
+        x = _feed_forward(operations, x, part, block)
+    return _last_norm(
+        operations, x, weights.decoder.norm, operations.spec.decoder.norm
+    ), new_buffers
 
 
-def _feed_forward(operations: Operations, x: Any, block: Weights) -> Any:
+def _feed_forward(operations: Operations, x: Any, part: BlockWeights, block: BlockSpec) -> Any:
     def network(x: Any) -> Any:
-        inner = operations.linear(x, block["inner"], operations.sizes.activation)
-        return operations.linear(inner, block["outer"])
+        activation = operations.activation(block.feed_forward.activation)
+        return operations.linear(operations.linear(x, part.inner, activation), part.outer)
 
-    return _connected(operations, x, network, block["feed_forward_norm"])
+    norm = block.feed_forward_norm
+    return _connected(operations, x, network, part.feed_forward_norm, block, norm)
 
 
 def _connected(
-    operations: Operations, x: Any, sublayer: Callable[[Any], Any], norm: Weights
+    operations: Operations,
+    x: Any,
+    sublayer: Callable[[Any], Any],
+    weights: Any,
+    block: BlockSpec,
+    norm: Any,
 ) -> Any:
     """The residual connection around a sub-layer, post-norm or pre-norm."""
-    if operations.sizes.normalize_first:
-        return x + sublayer(operations.norm(x, norm))
-    return operations.norm_of_sum(x, sublayer(x), norm)
+    if block.normalize_first:
+        return x + sublayer(operations.norm(x, weights, norm.epsilon))
+    return operations.norm_of_sum(x, sublayer(x), weights, norm.epsilon)
+
+
+def _last_norm(operations: Operations, x: Any, weights: Any, norm: NormSpec | None) -> Any:
+    return x if norm is None else operations.norm(x, weights, norm.epsilon)

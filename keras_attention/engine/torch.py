@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -11,15 +10,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from keras_attention.engine.base import Engine, State
 from keras_attention.engine.forward import Operations, decode, encode
+from keras_attention.engine.prepare import Matrix
 from keras_attention.ops.backends.torch import log_normalizers
 from keras_attention.ops.top_k import chunk_size
+from keras_attention.spec import NormSpec, TransformerSpec
 
-# Keras' activations that PyTorch computes in one call.
-ACTIVATIONS: dict[Any, Callable[[Any], Any]] = {
-    keras.activations.relu: torch.relu,
-    keras.activations.silu: F.silu,
-}
+# Activations that PyTorch computes in one call.
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"relu": torch.relu, "silu": F.silu}
 # The layout of packed weights is chosen for products with about so many rows.
 PACKED_FOR_ROWS = 128
 
@@ -27,16 +26,17 @@ PACKED_FOR_ROWS = 128
 class TorchOperations(Operations):
     """`Operations` in PyTorch's own."""
 
-    def prepared_matrix(self, matrix: Any) -> Any:
-        kernel, bias = (self._cast(matrix.get(name)) for name in ("kernel", "bias"))
+    def prepare_matrix(self, matrix: Matrix) -> Any:
+        kernel, bias = map(self._cast, matrix)
         return matrix_product(kernel.t().contiguous(), bias)
 
-    def prepared_norm(self, norm: Any) -> Any:
+    def prepare_norm(self, norm: NormSpec) -> Any:
+        gamma, beta = (keras.ops.convert_to_tensor(part) for part in (norm.gamma, norm.beta))
         # On a GPU gains must have the dtype of the activations.
-        dtype = torch.float32 if norm["gamma"].device.type == "cpu" else _dtype(self.dtype)
-        return norm["gamma"].to(dtype), norm["beta"].to(dtype)
+        dtype = torch.float32 if gamma.device.type == "cpu" else _dtype(self.dtype)
+        return gamma.detach().to(dtype), beta.detach().to(dtype)
 
-    def prepared_table(self, table: Any) -> Any:
+    def prepare_table(self, table: Any) -> Any:
         rows = self._cast(table)
         return rows, matrix_product(rows)
 
@@ -66,12 +66,15 @@ class TorchOperations(Operations):
     def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
         if activation is None:
             return matrix(x)
-        if activation is keras.activations.relu and isinstance(matrix, PackedMatrix):
+        if activation is torch.relu and isinstance(matrix, PackedMatrix):
             return matrix(x, "relu")
-        return ACTIVATIONS.get(activation, activation)(matrix(x))
+        return activation(matrix(x))
 
-    def norm(self, x: Any, norm: Any) -> Any:
-        return torch.layer_norm(x, x.shape[-1:], norm[0], norm[1], self.sizes.epsilon)
+    def activation(self, name: str) -> Callable[[Any], Any]:
+        return ACTIVATIONS.get(name) or super().activation(name)
+
+    def norm(self, x: Any, norm: Any, epsilon: float) -> Any:
+        return torch.layer_norm(x, x.shape[-1:], norm[0], norm[1], epsilon)
 
     def heads(self, x: Any, num_rows: Any, widths: Any) -> list[Any]:
         num_heads, width = self.sizes.num_heads, widths[0]
@@ -93,7 +96,7 @@ class TorchOperations(Operations):
     def logits(self, x: Any, table: Any) -> Any:
         return table[1](x)
 
-    def best(self, logits: Any, width: int) -> tuple[Any, Any]:
+    def top_log_probs(self, logits: Any, width: int) -> tuple[Any, Any]:
         size = chunk_size(logits.shape[-1], width)
         if size is None or logits.device.type != "cpu":
             values, ids = logits.topk(width)
@@ -145,127 +148,123 @@ def matrix_product(weight: Any, bias: Any = None) -> Callable[[Any], Any]:
     return lambda x: F.linear(x, weight, bias)
 
 
-class TorchDecoder:
-    """Decodes with a model; what `start` returns is a `decoding.shared_search.Decoder`.
+class TorchEngine(Engine):
+    """Runs a spec on PyTorch, in `"float32"`, `"bfloat16"` or `"float16"`."""
 
-    Args:
-        form: The model's `InferenceForm`.
-        precision: `"float32"`, `"bfloat16"`, `"float16"`, or `"int8"` for products of 8-bit integers.
-    """
+    name = "torch"
 
-    fixed_shapes = False
-    keep_copies = True
-    _memory: list[tuple[Any, Any]]
-    _memory_bias: Any
-    _buffers: list[Any]
-    _target_positions: Any
-
-    def __init__(self, form: Any, precision: str):
-        self._form = form
-        if precision == "int8":
-            from keras_attention.engine.torch_int8 import Int8Operations
-
-            self._operations: TorchOperations = Int8Operations(form.sizes, "float32")
-        else:
-            self._operations = TorchOperations(form.sizes, precision)
-        self._weights: Any = None
-        self.masked = self._operations.masked
-
-    def seen(self) -> Any:
-        """What is equal as long as the model's weights are."""
-        values = [weight.value for weight in self._form.model.weights]
-        return [(value.data_ptr(), value._version) for value in values], _sample(values)
-
-    def is_on_cpu(self) -> bool:
-        return self._form.model.weights[0].value.device.type == "cpu"
+    def __init__(self, spec: TransformerSpec, precision: str):
+        super().__init__(spec, precision)
+        self.operations = TorchOperations(spec, precision)
+        self.weights: Any = None
 
     @torch.no_grad()
     def read_weights(self) -> None:
-        self._weights = None  # the old ones may go before the new ones come
-        self._weights = self._operations.prepared(self._form.weights())
-        self._device = self._form.model.weights[0].value.device
-        self._positions: dict[tuple[str, int], Any] = {}
+        self.weights = None  # the old ones may go before the new ones come
+        self.weights = self.operations.prepare(self.spec)
+        self._device = keras.ops.convert_to_tensor(self.spec.embedding.embeddings).device
+        self._positions.clear()
 
-    def needs_compiling(self, rows: int, length: int) -> bool:
+    def needs_compiling(self, batch_size: int, length: int) -> bool:
         return False
 
-    def fitting_rows(self, number: int) -> int:
-        return number
-
     @torch.no_grad()
-    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> TorchDecoder:
-        """Reads the source ids (B, S)."""
-        search = copy.copy(self)
-        positions = self._table("encoder", token_ids.shape[1])
-        memory, search._memory_bias = encode(
-            self._operations, self._weights, self._tensor(token_ids), positions
-        )
+    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> TorchState:
+        positions = self.positions("encoder", token_ids.shape[1])
+        memory, bias = encode(self.operations, self.weights, self.as_tensor(token_ids), positions)
+        return TorchState(self, memory, bias, self.positions("decoder", max_length))
+
+    def as_array(self, weight: Any) -> np.ndarray:
+        return keras.ops.convert_to_numpy(weight)
+
+    def as_tensor(self, array: np.ndarray) -> Any:
+        return torch.from_numpy(array).to(self._device)
+
+
+class TorchState(State):
+    """One search of a `TorchEngine`; keys and values are (B, N, P, d)."""
+
+    def __init__(self, engine: TorchEngine, memory: Any, memory_bias: Any, positions: Any):
+        self.engine: TorchEngine = engine
+        self.masked = engine.operations.masked
         # What every step reads again is worth being contiguous.
-        search._memory = [(key.contiguous(), value.contiguous()) for key, value in memory]
-        search._buffers = [tuple(part[:, :, :0] for part in pair) for pair in memory]
-        search._target_positions = self._table("decoder", max_length)
-        return search
+        self._memory = [(key.contiguous(), value.contiguous()) for key, value in memory]
+        self._memory_bias = memory_bias
+        self._buffers = [tuple(part[:, :, :0] for part in pair) for pair in memory]
+        self._positions = positions
 
     @torch.no_grad()
     def step(
         self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        rows, beam_size = token_ids.shape
+        operations, (rows, beam_size) = self.engine.operations, token_ids.shape
         seen = history_bias[:, None, :, : start + beam_size]
-        bias = self._tensor(seen).to(self._memory_bias.dtype)
+        bias = self.engine.as_tensor(seen).to(self._memory_bias.dtype)
         hidden, _ = decode(
-            self._operations,
-            self._weights,
-            self._tensor(token_ids),
-            self._target_positions[index : index + 1],
+            operations,
+            self.engine.weights,
+            self.engine.as_tensor(token_ids),
+            self._positions[index : index + 1],
             start,
             bias,
             self._buffers,
             self._memory,
             self._memory_bias,
         )
-        logits = self._operations.scores(hidden, self._weights)
-        scores, ids = self._operations.best(logits, min(width, logits.shape[-1]))
+        logits = operations.scores(hidden, self.engine.weights)
+        scores, ids = operations.top_log_probs(logits, min(width, logits.shape[-1]))
         shape = (rows, beam_size, -1)
         return scores.cpu().numpy().reshape(shape), ids.cpu().numpy().reshape(shape)
 
     @torch.no_grad()
-    def make_room(self, places: np.ndarray, room: int) -> None:
-        free = np.zeros((len(places), room), places.dtype)  # what is there, no step reads
-        places = np.concatenate([places, free], axis=1)
-        self._buffers = [
-            tuple(self._moved(part, places) for part in pair) for pair in self._buffers
-        ]
+    def compact(self, slots: np.ndarray, room: int) -> None:
+        free = np.zeros((len(slots), room), slots.dtype)  # what is there, no step reads
+        slots = np.concatenate([slots, free], axis=1)
+        self._buffers = [tuple(self._moved(part, slots) for part in pair) for pair in self._buffers]
 
-    def _moved(self, buffer: Any, places: np.ndarray) -> Any:
-        """What is at the places (B, P') of a buffer (B, N, P, d)."""
+    def _moved(self, buffer: Any, slots: np.ndarray) -> Any:
+        """What is in the slots (B, P') of a buffer (B, N, P, d)."""
         rows, num_heads, number, width = buffer.shape
         if number == 0:
-            return buffer.new_empty((rows, num_heads, places.shape[1], width))
+            return buffer.new_empty((rows, num_heads, slots.shape[1], width))
         starts = np.arange(rows * num_heads).reshape(rows, num_heads, 1) * number
-        chosen = self._tensor((starts + places[:, None]).reshape(-1))
+        chosen = self.engine.as_tensor((starts + slots[:, None]).reshape(-1))
         moved = buffer.reshape(-1, width).index_select(0, chosen)
         return moved.view(rows, num_heads, -1, width)
 
     @torch.no_grad()
-    def keep(self, rows: np.ndarray) -> None:
-        chosen = self._tensor(rows)
+    def select_rows(self, rows: np.ndarray) -> None:
+        chosen = self.engine.as_tensor(rows)
         self._memory, self._buffers = (
             [tuple(part.index_select(0, chosen) for part in pair) for pair in pairs]
             for pairs in (self._memory, self._buffers)
         )
         self._memory_bias = self._memory_bias.index_select(0, chosen)
 
-    def _table(self, kind: str, length: int) -> Any:
-        if (kind, length) not in self._positions:
-            self._positions[kind, length] = self._tensor(self._form.positions(kind, length))
-        return self._positions[kind, length]
 
-    def _tensor(self, array: np.ndarray) -> Any:
-        return torch.from_numpy(array).to(self._device)
+def is_on_cpu(spec: TransformerSpec) -> bool:
+    """Whether the spec's weights are on a CPU."""
+    return _values(spec)[0].device.type == "cpu"
+
+
+def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
+    """A function whose result stays equal as long as no weight of the spec changes."""
+
+    def version() -> Any:
+        values = _values(spec)
+        return [(value.data_ptr(), value._version) for value in values], _sample(values)
+
+    return version
+
+
+def _values(spec: TransformerSpec) -> list[Any]:
+    return [keras.ops.convert_to_tensor(weight) for weight in spec.weights().values()]
 
 
 def _sample(values: list[Any]) -> list[float]:
     """A few numbers of every weight: PyTorch does not count what is written through `.data`."""
     heads = [value.detach().reshape(-1)[:8].float() for value in values if value.numel()]
     return torch.cat(heads).tolist() if heads else []
+
+
+ENGINE = TorchEngine

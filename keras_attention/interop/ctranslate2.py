@@ -10,18 +10,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import keras
 import numpy as np
 
-from keras_attention.layers.positional_encoding import sinusoid
+from keras_attention.spec import (
+    AttentionSpec,
+    BlockSpec,
+    DenseSpec,
+    NormSpec,
+    TransformerSpec,
+)
 from keras_attention.utils.files import atomic_folder, check_destination
 
-# Keras' name of an activation, and the name of CTranslate2's.
+# A spec's name of an activation, and the name of CTranslate2's.
 ACTIVATIONS = {
     "relu": "RELU",
     "gelu": "GELU",
     "silu": "SWISH",
-    "swish": "SWISH",
     "tanh": "Tanh",
     "sigmoid": "Sigmoid",
 }
@@ -80,7 +84,7 @@ def export_ctranslate2(
     * an empty source is an end token like any other, where `Translator` returns an empty line.
 
     Args:
-        model: A built `Transformer`.
+        model: A built `Transformer`, or a `TransformerSpec`.
         tokenizer: Its `Tokenizer`.
         folder: Where to write; made by this function.
         quantization: How the weights are stored: None as they are, `"int8"`, `"int16"`, `"float16"`,
@@ -94,8 +98,9 @@ def export_ctranslate2(
 
     Raises:
         ImportError: If CTranslate2 is not installed.
-        ValueError: For an activation that CTranslate2 does not have, a tokenizer of another model, an
-            unknown `quantization`, and a path that is taken by anything but an exported model.
+        ValueError: For what CTranslate2 does not have (an activation, attention windows), a model
+            without a spec, a tokenizer of another model, an unknown `quantization`, and a path that
+            is taken by anything but an exported model.
 
     Example:
 
@@ -114,12 +119,13 @@ def export_ctranslate2(
     """
     folder = Path(folder)
     check_destination(folder, folder=True, ours=_is_export, overwrite=overwrite)
-    _check_arguments(model, tokenizer, quantization, max_length)
-    spec = _specification(model, tokenizer, max_length)
-    spec.validate()
-    spec.optimize(quantization=quantization)
+    spec = model if isinstance(model, TransformerSpec) else model.spec()
+    _check_arguments(spec, tokenizer, quantization, max_length)
+    theirs = _specification(spec.map_weights(_array), tokenizer, max_length)
+    theirs.validate()
+    theirs.optimize(quantization=quantization)
     with atomic_folder(folder, replace=True) as partial:
-        spec.save(str(partial))
+        theirs.save(str(partial))
         tokenizer.save(partial / "tokenizer")
     return folder
 
@@ -142,7 +148,9 @@ def _is_export(folder: Path) -> bool:
     return found >= {MODEL_FILE, TOKENIZER_FILES[-1]} and found <= {*EXPORTED, *TOKENIZER_FILES}
 
 
-def _check_arguments(model: Any, tokenizer: Any, quantization: str | None, max_length: int) -> None:
+def _check_arguments(
+    spec: TransformerSpec, tokenizer: Any, quantization: str | None, max_length: int
+) -> None:
     if quantization is not None and quantization not in QUANTIZATIONS:
         raise ValueError(
             f"`quantization` must be None or one of {QUANTIZATIONS}. Received: {quantization!r}"
@@ -150,13 +158,14 @@ def _check_arguments(model: Any, tokenizer: Any, quantization: str | None, max_l
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
         raise ValueError(f"`max_length` must be a positive integer. Received: {max_length!r}")
     for name in ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id"):
-        ours, theirs = getattr(model, name), getattr(tokenizer, name)
+        ours, theirs = getattr(spec, name), getattr(tokenizer, name)
         if ours != theirs:
             raise ValueError(
                 f"The model has {name} {ours}, the tokenizer {theirs}: they do not belong together. "
                 "Use the tokenizer that the model was trained with."
             )
-    activation = model.get_config()["activation"]
+    options = spec.options()  # refuses blocks that differ, and windows
+    activation = options["activation"]
     if activation not in ACTIVATIONS:
         raise ValueError(
             f"CTranslate2 has no activation {activation!r}; it has {', '.join(ACTIVATIONS)}. A model "
@@ -175,115 +184,102 @@ def _vocabulary(tokenizer: Any) -> list[str]:
     return vocabulary
 
 
-def _specification(model: Any, tokenizer: Any, max_length: int) -> Any:
-    """CTranslate2's description of the model, filled with the model's weights."""
+def _specification(spec: TransformerSpec, tokenizer: Any, max_length: int) -> Any:
+    """CTranslate2's description of the model, filled with a spec's weights, which are NumPy arrays."""
     library = _library()
     vocabulary = _vocabulary(tokenizer)
-    config = model.get_config()
-    spec = library.transformer.TransformerSpec.from_config(
-        config["num_layers"],
-        config["num_heads"],
-        pre_norm=config["normalize_first"],
-        activation=getattr(library.common.Activation, ACTIVATIONS[config["activation"]]),
+    options = spec.options()
+    theirs = library.transformer.TransformerSpec.from_config(
+        options["num_layers"],
+        options["num_heads"],
+        pre_norm=options["normalize_first"],
+        activation=getattr(library.common.Activation, ACTIVATIONS[options["activation"]]),
     )
-    table = _array(model.token_embedding.embeddings)
+    table, softmax = spec.embedding.embeddings, spec.embedding.reverse_embeddings
     # The softmax keeps the row of the padding token, which embeds as zero.
     embedding = table.copy()
-    embedding[model.pad_token_id] = 0.0
-    spec.encoder.embeddings[0].weight = embedding
-    spec.decoder.embeddings.weight = embedding
-    tied = model.token_embedding.tie_weights
-    softmax = table if tied else _array(model.token_embedding.reverse_embeddings).T.copy()
-    spec.decoder.projection.weight = softmax
-    for stack, kind in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
-        positions = getattr(model, f"{kind}_positions")
-        stack.position_encodings.encodings = _positions(positions, max_length, table.shape[1])
-        for layer, block in zip(stack.layer, getattr(model, f"{kind}_blocks"), strict=True):
+    embedding[spec.pad_token_id] = 0.0
+    theirs.encoder.embeddings[0].weight = embedding
+    theirs.decoder.embeddings.weight = embedding
+    theirs.decoder.projection.weight = table if softmax is None else softmax.T.copy()
+    for stack, ours in ((theirs.encoder, spec.encoder), (theirs.decoder, spec.decoder)):
+        length = spec.max_length or max_length
+        stack.position_encodings.encodings = spec.positions(ours, length, np.asarray)
+        for layer, block in zip(stack.layer, ours.blocks, strict=True):
             _set_block(layer, block)
-        if config["normalize_first"]:
-            _set_norm(stack.layer_norm, getattr(model, f"{kind}_normalization"))
-    spec.register_source_vocabulary(vocabulary)
-    spec.register_target_vocabulary(vocabulary)
-    start = vocabulary[model.start_token_id]
+        if ours.norm is not None:
+            _set_norm(stack.layer_norm, ours.norm)
+    theirs.register_source_vocabulary(vocabulary)
+    theirs.register_target_vocabulary(vocabulary)
+    start = vocabulary[spec.start_token_id]
     for name, value in {
         "unk_token": vocabulary[tokenizer.unknown_token_id],
         "bos_token": start,
-        "eos_token": vocabulary[model.end_token_id],
+        "eos_token": vocabulary[spec.end_token_id],
         "decoder_start_token": start,
         "add_source_eos": True,
-        "layer_norm_epsilon": config["layer_norm_epsilon"],
+        "layer_norm_epsilon": options["layer_norm_epsilon"],
     }.items():
-        setattr(spec.config, name, value)
-    return spec
+        setattr(theirs.config, name, value)
+    return theirs
 
 
-def _set_block(layer: Any, block: Any) -> None:
+def _set_block(layer: Any, block: BlockSpec) -> None:
     """Weights of an encoder or decoder block."""
     _set_attention(layer.self_attention, block.self_attention, own=True)
-    _set_norm(layer.self_attention.layer_norm, block.self_attention_residual.normalization)
-    if hasattr(layer, "attention"):
+    _set_norm(layer.self_attention.layer_norm, block.self_attention_norm)
+    if block.cross_attention is not None and block.cross_attention_norm is not None:
         _set_attention(layer.attention, block.cross_attention, own=False)
-        _set_norm(layer.attention.layer_norm, block.cross_attention_residual.normalization)
+        _set_norm(layer.attention.layer_norm, block.cross_attention_norm)
     for linear, dense in (
         (layer.ffn.linear_0, block.feed_forward.inner),
         (layer.ffn.linear_1, block.feed_forward.outer),
     ):
-        linear.weight, linear.bias = _transposed(dense.kernel), _array(dense.bias)
-    _set_norm(layer.ffn.layer_norm, block.feed_forward_residual.normalization)
+        linear.weight, linear.bias = _transposed(dense.kernel), dense.bias
+    _set_norm(layer.ffn.layer_norm, block.feed_forward_norm)
 
 
-def _set_attention(layer: Any, attention: Any, own: bool) -> None:
+def _set_attention(layer: Any, attention: AttentionSpec, own: bool) -> None:
     """Weights of an attention; with `own` keys and values come from what asks, and one product makes all.
 
     CTranslate2 has one width for queries, keys and values: zeros fill the narrower ones up, which
     changes no product.
     """
-    width = max(attention.key_dim, attention.value_dim)
-    layer.queries_scale = np.float32(attention.key_dim**-0.5)
-    dense = (attention.query_dense, attention.key_dense, attention.value_dense)
+    key_dim, value_dim = attention.query.kernel.shape[2], attention.value.kernel.shape[2]
+    width = max(key_dim, value_dim)
+    layer.queries_scale = np.float32(key_dim**-0.5)
+    dense = (attention.query, attention.key, attention.value)
     weights = [_transposed(_widened(part.kernel, 2, width)) for part in dense]
-    has_bias = attention.output_dense.bias is not None
-    biases = [_widened(part.bias, 1, width).ravel() for part in dense] if has_bias else []
     groups = [slice(0, 3)] if own else [slice(0, 1), slice(1, 3)]
     for linear, group in zip(layer.linear, groups, strict=False):
         linear.weight = np.concatenate(weights[group])
-        if has_bias:
-            linear.bias = np.concatenate(biases[group])
-    output = _widened(attention.output_dense.kernel, 1, width)
-    layer.linear[-1].weight = _transposed(output.reshape(-1, output.shape[-1]))
-    if has_bias:
-        layer.linear[-1].bias = _array(attention.output_dense.bias)
+        if attention.query.bias is not None:
+            linear.bias = np.concatenate([_widened(d.bias, 1, width).ravel() for d in dense[group]])
+    output: DenseSpec = attention.output
+    kernel = _widened(output.kernel, 1, width)
+    layer.linear[-1].weight = _transposed(kernel.reshape(-1, kernel.shape[-1]))
+    if output.bias is not None:
+        layer.linear[-1].bias = output.bias
 
 
-def _set_norm(layer: Any, normalization: keras.layers.LayerNormalization) -> None:
-    layer.gamma, layer.beta = _array(normalization.gamma), _array(normalization.beta)
+def _set_norm(layer: Any, norm: NormSpec) -> None:
+    layer.gamma, layer.beta = norm.gamma, norm.beta
 
 
-def _positions(positions: Any, max_length: int, hidden_dim: int) -> np.ndarray:
-    if positions.layout == "learned":
-        return _array(positions.positions)
-    return sinusoid(np.arange(max_length), hidden_dim, positions.layout)
+def _array(weight: Any) -> np.ndarray:
+    """A Keras variable, a tensor or an array in float32."""
+    value = getattr(weight, "value", weight)
+    value = value.detach().cpu().float() if hasattr(value, "detach") else value
+    return np.array(value, "float32")
 
 
-def _array(weights: Any) -> np.ndarray:
-    array = np.asarray(keras.ops.convert_to_numpy(weights))
-    if not keras.backend.is_float_dtype(str(array.dtype)):
-        raise ValueError(
-            f"Weights of type {array.dtype} cannot be exported. Export the model before it is "
-            "quantized, and pass `quantization` to this function."
-        )
-    return array.astype("float32")
-
-
-def _widened(weights: Any, axis: int, width: int) -> np.ndarray:
+def _widened(array: np.ndarray, axis: int, width: int) -> np.ndarray:
     """The array with zeros behind its entries along `axis`, so that there are `width`."""
-    array = _array(weights)
     padding = [(0, 0)] * array.ndim
     padding[axis] = (0, width - array.shape[axis])
     return np.pad(array, padding)
 
 
-def _transposed(weights: Any) -> np.ndarray:
+def _transposed(array: np.ndarray) -> np.ndarray:
     """From Keras' `(inputs, *outputs)` to CTranslate2's `(outputs, inputs)`."""
-    array = _array(weights)
     return np.ascontiguousarray(array.reshape(len(array), -1).T)

@@ -7,6 +7,7 @@ import keras
 from keras_attention.layers.encoder_block import TransformerBlock
 from keras_attention.layers.masks import first_given, merge_masks
 from keras_attention.layers.multi_head_attention import State
+from keras_attention.spec.parts import BlockSpec
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -128,6 +129,10 @@ class TransformerDecoderBlock(TransformerBlock):
         update = self.feed_forward(self.feed_forward_residual.normalize_input(x), training=training)
         x = self.feed_forward_residual(x, update, training=training)
         return (x, *results) if results else x
+
+    def spec(self) -> BlockSpec:
+        """What this block computes in inference, declared."""
+        return self._block_spec("self_attention", "cross_attention", "feed_forward")
 
     def _self_attend(
         self,

@@ -5,9 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.layers.declared import check_declares_itself, check_has_plain_weights
 from keras_attention.layers.masks import padding_mask
 from keras_attention.ops.linear import fold_leading_axes, tied_projection, unfold_leading_axes
 from keras_attention.ops.lookup import lookup
+from keras_attention.spec.parts import EmbeddingSpec, SpecError
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -93,6 +95,19 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
             return super().call(rows, reverse=True)
         rows, table = (ops.cast(x, self.reverse_dtype) for x in (rows, self.embeddings))
         return tied_projection(rows, table)
+
+    def spec(self) -> EmbeddingSpec:
+        """What this layer computes, declared."""
+        check_declares_itself(self)
+        check_has_plain_weights(self)
+        if self.logit_soft_cap is not None or self.pad_token_id is None:
+            raise SpecError(
+                f"{self.name!r} has a cap on its logits, or no padding token. A spec has neither "
+                f"case. Received: logit_soft_cap={self.logit_soft_cap}, "
+                f"pad_token_id={self.pad_token_id}"
+            )
+        reverse = None if self.tie_weights else self.reverse_embeddings
+        return EmbeddingSpec(self.embeddings, reverse, self.pad_token_id)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         is_ids = not keras.backend.is_float_dtype(keras.backend.standardize_dtype(inputs.dtype))

@@ -4,11 +4,13 @@ from typing import Any
 
 import keras
 
+from keras_attention.layers.declared import check_declares_itself, declared
 from keras_attention.layers.feed_forward import FeedForward
 from keras_attention.layers.masks import first_given, merge_masks
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.residual import ResidualConnection
 from keras_attention.layers.seeds import part_initializer, part_seed
+from keras_attention.spec.parts import BlockSpec, SpecError
 
 
 class TransformerBlock(keras.layers.Layer):
@@ -86,6 +88,21 @@ class TransformerBlock(keras.layers.Layer):
             dtype=self.dtype_policy,
             name=name,
         )
+
+    def _block_spec(self, *sublayers: str) -> BlockSpec:
+        """The block's spec, from sub-layers of these names and the connections around them."""
+        check_declares_itself(self)
+        parts = {}
+        for name in sublayers:
+            residual = getattr(self, f"{name}_residual")
+            parts[name] = declared(self, getattr(self, name))
+            parts[f"{name}_norm"] = declared(self, residual)
+            if residual.normalize_first != self.normalize_first:
+                raise SpecError(
+                    f"{self.name!r} has normalize_first={self.normalize_first}, and its "
+                    f"{residual.name!r} has not: an engine computes only one of both in a block."
+                )
+        return BlockSpec(**parts, normalize_first=self.normalize_first)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -182,6 +199,10 @@ class TransformerEncoderBlock(TransformerBlock):
         update = self.feed_forward(self.feed_forward_residual.normalize_input(x), training=training)
         x = self.feed_forward_residual(x, update, training=training)
         return (x, scores) if return_attention_scores else x
+
+    def spec(self) -> BlockSpec:
+        """What this block computes in inference, declared."""
+        return self._block_spec("self_attention", "feed_forward")
 
     def compute_output_spec(self, inputs: Any, return_attention_scores: bool = False, **_: Any):
         outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)

@@ -4,9 +4,11 @@ from typing import Any
 
 import keras
 
+from keras_attention.layers.declared import activation_name, check_declares_itself, dense_spec
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.seeds import part_initializer
 from keras_attention.ops.linear import fold_leading_axes, linear, unfold_leading_axes
+from keras_attention.spec.parts import FeedForwardSpec
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -87,6 +89,15 @@ class FeedForward(keras.layers.Layer):
         if self.dropout > 0.0:
             x = self.dropout_layer(x, training=training)
         return unfold_leading_axes(_dense(self.outer, x), inputs)
+
+    def spec(self) -> FeedForwardSpec:
+        """What this layer computes in inference, declared."""
+        check_declares_itself(self)
+        return FeedForwardSpec(
+            dense_spec(self.inner, any_activation=True),
+            dense_spec(self.outer),
+            activation_name(self.inner),
+        )
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape

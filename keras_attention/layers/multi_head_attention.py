@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.layers.declared import check_declares_itself, dense_spec
 from keras_attention.layers.masks import causal_mask, merge_masks, window_mask
 from keras_attention.layers.seeds import part_initializer
 from keras_attention.layers.windowed_attention import window_block, windowed_attention
@@ -12,6 +13,7 @@ from keras_attention.ops.attention import dot_product_attention, masked_softmax
 from keras_attention.ops.fused_attention import fused_attention
 from keras_attention.ops.linear import linear
 from keras_attention.ops.shapes import reshape, split_heads
+from keras_attention.spec.parts import AttentionSpec, SpecError
 
 State = dict[str, Any]
 
@@ -145,6 +147,22 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             "key": _project(self._key_dense, value if key is None else key),
             "value": _project(self._value_dense, value),
         }
+
+    def spec(self) -> AttentionSpec:
+        """What this layer computes in inference, declared."""
+        check_declares_itself(self)
+        if self._use_gate or self._output_shape or self._attention_axes != (1,):
+            raise SpecError(
+                f"{self.name!r} has a gate, an output shape or attention axes of its own, which a "
+                "spec has no words for."
+            )
+        return AttentionSpec(
+            query=dense_spec(self.query_dense),
+            key=dense_spec(self.key_dense),
+            value=dense_spec(self.value_dense),
+            output=dense_spec(self.output_dense),
+            window=self._sliding_window,
+        )
 
     def _combine_heads(self, outputs: Any, training: bool | None) -> Any:
         """`Concat(head_1, ..., head_h) W^O` for the heads' outputs `(B, T, N, V)`."""

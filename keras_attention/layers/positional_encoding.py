@@ -6,37 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
-LAYOUTS = ("interleaved", "halves", "learned")
-
-
-def sinusoid(positions: np.ndarray, hidden_dim: int, layout: str = "interleaved") -> np.ndarray:
-    """Return the sinusoidal encoding of `positions` (T,) as a float32 array (T, D).
-
-    Args:
-        positions: Integer positions, counted from 0.
-        hidden_dim: Width D.
-        layout: `"interleaved"` is the paper's formula: columns 2i and 2i+1 hold the sine and cosine
-            of `position / 10000^(2i / D)`. `"halves"` is the authors' code (tensor2tensor): all sines
-            first, then all cosines, of `position / 10000^(k / (D/2 - 1))`; an odd D ends in a zero column.
-
-    Example:
-
-    >>> import numpy as np
-    >>> sinusoid(np.array([1]), 4).round(4).tolist()
-    [[0.8414999842643738, 0.5403000116348267, 0.009999999776482582, 1.0]]
-    """
-    # float64 keeps far positions exact; the table is built once.
-    positions = np.asarray(positions, dtype="float64")[:, None]
-    if layout == "interleaved":
-        columns = np.arange(hidden_dim)
-        angles = positions / 10000.0 ** (2 * (columns // 2) / hidden_dim)
-        return np.where(columns % 2 == 0, np.sin(angles), np.cos(angles)).astype("float32")
-    if layout == "halves":
-        timescales = hidden_dim // 2
-        angles = positions / 10000.0 ** (np.arange(timescales) / max(timescales - 1, 1))
-        parts = [np.sin(angles), np.cos(angles), np.zeros((len(positions), hidden_dim % 2))]
-        return np.concatenate(parts, axis=1).astype("float32")
-    raise ValueError(f"`layout` must be 'interleaved' or 'halves'. Received: layout={layout!r}")
+from keras_attention.layers.declared import check_declares_itself
+from keras_attention.spec.parts import LAYOUTS, PositionsSpec, sinusoid
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -102,6 +73,11 @@ class PositionalEncoding(keras.layers.Layer):
             return ops.add(inputs, self._computed(length, start_index, inputs))
         indices = ops.add(ops.arange(length, dtype="int32"), ops.cast(start_index, "int32"))
         return ops.add(inputs, ops.cast(ops.take(table, indices, axis=0), inputs.dtype))
+
+    def spec(self) -> PositionsSpec:
+        """What this layer adds, declared."""
+        check_declares_itself(self)
+        return PositionsSpec(self.layout, self.positions if self.layout == "learned" else None)
 
     def _rows(self, length: int) -> np.ndarray:
         if length > len(self._table):

@@ -5,8 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.layers.declared import check_declares_itself, norm_spec
 from keras_attention.layers.dropout import Dropout
 from keras_attention.ops.residual import dropout_add_norm
+from keras_attention.spec.parts import NormSpec
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -85,6 +87,11 @@ class ResidualConnection(keras.layers.Layer):
             update = self.dropout_layer(update, training=True)
         outputs = ops.add(inputs, update)
         return outputs if self.normalize_first else self.normalization(outputs)
+
+    def spec(self) -> NormSpec:
+        """This connection's normalisation, declared."""
+        check_declares_itself(self)
+        return norm_spec(self.normalization)
 
     def compute_output_shape(self, inputs_shape: Any, update_shape: Any = None) -> Any:
         return inputs_shape

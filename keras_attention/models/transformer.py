@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.layers.declared import declared, norm_spec
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.embedding import TokenEmbedding
@@ -16,13 +17,23 @@ from keras_attention.layers.positional_encoding import PositionalEncoding
 from keras_attention.layers.recompute import recomputed_call
 from keras_attention.models.input_pipeline import steady_batches
 from keras_attention.models.presets import PRESETS
-from keras_attention.models.spec import InferenceForm, is_plain
 from keras_attention.models.token_ids import check_token_ids
 from keras_attention.models.trainable import AccumulatingModel
+from keras_attention.spec import SpecError, StackSpec, TransformerSpec
 from keras_attention.utils.huge_pages import with_huge_pages
 
 Cache = list[dict[str, Any]]
 Memory = dict[str, Any]
+# The methods that decoding goes through.
+_DECODING = (
+    "encode",
+    "initial_cache",
+    "decode_step",
+    "_embed",
+    "_encode",
+    "_call_block",
+    "_project",
+)
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -375,16 +386,70 @@ class Transformer(AccumulatingModel):
         logits = ops.reshape(self._project(x), (batch_size, beam_size, self.vocabulary_size))
         return ops.cast(logits, "float32"), new_cache
 
-    def inference_form(self) -> InferenceForm | None:
-        """What `Translator` decodes fast with; None where only `decode_step` computes this model.
+    def spec(self) -> TransformerSpec:
+        """What this model is and which weights it has, for engines, exports and `from_spec`.
 
-        That is so for a subclass with a decoding, and for blocks with a computation, of their own.
+        The weights are the model's own variables: what reads the spec later reads their present values.
+
+        Returns:
+            A `TransformerSpec`.
+
+        Raises:
+            SpecError: Names the layer that computes what a spec has no words for: a subclass without a
+                `spec` of its own, a sub-layer that was replaced, quantized weights, another activation.
         """
-        own = all(
-            getattr(type(self), name) is getattr(Transformer, name)
-            for name in ("encode", "decode_step", "_embed", "_encode", "_project")
+        for name in _DECODING:
+            changed = getattr(type(self), name) is not getattr(Transformer, name)
+            if changed and "spec" not in vars(type(self)):
+                raise SpecError(
+                    f"{type(self).__name__} has a `{name}` of its own, and no `spec` that says what "
+                    "it computes."
+                )
+        spec = TransformerSpec(
+            embedding=declared(self, self.token_embedding),
+            encoder=self._stack_spec("encoder"),
+            decoder=self._stack_spec("decoder"),
+            start_token_id=self.start_token_id,
+            end_token_id=self.end_token_id,
+            dtype=self.compute_dtype,
         )
-        return InferenceForm(self) if own and is_plain(self) else None
+        spec.validate()
+        return spec
+
+    def _stack_spec(self, kind: str) -> StackSpec:
+        return StackSpec(
+            positions=declared(self, getattr(self, f"{kind}_positions")),
+            blocks=tuple(declared(self, block) for block in getattr(self, f"{kind}_blocks")),
+            norm=norm_spec(getattr(self, f"{kind}_normalization"))
+            if self.normalize_first
+            else None,
+        )
+
+    @classmethod
+    def from_spec(cls, spec: TransformerSpec, **kwargs: Any) -> "Transformer":
+        """Build a model from a spec, with its weights.
+
+        Args:
+            spec: A complete `TransformerSpec`; its weights are copied.
+            **kwargs: Arguments of `Transformer` that a spec has no words for, such as `dropout`,
+                `recompute`, `seed`, `name` and `dtype`.
+
+        Raises:
+            SpecError: A spec that is not complete, or of what no `Transformer` is.
+
+        Example:
+
+        >>> model = Transformer(11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
+        >>> copy = Transformer.from_spec(model.spec(), dropout=0.3)
+        >>> copy.num_heads, copy.dropout
+        (2, 0.3)
+        """
+        spec.validate()
+        model = cls(**{**spec.options(), **kwargs})
+        own = model.spec().weights()
+        for path, weight in spec.weights().items():
+            own[path].assign(ops.convert_to_tensor(weight))
+        return model
 
     def attention_scores(
         self, encoder_token_ids: Any, decoder_token_ids: Any

@@ -41,7 +41,7 @@ def compare_precisions(
     first: list[str] = []
     for precision in precisions:
         if precision == PLAIN:
-            translator = Translator(_in_float32(model), tokenizer, **decoding, fast=False)
+            translator = Translator(_in_float32(model), tokenizer, **decoding, engine="plain")
         else:
             translator = Translator(model, tokenizer, **decoding, precision=precision)
         translations, seconds = timed_translations(translator, sources)

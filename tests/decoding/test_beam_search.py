@@ -523,10 +523,10 @@ def test_padding_token_fills_the_rest():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"beam_size": 0}, "beam_size must be 1"),
-        ({"length_penalty": -0.1}, "length_penalty must be 0 or more"),
-        ({"length_penalty": float("nan")}, "length_penalty must be 0 or more"),
-        ({"stop": "first"}, "stop must be one of .*'first'"),
+        ({"beam_size": 0}, "`beam_size` must be 1"),
+        ({"length_penalty": -0.1}, "`length_penalty` must be 0 or more"),
+        ({"length_penalty": float("nan")}, "`length_penalty` must be 0 or more"),
+        ({"stop": "first"}, "`stop` must be one of .*'first'"),
     ],
 )
 def test_bad_arguments(options, message):

@@ -12,6 +12,7 @@ from keras_attention.models.transformer import Transformer
 from tests.decoding.test_translator import CopyModel, LetterTokenizer, random_texts, small_model
 
 BACKEND = keras.backend.backend()
+OTHER_BACKEND = "jax" if BACKEND == "torch" else "torch"
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_token_for_token_what_the_plain_search_finds(options):
     """Long enough for a second block of the buffers; sentences end at different steps."""
     model = small_model(seed=11, **options)
     fast = Translator(model, LetterTokenizer(), beam_size=3, max_extra_length=18)
-    plain = dataclasses.replace(fast, fast=False)
+    plain = dataclasses.replace(fast, engine="plain")
     texts = random_texts(9, longest=15)
     lengths = set()
     for found, wanted in zip(
@@ -63,7 +64,7 @@ def test_present_weights_of_a_transformer():
 def test_precision(precision):
     model = small_model()
     translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=1)
-    if precision == "int8" and BACKEND != "torch":
+    if precision == "int8":
         pytest.importorskip("numba")
     texts = ["bed", "cabin"]
     scores = [best[0].score for best in translator.translate(texts)]
@@ -98,12 +99,27 @@ def test_a_subclass_with_a_forward_of_its_own_is_decoded_plainly():
 @pytest.mark.parametrize(
     "make_model, options, message",
     [
-        (small_model, {"precision": "float8"}, "precision must be one of .*'float8'"),
-        (small_model, {"precision": "float32", "fast": False}, "Transformer with fast=False"),
-        (lambda: CopyModel(), {"precision": "bfloat16"}, "got CopyModel with fast=True"),
+        (small_model, {"precision": "float8"}, "`precision` must be one of .*'float8'"),
+        (small_model, {"engine": "fpga"}, "`engine` must be one of .*'fpga'"),
+        (small_model, {"precision": "float32", "engine": "plain"}, "in the model's own dtype"),
+        (CopyModel, {"precision": "bfloat16"}, "CopyModel has no `spec"),
+        (CopyModel, {"engine": BACKEND}, "CopyModel has no `spec"),
+        (small_model, {"engine": OTHER_BACKEND}, f"set KERAS_BACKEND={OTHER_BACKEND}"),
+        (small_model, {"engine": BACKEND, "precision": "int8"}, "computes in .*'int8'"),
     ],
 )
-def test_precisions_that_cannot_be_had(make_model, options, message):
+def test_what_cannot_be_had(make_model, options, message):
     model = make_model()
     with pytest.raises(ValueError, match=message):
         Translator(model, LetterTokenizer(model.vocabulary_size), **options)
+
+
+def test_fast_becomes_engine():
+    """Of the version before, for one version."""
+    model = small_model()
+    with pytest.warns(DeprecationWarning, match="engine='plain' instead"):
+        plain = Translator(model, LetterTokenizer(), fast=False)
+    with pytest.warns(DeprecationWarning, match="engine='auto' instead"):
+        fast = Translator(model, LetterTokenizer(), fast=True)
+    assert (plain.engine, fast.engine) == ("plain", "auto")
+    assert plain.engine_for(1).name == "plain" != fast.engine_for(1).name

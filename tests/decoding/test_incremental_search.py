@@ -1,11 +1,13 @@
 """The search over shared buffers: against every hypothesis and the slow search, in pure NumPy."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from keras_attention.decoding.incremental_search import shared_search
+from keras_attention.decoding.incremental_search import incremental_search
+from keras_attention.engine.base import State
 from tests.decoding.oracle_search import (
     Tables,
     every_hypothesis,
@@ -17,36 +19,37 @@ from tests.decoding.oracle_search import (
 START, PAD, UNWRITTEN = 9, 0, -5
 
 
-class TableDecoder:
+class TableState(State):
     """Knows what a beam has been fed from nothing but the buffer and the bias of its history."""
 
     masked = -7.0
 
-    def __init__(self, tables, beam_size, row_sizes=None, fixed_length=None, keep_copies=True):
+    def __init__(self, tables, beam_size, row_sizes=None, fixed_length=None, selection_copies=True):
         self.tables = tables
         self.sentences = np.arange(tables.num_sentences)
-        self.fixed_shapes = fixed_length is not None
-        places = beam_size * (fixed_length or 0)
-        self.buffer = np.full((tables.num_sentences, places), UNWRITTEN, "int32")
-        self.keep_copies = keep_copies
+        self.engine = SimpleNamespace(
+            fixed_shapes=fixed_length is not None, selection_copies=selection_copies
+        )
+        slots = beam_size * (fixed_length or 0)
+        self.buffer = np.full((tables.num_sentences, slots), UNWRITTEN, "int32")
         self.beam_size = beam_size
         self.row_sizes = row_sizes
         self.steps = []  # (rows, index) of each
-        self.rooms = []  # (places before, places kept) of each move
+        self.rooms = []  # (slots before, slots kept) of each move
 
-    def fitting_rows(self, number):
+    def padded_batch_size(self, number):
         sizes = self.row_sizes or [number]
         return min(size for size in sizes if size >= number)
 
-    def keep(self, rows):
+    def select_rows(self, rows):
         self.sentences, self.buffer = self.sentences[rows], self.buffer[rows]
 
-    def make_room(self, places, room):
-        assert not self.fixed_shapes and places.dtype == np.int32
-        self.rooms.append((self.buffer.shape[1], places.shape[1]))
-        kept = np.take_along_axis(self.buffer, places, axis=1)
+    def compact(self, slots, room):
+        assert not self.engine.fixed_shapes and slots.dtype == np.int32
+        self.rooms.append((self.buffer.shape[1], slots.shape[1]))
+        kept = np.take_along_axis(self.buffer, slots, axis=1)
         assert not np.any(kept == UNWRITTEN)
-        free = np.full((len(places), room), UNWRITTEN)
+        free = np.full((len(slots), room), UNWRITTEN)
         self.buffer = np.concatenate([kept, free], axis=1)
 
     def step(self, token_ids, index, start, history_bias, width):
@@ -71,10 +74,17 @@ class TableDecoder:
 
 
 def search(
-    tables, limits, beam_size, end, row_sizes=None, fixed_length=None, keep_copies=True, **options
+    tables,
+    limits,
+    beam_size,
+    end,
+    row_sizes=None,
+    fixed_length=None,
+    selection_copies=True,
+    **options,
 ):
-    decoder = TableDecoder(tables, beam_size, row_sizes, fixed_length, keep_copies)
-    result = shared_search(
+    decoder = TableState(tables, beam_size, row_sizes, fixed_length, selection_copies)
+    result = incremental_search(
         decoder,
         np.array(limits, "int32"),
         beam_size,
@@ -117,7 +127,7 @@ def assert_same(got, expected):
 
 @pytest.mark.parametrize("block", [None, 1, 2])
 @pytest.mark.parametrize(
-    "row_sizes, keep_copies",
+    "row_sizes, selection_copies",
     [(None, True), (None, False), ([1, 4, 6, 8, 11], True), ([11], False)],
 )
 @pytest.mark.parametrize(
@@ -130,7 +140,9 @@ def assert_same(got, expected):
         (7, 0.6, "n_best"),
     ],
 )
-def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, keep_copies, block, monkeypatch):
+def test_same_as_slow_search(
+    beam_size, alpha, stop, row_sizes, selection_copies, block, monkeypatch
+):
     """Different limits in one batch; a beam of 7 is larger than the vocabulary of 5.
 
     With buffers for 1 or 2 steps, full again and again, or made for all steps at once.
@@ -141,7 +153,7 @@ def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, keep_copies, blo
         monkeypatch.setattr("keras_attention.decoding.incremental_search.BLOCK", block)
     fixed_length = max(limits) if block is None else None
     got, decoder = search(
-        tables, limits, beam_size, end, row_sizes, fixed_length, keep_copies,
+        tables, limits, beam_size, end, row_sizes, fixed_length, selection_copies,
         length_penalty=alpha, stop=stop,
     )  # fmt: skip
     assert bool(decoder.rooms) == (block is not None)
@@ -171,7 +183,7 @@ def test_same_as_slow_search(beam_size, alpha, stop, row_sizes, keep_copies, blo
         assert row_sizes is None or set(rows) <= set(row_sizes)
     if row_sizes is None:
         searched = [sum(number > index for number in steps) for index in range(max(steps))]
-        assert (rows == searched) == (not keep_copies), "at once only where nothing is copied"
+        assert (rows == searched) == (not selection_copies), "at once only where nothing is copied"
 
 
 @pytest.mark.parametrize(
@@ -252,7 +264,7 @@ def test_logits_that_are_not_finite_end_without_a_hypothesis():
 
 
 def test_bad_options_are_refused():
-    with pytest.raises(ValueError, match="beam_size must be 1"):
+    with pytest.raises(ValueError, match="`beam_size` must be 1"):
         search(ConstantTables([0.0, 1.0]), [2], 0, end=1)
-    with pytest.raises(ValueError, match="stop must be one of .*'first'"):
+    with pytest.raises(ValueError, match="`stop` must be one of .*'first'"):
         search(ConstantTables([0.0, 1.0]), [2], 2, end=1, stop="first")

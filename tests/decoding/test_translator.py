@@ -69,9 +69,8 @@ class CopyModel(keras.Model):
 
 def small_model(seed=7, **options):
     """A model that nobody trained, with weights so large that its source and history matter."""
-    model = Transformer(
-        17, num_layers=1, hidden_dim=12, intermediate_dim=20, num_heads=3, **options
-    )
+    sizes = {"num_layers": 1, "hidden_dim": 12, "intermediate_dim": 20, "num_heads": 3}
+    model = Transformer(17, **{**sizes, **options})
     random = np.random.default_rng(seed)
     for weight in model.weights:
         if len(weight.shape) > 1:
@@ -309,9 +308,9 @@ def test_n_best_out_of_range(copier, n_best):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"beam_size": 0}, "beam_size must be 1"),
+        ({"beam_size": 0}, "`beam_size` must be 1"),
         ({"beam_size": 2.5}, "beam_size must be an integer"),
-        ({"length_penalty": -1.0}, "length_penalty must be 0 or more"),
+        ({"length_penalty": -1.0}, "`length_penalty` must be 0 or more"),
         ({"max_extra_length": -1}, "max_extra_length must be an integer of at least 0; got -1"),
         ({"batch_tokens": 0}, "batch_tokens must be an integer of at least 1; got 0"),
         ({"batch_size": 0}, "batch_size must be an integer of at least 1; got 0"),

@@ -1,17 +1,15 @@
-"""Fast inference against the training forward, beams with histories that cross in one buffer."""
-
-import math
+"""Engines against the training forward, beams with histories that cross in one buffer."""
 
 import keras
 import numpy as np
 import pytest
 
-from keras_attention.engine import select as fast_decoder
+from keras_attention.engine import select
 from keras_attention.engine.forward import Operations, decode, encode
-from keras_attention.engine.select import FastDecoder
-from keras_attention.models.spec import InferenceForm
+from keras_attention.engine.select import EngineSelector
 from keras_attention.models.transformer import Transformer
 from keras_attention.ops.compile import compiled
+from keras_attention.spec import SpecError
 
 BACKEND = keras.backend.backend()
 V, B, K, S = 13, 2, 3, 7
@@ -49,17 +47,16 @@ def model_with(seed=3, **options):
     return model
 
 
-def decoder_of(model, precision="float32", by="backend"):
-    """The backend's decoder, or Numba's, whatever this CPU and the batch would choose."""
-    decoder = FastDecoder(InferenceForm(model), precision)
-    if by == "numba":
+def selector_of(model, precision="float32", engine=BACKEND):
+    """The only engine that may run, whatever this CPU and the batch would choose."""
+    if engine == "numba":
         pytest.importorskip("numba")
-    decoder._most_rows = math.inf if by == "numba" else 0
-    decoder.refresh()
-    return decoder
+    selector = EngineSelector(model.spec(), precision, engine)
+    selector.refresh()
+    return selector
 
 
-both = pytest.mark.parametrize("by", ["backend", "numba"])
+both = pytest.mark.parametrize("engine", [BACKEND, "numba"])
 
 
 def numpy(x):
@@ -74,13 +71,14 @@ def crossing_histories(steps, seed=5):
     return tokens, random.integers(0, K, (steps, B, K))
 
 
-def decoded(decoder, tokens, parents, length, room=4):
+def decoded(selector, tokens, parents, length, room=4):
     """All log-probabilities (B, K, V) after the last step, and the histories (B, K, steps).
 
     Every `room` steps the buffer is full, and what no beam has in its history goes.
     """
-    search = decoder.start(SOURCE, K, length)
-    bias = np.full((B, K, length * K if search.fixed_shapes else 0), search.masked, "float32")
+    search = selector.engine_for(B * K).start(SOURCE, K, length)
+    is_fixed = search.engine.fixed_shapes
+    bias = np.full((B, K, length * K if is_fixed else 0), search.masked, "float32")
     histories = np.zeros((B, K, 0), "int32")
     line, slots = np.arange(B)[:, None], np.arange(K)
     used = dropped = 0
@@ -91,7 +89,7 @@ def decoded(decoder, tokens, parents, length, room=4):
             number = -(-max(is_seen.sum(axis=1)) // K) * K if used else 0
             # Those not seen first, so that nothing stays where it was.
             places = np.argsort(is_seen, axis=1, kind="stable")[:, used - number :]
-            search.make_room(places.astype("int32"), room * K)
+            search.compact(places.astype("int32"), room * K)
             bias = np.take_along_axis(bias, places[:, None], axis=2)
             bias = np.pad(bias, ((0, 0), (0, 0), (0, room * K)), constant_values=search.masked)
             used, dropped = number, dropped + used - number
@@ -100,7 +98,7 @@ def decoded(decoder, tokens, parents, length, room=4):
         scores, ids = search.step(fed, index, used, bias, V + 1)
         used += K
         assert scores.shape == ids.shape == (B, K, V)
-    assert len(tokens) <= room or search.fixed_shapes or dropped
+    assert len(tokens) <= room or is_fixed or dropped
     assert np.all(scores[..., :-1] >= scores[..., 1:]), "best first"
     table = np.empty((B, K, V), "float32")
     np.put_along_axis(table, ids, scores, axis=-1)
@@ -120,51 +118,15 @@ def expected(model, histories):
 
 @pytest.mark.parametrize("options", OPTIONS)
 @both
-def test_steps_equal_the_training_forward(options, by):
+def test_steps_equal_the_training_forward(options, engine):
     """Over 19 steps, in which the buffer is full several times."""
     model = model_with(**options)
-    decoder = decoder_of(model, by=by)
+    selector = selector_of(model, engine=engine)
     tokens, parents = crossing_histories(19)
-    got, histories = decoded(decoder, tokens, parents, length=20)
+    got, histories = decoded(selector, tokens, parents, length=20)
     wanted = expected(model, histories)
     assert np.abs(wanted[:, 0] - wanted[:, 1]).max() > 0.1, "histories matter"
     np.testing.assert_allclose(got, wanted, atol=2e-4)
-
-
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="only TensorFlow computes with and without")
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("is_on", [True, False])
-def test_with_onednn_and_without(options, is_on, monkeypatch):
-    """Whatever this CPU is best for."""
-    from keras_attention.engine.tensorflow import OneDnnOperations
-
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", str(int(is_on)))
-    decoder = decoder_of(model_with(**options))
-    assert isinstance(decoder._backend._operations, OneDnnOperations) == is_on
-    test_steps_equal_the_training_forward(options, "backend")
-
-
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="a rule of TensorFlow's")
-@pytest.mark.parametrize(
-    "flags, told, is_on",
-    [
-        ("fpu avx2 avx512_vnni", None, True),
-        ("fpu amx_bf16", None, True),
-        ("fpu avx2 avx512f", None, False),
-        ("fpu avx2", "1", True),
-        ("fpu avx512_vnni", "0", False),
-    ],
-)
-def test_where_onednn_is_on(flags, told, is_on, monkeypatch, tmp_path):
-    from keras_attention.engine.tensorflow import onednn_is_on
-
-    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
-    if told is not None:
-        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", told)
-    cpuinfo = tmp_path / "cpuinfo"
-    assert onednn_is_on(cpuinfo) == (told == "1"), "no such file elsewhere"
-    cpuinfo.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t:\n")
-    assert onednn_is_on(cpuinfo) == is_on
 
 
 @pytest.mark.skipif(BACKEND == "jax", reason="JAX runs them in the other tests")
@@ -174,17 +136,19 @@ def test_the_plain_operations_are_the_definition():
     for weight in model.weights:
         if hasattr(weight.value, "requires_grad_"):
             weight.value.requires_grad_(False)  # PyTorch's: buffers are written in place
-    form = InferenceForm(model)
-    operations = Operations(form.sizes, "float32")
-    weights = operations.prepared(form.weights())
-    memory, memory_bias = encode(operations, weights, SOURCE, form.positions("encoder", S))
-    positions = form.positions("decoder", 2)
+    spec = model.spec()
+    operations = Operations(spec, "float32")
+    weights = operations.prepare(spec)
+    positions = spec.positions(spec.encoder, S, numpy)
+    memory, memory_bias = encode(operations, weights, SOURCE, positions)
+    positions = spec.positions(spec.decoder, 2, numpy)
     tokens, _ = crossing_histories(2)
     parents = np.array([[2, 0, 0], [1, 1, 0]])
     bias = np.full((B, 1, K, 2 * K), operations.masked, "float32")
     bias[:, 0, range(K), range(K)] = 0.0
     buffers = [
-        tuple(keras.ops.zeros((B, 3, 2 * K, width)) for width in (5, 6)) for _ in weights["decoder"]
+        tuple(keras.ops.zeros((B, 3, 2 * K, width)) for width in (5, 6))
+        for _ in spec.decoder.blocks
     ]
     for index in range(2):
         if index:
@@ -194,7 +158,7 @@ def test_the_plain_operations_are_the_definition():
             operations, weights, tokens[index], positions[index : index + 1], index * K,
             bias, buffers, memory, memory_bias,
         )  # fmt: skip
-    scores, ids = operations.best(operations.scores(hidden, weights), 2)
+    scores, ids = operations.top_log_probs(operations.scores(hidden, weights), 2)
     histories = np.stack([np.take_along_axis(tokens[0], parents, 1), tokens[1]], axis=-1)
     wanted = expected(model, histories).reshape(B * K, V)
     np.testing.assert_array_equal(numpy(ids), np.argsort(-wanted)[:, :2])
@@ -202,17 +166,17 @@ def test_the_plain_operations_are_the_definition():
 
 
 @both
-def test_rows_that_go_on_alone(by):
+def test_rows_that_go_on_alone(engine):
     model = model_with()
-    search = decoder_of(model, by=by).start(SOURCE, 1, 4)
-    if not search.fixed_shapes:
-        search.make_room(np.zeros((B, 0), "int32"), 4)
+    search = selector_of(model, engine=engine).engine_for(B).start(SOURCE, 1, 4)
+    if not search.engine.fixed_shapes:
+        search.compact(np.zeros((B, 0), "int32"), 4)
     tokens = np.array([[[0], [0]], [[4], [7]], [[9], [3]]], "int32")
     bias = np.full((B, 1, 4), search.masked, "float32")
     for index in range(2):
         bias[:, :, index] = 0.0
         search.step(tokens[index], index, index, bias, 1)
-    search.keep(np.array([1]))
+    search.select_rows(np.array([1]))
     bias[:, :, 2] = 0.0
     scores, ids = search.step(tokens[2, 1:], 2, 2, bias[1:], 1)
     histories = np.repeat(tokens.transpose(1, 2, 0), K, axis=1)
@@ -223,7 +187,7 @@ def test_rows_that_go_on_alone(by):
 
 @pytest.mark.parametrize("num_heads", [3, 1])
 @both
-def test_bfloat16_is_near(by, num_heads):
+def test_bfloat16_is_near(engine, num_heads):
     """Of a float32 model, and the same as of one with that policy."""
     model = model_with(num_heads=num_heads)
     mixed = model_with(dtype="mixed_bfloat16", num_heads=num_heads)
@@ -231,8 +195,8 @@ def test_bfloat16_is_near(by, num_heads):
     tokens, parents = crossing_histories(3)
     tables = []
     for owner in (model, mixed):
-        decoder = decoder_of(owner, "bfloat16", by)
-        table, histories = decoded(decoder, tokens, parents, length=3)
+        selector = selector_of(owner, "bfloat16", engine)
+        table, histories = decoded(selector, tokens, parents, length=3)
         tables.append(table)
     np.testing.assert_array_equal(*tables)
     wanted = expected(model, histories)
@@ -240,13 +204,13 @@ def test_bfloat16_is_near(by, num_heads):
 
 
 @both
-def test_present_weights_are_read(by):
+def test_present_weights_are_read(engine):
     model, other = model_with(seed=3), model_with(seed=4)
-    decoder = decoder_of(model, by=by)
+    selector = selector_of(model, engine=engine)
     tokens, parents = crossing_histories(2)
     for step in range(2):
-        decoder.refresh()
-        got, histories = decoded(decoder, tokens, parents, length=2)
+        selector.refresh()
+        got, histories = decoded(selector, tokens, parents, length=2)
         np.testing.assert_allclose(got, expected(model, histories), atol=2e-4)
         if step == 0:
             before = got
@@ -256,68 +220,66 @@ def test_present_weights_are_read(by):
 
 @pytest.mark.skipif(BACKEND != "torch", reason="only PyTorch writes weights behind Keras' back")
 @both
-def test_weights_written_through_data_are_read(by):
+def test_weights_written_through_data_are_read(engine):
     model = model_with()
-    decoder = decoder_of(model, by=by)
+    selector = selector_of(model, engine=engine)
     tokens, parents = crossing_histories(2)
-    before, _ = decoded(decoder, tokens, parents, length=2)
+    before, _ = decoded(selector, tokens, parents, length=2)
     for weight in model.trainable_weights:
         weight.value.data.mul_(1.25)
-    decoder.refresh()
-    got, histories = decoded(decoder, tokens, parents, length=2)
+    selector.refresh()
+    got, histories = decoded(selector, tokens, parents, length=2)
     np.testing.assert_allclose(got, expected(model, histories), atol=4e-4)
     assert np.abs(got - before).max() > 0.05
 
 
 @both
-def test_one_number_that_changes_is_seen(by):
+def test_one_number_that_changes_is_seen(engine, monkeypatch):
     """Not only what an update of the whole model changes; and the weights are read once."""
     model = model_with()
-    decoder = decoder_of(model, by=by)
+    selector = selector_of(model, engine=engine)
     tokens, parents = crossing_histories(2)
-    before, histories = decoded(decoder, tokens, parents, length=2)
-    reading = decoder._chosen(1)
-    prepared = reading._weights
-    decoder.refresh()
-    decoded(decoder, tokens, parents, length=2)
-    assert reading._weights is prepared
+    before, histories = decoded(selector, tokens, parents, length=2)
+    readings = []
+    chosen = selector.engine_for(1)
+    monkeypatch.setattr(type(chosen), "read_weights", lambda self: readings.append(self))
+    selector.refresh()
+    decoded(selector, tokens, parents, length=2)
+    assert not readings, "nothing has changed"
+    monkeypatch.undo()
     bias = model.decoder_blocks[0].feed_forward.outer.bias
     bias.assign(numpy(bias) + 40.0 * np.eye(12)[5])
-    decoder.refresh()
-    got, _ = decoded(decoder, tokens, parents, length=2)
+    selector.refresh()
+    got, _ = decoded(selector, tokens, parents, length=2)
     np.testing.assert_allclose(got, expected(model, histories), atol=1e-3)
     assert np.abs(got - before).max() > 0.05
 
 
-@pytest.mark.skipif(BACKEND == "torch", reason="PyTorch has products of 8-bit integers")
 def test_int8_is_refused_where_there_is_none(monkeypatch):
-    monkeypatch.setattr(fast_decoder, "has_numba", lambda: False)
-    with pytest.raises(ValueError, match="needs a CPU, and Numba or PyTorch; the backend is"):
-        FastDecoder(InferenceForm(model_with()), "int8")
+    monkeypatch.setattr(select, "has_numba", lambda: False)
+    with pytest.raises(SpecError, match=f"needs Numba.* engine='{BACKEND}' computes in .*'int8'"):
+        EngineSelector(model_with().spec(), "int8")
 
 
 @pytest.mark.parametrize(
     "has_avx512, precision, few, many",
     [
         (True, "float32", "numba", "numba"),
-        (False, "float32", "numba", "backend"),
-        (True, "float16", "backend", "backend"),
-        (False, "int8", "numba", "backend" if BACKEND == "torch" else "numba"),
+        (False, "float32", "numba", BACKEND),
+        (True, "float16", BACKEND, BACKEND),
+        (False, "int8", "numba", "numba"),
     ],
 )
 def test_who_decodes(has_avx512, precision, few, many, monkeypatch):
     """With AVX-512 Numba, without it Numba what nobody else can, or for few rows."""
-    numba_tiles = pytest.importorskip("keras_attention.engine.numba.tiles", exc_type=ImportError)
+    tiles = pytest.importorskip("keras_attention.engine.numba.tiles", exc_type=ImportError)
     has = {"avx512f": has_avx512}
-    monkeypatch.setattr(numba_tiles, "has_features", lambda *names: all(map(has.get, names)))
-    decoder = FastDecoder(InferenceForm(model_with()), precision)
-    chosen = [
-        "backend" if decoder._chosen(rows) is decoder._backend else "numba" for rows in (4, 5)
-    ]
-    assert chosen == [few, many]
+    monkeypatch.setattr(tiles, "has_features", lambda *names: all(map(has.get, names)))
+    selector = EngineSelector(model_with().spec(), precision)
+    assert [selector.choice(rows).name for rows in (4, 5)] == [few, many]
+    assert selector.engine_for(4).name == few
 
 
 def test_without_numba_the_backend_decodes(monkeypatch):
-    monkeypatch.setattr(fast_decoder, "has_numba", lambda: False)
-    decoder = FastDecoder(InferenceForm(model_with()), "float32")
-    assert decoder._chosen(1) is decoder._backend
+    monkeypatch.setattr(select, "has_numba", lambda: False)
+    assert EngineSelector(model_with().spec(), "float32").choice(1).name == BACKEND

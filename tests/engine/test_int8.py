@@ -6,7 +6,6 @@ import pytest
 
 from keras_attention.ops.int8 import int8_linear, quantized_weight
 
-BACKEND = keras.backend.backend()
 R, D, F = 5, 33, 19
 
 
@@ -65,54 +64,17 @@ def test_weights_become_integers_with_a_scale_each():
     assert (np.abs(integers * scales - kernel) <= scales / 1.999).all()
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="only PyTorch has a fast form")
-@pytest.mark.parametrize("has_bias", [True, False])
-def test_torch_form(has_bias):
-    import torch
-
-    from keras_attention.engine.torch_int8 import Int8Matrix, weight_levels
-
-    x, kernel, bias = factors()
-    bias = bias if has_bias else np.zeros(F, "float32")
-    matrix = Int8Matrix(
-        torch.from_numpy(kernel).t().contiguous(), torch.from_numpy(bias) if has_bias else None
-    )
-    got = matrix(torch.from_numpy(x)).numpy()
-    expected = integer_product(x, kernel, bias, weight_levels())
-    # A half may be rounded to either side: one unit in one of the factors.
-    unit = np.abs(x).max(1)[:, None] * np.abs(kernel).max(0) / weight_levels()
-    assert (np.abs(got - expected) <= 1.01 * unit + 1e-5).all()
-    assert np.median(np.abs(got - expected) / np.maximum(unit, 1e-30)) < 1e-3
-    alone = np.concatenate([matrix(torch.from_numpy(x[r : r + 1])).numpy() for r in range(R)])
-    np.testing.assert_array_equal(alone, got, "a row's result is its own")
-
-
-@pytest.mark.skipif(BACKEND != "torch", reason="only PyTorch has a fast form")
-def test_extreme_rows_do_not_overflow():
-    """All products at their largest: what 16-bit sums of 8-bit products would not hold."""
-    import torch
-
-    from keras_attention.engine.torch_int8 import Int8Matrix
-
-    x, weight = torch.ones(2, 512), torch.ones(3, 512)
-    x[1] = -1.0
-    np.testing.assert_allclose(Int8Matrix(weight)(x), [[512.0] * 3, [-512.0] * 3], rtol=1e-6)
-
-
-@pytest.mark.parametrize("by", ["backend", "numba"])
-def test_model_in_int8_is_near(by):
+def test_model_in_int8_is_near():
     from tests.engine.test_engines import (
         crossing_histories,
         decoded,
-        decoder_of,
         expected,
         model_with,
+        selector_of,
     )
 
-    if by == "backend" and BACKEND != "torch":
-        pytest.skip("only PyTorch has a fast form of its own")
     model = model_with()
-    decoder = decoder_of(model, "int8", by)
-    got, histories = decoded(decoder, *crossing_histories(3), length=3)
+    selector = selector_of(model, "int8", "numba")
+    got, histories = decoded(selector, *crossing_histories(3), length=3)
     wanted = expected(model, histories)
     assert 0.0 < np.abs(got - wanted).max() < 0.15 * np.abs(wanted).max()

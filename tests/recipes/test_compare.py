@@ -43,5 +43,5 @@ def test_table_says_by_how_much():
 
 
 def test_plain_decodes_in_no_precision():
-    with pytest.raises(ValueError, match="precision must be one of"):
+    with pytest.raises(ValueError, match="`precision` must be one of"):
         compare_precisions(small_model(), LetterTokenizer(), ["bed"], ["bed"], ["float9"])

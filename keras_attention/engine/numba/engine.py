@@ -8,62 +8,61 @@ a projection makes them: nothing is transposed.
 
 from __future__ import annotations
 
-import copy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 from keras import ops
 
-from keras_attention.engine.forward import Operations, Weights, decode, encode
+from keras_attention.engine.base import Engine, State
+from keras_attention.engine.forward import Operations, decode, encode
 from keras_attention.engine.numba import kernels
 from keras_attention.engine.numba.attention import attend
 from keras_attention.engine.numba.tiles import PANEL
-from keras_attention.utils.freed_memory import keep_freed_memory
-
-keep_freed_memory()
+from keras_attention.engine.prepare import Matrix
+from keras_attention.spec import NormSpec, TransformerSpec
 
 # Not all of Numba's threading layers bear two callers at once.
 _ONE_CALLER = threading.Lock()
 
 
-class Kept(NamedTuple):
+class KVBuffer(NamedTuple):
     """Keys or values that steps read again. Sentences that are done stay, and nobody looks at them."""
 
-    array: np.ndarray  # (lines, P, N, d)
-    lines: np.ndarray  # (B,), where each sentence's are
+    array: np.ndarray  # (all sentences, P, N, d)
+    rows: np.ndarray  # (B,), where each sentence's are
 
-    def only(self, rows: np.ndarray) -> Kept:
+    def take(self, rows: np.ndarray) -> KVBuffer:
         """Those of some of the sentences."""
-        return Kept(self.array, self.lines[rows])
+        return KVBuffer(self.array, self.rows[rows])
 
 
 class NumbaOperations(Operations):
     """`Operations` on NumPy arrays.
 
     Args:
-        sizes: The model's sizes.
+        spec: What is computed.
         precision: Of products with weights: `"float32"`, `"bfloat16"`, or `"int8"`, which is
             `ops.int8.int8_linear`.
     """
 
-    def __init__(self, sizes: Any, precision: str):
-        super().__init__(sizes, "float32")
+    def __init__(self, spec: TransformerSpec, precision: str):
+        super().__init__(spec, "float32")
         self.storage = kernels.Storage(precision)
 
-    def prepared_matrix(self, matrix: Any) -> Any:
-        weight = _array(matrix["kernel"]).T
-        bias = _array(matrix["bias"]) if "bias" in matrix else np.zeros(len(weight), "float32")
+    def prepare_matrix(self, matrix: Matrix) -> Any:
+        weight = _array(matrix.kernel).T
+        no_bias = np.zeros(len(weight), "float32")
+        bias = no_bias if matrix.bias is None else _array(matrix.bias)
         return self.storage.packed(weight, bias), len(weight)
 
-    def prepared_norm(self, norm: Any) -> Any:
-        return _array(norm["gamma"]), _array(norm["beta"])
+    def prepare_norm(self, norm: NormSpec) -> Any:
+        return _array(norm.gamma), _array(norm.beta)
 
-    def prepared_table(self, table: Any) -> Any:
+    def prepare_table(self, table: Any) -> Any:
         rows = _array(table)
-        return {"rows": rows, "matrix": self.prepared_matrix({"kernel": rows.T})}
+        return {"rows": rows, "matrix": self.prepare_matrix(Matrix(rows.T))}
 
     def padding_bias(self, token_ids: Any) -> Any:
         is_pad = token_ids == self.sizes.pad_token_id
@@ -91,27 +90,26 @@ class NumbaOperations(Operations):
     def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
         weight, width = matrix
         outputs = np.empty((1, len(x), width), "float32")
-        relu = activation is keras.activations.relu
+        relu = activation is self.activation("relu")
         self.storage.product(x, weight, relu, outputs)
         outputs = outputs[0]
         if activation is None or relu:
             return outputs
         return _array(activation(ops.convert_to_tensor(outputs)))
 
-    def norm(self, x: Any, norm: Any) -> Any:
-        return self.norm_of_sum(x, np.zeros_like(x), norm)
+    def norm(self, x: Any, norm: Any, epsilon: float) -> Any:
+        return self.norm_of_sum(x, np.zeros_like(x), norm, epsilon)
 
-    def norm_of_sum(self, x: Any, update: Any, norm: Any) -> Any:
+    def norm_of_sum(self, x: Any, update: Any, norm: Any, epsilon: float) -> Any:
         outputs = np.empty_like(x)
-        kernels.normalize(x, update, norm[0], norm[1], np.float32(self.sizes.epsilon), outputs)
+        kernels.normalize(x, update, norm[0], norm[1], np.float32(epsilon), outputs)
         return outputs
 
     def project(
-        self, x: Any, block: Weights, name: str, num_rows: Any, tokens: Any = None
+        self, x: Any, matrix: Any, widths: Sequence[int], num_rows: Any, tokens: Any = None
     ) -> list[Any]:
-        """The heads of a block's projection, each kind (B, T, N, d)."""
-        weight, width = block[name]
-        widths = self.widths(name)
+        """The heads that a projection makes, each kind (B, T, N, d)."""
+        weight, width = matrix
         # Kinds of the same width, of whole panels, come apart from the product.
         number = len(widths) if len(set(widths)) == 1 and width // len(widths) % PANEL == 0 else 1
         outputs = np.empty((number, len(x), width // number), "float32")
@@ -130,78 +128,77 @@ class NumbaOperations(Operations):
     def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
         rows, length, num_heads, _ = query.shape
         lines = np.arange(rows)
-        if isinstance(key, Kept):
-            key, value, lines = key.array, value.array, key.lines
+        if isinstance(key, KVBuffer):
+            key, value, lines = key.array, value.array, key.rows
         outputs = np.empty((rows, length, num_heads, value.shape[3]), "float32")
         attend(query, key, value, lines, bias[:, 0], outputs)
         return outputs.reshape(rows * length, -1)
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
-        buffer.array[buffer.lines, start : start + new.shape[1]] = self.storage.kept(new)
-        return buffer  # the bias has no places for the room behind
+        buffer.array[buffer.rows, start : start + new.shape[1]] = self.storage.kept(new)
+        return buffer  # the bias has no slots for the room behind
 
     def logits(self, x: Any, table: Any) -> Any:
         return self.linear(x, table["matrix"])
 
-    def best(self, logits: Any, width: int) -> tuple[Any, Any]:
+    def top_log_probs(self, logits: Any, width: int) -> tuple[Any, Any]:
         values = np.empty((len(logits), width), "float32")
         ids = np.empty((len(logits), width), "int32")
         kernels.best(logits, values, ids)
         return values, ids
 
 
-class NumbaDecoder:
-    """Decodes with a model; what `start` returns is a `decoding.shared_search.Decoder`.
+class NumbaEngine(Engine):
+    """Runs a spec on a CPU, whatever the backend, in `"float32"`, `"bfloat16"` or `"int8"`."""
 
-    Args:
-        form: The model's `InferenceForm`.
-        precision: `"float32"`, `"bfloat16"` or `"int8"`.
-    """
+    name = "numba"
+    selection_copies = False
 
-    fixed_shapes = False
-    keep_copies = False
-    _memory: list[tuple[Kept, Kept]]
-    _memory_bias: np.ndarray
-    _buffers: list[tuple[Kept, Kept]]
-    _target_positions: np.ndarray
-
-    def __init__(self, form: Any, precision: str):
-        self._form = form
-        self._operations = NumbaOperations(form.sizes, precision)
-        self._weights: Any = None
+    def __init__(self, spec: TransformerSpec, precision: str):
+        super().__init__(spec, precision)
+        self.operations = NumbaOperations(spec, precision)
+        self.weights: Any = None
         self._is_compiled = False
-        self.masked = self._operations.masked
 
     def read_weights(self) -> None:
-        self._weights = None  # the old ones may go before the new ones come
-        self._weights = self._operations.prepared(self._form.weights())
-        self._positions: dict[tuple[str, int], Any] = {}
+        self.weights = None  # the old ones may go before the new ones come
+        self.weights = self.operations.prepare(self.spec)
+        self._positions.clear()
 
-    def needs_compiling(self, rows: int, length: int) -> bool:
+    def needs_compiling(self, batch_size: int, length: int) -> bool:
         return not self._is_compiled
 
-    def fitting_rows(self, number: int) -> int:
-        return number
-
-    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> NumbaDecoder:
-        """Reads the source ids (B, S)."""
+    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> NumbaState:
         self._is_compiled = True
-        search = copy.copy(self)
-        positions = self._table("encoder", token_ids.shape[1])
+        positions = self.positions("encoder", token_ids.shape[1])
         with _ONE_CALLER:
-            memory, search._memory_bias = encode(
-                self._operations, self._weights, token_ids, positions
-            )
-            kept, lines = self._operations.storage.kept, np.arange(len(token_ids))
-            search._memory = [
-                (Kept(kept(key), lines), Kept(kept(value), lines)) for key, value in memory
-            ]
-        search._buffers = [
-            (Kept(key.array[:, :0], lines), Kept(value.array[:, :0], lines))
-            for key, value in search._memory
+            memory, bias = encode(self.operations, self.weights, token_ids, positions)
+            return NumbaState(self, memory, bias, self.positions("decoder", max_length))
+
+    def as_array(self, weight: Any) -> np.ndarray:
+        return _array(weight)
+
+    def as_tensor(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+
+class NumbaState(State):
+    """One search of a `NumbaEngine`."""
+
+    def __init__(self, engine: NumbaEngine, memory: Any, memory_bias: Any, positions: Any):
+        self.engine = engine
+        self.masked = engine.operations.masked
+        self._operations, self._weights = engine.operations, engine.weights
+        kept, rows = self._operations.storage.kept, np.arange(len(memory_bias))
+        self._memory = [
+            (KVBuffer(kept(key), rows), KVBuffer(kept(value), rows)) for key, value in memory
         ]
-        search._target_positions = self._table("decoder", max_length)
-        return search
+        self._memory_bias = memory_bias
+        self._buffers = [
+            (KVBuffer(key.array[:, :0], rows), KVBuffer(value.array[:, :0], rows))
+            for key, value in self._memory
+        ]
+        self._positions = positions
 
     def step(
         self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
@@ -213,7 +210,7 @@ class NumbaDecoder:
                 self._operations,
                 self._weights,
                 token_ids,
-                self._target_positions[index : index + 1],
+                self._positions[index : index + 1],
                 start,
                 seen,
                 self._buffers,
@@ -221,33 +218,31 @@ class NumbaDecoder:
                 self._memory_bias,
             )
             logits = self._operations.scores(hidden, self._weights)
-            scores, ids = self._operations.best(logits, min(width, logits.shape[1]))
+            scores, ids = self._operations.top_log_probs(logits, min(width, logits.shape[1]))
         shape = (rows, beam_size, -1)
         return scores.reshape(shape), ids.reshape(shape)
 
-    def make_room(self, places: np.ndarray, room: int) -> None:
-        number, used = places.shape
+    def compact(self, slots: np.ndarray, room: int) -> None:
+        number, used = slots.shape
 
-        def moved(buffer: Kept) -> Kept:
-            array, lines = buffer
+        def moved(buffer: KVBuffer) -> KVBuffer:
+            array, rows = buffer
             into = np.empty((number, used + room, *array.shape[2:]), array.dtype)
-            into[:, :used] = array[lines[:, None], places]
-            return Kept(into, np.arange(number))
+            into[:, :used] = array[rows[:, None], slots]
+            return KVBuffer(into, np.arange(number))
 
         self._buffers = [(moved(key), moved(value)) for key, value in self._buffers]
 
-    def keep(self, rows: np.ndarray) -> None:
+    def select_rows(self, rows: np.ndarray) -> None:
         self._memory_bias = self._memory_bias[rows]
         self._memory, self._buffers = (
-            [(key.only(rows), value.only(rows)) for key, value in pairs]
+            [(key.take(rows), value.take(rows)) for key, value in pairs]
             for pairs in (self._memory, self._buffers)
         )
-
-    def _table(self, kind: str, length: int) -> Any:
-        if (kind, length) not in self._positions:
-            self._positions[kind, length] = self._form.positions(kind, length)
-        return self._positions[kind, length]
 
 
 def _array(tensor: Any) -> np.ndarray:
     return ops.convert_to_numpy(ops.cast(tensor, "float32"))
+
+
+ENGINE = NumbaEngine

@@ -1,0 +1,122 @@
+"""What every search agrees on: length penalty, stopping rules, and the hypotheses that it returns.
+
+The functions compute with arrays of any kind: `xp` is the library that they are of, `numpy` or
+`keras.ops`. This module imports neither Keras nor a backend.
+
+Shape letters: B sentences, K beams, L the longest hypothesis.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+STOPPING_RULES = ("best", "n_best", "n_best_2017")
+# The score of a slot that holds no hypothesis: sums and penalties leave it as it is.
+NO_HYPOTHESIS = float("-inf")
+
+
+class BeamSearchResult(NamedTuple):
+    """The hypotheses of every sentence, best first.
+
+    A sentence in which no hypothesis ended shows its unfinished ones instead, with their plain
+    log-probability as score. A slot without a hypothesis has score `-inf` and length 0.
+    """
+
+    sequences: Any  # (B, K, L) int32, EOS included, `pad_token_id` behind it
+    scores: Any  # (B, K) float32, log-probability / length_penalty; descending
+    lengths: Any  # (B, K) int32, EOS counted
+    finished: Any  # (B, K) bool, True where the hypothesis ends with EOS
+
+
+def check_search_options(beam_size: int, length_penalty: float, stop: str = "best") -> None:
+    """Raises a ValueError for options that no search can take."""
+    if beam_size < 1:
+        raise ValueError(f"`beam_size` must be 1 (greedy) or more. Received: {beam_size}")
+    if not length_penalty >= 0:
+        raise ValueError(
+            "`length_penalty` must be 0 or more (the stopping rules need it). Received: "
+            f"{length_penalty}"
+        )
+    if stop not in STOPPING_RULES:
+        raise ValueError(f"`stop` must be one of {STOPPING_RULES}. Received: {stop!r}")
+
+
+def num_candidates(beam_size: int) -> int:
+    """How many continuations of a sentence a step looks at.
+
+    Twice the beam, so that enough go on if half of them end. Greedy search must not find an end that is
+    only second best.
+    """
+    return 2 * beam_size if beam_size > 1 else 1
+
+
+def penalty(lengths: Any, alpha: float, xp: Any) -> Any:
+    """`((5 + length) / 6) ** alpha` of float32 lengths (Wu et al. 2016, equation 14)."""
+    return xp.power((5.0 + lengths) / 6.0, alpha)
+
+
+def is_decided(stop: str, alive_scores: Any, finished_scores: Any, penalties: Any, xp: Any) -> Any:
+    """(B,) bool: nothing that is alive can change what the stopping rule asks for.
+
+    A score that is NaN counts as none, so that its sentence ends.
+
+    Args:
+        stop: One of `STOPPING_RULES`; see `beam_search`.
+        alive_scores: (B, K) log-probabilities, descending, `-inf` in empty slots.
+        finished_scores: (B, K) penalised, descending, `-inf` in empty slots.
+        penalties: (B,) penalty of the longest hypothesis allowed.
+        xp: The arrays' library.
+    """
+    bound = alive_scores[:, 0] / penalties
+    if stop == "best":
+        decisive = finished_scores[:, 0]
+    elif stop == "n_best":
+        decisive = finished_scores[:, -1]
+    else:
+        is_there = xp.isfinite(finished_scores)
+        worst = xp.min(xp.where(is_there, finished_scores, float("inf")), axis=1)
+        decisive = xp.where(is_there[:, 0], worst, NO_HYPOTHESIS)
+    return (decisive > bound) | xp.logical_not(xp.isfinite(bound))
+
+
+def result(
+    alive_sequences: Any,
+    alive_scores: Any,
+    finished_sequences: Any,
+    finished_scores: Any,
+    max_lengths: Any,
+    end_token_id: int,
+    pad_token_id: int,
+    xp: Any,
+) -> BeamSearchResult:
+    """Finished hypotheses where a sentence has any, else the alive ones.
+
+    Args:
+        alive_sequences: (B, K, L) int32.
+        alive_scores: (B, K) log-probabilities, `-inf` in empty slots.
+        finished_sequences: (B, K, L) int32.
+        finished_scores: (B, K) penalised, `-inf` in empty slots.
+        max_lengths: (B,) int32, to which a sentence without a finished hypothesis was searched.
+        end_token_id: The EOS token.
+        pad_token_id: Filler behind the end of a sequence.
+        xp: The arrays' library.
+    """
+    any_finished = xp.isfinite(finished_scores[:, :1])
+    scores = xp.where(any_finished, finished_scores, alive_scores)
+    sequences = xp.where(any_finished[:, :, None], finished_sequences, alive_sequences)
+    ends = _int32(xp.argmax(xp.equal(sequences, end_token_id), axis=-1), xp) + 1
+    lengths = xp.where(any_finished, ends, max_lengths[:, None])
+    # Empty slots, and sentences that were not searched at all.
+    exists = xp.isfinite(scores) & (lengths > 0)
+    lengths = xp.where(exists, lengths, 0)
+    inside = xp.arange(sequences.shape[-1], dtype="int32") < lengths[:, :, None]
+    return BeamSearchResult(
+        sequences=xp.where(inside, sequences, pad_token_id),
+        scores=xp.where(exists, scores, NO_HYPOTHESIS),
+        lengths=lengths,
+        finished=exists & any_finished,
+    )
+
+
+def _int32(numbers: Any, xp: Any) -> Any:
+    return numbers.astype("int32") if hasattr(numbers, "astype") else xp.cast(numbers, "int32")

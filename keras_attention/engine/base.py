@@ -1,0 +1,122 @@
+"""The contract of an engine: what runs a `TransformerSpec` for a beam search.
+
+An `Engine` holds the weights of a spec as it computes with them; a `State` is one search's. `Engine.start`
+reads a batch of sources and gives a new state, `State.step` feeds every beam one token.
+
+Shape letters: B sentences, K beams of each, S source length, P slots of the buffer, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import numpy as np
+
+from keras_attention.spec import TransformerSpec
+
+
+class Engine(abc.ABC):
+    """Runs a spec in one precision.
+
+    Args:
+        spec: What is run, of those that `select.refusal` lets pass. Its weights are read by
+            `read_weights`, not before.
+        precision: Dtype of weights and activations, `"float32"`, `"bfloat16"` or `"float16"`; or
+            `"int8"` for products of 8-bit integers.
+
+    Attributes:
+        name: The engine's name, as `Translator(engine=...)` takes it.
+        fixed_shapes: Whether it compiles a program for each shape (B, S), so that there should be few.
+            Its buffers then have room for the longest hypothesis from the start.
+        selection_copies: Whether `State.select_rows` copies what it keeps, so that it pays only for a
+            good part of the rows.
+    """
+
+    name: str
+    fixed_shapes = False
+    selection_copies = True
+
+    def __init__(self, spec: TransformerSpec, precision: str):
+        self.spec = spec
+        self.precision = precision
+        self._positions: dict[tuple[str, int], Any] = {}
+
+    @abc.abstractmethod
+    def read_weights(self) -> None:
+        """Takes over the present weights of the spec."""
+
+    @abc.abstractmethod
+    def needs_compiling(self, batch_size: int, length: int) -> bool:
+        """Whether a batch (B, S) takes longer because something is compiled first."""
+
+    @abc.abstractmethod
+    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> State:
+        """Encodes sources.
+
+        Args:
+            token_ids: int32 (B, S), padded behind.
+            beam_size: K.
+            max_length: The most steps that will be made.
+
+        Returns:
+            The state of a new search, before its first step.
+        """
+
+    def positions(self, kind: str, length: int) -> Any:
+        """The encodings (length, D) of the first positions of the `"encoder"` or the `"decoder"`."""
+        if (kind, length) not in self._positions:
+            table = self.spec.positions(getattr(self.spec, kind), length, self.as_array)
+            self._positions[kind, length] = self.as_tensor(table)
+        return self._positions[kind, length]
+
+    @abc.abstractmethod
+    def as_array(self, weight: Any) -> np.ndarray:
+        """A weight of the spec as a NumPy array."""
+
+    @abc.abstractmethod
+    def as_tensor(self, array: np.ndarray) -> Any:
+        """A NumPy array as the engine computes with it."""
+
+
+class State(abc.ABC):
+    """One search: B sentences whose beams share one buffer of keys and values.
+
+    Attributes:
+        engine: The engine that computes.
+        masked: The bias that hides a slot.
+    """
+
+    engine: Engine
+    masked: float
+
+    @abc.abstractmethod
+    def step(
+        self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Feeds every beam one token.
+
+        Args:
+            token_ids: int32 (B, K), the tokens at position `index`.
+            index: Their position, 0 for the start token.
+            start: Slot of the buffer for the first beam's keys and values; beam k's is `start + k`.
+            history_bias: float32 (B, K, P), 0 at the slots that are a beam's history, its new one
+                included, else `masked`.
+            width: How many continuations are wanted.
+
+        Returns:
+            Log-probabilities, float32, and ids, int32, (B, K, width) each, of the likeliest next
+            tokens, best first; fewer of a smaller vocabulary.
+        """
+
+    @abc.abstractmethod
+    def compact(self, slots: np.ndarray, room: int) -> None:
+        """Moves the slots (B, P') to the beginning of a buffer with P' + `room` slots."""
+
+    @abc.abstractmethod
+    def select_rows(self, rows: np.ndarray) -> None:
+        """Goes on with these sentences only."""
+
+    def padded_batch_size(self, number: int) -> int:
+        """The number of sentences, at least `number`, with which a step is computed."""
+        return number

@@ -1,0 +1,147 @@
+"""A spec's weights as the matrices that engines multiply with.
+
+Every projection is one matrix, those that read the same input are joined, and the factor of the
+attention's scores is multiplied into the queries' columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from keras import ops
+
+from keras_attention.spec import AttentionSpec, BlockSpec, DenseSpec, NormSpec, TransformerSpec
+
+
+class Sizes(NamedTuple):
+    """The numbers of a Transformer that its engine computes with."""
+
+    num_heads: int
+    key_dim: int
+    value_dim: int
+    hidden_dim: int
+    vocabulary_size: int
+    pad_token_id: int
+
+    @classmethod
+    def of(cls, spec: TransformerSpec) -> Sizes:
+        """Those of a spec."""
+        return cls(*(getattr(spec, name) for name in cls._fields))
+
+
+class Matrix(NamedTuple):
+    """A product's weights: a kernel (inputs, outputs) and a bias (outputs,), or None."""
+
+    kernel: Any
+    bias: Any = None
+
+
+class BlockWeights(NamedTuple):
+    """The weights of a block, each as an engine's operations take it."""
+
+    self_projection: Any  # to queries, keys and values
+    self_output: Any
+    self_norm: Any
+    inner: Any
+    outer: Any
+    feed_forward_norm: Any
+    memory_projection: Any = None  # of the encoder's output, to keys and values
+    cross_projection: Any = None  # to queries
+    cross_output: Any = None
+    cross_norm: Any = None
+
+
+class StackWeights(NamedTuple):
+    """The weights of the encoder or the decoder."""
+
+    blocks: tuple[BlockWeights, ...]
+    norm: Any = None
+
+
+class Weights(NamedTuple):
+    """The weights of a Transformer."""
+
+    table: Any
+    softmax: Any  # None where the table serves
+    encoder: StackWeights
+    decoder: StackWeights
+
+
+class Preparation(NamedTuple):
+    """How an engine stores weights: a function for each kind."""
+
+    table: Callable[[Any], Any]  # of a tensor (V, D)
+    matrix: Callable[[Matrix], Any]
+    projection: Callable[
+        [Matrix, tuple[int, ...]], Any
+    ]  # and the widths of the heads that it makes
+    norm: Callable[[NormSpec], Any]
+
+
+def prepare(spec: TransformerSpec, store: Preparation) -> Weights:
+    """The present weights of a spec, stored as an engine wants them."""
+    softmax = spec.embedding.reverse_embeddings
+    stacks = [
+        StackWeights(
+            blocks=tuple(_block(block, store) for block in stack.blocks),
+            norm=None if stack.norm is None else store.norm(stack.norm),
+        )
+        for stack in (spec.encoder, spec.decoder)
+    ]
+    return Weights(
+        store.table(ops.convert_to_tensor(spec.embedding.embeddings)),
+        None if softmax is None else store.matrix(Matrix(ops.convert_to_tensor(softmax))),
+        *stacks,
+    )
+
+
+def _block(block: BlockSpec, store: Preparation) -> BlockWeights:
+    own, cross = block.self_attention, block.cross_attention
+    widths = _widths(own)
+    scaled = _joined(_scaled(_matrix(own.query), widths[0]), _matrix(own.key), _matrix(own.value))
+    weights = BlockWeights(
+        self_projection=store.projection(scaled, widths),
+        self_output=store.matrix(_matrix(own.output, input_axes=2)),
+        self_norm=store.norm(block.self_attention_norm),
+        inner=store.matrix(_matrix(block.feed_forward.inner)),
+        outer=store.matrix(_matrix(block.feed_forward.outer)),
+        feed_forward_norm=store.norm(block.feed_forward_norm),
+    )
+    if cross is None or block.cross_attention_norm is None:
+        return weights
+    widths = _widths(cross)
+    memory = _joined(_matrix(cross.key), _matrix(cross.value))
+    return weights._replace(
+        memory_projection=store.projection(memory, widths[1:]),
+        cross_projection=store.projection(_scaled(_matrix(cross.query), widths[0]), widths[:1]),
+        cross_output=store.matrix(_matrix(cross.output, input_axes=2)),
+        cross_norm=store.norm(block.cross_attention_norm),
+    )
+
+
+def _widths(attention: AttentionSpec) -> tuple[int, int, int]:
+    """Of a head's queries, keys and values."""
+    key_dim = attention.query.kernel.shape[-1]
+    return key_dim, key_dim, attention.value.kernel.shape[-1]
+
+
+def _matrix(dense: DenseSpec, input_axes: int = 1) -> Matrix:
+    """A kernel's axes as two, of which the first `input_axes` are the input's."""
+    kernel = ops.convert_to_tensor(dense.kernel)
+    rows = int(np.prod(kernel.shape[:input_axes]))
+    bias = None if dense.bias is None else ops.reshape(ops.convert_to_tensor(dense.bias), (-1,))
+    return Matrix(ops.reshape(kernel, (rows, -1)), bias)
+
+
+def _joined(*matrices: Matrix) -> Matrix:
+    """Matrices for one input side by side."""
+    kernels, biases = zip(*matrices, strict=True)
+    bias = None if biases[0] is None else ops.concatenate(biases, axis=-1)
+    return Matrix(ops.concatenate(kernels, axis=-1), bias)
+
+
+def _scaled(matrix: Matrix, key_dim: int) -> Matrix:
+    """The queries' matrix times K^-1/2."""
+    return Matrix(*(None if part is None else part * key_dim**-0.5 for part in matrix))

@@ -1,0 +1,79 @@
+"""How layers declare what they compute: the checks that every `spec()` method shares.
+
+A spec must never say less than its layer does. So a subclass has to declare itself, by a `spec` method of
+its own, and what a spec has no words for is refused with the layer's name.
+"""
+
+from typing import Any
+
+import keras
+
+from keras_attention.spec.parts import ACTIVATIONS, DenseSpec, NormSpec, SpecError
+
+
+def declared(owner: keras.layers.Layer, layer: Any) -> Any:
+    """The spec of a layer that `owner` uses; errors name both.
+
+    Raises:
+        SpecError: If the layer has no spec.
+    """
+    if not hasattr(layer, "spec"):
+        raise SpecError(
+            f"{owner.name}: {layer.name!r} is a {type(layer).__name__}, which has no `spec()` that "
+            "says what it computes."
+        )
+    try:
+        return layer.spec()
+    except SpecError as error:
+        raise SpecError(f"{owner.name}: {error}") from None
+
+
+def check_declares_itself(layer: keras.layers.Layer) -> None:
+    """Raises a `SpecError` for a subclass that inherits its `spec`: it may compute something else."""
+    if "spec" not in vars(type(layer)):
+        raise SpecError(
+            f"{layer.name!r} is a {type(layer).__name__}, a subclass that may compute something of its "
+            "own. Give it a `spec()` if a spec can say what it computes."
+        )
+
+
+def check_has_plain_weights(layer: keras.layers.Layer) -> None:
+    """Raises a `SpecError` for quantized layers and for those with LoRA."""
+    if layer.quantization_mode is not None or layer.lora_enabled:
+        raise SpecError(
+            f"{layer.name!r} has weights that are quantized ({layer.quantization_mode}) or changed by "
+            f"LoRA ({layer.lora_enabled}): a spec holds plain weights."
+        )
+
+
+def dense_spec(layer: Any, any_activation: bool = False) -> DenseSpec:
+    """The spec of a `Dense` or `EinsumDense` layer, without its activation."""
+    if type(layer) not in (keras.layers.Dense, keras.layers.EinsumDense):
+        raise SpecError(f"{layer.name!r} is a {type(layer).__name__}, no plain product.")
+    check_has_plain_weights(layer)
+    if not any_activation and activation_name(layer) != "linear":
+        raise SpecError(
+            f"{layer.name!r} has the activation {activation_name(layer)!r} where there is none."
+        )
+    return DenseSpec(layer.kernel, layer.bias)
+
+
+def activation_name(layer: Any) -> str:
+    """Keras' name of a layer's activation, if it is one that a spec can name."""
+    name = keras.activations.serialize(layer.activation)
+    if name not in ACTIVATIONS:
+        raise SpecError(
+            f"{layer.name!r} has the activation {name!r}; a spec knows {', '.join(ACTIVATIONS)}."
+        )
+    return name
+
+
+def norm_spec(layer: Any) -> NormSpec:
+    """The spec of Keras' `LayerNormalization` over the last axis."""
+    if type(layer) is not keras.layers.LayerNormalization:
+        raise SpecError(f"{layer.name!r} is a {type(layer).__name__}, no LayerNormalization.")
+    if not (layer.scale and layer.center) or layer.rms_scaling or layer.gamma.ndim != 1:
+        raise SpecError(
+            f"{layer.name!r} lacks gains or offsets, or normalises over more than the last axis."
+        )
+    return NormSpec(layer.gamma, layer.beta, layer.epsilon)

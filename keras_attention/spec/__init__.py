@@ -1,0 +1,30 @@
+"""What a Transformer is and which weights it has, declared: what engines run, exports write and imports fill.
+
+This room imports neither Keras nor a backend: a spec can be read from a file and run without them.
+"""
+
+from keras_attention.spec.parts import (
+    AttentionSpec,
+    BlockSpec,
+    DenseSpec,
+    EmbeddingSpec,
+    FeedForwardSpec,
+    NormSpec,
+    PositionsSpec,
+    SpecError,
+    StackSpec,
+)
+from keras_attention.spec.transformer import TransformerSpec
+
+__all__ = [
+    "AttentionSpec",
+    "BlockSpec",
+    "DenseSpec",
+    "EmbeddingSpec",
+    "FeedForwardSpec",
+    "NormSpec",
+    "PositionsSpec",
+    "SpecError",
+    "StackSpec",
+    "TransformerSpec",
+]

@@ -1,0 +1,259 @@
+"""The parts of a `TransformerSpec`.
+
+A part is a frozen dataclass. Its fields are other parts, plain settings, and weights. A weight is anything
+with a `shape`: a Keras variable, whose present value is read whenever somebody asks, a tensor or a NumPy
+array. Weights keep the shapes of Keras' layers: nothing is joined, scaled or transposed here.
+
+Shape letters: D hidden_dim, N heads, K key_dim, U value_dim, F intermediate_dim, V vocabulary, L positions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+# Activations that a spec can name: Keras' names of them.
+ACTIVATIONS = (
+    *("relu", "gelu", "silu", "tanh", "sigmoid", "linear", "elu", "selu", "relu6", "leaky_relu"),
+    *("softplus", "softsign", "mish", "hard_sigmoid", "hard_silu"),
+)
+LAYOUTS = ("interleaved", "halves", "learned")
+
+Part = TypeVar("Part")
+Weight = Any
+
+
+class SpecError(ValueError):
+    """A layer computes something that a spec cannot declare; the message names the layer."""
+
+
+class WeightField(NamedTuple):
+    """A weight's place in a spec.
+
+    Attributes:
+        path: Where it is, such as `"decoder.blocks.0.self_attention.query.kernel"`.
+        value: The weight, or None.
+        shape: Letters of its shape.
+        is_optional: Whether it may be None.
+    """
+
+    path: str
+    value: Weight
+    shape: tuple[str, ...]
+    is_optional: bool
+
+
+def _weight(shape: str, optional: bool = False) -> Any:
+    """A field that holds a weight of this shape."""
+    metadata = {"shape": tuple(shape.split()), "optional": optional}
+    return dataclasses.field(default=None, metadata=metadata)
+
+
+def _dense(kernel: str, bias: str, optional_bias: bool = True) -> Any:
+    """A field that holds a `DenseSpec` with weights of these shapes."""
+    shapes = {"kernel": tuple(kernel.split()), "bias": tuple(bias.split())}
+    metadata = {"dense": shapes, "optional_bias": optional_bias}
+    return dataclasses.field(default_factory=DenseSpec, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class DenseSpec:
+    """An affine map, `x kernel + bias`.
+
+    Attributes:
+        kernel: Axes of the input, then axes of the output.
+        bias: Axes of the output, or None.
+    """
+
+    kernel: Weight = None
+    bias: Weight = None
+
+
+@dataclasses.dataclass(frozen=True)
+class NormSpec:
+    """Layer normalisation over the last axis.
+
+    Attributes:
+        gamma: Gains (D,).
+        beta: Offsets (D,).
+        epsilon: Added to the variance.
+    """
+
+    gamma: Weight = _weight("D")
+    beta: Weight = _weight("D")
+    epsilon: float = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionSpec:
+    """Multi-head attention (section 3.2.2): scores are products of queries and keys times K^-1/2.
+
+    Attributes:
+        query: Kernel (D, N, K), bias (N, K).
+        key: Kernel (D, N, K), bias (N, K).
+        value: Kernel (D, N, U), bias (N, U).
+        output: Kernel (N, U, D), bias (D,).
+        window: Positions that a query sees to each side, its own counted; None for all. Neither
+            an engine nor an export has windows yet: they refuse it by name.
+    """
+
+    query: DenseSpec = _dense("D N K", "N K")
+    key: DenseSpec = _dense("D N K", "N K")
+    value: DenseSpec = _dense("D N U", "N U")
+    output: DenseSpec = _dense("N U D", "D")
+    window: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class FeedForwardSpec:
+    """The position-wise network (section 3.3), `activation(x W_1 + b_1) W_2 + b_2`.
+
+    Attributes:
+        inner: Kernel (D, F), bias (F,).
+        outer: Kernel (F, D), bias (D,).
+        activation: One of `ACTIVATIONS`.
+    """
+
+    inner: DenseSpec = _dense("D F", "F", optional_bias=False)
+    outer: DenseSpec = _dense("F D", "D", optional_bias=False)
+    activation: str = "relu"
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockSpec:
+    """A layer of the encoder or the decoder (section 3.1): sub-layers inside residual connections.
+
+    A sub-layer's field says by its type what it computes: a new kind of sub-layer is a new part.
+
+    Attributes:
+        self_attention: Attention to the block's own sequence; in the decoder to earlier positions.
+        self_attention_norm: The normalisation beside it.
+        cross_attention: Attention to the encoder's output, None in an encoder.
+        cross_attention_norm: The normalisation beside it, None in an encoder.
+        feed_forward: The position-wise network.
+        feed_forward_norm: The normalisation beside it.
+        normalize_first: False for `norm(x + sublayer(x))`, the paper's; True for
+            `x + sublayer(norm(x))`.
+    """
+
+    self_attention: AttentionSpec
+    self_attention_norm: NormSpec
+    feed_forward: FeedForwardSpec
+    feed_forward_norm: NormSpec
+    cross_attention: AttentionSpec | None = None
+    cross_attention_norm: NormSpec | None = None
+    normalize_first: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddingSpec:
+    """The table of the tokens (section 3.4).
+
+    A token's embedding is its row times `sqrt(D)`; that of the padding token is zero. The logits of a
+    hidden state are its products with all rows.
+
+    Attributes:
+        embeddings: The table (V, D).
+        reverse_embeddings: A softmax matrix (D, V), or None where the table serves.
+        pad_token_id: Id of the padding token.
+    """
+
+    embeddings: Weight = _weight("V D")
+    reverse_embeddings: Weight = _weight("D V", optional=True)
+    pad_token_id: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class PositionsSpec:
+    """The encodings of the positions, added to the embeddings (section 3.5).
+
+    Attributes:
+        layout: `"interleaved"`, `"halves"` (see `sinusoid`) or `"learned"`.
+        table: Learned encodings (L, D); None for sinusoids.
+    """
+
+    layout: str = "interleaved"
+    table: Weight = _weight("L D", optional=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class StackSpec:
+    """The encoder or the decoder.
+
+    Attributes:
+        positions: What is added to its embeddings.
+        blocks: Its layers.
+        norm: The normalisation behind the last block of a pre-norm model, else None.
+    """
+
+    positions: PositionsSpec
+    blocks: tuple[BlockSpec, ...]
+    norm: NormSpec | None = None
+
+
+def weight_fields(part: Any, path: str = "") -> Iterator[WeightField]:
+    """All weights of a part and of its parts, in the order of their declaration."""
+    for field in dataclasses.fields(part):
+        value, name = getattr(part, field.name), f"{path}{field.name}"
+        if "shape" in field.metadata:
+            yield WeightField(name, value, field.metadata["shape"], field.metadata["optional"])
+        elif "dense" in field.metadata:
+            for end, shape in field.metadata["dense"].items():
+                optional = end == "bias" and field.metadata["optional_bias"]
+                yield WeightField(f"{name}.{end}", getattr(value, end), shape, optional)
+        elif isinstance(value, tuple):
+            for index, each in enumerate(value):
+                yield from weight_fields(each, f"{name}.{index}.")
+        elif dataclasses.is_dataclass(value):
+            yield from weight_fields(value, f"{name}.")
+
+
+def map_weights(part: Part, function: Callable[[Weight], Weight]) -> Part:
+    """The same part with `function(weight)` in place of each weight that is not None."""
+
+    def mapped(value: Any, is_weight: bool) -> Any:
+        if is_weight:
+            return None if value is None else function(value)
+        if isinstance(value, tuple):
+            return tuple(map_weights(each, function) for each in value)
+        return map_weights(value, function) if dataclasses.is_dataclass(value) else value
+
+    is_dense = isinstance(part, DenseSpec)
+    changes = {
+        field.name: mapped(getattr(part, field.name), is_dense or "shape" in field.metadata)
+        for field in dataclasses.fields(part)  # type: ignore[arg-type]
+    }
+    return dataclasses.replace(part, **changes)  # type: ignore[type-var]
+
+
+def sinusoid(positions: np.ndarray, hidden_dim: int, layout: str = "interleaved") -> np.ndarray:
+    """Return the sinusoidal encoding of `positions` (T,) as a float32 array (T, D).
+
+    Args:
+        positions: Integer positions, counted from 0.
+        hidden_dim: Width D.
+        layout: `"interleaved"` is the paper's formula: columns 2i and 2i+1 hold the sine and cosine
+            of `position / 10000^(2i / D)`. `"halves"` is the authors' code (tensor2tensor): all sines
+            first, then all cosines, of `position / 10000^(k / (D/2 - 1))`; an odd D ends in a zero column.
+
+    Example:
+
+    >>> import numpy as np
+    >>> sinusoid(np.array([1]), 4).round(4).tolist()
+    [[0.8414999842643738, 0.5403000116348267, 0.009999999776482582, 1.0]]
+    """
+    # float64 keeps far positions exact; the table is built once.
+    positions = np.asarray(positions, dtype="float64")[:, None]
+    if layout == "interleaved":
+        columns = np.arange(hidden_dim)
+        angles = positions / 10000.0 ** (2 * (columns // 2) / hidden_dim)
+        return np.where(columns % 2 == 0, np.sin(angles), np.cos(angles)).astype("float32")
+    if layout == "halves":
+        timescales = hidden_dim // 2
+        angles = positions / 10000.0 ** (np.arange(timescales) / max(timescales - 1, 1))
+        parts = [np.sin(angles), np.cos(angles), np.zeros((len(positions), hidden_dim % 2))]
+        return np.concatenate(parts, axis=1).astype("float32")
+    raise ValueError(f"`layout` must be 'interleaved' or 'halves'. Received: layout={layout!r}")

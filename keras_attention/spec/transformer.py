@@ -1,0 +1,213 @@
+"""`TransformerSpec`: a whole encoder-decoder, declared."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from keras_attention.spec.parts import (
+    ACTIVATIONS,
+    LAYOUTS,
+    EmbeddingSpec,
+    SpecError,
+    StackSpec,
+    Weight,
+    map_weights,
+    sinusoid,
+    weight_fields,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerSpec:
+    """What a Transformer is and which weights it has (section 3 of the paper).
+
+    `Transformer.spec()` gives one, `Transformer.from_spec` takes one. Engines run it, exports write it,
+    imports fill it. The sizes of all blocks are the same.
+
+    Attributes:
+        embedding: The table for source, target and softmax.
+        encoder: The encoder's positions, blocks and last normalisation.
+        decoder: The decoder's.
+        start_token_id: Id that the decoder is fed first.
+        end_token_id: Id that ends a sentence.
+        dtype: The dtype in which the model computes.
+
+    Example:
+
+    >>> from keras_attention.models.transformer import Transformer
+    >>> model = Transformer(11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
+    >>> spec = model.spec()
+    >>> spec.validate()
+    >>> spec.num_heads, spec.key_dim, spec.weights()["encoder.blocks.0.feed_forward.inner.kernel"].shape
+    (2, 4, (8, 16))
+    """
+
+    embedding: EmbeddingSpec
+    encoder: StackSpec
+    decoder: StackSpec
+    start_token_id: int = 0
+    end_token_id: int = 1
+    dtype: str = "float32"
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V."""
+        return self.embedding.embeddings.shape[0]
+
+    @property
+    def hidden_dim(self) -> int:
+        """D."""
+        return self.embedding.embeddings.shape[1]
+
+    @property
+    def num_heads(self) -> int:
+        """N."""
+        return self.decoder.blocks[0].self_attention.query.kernel.shape[1]
+
+    @property
+    def key_dim(self) -> int:
+        """K."""
+        return self.decoder.blocks[0].self_attention.query.kernel.shape[2]
+
+    @property
+    def value_dim(self) -> int:
+        """U."""
+        return self.decoder.blocks[0].self_attention.value.kernel.shape[2]
+
+    @property
+    def pad_token_id(self) -> int:
+        """Id of the padding token."""
+        return self.embedding.pad_token_id
+
+    @property
+    def max_length(self) -> int | None:
+        """The number of learned positions; None for sinusoids, which have no limit."""
+        tables = [stack.positions.table for stack in (self.encoder, self.decoder)]
+        lengths = [table.shape[0] for table in tables if table is not None]
+        return min(lengths, default=None)
+
+    def weights(self) -> dict[str, Weight]:
+        """All weights by their paths, such as `"decoder.norm.gamma"`."""
+        return {field.path: field.value for field in weight_fields(self) if field.value is not None}
+
+    def map_weights(self, function: Callable[[Weight], Weight]) -> TransformerSpec:
+        """The same spec with `function(weight)` in place of each weight."""
+        return map_weights(self, function)
+
+    def positions(
+        self, stack: StackSpec, length: int, as_array: Callable[[Weight], np.ndarray]
+    ) -> np.ndarray:
+        """The encodings (length, D) of the first positions of a stack, in float32.
+
+        Args:
+            stack: `encoder` or `decoder`.
+            length: How many.
+            as_array: Gives the NumPy array of a weight, for learned positions.
+        """
+        if stack.positions.table is None:
+            return sinusoid(np.arange(length), self.hidden_dim, stack.positions.layout)
+        return as_array(stack.positions.table)[:length].astype("float32")
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `Transformer` that make a model of this kind.
+
+        Raises:
+            SpecError: What no `Transformer` has, such as blocks with different activations.
+        """
+        blocks = [*self.encoder.blocks, *self.decoder.blocks]
+        norms = [norm for block in blocks for norm in (block.self_attention_norm,)]
+        norms += [block.feed_forward_norm for block in blocks]
+        norms += [block.cross_attention_norm for block in self.decoder.blocks]  # type: ignore[misc]
+        norms += [stack.norm for stack in (self.encoder, self.decoder) if stack.norm is not None]
+        attentions = [block.self_attention for block in blocks]
+        attentions += [block.cross_attention for block in self.decoder.blocks]  # type: ignore[misc]
+        stacks = [self.encoder, self.decoder]
+        max_length = {} if self.max_length is None else {"max_length": self.max_length}
+        if any(attention.window is not None for attention in attentions):
+            raise SpecError("The spec has attention windows, which `Transformer` has not.")
+        return {
+            "vocabulary_size": self.vocabulary_size,
+            "num_layers": _same("number of blocks", [len(stack.blocks) for stack in stacks]),
+            "hidden_dim": self.hidden_dim,
+            "intermediate_dim": blocks[0].feed_forward.inner.kernel.shape[1],
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "activation": _same("activation", [block.feed_forward.activation for block in blocks]),
+            "normalize_first": _same("normalize_first", [b.normalize_first for b in blocks]),
+            "use_attention_bias": _same(
+                "bias of an attention", [a.query.bias is not None for a in attentions]
+            ),
+            "layer_norm_epsilon": _same("epsilon", [norm.epsilon for norm in norms]),
+            "position_layout": _same("layout", [stack.positions.layout for stack in stacks]),
+            "tie_weights": self.embedding.reverse_embeddings is None,
+            "pad_token_id": self.pad_token_id,
+            "end_token_id": self.end_token_id,
+            **max_length,
+        }
+
+    def validate(self) -> None:
+        """Checks that all weights are there and that their shapes fit together.
+
+        Raises:
+            SpecError: Names everything that is missing, of a wrong shape or unknown.
+        """
+        problems = [*self._problems_of_weights(), *self._problems_of_settings()]
+        if problems:
+            raise SpecError("This is no Transformer: " + "; ".join(problems) + ".")
+
+    def _problems_of_weights(self) -> Iterator[str]:
+        sizes: dict[str, tuple[int, str]] = {}  # letter -> its size, and who had it first
+        for path, value, letters, is_optional in weight_fields(self):
+            if value is None:
+                if not is_optional:
+                    yield f"{path} ({', '.join(letters)}) is missing"
+                continue
+            shape = tuple(value.shape)
+            if len(shape) != len(letters):
+                yield f"{path} must have the axes ({', '.join(letters)}), its shape is {shape}"
+                continue
+            for letter, size in zip(letters, shape, strict=True):
+                expected, first = sizes.setdefault(letter, (size, path))
+                if size != expected:
+                    yield f"{path} has {letter} = {size}, but {first} has {expected}"
+
+    def _problems_of_settings(self) -> Iterator[str]:
+        for kind in ("encoder", "decoder"):
+            stack: StackSpec = getattr(self, kind)
+            layout = stack.positions.layout
+            if layout not in LAYOUTS:
+                yield f"{kind}.positions.layout must be one of {LAYOUTS}, it is {layout!r}"
+            elif (layout == "learned") != (stack.positions.table is not None):
+                yield f"{kind}.positions: only the layout 'learned' has a table, and it needs one"
+            if not stack.blocks:
+                yield f"{kind}.blocks is empty"
+            for index, block in enumerate(stack.blocks):
+                path = f"{kind}.blocks.{index}"
+                parts = (block.cross_attention, block.cross_attention_norm)
+                if any((part is None) != (kind == "encoder") for part in parts):
+                    yield f"{path}: decoders have cross-attention and its norm, encoders neither"
+                if block.feed_forward.activation not in ACTIVATIONS:
+                    name = block.feed_forward.activation
+                    yield f"{path}.feed_forward.activation must be one of {ACTIVATIONS}, it is {name!r}"
+                if block.normalize_first != (stack.norm is not None):
+                    yield f"{path}: {kind}.norm must be there if, and only if, it is pre-norm"
+        if self.embedding.embeddings is None:
+            return  # which has been said
+        ids = {name: getattr(self, name) for name in ("start_token_id", "end_token_id")}
+        for name, token in {**ids, "pad_token_id": self.pad_token_id}.items():
+            if not 0 <= token < self.vocabulary_size:
+                yield f"{name} must be below the vocabulary's {self.vocabulary_size}, it is {token}"
+
+
+def _same(name: str, values: list[Any]) -> Any:
+    """The value that all have."""
+    if any(value != values[0] for value in values):
+        raise SpecError(
+            f"A `Transformer` has one {name} for all of its parts; the spec has {sorted(set(values))}."
+        )
+    return values[0]

@@ -1,0 +1,106 @@
+"""Every option of `Transformer`: each engine finds what the plain search finds, or refuses by name."""
+
+import dataclasses
+import inspect
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.decoding.translator import Translator
+from keras_attention.models.transformer import Transformer
+from keras_attention.spec.parts import ACTIVATIONS
+from tests.decoding.test_translator import LetterTokenizer, random_texts, small_model
+from tests.spec.test_spec import gated_attention, own_attention
+
+BACKEND = keras.backend.backend()
+ENGINES = ("numba", BACKEND)
+# Options that change what is computed in inference, one value that no other test has for each.
+COMPUTED = {
+    "num_layers": 2,
+    "hidden_dim": 15,
+    "intermediate_dim": 9,
+    "num_heads": 1,
+    "key_dim": 5,
+    "value_dim": 6,
+    "activation": "silu",
+    "normalize_first": True,
+    "use_attention_bias": True,
+    "layer_norm_epsilon": 0.1,
+    "position_layout": "halves",
+    "max_length": 30,
+    "tie_weights": False,
+}
+# Those that do not: rates and what training keeps; and ids, which the tokenizer decides.
+OTHERS = {"dropout", "attention_dropout", "activation_dropout", "recompute", "seed"}
+IDS = {"vocabulary_size", "pad_token_id", "end_token_id"}
+VARIANTS = [
+    {"position_layout": "learned", "max_length": 30, "normalize_first": True, "num_layers": 2},
+    {"key_dim": 5, "value_dim": 6, "use_attention_bias": True, "activation": "silu"},
+    {"hidden_dim": 15, "num_heads": 1, "intermediate_dim": 9, "tie_weights": False},
+    {"position_layout": "halves", "layer_norm_epsilon": 0.1, "activation": "gelu"},
+]
+
+
+def test_every_option_is_in_a_variant():
+    options = set(inspect.signature(Transformer).parameters) - {"kwargs"}
+    assert options == {*COMPUTED} | OTHERS | IDS
+    assert {name for variant in VARIANTS for name in variant} == {*COMPUTED}
+
+
+def assert_as_plain(model, engine, texts):
+    plain = Translator(
+        model, LetterTokenizer(), beam_size=3, max_extra_length=9, engine="plain", batch_size=8
+    )
+    engine = dataclasses.replace(plain, engine=engine)
+    for found, wanted in zip(engine.translate(texts), plain.translate(texts), strict=True):
+        assert [t.token_ids for t in found] == [t.token_ids for t in wanted]
+        np.testing.assert_allclose(
+            [t.score for t in found], [t.score for t in wanted], rtol=1e-4, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("options", VARIANTS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_options(options, engine):
+    if engine == "numba":
+        pytest.importorskip("numba")
+    assert_as_plain(small_model(seed=11, **options), engine, random_texts(5, longest=12))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_activations(engine):
+    """Against Keras' own, in the encoder and in steps: the rest of the model is the same."""
+    if engine == "numba":
+        pytest.importorskip("numba")
+    refused = []
+    for name in ACTIVATIONS:
+        model = small_model(seed=11, activation=name)
+        try:
+            translator = Translator(model, LetterTokenizer(), engine=engine)
+        except ValueError as error:
+            assert f"engine={engine!r} has no activation {name!r}" in str(error)
+            refused.append(name)
+        else:
+            assert translator.engine_for(1).name == engine
+    assert not refused or engine == "numba"
+    assert not {"relu", "gelu", "silu"} & {*refused}
+
+
+@pytest.mark.parametrize("change", [own_attention, gated_attention])
+def test_what_no_engine_runs_is_decoded_plainly(change):
+    """A block whose attention was replaced: never silently as if it were plain attention."""
+    model = change(small_model(seed=11, num_layers=2))
+    translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=1)
+    choice = translator.engine_for(1)
+    assert choice.name == "plain" and "decoder_block_2" in choice.reason
+    assert len(translator(["bed"])) == 1
+    with pytest.raises(ValueError, match="decoder_block_2"):
+        dataclasses.replace(translator, engine=BACKEND)
+
+
+def test_windows_are_refused_by_name():
+    model = small_model(seed=11)
+    model.encoder_blocks[0].self_attention._sliding_window = 3
+    choice = Translator(model, LetterTokenizer()).engine_for(1)
+    assert choice.name == "plain" and "encoder block 1 has one" in choice.reason
