@@ -72,7 +72,8 @@ export function makePicture(header, kind, weights, options) {
   const lists = tokenLists(header, kind, options.read);
   const rows = groupTokens(lists.rows, options.words);
   const all = groupTokens(lists.columns, options.words);
-  const columns = options.content ? all.filter((group) => group.content) : all;
+  const content = all.filter((group) => group.content);
+  const columns = options.content && content.length ? content : all;
   const untouched = columns.length === lists.columns.length && rows.length === lists.rows.length;
   const maps = headMaps(weights).map((map) => {
     const merged = untouched ? map : mergeMap(map, weights.columns, rows, columns);
