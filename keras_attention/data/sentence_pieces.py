@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Iterable
 from typing import Any
+
+from keras_attention.data.bpe_dropout import BpeDropout
 
 
 class SentencePieces:
@@ -67,13 +70,11 @@ class SentencePieces:
 
     def encode_with_dropout(self, texts: list[str], dropout: float, seed: int) -> list[list[int]]:
         """Ids of each text, each merge skipped with probability `dropout`."""
-        import sentencepiece
+        return self._dropout.encode(texts, dropout, seed)
 
-        # Each thread of SentencePiece has its own generator: with one, the seed decides everything.
-        sentencepiece.set_random_generator_seed(seed % 2**32)
-        return self._processor.encode(
-            texts, enable_sampling=True, alpha=dropout, nbest_size=-1, num_threads=1
-        )
+    @functools.cached_property
+    def _dropout(self) -> BpeDropout:
+        return BpeDropout(self._processor)
 
     def decode(self, rows: list[list[int]]) -> list[str]:
         """Text of each row of ids."""
