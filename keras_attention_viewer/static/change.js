@@ -44,6 +44,7 @@ export function createChanges({ onOpen }) {
       : `Changed most between ${against.name} and step ${place.step}`;
     const ranked = (await rankChanges(reader, place, against.place)).slice(0, MOST_CHANGES);
     if (turn !== shown) return;
+    root.hidden = !ranked.length;
     const largest = ranked[0]?.change || 1;
     list.replaceChildren(...ranked.map((one) => el("li", {}, el("button", {
       type: "button", style: `--share: ${(one.change / largest).toFixed(3)}`,

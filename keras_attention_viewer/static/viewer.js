@@ -172,7 +172,7 @@ class Viewer {
       if (!heads.length) heads.push(0);
       if (matrix) {
         const one = heads.length === 1 ? heads[0] : -1;
-        const width = parts.panes.clientWidth / model.panes.length - 8;
+        const width = views[i].root.clientWidth - 4;
         views[i].view.update({ picture, names, map: meanMap(picture, heads), head: one, word: state.word, width });
       } else {
         views[i].view.update({ rows: picture.rows, columns: picture.columns, names, word: state.word,
