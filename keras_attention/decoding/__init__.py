@@ -1,7 +1,12 @@
 """From a model to text: beam search, and the `Translator` around it."""
 
 from keras_attention.decoding.beam_search import beam_search
-from keras_attention.decoding.constraints import ForcedPrefix, RequiredPhrases, WellFormedTrees
+from keras_attention.decoding.constraints import (
+    ForcedPrefix,
+    RequiredPhrases,
+    TextConstraint,
+    WellFormedTrees,
+)
 from keras_attention.decoding.hypotheses import BeamSearchResult
 from keras_attention.decoding.translator import Translation, Translator
 
@@ -9,6 +14,7 @@ __all__ = [
     "BeamSearchResult",
     "ForcedPrefix",
     "RequiredPhrases",
+    "TextConstraint",
     "Translation",
     "Translator",
     "WellFormedTrees",

@@ -8,12 +8,37 @@ Shape letters: B sentences, K beams, V vocabulary, P tokens of a prefix or phras
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
+
+from keras_attention.decoding.beam_search import Constraint
+
+
+@dataclasses.dataclass(frozen=True)
+class TextConstraint:
+    """A constraint for a `Translator`: what a text says about its translation.
+
+    Attributes:
+        constraint: What hypotheses may be.
+        start: `start(texts, max_lengths, beam_size)`, the constraint's states for a batch: pytree of
+            tensors (B, K, ...). A row that is not searched has the text `""` and the maximum length 0.
+
+    Example: a translation of "a house" that begins with given tokens.
+
+    >>> constraint, prefixes = ForcedPrefix(vocabulary_size=280), {"a house": [260, 261]}
+    >>> text_constraint = TextConstraint(constraint, lambda texts, max_lengths, beam_size:
+    ...     constraint.start([prefixes.get(text, []) for text in texts], beam_size))
+    >>> text_constraint.start(["a house", ""], [9, 0], 4)["prefix"].shape[:2] == (2, 4)
+    True
+    """
+
+    constraint: Constraint
+    start: Callable[[Sequence[str], Sequence[int], int], Any]
 
 
 class ForcedPrefix:

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from keras_attention.decoding.beam_search import BeamSearchResult, beam_search
+from keras_attention.decoding.constraints import TextConstraint
 from keras_attention.decoding.incremental_search import incremental_search
 from keras_attention.engine.select import ENGINES, EngineChoice, EngineSelector
 from keras_attention.ops.compile import compiled
@@ -34,6 +35,7 @@ class ModelSearch:
         max_extra_length: Tokens that a translation may have more than its source.
         precision: Precision of the engine, None for the model's.
         engine: `"auto"`, `"plain"`, or the name of an engine.
+        constraint: What translations may be, for the plain search.
 
     Raises:
         ValueError: A precision or an engine that is unknown, or that cannot be had.
@@ -47,6 +49,7 @@ class ModelSearch:
         max_extra_length: int,
         precision: str | None = None,
         engine: str = "auto",
+        constraint: TextConstraint | None = None,
     ):
         if precision not in (None, *PRECISIONS):
             raise ValueError(
@@ -63,6 +66,7 @@ class ModelSearch:
             "pad_token_id": model.pad_token_id,
             "length_penalty": length_penalty,
         }
+        self._constraint = constraint
         self._engines, self._plain_reason = self._selector(precision, engine)
         self._compiled_shapes: set[tuple[tuple[int, int], bool]] = set()
 
@@ -71,6 +75,8 @@ class ModelSearch:
         try:
             if engine == "plain":
                 raise SpecError("The plain search computes in the model's own dtype.")
+            if self._constraint is not None:
+                raise SpecError("Only the plain search has constraints.")
             if not hasattr(self._model, "spec"):
                 raise SpecError(f"{type(self._model).__name__} has no `spec()`.")
             spec = self._model.spec()
@@ -108,7 +114,11 @@ class ModelSearch:
         return is_compiled and (shape, n_best == 1) not in self._compiled_shapes
 
     def __call__(
-        self, sources: Sequence[Sequence[int]], shape: tuple[int, int], n_best: int = 1
+        self,
+        sources: Sequence[Sequence[int]],
+        shape: tuple[int, int],
+        n_best: int = 1,
+        texts: Sequence[str] = (),
     ) -> BeamSearchResult:
         """Searches the translations of at most B sources.
 
@@ -116,6 +126,7 @@ class ModelSearch:
             sources: Source ids, the end token included, at most S each.
             shape: (B, S), to which they are padded.
             n_best: How many hypotheses must be certain.
+            texts: The text of each source; a constraint needs it.
 
         Returns:
             A `BeamSearchResult` of NumPy arrays, with empty slots for dummy rows.
@@ -129,9 +140,19 @@ class ModelSearch:
             return self._search_by_engine(encoder_token_ids, max_lengths, _stop(n_best))
         self._compiled_shapes.add((shape, n_best == 1))
         search = self._search_best if n_best == 1 else self._search_n_best
+        state = self._constraint_state(texts, max_lengths, shape[1])
         return keras.tree.map_structure(
-            keras.ops.convert_to_numpy, search(encoder_token_ids, max_lengths)
+            keras.ops.convert_to_numpy, search(encoder_token_ids, max_lengths, state)
         )
+
+    def _constraint_state(
+        self, texts: Sequence[str], max_lengths: np.ndarray, source_length: int
+    ) -> Any:
+        if self._constraint is None:
+            return {}
+        limits = np.minimum(max_lengths, self._longest(source_length))
+        texts = [*texts, *[""] * (len(limits) - len(texts))]  # of dummy rows
+        return self._constraint.start(texts, limits, self._options["beam_size"])
 
     def _search_by_engine(
         self, encoder_token_ids: np.ndarray, max_lengths: np.ndarray, stop: str
@@ -151,13 +172,13 @@ class ModelSearch:
     # Two programs: only who wants the n best must pay for the certainty of the others.
     @functools.cached_property
     def _search_best(self) -> Callable[..., Any]:
-        return compiled(functools.partial(self._search_plain, stop=_stop(1)), self._model)
+        return compiled(lambda *batch: self._search_plain(_stop(1), *batch), self._model)
 
     @functools.cached_property
     def _search_n_best(self) -> Callable[..., Any]:
-        return compiled(functools.partial(self._search_plain, stop=_stop(2)), self._model)
+        return compiled(lambda *batch: self._search_plain(_stop(2), *batch), self._model)
 
-    def _search_plain(self, encoder_token_ids: Any, max_lengths: Any, stop: str) -> Any:
+    def _search_plain(self, stop: str, encoder_token_ids: Any, max_lengths: Any, state: Any) -> Any:
         """Encoder and beam search of one batch: (B, S) and (B,) to a `BeamSearchResult`."""
         rows, source_length = encoder_token_ids.shape
         max_length = self._longest(source_length)
@@ -172,6 +193,8 @@ class ModelSearch:
             max_lengths,
             stop=stop,
             max_length=max_length,
+            constraint=None if self._constraint is None else self._constraint.constraint,
+            constraint_state=state,
             **self._options,
         )
 

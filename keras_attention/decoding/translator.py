@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
+from keras_attention.decoding.constraints import TextConstraint
 from keras_attention.decoding.hypotheses import BeamSearchResult, check_search_options
 from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.engine.select import EngineChoice
@@ -96,6 +97,7 @@ class Translator:
             row of activations (by Numba, on a CPU). None for that of the model's dtype policy.
         engine: What decodes: `"auto"`, `"numba"`, the backend's engine by its name (`"tensorflow"`,
             `"torch"` or `"jax"`), or `"plain"`.
+        constraint: What translations may be, a `TextConstraint`; with one, the plain search decodes.
         fast: Deprecated: `fast=False` is `engine="plain"`, `fast=True` is `engine="auto"`.
 
     Raises:
@@ -128,6 +130,7 @@ class Translator:
     show_progress: bool = True
     precision: str | None = None
     engine: str = "auto"
+    constraint: TextConstraint | None = None
     fast: bool | None = None
 
     def __post_init__(self) -> None:
@@ -194,7 +197,8 @@ class Translator:
             raise ValueError(
                 f"n_best must be between 1 and beam_size, which is {self.beam_size}; got {n_best}."
             )
-        sources = self._encode(_checked(texts))
+        texts = _checked(texts)
+        sources = self._encode(texts)
         results = [[Translation("", 0.0, (), True)] for _ in sources]
         batches = self._batches([len(source) for source in sources])
         total = sum(len(lines) for lines, _ in batches)
@@ -203,7 +207,12 @@ class Translator:
                 self._search.refresh()
             for lines, shape in batches:
                 with self._said(progress, shape, n_best):
-                    result = self._search([sources[line] for line in lines], shape, n_best)
+                    result = self._search(
+                        [sources[line] for line in lines],
+                        shape,
+                        n_best,
+                        [texts[line] for line in lines],
+                    )
                 found = self._translations(result, len(lines), n_best)
                 for line, translations in zip(lines, found, strict=True):
                     if not translations:
@@ -335,6 +344,7 @@ class Translator:
             self.max_extra_length,
             self.precision,
             self.engine,
+            self.constraint,
         )
 
 

@@ -7,9 +7,16 @@ from keras import ops
 
 from keras_attention.data.trees import delinearize
 from keras_attention.decoding.beam_search import beam_search
-from keras_attention.decoding.constraints import ForcedPrefix, RequiredPhrases, WellFormedTrees
+from keras_attention.decoding.constraints import (
+    ForcedPrefix,
+    RequiredPhrases,
+    TextConstraint,
+    WellFormedTrees,
+)
+from keras_attention.decoding.translator import Translator
 from keras_attention.ops.compile import compiled
 from tests.decoding.oracle_search import Tables, penalty
+from tests.decoding.test_translator import CopyModel, LetterTokenizer
 
 BACKEND = keras.backend.backend()
 ALPHA = 0.6
@@ -205,3 +212,25 @@ def test_a_prefix_with_nothing_likely_is_still_scored_by_the_model():
 def test_bad_arguments_are_named(make, reason):
     with pytest.raises(ValueError, match=reason):
         make()
+
+
+def test_a_translator_begins_translations_as_their_texts_say():
+    """Two prefixes in a batch with a free sentence and a dummy row; the model copies the rest."""
+    prefixes = {"abc": [9, 10], "de": [11]}
+    free = ForcedPrefix(CopyModel.vocabulary_size)
+    constraint = TextConstraint(
+        free,
+        lambda texts, max_lengths, beam_size: free.start(
+            [prefixes.get(text, []) for text in texts], beam_size
+        ),
+    )
+    translator = Translator(
+        CopyModel(), LetterTokenizer(CopyModel.vocabulary_size), beam_size=2, constraint=constraint
+    )
+    assert translator(["abc", "", "fgh", "de"]) == ["ghc", "", "fgh", "ie"]
+
+
+def test_a_constraint_asks_for_the_plain_search():
+    constraint = TextConstraint(ForcedPrefix(31), lambda *batch: {})
+    with pytest.raises(ValueError, match="Only the plain search has constraints"):
+        Translator(CopyModel(), LetterTokenizer(31), constraint=constraint, precision="int8")
