@@ -44,6 +44,7 @@ _ROOMS = {
         "corpus_bleu",
         "corpus_chrf",
         "evaluation_report",
+        "head_importance",
         "matmul_peak",
         "paired_bootstrap",
         "paper_training_cost",

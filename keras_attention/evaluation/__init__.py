@@ -14,6 +14,7 @@ from keras_attention.evaluation.cost import (
     training_flops,
     transformer_flops,
 )
+from keras_attention.evaluation.head_importance import head_importance
 from keras_attention.evaluation.memory import TrainingMemory, training_memory
 from keras_attention.evaluation.moses_bleu import tokenized_bleu
 from keras_attention.evaluation.perplexity import perplexity
@@ -31,6 +32,7 @@ __all__ = [
     "corpus_scores",
     "evaluation_report",
     "flops_utilization",
+    "head_importance",
     "matmul_peak",
     "paired_bootstrap",
     "paper_training_cost",

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from keras_attention.layers.encoder_block import TransformerBlock
-from keras_attention.layers.masks import first_given, merge_masks
+from keras_attention.layers.masks import first_given, given, merge_masks
 from keras_attention.layers.multi_head_attention import State
 from keras_attention.spec.parts import BlockSpec
 
@@ -45,6 +45,9 @@ class TransformerDecoderBlock(TransformerBlock):
             divisor of the decoder sequence's: consecutive rows (beams) share one row of the memory.
         cache: Keys and values of earlier positions, `{"key": (B, L, N, K), "value": (B, L, N, V)}`.
         start_index: Position of the first row of `decoder_sequence` in the cache.
+        self_head_mask: `(B, N)`, 0 for heads of the self-attention that are switched off; see
+            `MultiHeadAttention`.
+        cross_head_mask: The same for the attention to the encoder.
 
     Returns:
         Tensor of shape `(B, T, D)`; then, if asked for, the self-attention weights `(B, N, T, T)` and
@@ -94,6 +97,8 @@ class TransformerDecoderBlock(TransformerBlock):
         start_index: Any = 0,
         decoder_sequence_mask: Any = None,
         encoder_sequence_mask: Any = None,
+        self_head_mask: Any = None,
+        cross_head_mask: Any = None,
     ) -> Any:
         if encoder_sequence is None and memory is None:
             raise ValueError(f"{self.name} needs `encoder_sequence` or `memory`. Received neither.")
@@ -105,6 +110,7 @@ class TransformerDecoderBlock(TransformerBlock):
             training,
             cache,
             start_index,
+            self_head_mask,
         )
         x = self.self_attention_residual(decoder_sequence, results.pop(0), training=training)
 
@@ -120,6 +126,7 @@ class TransformerDecoderBlock(TransformerBlock):
             return_attention_scores=return_attention_scores,
             training=training,
             cache=memory,
+            **given(head_mask=cross_head_mask),
         )
         if return_attention_scores:
             update, cross_scores = update
@@ -143,6 +150,7 @@ class TransformerDecoderBlock(TransformerBlock):
         training: bool | None,
         cache: State | None,
         start_index: Any,
+        head_mask: Any,
     ) -> list[Any]:
         """Masked self-attention; a list of the update, the scores if asked for, the cache if given."""
         if padding_mask is not None:
@@ -157,6 +165,7 @@ class TransformerDecoderBlock(TransformerBlock):
             use_causal_mask=True,
             cache=cache,
             start_index=start_index,
+            **given(head_mask=head_mask),
         )
         return list(results) if isinstance(results, tuple) else [results]
 

@@ -6,7 +6,7 @@ import keras
 
 from keras_attention.layers.declared import check_declares_itself, declared
 from keras_attention.layers.feed_forward import FeedForward
-from keras_attention.layers.masks import first_given, merge_masks
+from keras_attention.layers.masks import first_given, given, merge_masks
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.residual import ResidualConnection
 from keras_attention.layers.seeds import part_initializer, part_seed
@@ -149,6 +149,7 @@ class TransformerEncoderBlock(TransformerBlock):
         attention_mask: Boolean `(B, S, S)`, True = may attend; merged with the padding mask.
         training: Whether dropout is on.
         return_attention_scores: Whether to return the attention weights `(B, N, S, S)` as well.
+        head_mask: `(B, N)`, 0 for heads that are switched off; see `MultiHeadAttention`.
 
     Returns:
         Tensor of shape `(B, S, D)`; with `return_attention_scores`, a tuple with the weights.
@@ -181,6 +182,7 @@ class TransformerEncoderBlock(TransformerBlock):
         return_attention_scores: bool = False,
         mask: Any = None,
         inputs_mask: Any = None,
+        head_mask: Any = None,
     ) -> Any:
         # Keras hands over the implicit mask as `inputs_mask` where another mask is given, too.
         padding_mask = first_given(padding_mask, mask, inputs_mask)
@@ -193,6 +195,7 @@ class TransformerEncoderBlock(TransformerBlock):
             attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
             training=training,
+            **given(head_mask=head_mask),
         )
         update, scores = update if return_attention_scores else (update, None)
         x = self.self_attention_residual(inputs, update, training=training)

@@ -60,3 +60,8 @@ def merge_masks(*masks: Any) -> Any:
 def first_given(*masks: Any) -> Any:
     """Return the first mask that is not None, or None."""
     return next((mask for mask in masks if mask is not None), None)
+
+
+def given(**masks: Any) -> dict[str, Any]:
+    """Return the masks that are not None: a layer of somebody else's may not know the others."""
+    return {name: mask for name, mask in masks.items() if mask is not None}

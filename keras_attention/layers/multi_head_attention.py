@@ -67,6 +67,8 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             query rows may be a multiple of the cache's rows: consecutive rows share one row of the cache
             (the beams of a sentence share its memory).
         start_index: Position of the first query in the cache; an integer or a scalar tensor.
+        head_mask: `(B, N)`: what each head's output is multiplied by before the heads are combined; 0
+            switches a head off ([Michel et al. 2019](https://arxiv.org/abs/1905.10650)).
 
     Returns:
         The outputs `(B, T, D)`; then, if asked for, the attention scores `(B, N, T, S)`; then, if keys
@@ -101,6 +103,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         use_causal_mask: bool = False,
         cache: State | None = None,
         start_index: Any = 0,
+        head_mask: Any = None,
     ) -> Any:
         gate = self._gate_dense(query) if self._use_gate else None
         projected, cache_to_return = self._project_all(query, value, key, cache, start_index)
@@ -134,6 +137,10 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             outputs = reshape(outputs, (*ops.shape(projected[0])[:-1], self._value_dim))
         if gate is not None:
             outputs = ops.multiply(outputs, gate)
+        if head_mask is not None:
+            heads = ops.cast(head_mask, outputs.dtype)
+            inner = [1] * (len(outputs.shape) - 3)
+            outputs = ops.multiply(outputs, ops.reshape(heads, (-1, *inner, self._num_heads, 1)))
         results = [self._combine_heads(outputs, training)]
         if return_attention_scores:
             results.append(scores)
@@ -357,6 +364,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         use_causal_mask: bool = False,
         cache: State | None = None,
         start_index: Any = 0,
+        head_mask: Any = None,
     ) -> Any:
         attended = (cache["value"] if cache is not None else value).shape
         value_shape = attended if value is None else value.shape

@@ -12,7 +12,7 @@ from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.embedding import TokenEmbedding
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
-from keras_attention.layers.masks import padding_mask
+from keras_attention.layers.masks import given, padding_mask
 from keras_attention.layers.positional_encoding import PositionalEncoding
 from keras_attention.layers.recompute import recomputed_call
 from keras_attention.models.input_pipeline import steady_batches
@@ -75,6 +75,8 @@ class Transformer(AccumulatingModel):
     Call arguments:
         inputs: Dict of `encoder_token_ids` `(B, S)` and `decoder_token_ids` `(B, T)`, integers.
         training: Whether dropout is on.
+        head_masks: Dict of `"encoder"`, `"decoder"` and `"cross"`, any of them: for each layer None, or
+            `(B, N)` with 0 for heads that are switched off; see `MultiHeadAttention`.
 
     Returns:
         Logits of shape `(B, T, V)`; position t predicts target token t.
@@ -301,14 +303,30 @@ class Transformer(AccumulatingModel):
         check_token_ids(x, self.vocabulary_size)
         return super().predict(steady_batches(x), *args, **kwargs)
 
-    def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
+    def call(
+        self,
+        inputs: dict[str, Any],
+        training: bool | None = None,
+        head_masks: dict[str, list[Any]] | None = None,
+    ) -> Any:
         source, target = _token_ids(inputs)
         source_mask = padding_mask(source, self.pad_token_id)
-        encoded = self._encode(source, source_mask, training)
+        heads = head_masks or {}
+        own_heads, cross_heads = (
+            heads.get(kind, [None] * self.num_layers) for kind in ("decoder", "cross")
+        )
+        encoded = self._encode(
+            source, source_mask, training, **given(head_masks=heads.get("encoder"))
+        )
         x = self._embed(target, self.decoder_positions, self.decoder_dropout, training)
-        for block in self.decoder_blocks:
+        for block, own, cross in zip(self.decoder_blocks, own_heads, cross_heads, strict=True):
             x = self._call_block(
-                block, x, encoded, encoder_padding_mask=source_mask, training=training
+                block,
+                x,
+                encoded,
+                encoder_padding_mask=source_mask,
+                training=training,
+                **given(self_head_mask=own, cross_head_mask=cross),
             )
         return self._project(x)
 
@@ -491,12 +509,20 @@ class Transformer(AccumulatingModel):
         return dropout(x, training=training) if self.dropout > 0.0 else x
 
     def _encode(
-        self, source: Any, mask: Any, training: bool | None, scores: list[Any] | None = None
+        self,
+        source: Any,
+        mask: Any,
+        training: bool | None,
+        scores: list[Any] | None = None,
+        head_masks: list[Any] | None = None,
     ) -> Any:
         x = self._embed(source, self.encoder_positions, self.encoder_dropout, training)
-        for block in self.encoder_blocks:
+        head_masks = head_masks or [None] * self.num_layers
+        for block, heads in zip(self.encoder_blocks, head_masks, strict=True):
             if scores is None:
-                x = self._call_block(block, x, padding_mask=mask, training=training)
+                x = self._call_block(
+                    block, x, padding_mask=mask, training=training, **given(head_mask=heads)
+                )
             else:
                 x, weights = block(
                     x, padding_mask=mask, training=training, return_attention_scores=True

@@ -284,3 +284,23 @@ def test_without_value_and_cache_it_says_what_is_missing():
     layer.build((B, T, D), (B, S, D))
     with pytest.raises(ValueError, match="`cache`"):
         layer(array(B, T, D), None)
+
+
+def test_a_head_that_is_switched_off_adds_nothing():
+    """Against the sum of the heads' own outputs, row by row."""
+    generator = np.random.default_rng(31)
+    x = generator.normal(size=(2, 5, 8)).astype("float32")
+    layer = MultiHeadAttention(num_heads=3, key_dim=4, value_dim=7)
+    whole = keras.ops.convert_to_numpy(layer(x, x))
+    off = np.array([[1.0, 0.0, 1.0], [0.5, 1.0, 0.0]])
+    masked = keras.ops.convert_to_numpy(layer(x, x, head_mask=off))
+    kernel = keras.ops.convert_to_numpy(layer.output_dense.kernel)
+    parts = []
+    for head in range(3):
+        alone = np.zeros_like(kernel)
+        alone[head] = kernel[head]
+        layer.output_dense.kernel.assign(alone)
+        parts.append(keras.ops.convert_to_numpy(layer(x, x)))
+    np.testing.assert_allclose(sum(parts), whole, atol=1e-5)
+    expected = sum(off[:, head, None, None] * part for head, part in enumerate(parts))
+    np.testing.assert_allclose(masked, expected, atol=1e-5)
