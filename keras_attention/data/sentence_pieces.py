@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from keras_attention.data.bpe_dropout import BpeDropout
@@ -28,15 +29,16 @@ class SentencePieces:
             raise ValueError(f"`model` is no SentencePiece model. ({error})") from error
 
     @staticmethod
-    def train(sentences: Iterable[str], vocabulary_size: int, **options: Any) -> bytes:
-        """Learns merges; returns the model. Options go to SentencePiece's trainer."""
+    def train(
+        sentences: Iterable[str], vocabulary_size: int, max_sentences: int, **options: Any
+    ) -> bytes:
+        """Learns merges from at most so many sentences; returns the model. Options go to SentencePiece."""
         import sentencepiece
 
         model = io.BytesIO()
-        sentencepiece.set_random_generator_seed(0)  # decides the order of sentences
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(sentences),
+                sentence_iterator=_sampled(sentences, max_sentences),
                 model_writer=model,
                 model_type="bpe",
                 vocab_size=vocabulary_size,
@@ -79,3 +81,16 @@ class SentencePieces:
     def decode(self, rows: list[list[int]]) -> list[str]:
         """Text of each row of ids."""
         return self._processor.decode(rows)
+
+
+def _sampled(sentences: Iterable[str], most: int) -> Iterator[str]:
+    """All sentences, or so many of them by chance; SentencePiece's own sample differs between processes."""
+    sample: list[str] = []
+    chance = random.Random(0).random  # Only random() is promised to stay the same.
+    for number, sentence in enumerate(sentences):
+        if number < most:
+            sample.append(sentence)
+        elif (place := int(chance() * (number + 1))) < most:
+            sample[place] = sentence
+    while sample:  # So that memory does not hold them twice.
+        yield sample.pop()

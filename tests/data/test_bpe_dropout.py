@@ -119,20 +119,24 @@ def test_as_many_of_each_piece_as_sentencepiece_samples():
 def test_same_in_another_process(tmp_path):
     tokenizer = Tokenizer.train(TEXTS, 400)
     tokenizer.save(tmp_path / "tokenizer")
+    many = [f"{text} {number}" for number in range(30) for text in TEXTS]
     program = (
         "import json, sys; from keras_attention.data.tokenizer import Tokenizer\n"
-        "texts = json.load(sys.stdin)\n"
-        "print(Tokenizer.load(sys.argv[1]).encode(texts, dropout=0.3, seed=2**40 + 7))"
+        "texts, many = json.load(sys.stdin)\n"
+        "print(Tokenizer.load(sys.argv[1]).encode(texts, dropout=0.3, seed=2**40 + 7))\n"
+        "print(Tokenizer.train(many, 500, max_sentences=101).fingerprint())"
     )
     result = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "tokenizer")],
-        input=json.dumps(TEXTS),
+        input=json.dumps([TEXTS, many]),
         capture_output=True,
         text=True,
         check=True,
         env={**os.environ, "KERAS_BACKEND": "numpy", "PYTHONHASHSEED": "17"},
     )
-    assert result.stdout.strip() == str(tokenizer.encode(TEXTS, dropout=0.3, seed=2**40 + 7))
+    ids, fingerprint = result.stdout.splitlines()
+    assert ids == str(tokenizer.encode(TEXTS, dropout=0.3, seed=2**40 + 7))
+    assert fingerprint == Tokenizer.train(many, 500, max_sentences=101).fingerprint()
 
 
 def test_nothing_to_merge():
