@@ -1,6 +1,7 @@
 """How good a model is, and what it cost: BLEU, chrF, perplexity, FLOPs, and one report of it all."""
 
 from keras_attention.evaluation.bleu import CorpusScore, corpus_bleu, corpus_chrf
+from keras_attention.evaluation.bracketing import bracketing_f1
 from keras_attention.evaluation.comparison import (
     PairedDifference,
     corpus_scores,
@@ -27,6 +28,7 @@ __all__ = [
     "ModelSizes",
     "PairedDifference",
     "TrainingMemory",
+    "bracketing_f1",
     "corpus_bleu",
     "corpus_chrf",
     "corpus_scores",
