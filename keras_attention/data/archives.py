@@ -47,11 +47,11 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
     mode in the archive decides where anything is written.
 
     Args:
-        path: the archive.
-        members: file to write for each member name.
+        path: The archive.
+        members: File to write for each member name.
 
     Raises:
-        ValueError: a member is absent or not a plain file, or the archive is damaged, or holds far
+        ValueError: A member is absent or not a plain file, or the archive is damaged, or holds far
             more than its size lets expect.
     """
     missing = dict(members)

@@ -53,21 +53,21 @@ class TokenBatches(keras.utils.PyDataset):
 
     Args:
         store: `TokenStore`.
-        batch_tokens: int: positions a batch may hold on either side. The paper's batches hold about
+        batch_tokens: Positions a batch may hold on either side. The paper's batches hold about
             25,000.
-        shuffle: bool: a new order every epoch (training), or always the same (evaluation).
-        seed: int: decides the order.
-        max_length: int: pairs with more tokens on a side, end token included, are dropped, as the
+        shuffle: A new order every epoch (training), or always the same (evaluation).
+        seed: Decides the order.
+        max_length: Pairs with more tokens on a side, end token included, are dropped, as the
             authors' code does in training; `None` keeps all (for evaluation).
-        num_replicas: int: B is a multiple of it.
-        max_shapes: int: bound on the number of different (B, S, T). Fewer compile sooner, but pad
+        num_replicas: B is a multiple of it.
+        max_shapes: Bound on the number of different (B, S, T). Fewer compile sooner, but pad
             more.
-        length_multiple: int: S and T are multiples of it. Some accelerators like 8; it pads more.
-        epochs_per_pass: int: how many epochs show every pair once, above 1 for a large corpus. By
+        length_multiple: S and T are multiples of it. Some accelerators like 8; it pads more.
+        epochs_per_pass: How many epochs show every pair once, above 1 for a large corpus. By
             default, with `shuffle`, the number of `samples` of the text that the store holds.
 
     Raises:
-        ValueError: no pair is left, or a batch cannot hold the longest pair on every replica.
+        ValueError: No pair is left, or a batch cannot hold the longest pair on every replica.
 
     Example:
 
@@ -226,11 +226,11 @@ class TokenBatches(keras.utils.PyDataset):
         of whole ones.
 
         Args:
-            index: int: number of the process, from 0.
-            count: int: number of processes; it divides `num_replicas`.
+            index: Number of the process, from 0.
+            count: Number of processes; it divides `num_replicas`.
 
         Raises:
-            ValueError: the numbers do not fit.
+            ValueError: The numbers do not fit.
         """
         _check_integer("count", count, 1)
         _check_integer("index", index, 0)

@@ -49,10 +49,10 @@ def choose_buckets(
     of all the stages the one with the fewest positions, remainders included, is taken.
 
     Args:
-        lengths: int array (2, pairs): source and target lengths, in positions.
-        batch_tokens: int: positions a batch may hold on either side.
-        num_replicas: int: rows are a multiple of it.
-        max_shapes: int: bound on the number of shapes, those of remainders included.
+        lengths: Int array (2, pairs): source and target lengths, in positions.
+        batch_tokens: Positions a batch may hold on either side.
+        num_replicas: Rows are a multiple of it.
+        max_shapes: Bound on the number of shapes, those of remainders included.
 
     Returns:
         The buckets, from short to long, and the bucket of each pair, int array (pairs,).

@@ -37,11 +37,11 @@ def load_corpus(
 
     Args:
         name: "demo", "multi30k", "wmt14" or "wmt16_en_de".
-        data_dir: folder with the corpus' own files, plain or gzip; nothing is downloaded then.
-        source_language, target_language: direction of the translation.
-        cache_dir: folder for downloads, by default $KERAS_ATTENTION_CACHE or
+        data_dir: Folder with the corpus' own files, plain or gzip; nothing is downloaded then.
+        source_language, target_language: Direction of the translation.
+        cache_dir: Folder for downloads, by default $KERAS_ATTENTION_CACHE or
             ~/.cache/keras_attention.
-        base_url: mirror to download from.
+        base_url: Mirror to download from.
         filters: `Filters` for the training pairs. By default "wmt14" and "wmt16_en_de" drop empty
             ones, as the authors' code did.
 
@@ -49,9 +49,9 @@ def load_corpus(
         Corpus, read once from start to end and found in order.
 
     Raises:
-        ValueError: unknown corpus or language, broken files.
+        ValueError: Unknown corpus or language, broken files.
         FileNotFoundError: `data_dir` lacks files.
-        ConnectionError: no download possible.
+        ConnectionError: No download possible.
 
     >>> corpus = load_corpus("demo")
     >>> corpus.synthetic, len(corpus.train), len(corpus.test)
@@ -86,8 +86,8 @@ def corpus_from_files(
 
     Args:
         train, validation, test: (source file, target file).
-        name, source_language, target_language: labels for reports.
-        validation_size, test_size: pairs to hold out, by default 5 % and at most 1,000. A
+        name, source_language, target_language: Labels for reports.
+        validation_size, test_size: Pairs to hold out, by default 5 % and at most 1,000. A
             `test_size` of 0 gives a corpus without a test part.
         filters: `Filters` for the training pairs.
 
@@ -95,8 +95,8 @@ def corpus_from_files(
         Corpus, read once from start to end and found in order.
 
     Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: bytes that are not UTF-8, files of unequal length, nothing to train on.
+        FileNotFoundError: A file is missing.
+        ValueError: Bytes that are not UTF-8, files of unequal length, nothing to train on.
 
     >>> import os, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -147,8 +147,8 @@ def write_corpus(corpus: Corpus, folder: PathLike) -> list[Path]:
         The files.
 
     Raises:
-        FileExistsError: one of the files exists already; nothing is written then.
-        ValueError: both languages have one name.
+        FileExistsError: One of the files exists already; nothing is written then.
+        ValueError: Both languages have one name.
 
     >>> import tempfile
     >>> files = write_corpus(load_corpus("demo"), tempfile.mkdtemp())

@@ -15,10 +15,10 @@ from email.message import Message
 from pathlib import Path
 from typing import BinaryIO
 
-import keras
 from filelock import Timeout
 
 from keras_attention.utils.files import flush, locked, sha256_of, write_atomically
+from keras_attention.utils.progress import Progress, activity
 
 CHUNK_BYTES = 1 << 16
 SCHEMES = ("http", "https")
@@ -55,23 +55,23 @@ def download(
     processes one downloads, and the others wait for it.
 
     Args:
-        url: http or https address.
-        path: file to write; its folder is made.
-        sha256: expected checksum, in hexadecimal, or None for the recorded one.
-        validate: called with the file before it gets its name; raises ValueError if it is not
+        url: An address of http or https.
+        path: File to write; its folder is made.
+        sha256: Expected checksum, in hexadecimal, or None for the recorded one.
+        validate: Called with the file before it gets its name; raises ValueError if it is not
             what was asked for, such as a page that says so.
-        attempts: how often to try before giving up.
-        timeout: seconds without an answer, or with less than 1,000 bytes a second, that end an
+        attempts: How often to try before giving up.
+        timeout: Seconds without an answer, or with less than 1,000 bytes a second, that end an
             attempt.
-        delay: seconds before the second attempt, doubled before each one that follows.
-        verbose: show a progress bar.
+        delay: Seconds before the second attempt, doubled before each one that follows.
+        verbose: Show how far it is if it takes more than 3 seconds.
 
     Returns:
         The path.
 
     Raises:
-        ConnectionError: the file cannot be had; what came so far is kept for the next call.
-        ValueError: no web address, or its content is not the expected one. A download is removed
+        ConnectionError: The file cannot be had; what came so far is kept for the next call.
+        ValueError: No web address, or its content is not the expected one. A download is removed
             then; a file that lay at `path` before is left alone.
     """
     if urllib.parse.urlsplit(url).scheme not in SCHEMES:
@@ -95,7 +95,7 @@ def check_recorded(path: Path, remedy: str) -> None:
     """Compares a file with its recorded checksum; records it if there is none yet.
 
     Raises:
-        ValueError: the file has changed since.
+        ValueError: The file has changed since.
     """
     recorded = _recorded(path)
     if recorded is None:
@@ -129,8 +129,8 @@ def _locked(path: Path) -> Iterator[None]:
         try:
             stack.enter_context(locked(path, timeout=0))
         except Timeout:
-            print(f"Waiting for another process, which downloads {path.name}")
-            stack.enter_context(locked(path))
+            with activity(f"waiting for another process, which downloads {path.name}"):
+                stack.enter_context(locked(path))
         yield
 
 
@@ -259,21 +259,21 @@ def _copy(
     timeout: float,
     label: str,
 ) -> None:
-    if label:
-        print(f"Downloading {label}")
-    kilobytes = None if total is None else -(-total // 1000)
-    bar = keras.utils.Progbar(kilobytes, unit_name="kB", verbose=1 if label else 0)
     since, least = time.monotonic(), have + timeout * SLOWEST
-    while chunk := response.read1(CHUNK_BYTES):
-        file.write(chunk)
-        have += len(chunk)
-        bar.update(-(-have // 1000), finalize=have == total)
-        if time.monotonic() - since > timeout:
-            if have < least:
-                raise TimeoutError(f"less than {SLOWEST} bytes a second came for {timeout} seconds")
-            since, least = time.monotonic(), have + timeout * SLOWEST
-    if label and have != total:  # the bar has not ended its line
-        print()
+    kilobytes = None if total is None else total // 1000
+    with Progress(
+        kilobytes, f"downloading {label}", "kB", enabled=bool(label), initial=have // 1000
+    ) as progress:
+        while chunk := response.read1(CHUNK_BYTES):
+            file.write(chunk)
+            have += len(chunk)
+            progress.reach(have // 1000)
+            if time.monotonic() - since > timeout:
+                if have < least:
+                    raise TimeoutError(
+                        f"less than {SLOWEST} bytes a second came for {timeout} seconds"
+                    )
+                since, least = time.monotonic(), have + timeout * SLOWEST
 
 
 def _check(path: Path, sha256: str, remedy: str) -> None:

@@ -28,9 +28,9 @@ class Filters:
     `TokenBatches`), nothing else: the defaults.
 
     Args:
-        max_words: int: most words on a side, divided by white space; None for any number.
-        max_ratio: float: most words on one side for each word on the other; None for any number.
-        drop_duplicates: bool: whether only the first of equal pairs stays. They are compared by
+        max_words: Most words on a side, divided by white space; None for any number.
+        max_ratio: Most words on one side for each word on the other; None for any number.
+        drop_duplicates: Whether only the first of equal pairs stays. They are compared by
             64-bit hashes: the chance of losing any pair of 36 million for a collision is 1 in
             28,000.
 

@@ -16,9 +16,9 @@ class SelectedPairs:
     """The pairs of a corpus whose hash is in a range.
 
     Args:
-        pairs: re-iterable of pairs.
-        low, high: range low < hash <= high.
-        keep_blank: keep pairs with an empty side, whatever their hash; else drop them.
+        pairs: Re-iterable of pairs.
+        low, high: Range low < hash <= high.
+        keep_blank: Keep pairs with an empty side, whatever their hash; else drop them.
     """
 
     def __init__(self, pairs: Iterable[Pair], low: int, high: int, keep_blank: bool) -> None:
@@ -46,15 +46,15 @@ def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, S
     the held-out pairs only.
 
     Args:
-        pairs: re-iterable of pairs, read once here and again by each part.
-        sizes: number of different pairs to hold out for each part; None for 5 %, at most 1,000;
+        pairs: Re-iterable of pairs, read once here and again by each part.
+        sizes: Number of different pairs to hold out for each part; None for 5 %, at most 1,000;
             0 for no such part.
 
     Returns:
         The parts by name and, if anything is held out, the rest as "train".
 
     Raises:
-        ValueError: a negative size; too few pairs.
+        ValueError: A negative size; too few pairs.
 
     >>> pairs = [(f"line {i}", f"Zeile {i}") for i in range(50)]
     >>> parts = hold_out(pairs, {"validation": 3})

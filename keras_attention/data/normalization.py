@@ -27,7 +27,7 @@ def normalized_texts(texts: Iterable[str]) -> Iterator[str]:
     """Each text normalised.
 
     Raises:
-        ValueError: names the first item that is no str, or holds what is no character.
+        ValueError: Names the first item that is no str, or holds what is no character.
     """
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise ValueError(f"Expected an iterable of str. Received: {texts!r}")

@@ -23,8 +23,8 @@ class ParallelText:
     Pairs with an empty side are passed on; the token store leaves them out.
 
     Args:
-        name: label, for messages and reports.
-        pairs: re-iterable of (source, target), such as a list, `FilePairs` or `TsvPairs`.
+        name: Label, for messages and reports.
+        pairs: Re-iterable of (source, target), such as a list, `FilePairs` or `TsvPairs`.
 
     >>> text = ParallelText("greetings", [("Good day.", "Guten Tag."), ("Hello!", "Hallo!")])
     >>> len(text)
@@ -64,7 +64,7 @@ class ParallelText:
         """All sentences, those of a pair one after the other, in one pass; for a tokenizer.
 
         Args:
-            at_most: bound on their number: every n-th pair is taken then, from start to end.
+            at_most: Bound on their number: every n-th pair is taken then, from start to end.
         """
         step = 1 if at_most is None else max(1, -(-2 * len(self) // at_most))
         return itertools.chain.from_iterable(itertools.islice(self, 0, None, step))
@@ -77,7 +77,7 @@ class ParallelText:
         """Reads all pairs once and hands each to `visit`; returns their number and fingerprint.
 
         Raises:
-            ValueError: a line break within a sentence, or no pairs at all.
+            ValueError: A line break within a sentence, or no pairs at all.
         """
         count, digest = 0, hashlib.sha256()
         for count, pair in enumerate(self, start=1):
@@ -104,7 +104,7 @@ def read_lines(path: PathLike) -> Iterator[str]:
     byte order mark at the start is dropped; nothing else is changed or normalised.
 
     Raises:
-        ValueError: bytes that are not UTF-8, with file, line and byte; a damaged gzip file.
+        ValueError: Bytes that are not UTF-8, with file, line and byte; a damaged gzip file.
     """
     with open(path, "rb") as file:
         compressed = file.peek(2)[:2] == GZIP_MAGIC
@@ -133,7 +133,7 @@ def existing_file(path: PathLike) -> Path:
     """The path, if there is a file.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: There is none.
     """
     if not Path(path).is_file():
         what = "is a folder" if Path(path).is_dir() else "does not exist"
@@ -151,8 +151,8 @@ class FilePairs:
     """Pairs from two files, line i of one and line i of the other.
 
     Raises:
-        FileNotFoundError: a file is missing.
-        ValueError: while iterating: the files differ in their number of lines, or are empty.
+        FileNotFoundError: A file is missing.
+        ValueError: While iterating: the files differ in their number of lines, or are empty.
     """
 
     def __init__(self, source: PathLike, target: PathLike) -> None:
@@ -178,7 +178,7 @@ class ChainedPairs:
     """The pairs of several sources, one after the other.
 
     Args:
-        parts: re-iterables of pairs, such as `FilePairs`.
+        parts: Re-iterables of pairs, such as `FilePairs`.
 
     >>> list(ChainedPairs([[("a", "b")], [("c", "d"), ("e", "f")]]))
     [('a', 'b'), ('c', 'd'), ('e', 'f')]
@@ -195,8 +195,8 @@ class TsvPairs:
     """Pairs from one file with two columns, source and target, separated by a tab.
 
     Raises:
-        FileNotFoundError: the file is missing.
-        ValueError: while iterating: a line without exactly one tab, or an empty file.
+        FileNotFoundError: The file is missing.
+        ValueError: While iterating: a line without exactly one tab, or an empty file.
     """
 
     def __init__(self, path: PathLike) -> None:

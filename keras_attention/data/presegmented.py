@@ -1,4 +1,4 @@
-"""Text that is cut into subwords already, for `Tokenizer(algorithm="given")`."""
+"""Text that is cut into subwords already, for `Tokenizer(algorithm="presegmented")`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def join_pieces(text: str) -> str:
     return f"{text} ".replace(f"{JOINER} ", "").rstrip()
 
 
-class GivenPieces:
+class PresegmentedVocabulary:
     """A vocabulary of pieces with spaces between them, with the methods of a SentencePiece processor.
 
     Args:
@@ -32,9 +32,11 @@ class GivenPieces:
             raise ValueError(f"`model` is no list of pieces. ({error})") from error
         if tuple(self._tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
             raise ValueError(f"`model` is no list of pieces: it must begin with {SPECIAL_TOKENS}.")
-        self._ids = {token: index for index, token in enumerate(self._tokens)}
-        if len(self._ids) < len(self._tokens):
+        if len(set(self._tokens)) < len(self._tokens):
             raise ValueError("`model` is no list of pieces: one of them occurs twice.")
+        # Text that holds "</s>" must not end a sentence, so special tokens are no pieces.
+        pieces = enumerate(self._tokens[len(SPECIAL_TOKENS) :], start=len(SPECIAL_TOKENS))
+        self._ids = {token: index for index, token in pieces}
 
     @staticmethod
     def model(pieces: list[str]) -> bytes:

@@ -17,7 +17,7 @@ class SentencePieces:
     Characters outside the vocabulary are written as their UTF-8 bytes, so nothing is unknown.
 
     Args:
-        model: a serialized SentencePiece model.
+        model: A serialized SentencePiece model.
     """
 
     def __init__(self, model: bytes) -> None:

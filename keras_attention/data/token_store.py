@@ -6,12 +6,10 @@ import contextlib
 import hashlib
 import itertools
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import keras
 import numpy as np
 
 from keras_attention.data.tokenizer import PAD_TOKEN_ID, Tokenizer
@@ -23,6 +21,7 @@ from keras_attention.utils.files import (
     verify_files,
     write_json,
 )
+from keras_attention.utils.progress import Progress
 
 FORMAT_VERSION = 2
 METADATA_FILE = "metadata.json"
@@ -41,8 +40,8 @@ class TokenStore:
     their checksums.
 
     Attributes:
-        metadata: dict: numbers of pairs and tokens, fingerprints of text and tokenizer.
-        source_lengths, target_lengths: int32 arrays (pairs,): tokens of each sentence, end token
+        metadata: Numbers of pairs and tokens, fingerprints of text and tokenizer.
+        source_lengths, target_lengths: Int32 arrays (pairs,): tokens of each sentence, end token
             counted.
 
     Example:
@@ -99,15 +98,15 @@ class TokenStore:
         parts of a pass over the store.
 
         Args:
-            folder: where stores are kept; made if absent.
-            text: a `ParallelText`: an iterable of (source, target) str pairs with `len()` and
+            folder: Where stores are kept; made if absent.
+            text: A `ParallelText`: an iterable of (source, target) str pairs with `len()` and
                 `fingerprint()`.
             tokenizer: `Tokenizer` for both sides.
-            verbose: whether to show a progress bar if there is much to do.
-            dropout: probability with which BPE skips a merge (see `Tokenizer.encode`); for training
+            verbose: Whether to show how far it is if it takes more than 3 seconds.
+            dropout: Probability with which BPE skips a merge (see `Tokenizer.encode`); for training
                 text only.
-            samples: int: how many times the text is cut anew with `dropout`.
-            seed: int: decides what is skipped.
+            samples: How many times the text is cut anew with `dropout`.
+            seed: Decides what is skipped.
 
         Returns:
             A `TokenStore`.
@@ -192,8 +191,8 @@ class TokenStore:
 
         Args:
             side: `"source"` or `"target"`.
-            indices: int array (B,) of pairs; -1 gives a row of padding.
-            length: columns; at least the longest of these sentences.
+            indices: Int array (B,) of pairs; -1 gives a row of padding.
+            length: Columns; at least the longest of these sentences.
 
         Returns:
             int32 array (B, length), padded with the padding id.
@@ -237,8 +236,8 @@ def _write_store(
     dropped = pairs = 0
     tokens = dict.fromkeys(SIDES, 0)
     samples, drop = wanted.get("samples", 1), "dropout" in wanted
-    progress = _Progress(samples * len(text), verbose)
-    with _Writers(folder, dtype) as writers:
+    progress = Progress(samples * len(text), "tokenizing", "pairs", verbose)
+    with progress, _Writers(folder, dtype) as writers:
         for position, chunk in _chunks(text, samples):
             options = [_encoding(wanted, position, side) if drop else {} for side in SIDES]
             sources = tokenizer.encode([source for source, _ in chunk], **options[0])
@@ -313,22 +312,6 @@ class _Writers:
     def __exit__(self, *error: object) -> None:
         for file in self._files.values():
             file.close()
-
-
-class _Progress:
-    """Keras' progress bar over pairs, if there is more than one chunk of them."""
-
-    def __init__(self, total: int, verbose: bool) -> None:
-        interval = 0.1 if sys.stdout.isatty() else 10.0  # a log file wants few lines
-        self._bar = (
-            keras.utils.Progbar(total, unit_name="pair", interval=interval)
-            if verbose and total > CHUNK_PAIRS
-            else None
-        )
-
-    def add(self, count: int) -> None:
-        if self._bar is not None:
-            self._bar.add(count)
 
 
 def _chunks(

@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_attention.data.normalization import normalize, normalized_texts
 from keras_attention.data.parallel_text import read_lines
-from keras_attention.data.presegmented import GivenPieces
+from keras_attention.data.presegmented import PresegmentedVocabulary
 from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.word_pieces import WordPieces
 from keras_attention.utils.files import atomic_folder, read_json, write_atomically, write_json
@@ -23,11 +23,12 @@ PAD_TOKEN_ID = 0
 END_TOKEN_ID = 1
 UNKNOWN_TOKEN_ID = 2
 
-ALGORITHMS: dict[str, type[SentencePieces] | type[WordPieces] | type[GivenPieces]] = {
+ALGORITHMS: dict[str, type[SentencePieces] | type[WordPieces] | type[PresegmentedVocabulary]] = {
     "bpe": SentencePieces,
     "wordpiece": WordPieces,
-    "given": GivenPieces,
+    "presegmented": PresegmentedVocabulary,
 }
+OLD_NAMES = {"given": "presegmented"}  # What older versions wrote is still read.
 TRAINABLE = ("bpe", "wordpiece")
 MAX_SENTENCES = 2_000_000
 FORMAT_VERSION = 1
@@ -45,15 +46,16 @@ class Tokenizer:
     Text is first brought into the form of `normalization.normalize`. With the default `"bpe"` any
     text survives the round trip: `decode(encode(text)) == normalize(text)`, as characters outside
     the vocabulary are written as their UTF-8 bytes, for which 256 ids are kept. With `"wordpiece"`
-    a word that holds an unknown character becomes the unknown token. `"given"` takes text that is cut
-    into subwords already ("Wasch@@ bär") and gives back words.
+    a word that holds an unknown character becomes the unknown token. `"presegmented"` takes text that
+    is cut into subwords already ("Wasch@@ bär") and gives back words.
 
-    Make one with `Tokenizer.train`, `Tokenizer.load` or, for `"given"`, `Tokenizer.from_vocabulary`.
+    Make one with `Tokenizer.train`, `Tokenizer.load` or, for `"presegmented"`,
+    `Tokenizer.from_vocabulary`.
 
     Args:
-        model: the trained model, as bytes: a SentencePiece model ("bpe"), or UTF-8 text with
-            one piece a line ("wordpiece", "given").
-        algorithm: `"bpe"`, `"wordpiece"` or `"given"`.
+        model: The trained model, as bytes: a SentencePiece model ("bpe"), or UTF-8 text with
+            one piece a line ("wordpiece", "presegmented").
+        algorithm: `"bpe"`, `"wordpiece"` or `"presegmented"`.
 
     Example:
 
@@ -76,6 +78,7 @@ class Tokenizer:
     unknown_token_id = UNKNOWN_TOKEN_ID
 
     def __init__(self, model: bytes, algorithm: str = "bpe") -> None:
+        algorithm = OLD_NAMES.get(algorithm, algorithm)
         _check_algorithm(algorithm)
         self.algorithm = algorithm
         self._model = bytes(model)
@@ -96,22 +99,22 @@ class Tokenizer:
         The same texts give the same tokenizer.
 
         Args:
-            texts: iterable of str, read once.
-            vocabulary_size: the number of ids wanted, special ones included. A corpus too small to
+            texts: Iterable of str, read once.
+            vocabulary_size: The number of ids wanted, special ones included. A corpus too small to
                 fill it gives a smaller vocabulary: see the attribute `vocabulary_size` of the
                 result.
             algorithm: `"bpe"`, trained by SentencePiece, or `"wordpiece"`, trained by
                 TensorFlow Text (needs `tensorflow` and `tensorflow-text`; minutes).
-            character_coverage: the share of the characters of `texts` that get an id of their own;
+            character_coverage: The share of the characters of `texts` that get an id of their own;
                 rarer ones are written as bytes. "bpe" only.
-            max_sentences: if there are more texts, a random sample of this size is used, which
+            max_sentences: If there are more texts, a random sample of this size is used, which
                 bounds memory: about 1.1 GB for two million sentences of WMT14. "bpe" only.
 
         Returns:
             A `Tokenizer`.
 
         Raises:
-            ValueError: no text, text that is not str, or a vocabulary too small for the characters.
+            ValueError: No text, text that is not str, or a vocabulary too small for the characters.
         """
         if algorithm not in TRAINABLE:
             raise ValueError(
@@ -153,10 +156,10 @@ class Tokenizer:
                 count, is left out, and so are "<unk>", "<s>" and "</s>".
 
         Returns:
-            A `Tokenizer` with `algorithm="given"`.
+            A `Tokenizer` with `algorithm="presegmented"`.
 
         Raises:
-            ValueError: the file holds no subword.
+            ValueError: The file holds no subword.
 
         >>> import tempfile
         >>> with tempfile.NamedTemporaryFile("w", suffix=".bpe", encoding="utf-8") as file:
@@ -172,7 +175,7 @@ class Tokenizer:
         pieces = [words[0] for words in lines if words]
         if not pieces:
             raise ValueError(f"'{path}' holds no subword; one a line was expected.")
-        return cls(GivenPieces.model(pieces), "given")
+        return cls(PresegmentedVocabulary.model(pieces), "presegmented")
 
     @overload
     def encode(self, texts: str, dropout: float = ..., seed: int | None = ...) -> list[int]: ...
@@ -191,10 +194,10 @@ class Tokenizer:
         """Token ids of a text, or of each text of a list. No end token is added.
 
         Args:
-            texts: a str, or a list of str (faster: encoded together, on all cores).
-            dropout: probability with which BPE skips a merge, for subword regularisation
+            texts: A str, or a list of str (faster: encoded together, on all cores).
+            dropout: Probability with which BPE skips a merge, for subword regularisation
                 ([Provilkov et al., 2020](https://arxiv.org/abs/1910.13267)). "bpe" only.
-            seed: int, needed with `dropout`: the same seed and texts give the same ids.
+            seed: Int, needed with `dropout`: the same seed and texts give the same ids.
 
         Returns:
             A list of int, or a list of such lists.
@@ -220,14 +223,14 @@ class Tokenizer:
         a model can produce, become U+FFFD; the text never holds a line break.
 
         Args:
-            ids: sequence of ids, or sequence of such; also an array or a tensor. An empty list is
+            ids: Sequence of ids, or sequence of such; also an array or a tensor. An empty list is
                 one empty sequence, an array of shape (0, T) no sequence.
 
         Returns:
             A str, or a list of str.
 
         Raises:
-            ValueError: an id outside the vocabulary.
+            ValueError: An id outside the vocabulary.
         """
         if hasattr(ids, "__array__"):
             rows, single = np.asarray(ids).tolist(), np.ndim(ids) == 1
@@ -248,7 +251,10 @@ class Tokenizer:
 
     def fingerprint(self) -> str:
         """Hex SHA-256 of all that decides the ids; equal for equal tokenizers."""
-        digest = hashlib.sha256(f"{FORMAT_VERSION} {self.algorithm} ".encode())
+        # By the old name, so that a tokenizer and its stores stay what they are.
+        names = {new: old for old, new in OLD_NAMES.items()}
+        algorithm = names.get(self.algorithm, self.algorithm)
+        digest = hashlib.sha256(f"{FORMAT_VERSION} {algorithm} ".encode())
         digest.update(self._model)
         return digest.hexdigest()
 
@@ -258,8 +264,8 @@ class Tokenizer:
         A process killed meanwhile leaves a whole tokenizer or none: see `is_saved_in`.
 
         Raises:
-            ValueError: the folder holds another tokenizer and `overwrite` is False, or is a file.
-            OSError: it cannot be written; what was there is as it was.
+            ValueError: The folder holds another tokenizer and `overwrite` is False, or is a file.
+            OSError: It cannot be written; what was there is as it was.
         """
         folder = Path(folder)
         if self.is_saved_in(folder) and not overwrite:
@@ -293,7 +299,7 @@ class Tokenizer:
         """Reads a tokenizer that `save` wrote.
 
         Raises:
-            ValueError: a file is absent, damaged, or of a newer format.
+            ValueError: A file is absent, damaged, or of a newer format.
         """
         folder = Path(folder)
         metadata = _read_metadata(folder)

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import keras
-
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.craft_files import CRAFT_SHA256
 from keras_attention.data.download import cache_folder, download
 from keras_attention.data.parallel_text import ParallelText, PathLike
 from keras_attention.data.trees import linearize, read_trees, strip_tree
+from keras_attention.utils.progress import Progress
 
 if TYPE_CHECKING:
     from nltk import Tree
@@ -78,7 +77,7 @@ class Treebank:
     """Trees to train a parser on, to validate and to test it.
 
     Attributes:
-        name: e.g. "craft".
+        name: Such as "craft".
         description: Origin and terms of use.
         train, validation, test: The parts.
     """
@@ -229,20 +228,17 @@ def _load_craft(
 
 def _download_craft(folder: Path, base_url: str) -> None:
     articles = [item for part in CRAFT_SHA256.values() for item in part.items()]
-    is_new = any(not (folder / f"{article}.tree").exists() for article, _ in articles)
-    if is_new:
-        print("Downloading the trees of CRAFT")
-    bar = keras.utils.Progbar(len(articles), unit_name="article", verbose=int(is_new))
-    for article, sha256 in articles:
-        file = f"{article}.tree"
-        try:
-            download(f"{base_url}/{file}", folder / file, sha256, verbose=False)
-        except ConnectionError as error:
-            raise ConnectionError(
-                f"{error}\nWithout a connection, put the .tree files from {base_url} into '{folder}', "
-                "or into a folder of yours that you name as data_dir."
-            ) from error
-        bar.add(1)
+    with Progress(len(articles), "downloading the trees of CRAFT", "articles") as progress:
+        for article, sha256 in articles:
+            file = f"{article}.tree"
+            try:
+                download(f"{base_url}/{file}", folder / file, sha256, verbose=False)
+            except ConnectionError as error:
+                raise ConnectionError(
+                    f"{error}\nWithout a connection, put the .tree files from {base_url} into "
+                    f"'{folder}', or into a folder of yours that you name as data_dir."
+                ) from error
+            progress.add(1)
 
 
 def _load_sample(

@@ -27,8 +27,8 @@ class Part:
     """Two files of an archive, one for each language.
 
     Attributes:
-        address: of the archive, after `STATMT`.
-        member: name within it, with {language} in it.
+        address: Of the archive, after `STATMT`.
+        member: Name within it, with {language} in it.
     """
 
     address: str

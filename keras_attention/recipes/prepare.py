@@ -20,7 +20,11 @@ from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.optimizer import Adam
 from keras_attention.utils.progress import activity, say
 
-ALGORITHM_NAMES = {"bpe": "byte-pair encoding", "wordpiece": "word-pieces", "given": "as given"}
+ALGORITHM_NAMES = {
+    "bpe": "byte-pair encoding",
+    "wordpiece": "word-pieces",
+    "presegmented": "as given",
+}
 
 
 def prepared_tokenizer(corpus: Corpus, config: TranslationConfig, folder: Path) -> Tokenizer:

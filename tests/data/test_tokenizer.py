@@ -1,5 +1,6 @@
 """Tokenizer: round trips, determinism, files; both algorithms against oracles."""
 
+import hashlib
 import json
 import os
 import random
@@ -404,6 +405,15 @@ class TestGiven:
         ]
         assert tokenizer.tokens("Wasch@@ bär") == ["Wasch@@", "bär"]
 
+    def test_text_injects_no_control_tokens(self, tokenizer):
+        assert tokenizer.encode("der </s> <pad> <unk> <s> bär") == [3, 2, 2, 2, 2, 5]
+
+    def test_reads_what_older_versions_called_given(self, tokenizer, tmp_path):
+        old = Tokenizer(tokenizer._model, "given")
+        assert old.algorithm == "presegmented" and old.fingerprint() == tokenizer.fingerprint()
+        written = hashlib.sha256(b"1 given " + tokenizer._model).hexdigest()
+        assert tokenizer.fingerprint() == written
+
     def test_words_come_back(self, tokenizer):
         rows = [[4, 5, 3, 1, 6], [4, 4, 5], [3, 6, 5], [2, 4], [0, 3]]
         expected = ["Waschbär der", "WaschWaschbär", "der @-@ bär", "⁇ Wasch", "der"]
@@ -412,7 +422,9 @@ class TestGiven:
     def test_saved_and_loaded(self, tokenizer, tmp_path):
         tokenizer.save(tmp_path / "saved")
         loaded = Tokenizer.load(tmp_path / "saved")
-        assert loaded.fingerprint() == tokenizer.fingerprint() and loaded.algorithm == "given"
+        assert (
+            loaded.fingerprint() == tokenizer.fingerprint() and loaded.algorithm == "presegmented"
+        )
         assert loaded.encode("der bär") == [3, 5]
 
     def test_refused(self, tokenizer, tmp_path):
@@ -421,8 +433,10 @@ class TestGiven:
             Tokenizer.from_vocabulary(tmp_path / "empty")
         for model in (b"a\nb", b"\xff", b"<pad>\n</s>\n<unk>\na\na"):
             with pytest.raises(ValueError, match="no list of pieces"):
-                Tokenizer(model, "given")
+                Tokenizer(model, "presegmented")
         with pytest.raises(ValueError, match="`dropout` needs a 'bpe'"):
             tokenizer.encode("der", dropout=0.1, seed=1)
-        with pytest.raises(ValueError, match="one of .'bpe', 'wordpiece'.. Received: 'given'"):
-            Tokenizer.train(["a"], 300, "given")
+        with pytest.raises(
+            ValueError, match="one of .'bpe', 'wordpiece'.. Received: 'presegmented'"
+        ):
+            Tokenizer.train(["a"], 300, "presegmented")

@@ -93,7 +93,7 @@ class TestDownload:
             ("fr", "en", ["europarl-v7", "commoncrawl", "news-commentary-v9", "giga", "undoc"]),
         ],
     )
-    def test_all_parts_in_order(self, mirror, newstest, tmp_path, source, target, parts, capsys):
+    def test_all_parts_in_order(self, mirror, newstest, tmp_path, source, target, parts):
         corpus = load_corpus(
             "wmt14", None, source, target, cache_dir=tmp_path / "cache", base_url=mirror.url
         )
@@ -109,7 +109,6 @@ class TestDownload:
         direction = f"{source}-{target}"
         assert newstest == [("wmt13", direction), ("wmt14/full", direction)]
         assert not corpus.synthetic and (corpus.source_language, corpus.name) == (source, "wmt14")
-        assert "training-parallel-nc-v9.tgz" in capsys.readouterr().out
 
     def test_resumed_after_a_cut_and_then_offline(self, mirror, newstest, tmp_path):
         cache = tmp_path / "cache"

@@ -55,9 +55,9 @@ class Clause:
     Attributes:
         tense: "present", "past", "future" or a key of `MODALS`.
         verb: None for "be", which has a `predicate`.
-        direct: the object; dative after the verbs that want it, else accusative.
-        recipient: person to whom something is given, German dative.
-        marks: which words stand for the same in both languages.
+        direct: The object; dative after the verbs that want it, else accusative.
+        recipient: Person to whom something is given, German dative.
+        marks: Which words stand for the same in both languages.
     """
 
     subject: Phrase
@@ -117,11 +117,11 @@ class Clause:
         """German clause.
 
         Args:
-            order: place of the finite verb: "second", "first", "last", or "none": left out,
+            order: Place of the finite verb: "second", "first", "last", or "none": left out,
                 because a clause before shares it ("hat ihn gefunden und verkauft").
-            front: what stands before the finite verb instead of the subject ("second"), or before
+            front: What stands before the finite verb instead of the subject ("second"), or before
                 everything ("last": a relative pronoun that is no subject).
-            subject: replaces the subject (a relative pronoun); "" leaves it out.
+            subject: Replaces the subject (a relative pronoun); "" leaves it out.
         """
         finite, prefix, nonfinite = _german_verb(self)
         subject = self.subject.german[NOMINATIVE] if subject is None else subject

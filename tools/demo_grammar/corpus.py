@@ -66,7 +66,7 @@ def demo_examples(seed: int = 0) -> dict[str, tuple[DemoExample, ...]]:
     """The splits "train", "validation" and "test" of the demo corpus.
 
     Args:
-        seed: another seed gives other sentences with the same held-out combinations.
+        seed: Another seed gives other sentences with the same held-out combinations.
 
     Returns:
         Examples by split: 10,000, 400 and 500, all different.

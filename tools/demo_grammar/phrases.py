@@ -75,9 +75,9 @@ class Phrase(NamedTuple):
 
     Attributes:
         english, english_object: English as a subject and as an object ("he", "him").
-        german: nominative, accusative, dative, genitive.
-        gender, plural, person: for agreement; gender is "m", "f" or "n".
-        noun: head noun, or the noun that a pronoun stands for.
+        german: Nominative, accusative, dative, genitive.
+        gender, plural, person: For agreement; gender is "m", "f" or "n".
+        noun: Head noun, or the noun that a pronoun stands for.
         negative: German forms with "kein", of indefinite phrases; else empty.
         afterthought: German relative clause, moved to the end of the clause that the phrase is in.
     """

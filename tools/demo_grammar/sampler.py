@@ -79,7 +79,7 @@ class Sampler:
     """Draws phrases and clauses and notes which lexemes it combined.
 
     Attributes:
-        combinations: set of `Combination`s of everything drawn since it was last cleared.
+        combinations: Set of `Combination`s of everything drawn since it was last cleared.
     """
 
     def __init__(self, seed: int) -> None:
@@ -112,11 +112,11 @@ class Sampler:
         """A noun phrase with a noun of one of the kinds, or one of the choices.
 
         Args:
-            determiner: fixes the determiner.
-            owner: who a possessive may refer to ("her" after a woman, "its" after a dog).
-            plural: fixes the number.
-            adjective: probability of an adjective.
-            quantifiers: allow every, many, two ... (under negation their scope would be unclear).
+            determiner: Fixes the determiner.
+            owner: Who a possessive may refer to ("her" after a woman, "its" after a dog).
+            plural: Fixes the number.
+            adjective: Probability of an adjective.
+            quantifiers: Allow every, many, two ... (under negation their scope would be unclear).
         """
         noun = self.pick(choices or nouns(*kinds))
         countable = "plural" in noun.german
