@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +35,17 @@ class WordTags:
                 counts[word][tag] += 1
         for word in [word for word, tags in counts.items() if tags.total() == 1]:
             counts[word_form(word)].update(counts[word])
-        self.of_word = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
+        self._set({word: tags.most_common(1)[0][0] for word, tags in counts.items()})
+
+    @classmethod
+    def from_table(cls, of_word: Mapping[str, str]) -> WordTags:
+        """From a tag for each word and form, as `of_word` of another has them."""
+        self = cls.__new__(cls)
+        self._set(of_word)
+        return self
+
+    def _set(self, of_word: Mapping[str, str]) -> None:
+        self.of_word = dict(of_word)
         self.default = collections.Counter(self.of_word.values()).most_common(1)[0][0]
 
     def __call__(self, words: Sequence[str]) -> list[str]:

@@ -1,0 +1,249 @@
+"""A Transformer as a parser: sentences and trees as its text, and the search for the tree of a sentence.
+
+Section 6.3 of the paper. Words are cut into pieces by byte-pair encoding; the symbols of the trees are whole
+entries of the same vocabulary.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keras_attention.data.corpus import Corpus
+from keras_attention.data.parallel_text import ParallelText
+from keras_attention.data.presegmented import JOINER
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.data.trees import ANY_TAG, delinearize, repair
+from keras_attention.decoding.constraints import TextConstraint, WellFormedTrees
+from keras_attention.decoding.translator import Translator
+from keras_attention.experiments.parsing_baselines import WordTags
+from keras_attention.utils.files import read_json, write_atomically, write_json
+
+if TYPE_CHECKING:
+    from nltk import Tree
+
+WORDS_FOLDER, SYMBOLS_FILE, VOCABULARY_FILE = "words", "symbols.json", "vocabulary.txt"
+BEGIN_OF_WORD = "▁"  # in the pieces of SentencePiece
+
+
+class TreeText:
+    """The text that a parser is trained on: pieces of words on one side, symbols on the other.
+
+    Make one with `TreeText.train` or `TreeText.load`.
+
+    Args:
+        words: Byte-pair encoding of the words.
+        phrases: Labels of phrases.
+        tags: Labels of words.
+        word_tags: The usual tag of a word, or of a rare word's form.
+    """
+
+    def __init__(
+        self,
+        words: Tokenizer,
+        phrases: Sequence[str],
+        tags: Sequence[str],
+        word_tags: Mapping[str, str],
+    ):
+        self.words = words
+        self.phrases = tuple(phrases)
+        self.tags = tuple(tags)
+        self.word_tags = WordTags.from_table(word_tags)
+        self._pieces: dict[str, str] = {}
+
+    @classmethod
+    def train(cls, corpus: Corpus, vocabulary_size: int, word_tags: WordTags) -> TreeText:
+        """Learns pieces and symbols from the training part of a corpus that a `Treebank` gives.
+
+        Args:
+            corpus: Sentences and linearised trees.
+            vocabulary_size: Pieces and symbols together, at most.
+            word_tags: The usual tags of words.
+        """
+        symbols = {symbol for target in corpus.train.targets() for symbol in target.split()}
+        phrases = {symbol[1:] for symbol in symbols if f"/{symbol[1:]}" == symbol} & symbols
+        tags = {symbol for symbol in symbols - phrases if not symbol.startswith("/")}
+        # Symbols, and the three special tokens, are not for words.
+        words = Tokenizer.train(
+            corpus.train.sources(), vocabulary_size=vocabulary_size - len(symbols) - 3
+        )
+        return cls(words, sorted(phrases), sorted(tags), word_tags.of_word)
+
+    def cut(self, words: Iterable[str]) -> str:
+        """The pieces of a sentence, "@@" behind those that do not end a word.
+
+        There are as many pieces without "@@" as words.
+        """
+        words = list(words)
+        new = sorted(set(words) - self._pieces.keys())
+        if new:
+            for word, ids in zip(new, self.words.encode(new), strict=True):
+                pieces = "".join(f" {self.words.id_to_token(i)}" for i in ids).split()
+                pieces = [piece.removeprefix(BEGIN_OF_WORD) for piece in pieces]
+                pieces = [piece for piece in pieces if piece] or ["<empty>"]
+                self._pieces[word] = f"{JOINER} ".join(pieces)
+        return " ".join(self._pieces[word] for word in words)
+
+    def corpus(self, corpus: Corpus, vocabulary: Path) -> Corpus:
+        """The corpus with its words cut, and with the file of its vocabulary, which is written.
+
+        Args:
+            corpus: Sentences and linearised trees.
+            vocabulary: The file.
+        """
+        parts = {
+            name: ParallelText(
+                text.name, [(self.cut(source.split(" ")), target) for source, target in text]
+            )
+            for name, text in corpus.splits.items()
+        }
+        counts = collections.Counter(
+            piece for source in parts["train"].sources() for piece in source.split()
+        )
+        symbols = [*self.phrases, *(f"/{label}" for label in self.phrases), *self.tags]
+        entries = dict.fromkeys([*symbols, *(piece for piece, _ in counts.most_common())])
+        write_atomically(vocabulary, "".join(f"{entry}\n" for entry in entries))
+        return dataclasses.replace(
+            corpus,
+            train=parts["train"],
+            validation=parts["validation"],
+            test=parts["test"],
+            vocabulary=vocabulary,
+        )
+
+    def constraint(self, tokenizer: Tokenizer) -> TextConstraint:
+        """Well-formed trees over the words of each text, for a `Translator` with this tokenizer."""
+
+        def ids(symbols: Sequence[str]) -> list[int]:
+            return [row[0] for row in tokenizer.encode(list(symbols))]
+
+        closes = ids([f"/{label}" for label in self.phrases])
+        constraint = WellFormedTrees(
+            tokenizer.vocabulary_size,
+            dict(zip(self.phrases, zip(ids(self.phrases), closes, strict=True), strict=True)),
+            ids(self.tags),
+            tokenizer.end_token_id,
+        )
+
+        def start(texts: Sequence[str], max_lengths: Sequence[int], beam_size: int) -> Any:
+            words = [sum(not p.endswith(JOINER) for p in text.split()) for text in texts]
+            return constraint.start(words, max_lengths, beam_size)
+
+        return TextConstraint(constraint, start)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes `words/` and `symbols.json` into a folder."""
+        self.words.save(Path(folder) / WORDS_FOLDER)
+        symbols = {
+            "phrases": list(self.phrases),
+            "tags": list(self.tags),
+            "word_tags": self.word_tags.of_word,
+        }
+        write_json(Path(folder) / SYMBOLS_FILE, symbols)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> TreeText:
+        """Reads what `save` wrote.
+
+        Raises:
+            ValueError: A file is absent or damaged.
+        """
+        words = Tokenizer.load(Path(folder) / WORDS_FOLDER)
+        symbols = read_json(Path(folder) / SYMBOLS_FILE, "Train again.")
+        return cls(words, symbols["phrases"], symbols["tags"], symbols["word_tags"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Parse:
+    """What a parser found for a sentence.
+
+    Attributes:
+        tree: The tree, repaired where it had to be.
+        is_well_formed: Whether the symbols were a tree over the words as they came.
+    """
+
+    tree: Tree
+    is_well_formed: bool
+
+
+class Parser:
+    """Finds the trees of sentences by beam search, with the paper's settings (section 6.3).
+
+    Punctuation gets the tag that it has elsewhere, and so does every word where tags are not written, or are
+    written in the place of punctuation: bracketing F1 leaves words out by their tags.
+
+    Args:
+        model: A trained `Transformer`.
+        tokenizer: The tokenizer that it was trained with.
+        text: The `TreeText` that made its training text.
+        beam_size: Hypotheses kept.
+        length_penalty: The paper's alpha.
+        max_extra_length: Symbols that a tree may have more than its sentence has pieces.
+        constrained: Whether the search can produce well-formed trees alone; if not, trees are repaired.
+        batch_tokens: Source positions of a batch.
+        show_progress: Whether long work shows how far it is.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Tokenizer,
+        text: TreeText,
+        *,
+        beam_size: int = 21,
+        length_penalty: float = 0.3,
+        max_extra_length: int = 300,
+        constrained: bool = True,
+        batch_tokens: int = 1024,
+        show_progress: bool = True,
+    ):
+        self.text = text
+        self._symbols = {*text.tags, *text.phrases, *(f"/{label}" for label in text.phrases)}
+        self._translate = Translator(
+            model,
+            tokenizer,
+            beam_size=beam_size,
+            length_penalty=length_penalty,
+            max_extra_length=max_extra_length,
+            batch_tokens=batch_tokens,
+            show_progress=show_progress,
+            constraint=text.constraint(tokenizer) if constrained else None,
+        )
+
+    def __call__(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
+        """The parse of each sentence, a list of its words.
+
+        Raises:
+            ValueError: A sentence without words.
+        """
+        empty = [place for place, words in enumerate(sentences) if not words]
+        if empty:
+            raise ValueError(f"A sentence needs words. Received: sentences[{empty[0]}]=[]")
+        outputs = self._translate([self.text.cut(words) for words in sentences])
+        return [
+            self._parse(words, output.split())
+            for words, output in zip(sentences, outputs, strict=True)
+        ]
+
+    def _parse(self, words: Sequence[str], symbols: Sequence[str]) -> Parse:
+        known = [symbol for symbol in symbols if symbol in self._symbols]
+        is_well_formed = len(known) == len(symbols)
+        try:
+            tree = delinearize(words, known, self.text.phrases)
+        except ValueError:
+            is_well_formed = False
+            tree = repair(words, known, self.text.phrases)
+        usual = self.text.word_tags(words)
+        for node, tag in zip(tree.subtrees(_is_tag), usual, strict=True):
+            label = node.label()
+            if label == ANY_TAG or label[:1].isalpha() != tag[:1].isalpha():
+                node.set_label(tag)
+        return Parse(tree, is_well_formed)
+
+
+def _is_tag(node: Tree) -> bool:
+    return isinstance(node[0], str)

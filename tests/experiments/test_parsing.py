@@ -1,0 +1,171 @@
+"""A parser from end to end on a grammar of a few rules: learned, written down, gone on with."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from nltk import Tree
+
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.data.treebanks import treebank_from_files
+from keras_attention.evaluation.bracketing import bracketing_counts
+from keras_attention.experiments import parsing
+from keras_attention.experiments.parsing import train_parser
+from keras_attention.experiments.parsing_report import difference
+from keras_attention.experiments.tree_parser import Parser, TreeText
+from keras_attention.models import Transformer
+from keras_attention.recipes.config import TranslationConfig
+
+pytestmark = pytest.mark.skipif(
+    os.environ["KERAS_BACKEND"] != "tensorflow", reason="trains a model: once is enough"
+)
+WORDS = {
+    "DT": ["the", "a"],
+    "NN": ["dog", "cat", "house", "dogcatcher"],
+    "VBD": ["saw", "liked", "knew"],
+    "IN": ["in", "near"],
+    "RB": ["often"],
+}
+CONFIG = TranslationConfig(
+    preset="tiny",
+    model_arguments={"num_layers": 1, "hidden_dim": 64, "intermediate_dim": 128, "dropout": 0.0,
+                     "normalize_first": True},
+    vocabulary_size=400, batch_tokens=600, max_shapes=2, steps=350, warmup_steps=40,
+    peak_learning_rate=0.005, averaged_checkpoints=1, bleu_every=10**9, beam_size=2,
+    length_penalty=0.3,
+)  # fmt: skip
+
+
+def word(generator, tag):
+    return Tree(tag, [str(generator.choice(WORDS[tag]))])
+
+
+def noun_phrase(generator, depth=0):
+    simple = Tree("NP", [word(generator, "DT"), word(generator, "NN")])
+    if depth == 2 or generator.random() < 0.6:
+        return simple
+    return Tree("NP", [simple, prepositional(generator, depth + 1)])
+
+
+def prepositional(generator, depth):
+    return Tree("PP", [word(generator, "IN"), noun_phrase(generator, depth)])
+
+
+def sentence(generator):
+    verbal = [word(generator, "VBD"), noun_phrase(generator)]
+    if generator.random() < 0.3:
+        verbal.insert(0, Tree("ADVP", [word(generator, "RB")]))
+    full_stop = Tree(".", ["."])
+    return Tree("S", [noun_phrase(generator, 1), Tree("VP", verbal), full_stop])
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory):
+    """Sentences of the grammar; none of the test part is in the training part."""
+    generator, seen, parts = np.random.default_rng(17), set(), []
+    folder = tmp_path_factory.mktemp("toy")
+    for part, number in (("train", 700), ("validation", 20), ("test", 50)):
+        trees = []
+        while len(trees) < number:
+            tree = sentence(generator)
+            if str(tree) not in seen:
+                seen.add(str(tree))
+                trees.append(f"( {tree} )\n")
+        parts.append([folder / f"{part}.mrg"])
+        parts[-1][0].write_text("".join(trees))
+    return treebank_from_files(*parts, name="toy")
+
+
+def test_a_grammar_is_learned_and_a_finished_run_goes_on(bank, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    report = train_parser(bank, CONFIG, folder, systems=["constrained", "repaired"])
+    constrained = report["systems"]["constrained"]
+    assert constrained["f1_of_all"] > 97
+    assert constrained["malformed"] == constrained["failed"] == 0
+    assert {"repaired", "failed"} <= set(report["systems"])
+    for name in ("report.txt", "report.md", "report.json", "f1_by_length.png", "f1_by_length.svg"):
+        assert (folder / name).stat().st_size > 100, name
+    assert "91.3" in (folder / "report.txt").read_text()
+    assert json.loads((folder / "report.json").read_text())["systems"]["constrained"] == constrained
+
+    # Again, with one system more: nothing is trained, and nobody parses but that one.
+    monkeypatch.setattr(parsing.Parser, "__call__", None)
+    more = train_parser(bank, CONFIG, folder, systems=["constrained", "right_branching", "pcfg"])
+    assert more["systems"]["constrained"] == constrained
+    branching = more["systems"]["right_branching"]
+    assert branching["f1_of_all"] < 60 and branching["resolved"]
+    assert more["systems"]["pcfg"]["f1"] > 60
+
+
+def test_an_untrained_parser_still_writes_trees(bank):
+    text = TreeText.train(bank.corpus(tags=False), 400, parsing.WordTags(bank.train))
+    corpus_file = bank.train._files[0].with_name("vocabulary.txt")
+    cut = text.corpus(bank.corpus(tags=False), corpus_file)
+    tokenizer = Tokenizer.from_vocabulary(cut.vocabulary)
+    model = Transformer(
+        tokenizer.vocabulary_size, num_layers=1, hidden_dim=16, intermediate_dim=24, num_heads=2
+    )
+    golds = list(bank.test)[:3]
+    sentences = [gold.leaves() for gold in golds]
+    for constrained in (True, False):
+        parser = Parser(
+            model, tokenizer, text, beam_size=2, max_extra_length=9, constrained=constrained
+        )
+        for words, gold, parse in zip(sentences, golds, parser(sentences), strict=True):
+            assert parse.tree.leaves() == words
+            assert parse.is_well_formed or not constrained
+            # The tags are the words' usual ones, so that the same words count.
+            assert bracketing_counts(gold, parse.tree).status == "valid"
+    with pytest.raises(ValueError, match=r"sentences\[1\]=\[\]"):
+        parser([["a"], []])
+
+
+def test_words_are_cut_into_as_many_pieces_that_end_one(bank, tmp_path):
+    text = TreeText.train(bank.corpus(), 330, parsing.WordTags(bank.train))
+    words = ["dogcatcher", "unknown", "x-ray", "日本", "."]
+    pieces = text.cut(words).split()
+    assert sum(not piece.endswith("@@") for piece in pieces) == len(words)
+    assert "".join(p.removesuffix("@@") for p in pieces[: pieces.index(".")]).startswith(
+        "dogcatcher"
+    )
+    text.save(tmp_path)
+    again = TreeText.load(tmp_path)
+    assert again.cut(words) == text.cut(words)
+    assert (again.phrases, again.tags) == (("ADVP", "NP", "PP", "S", "VP"),
+                                           (".", "DT", "IN", "NN", "RB", "VBD"))  # fmt: skip
+    assert again.word_tags(["often", "."]) == ["RB", "."]
+
+
+def test_a_difference_is_resolved_where_chance_cannot_make_it(bank):
+    golds = list(bank.test)
+    flat = [Tree("S", [Tree(tag, [word]) for word, tag in gold.pos()]) for gold in golds]
+    right = [bracketing_counts(gold, gold) for gold in golds]
+    wrong = [bracketing_counts(gold, tree) for gold, tree in zip(golds, flat, strict=True)]
+    found = difference(right, wrong)
+    assert found["resolved"] and found["interval"][0] < found["difference"] < found["interval"][1]
+    mixed = [a if i % 2 else b for i, (a, b) in enumerate(zip(right, wrong, strict=True))]
+    assert not difference(mixed, mixed)["resolved"]
+
+
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        ({"systems": ["pcfg", "berkeley"]}, r"constrained.*Received.*berkeley"),
+        ({"systems": []}, "must be some of"),
+        ({"test_sentences": 0}, "at least 1"),
+    ],
+)
+def test_bad_options_are_named_before_anything_is_made(bank, tmp_path, options, reason):
+    with pytest.raises(ValueError, match=reason):
+        train_parser(bank, CONFIG, tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_broken_tree_leaves_nothing_behind(bank, tmp_path):
+    file = tmp_path / "bad.mrg"
+    file.write_text("( (S (NN a)) )\n( (S (NN b) )\n")
+    broken = treebank_from_files([file], [file], [file])
+    with pytest.raises(ValueError, match="bad.mrg', line 2"):
+        train_parser(broken, CONFIG, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
