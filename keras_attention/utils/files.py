@@ -20,6 +20,8 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
+from keras_attention.utils.checks import check_path
+
 PathLike = str | os.PathLike[str]
 
 PARTIAL = ".partial-"
@@ -203,9 +205,7 @@ def check_destination(
     >>> check_destination(tempfile.mkdtemp() + "/new.txt").name
     'new.txt'
     """
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise TypeError(f"A path must be text or a `pathlib.Path`. Received: {path!r}")
-    path = Path(path)
+    path = check_path("path", path)
     for source in sources:
         if path.exists() and Path(source).exists() and path.samefile(source):
             raise OccupiedPath(

@@ -208,7 +208,7 @@ class TestDestination:
 
     @pytest.mark.parametrize("path", [None, "", 3, ["a"]])
     def test_no_path(self, path):
-        with pytest.raises(TypeError, match="Received"):
+        with pytest.raises(ValueError, match="`path` must be a path.*Received"):
             files.check_destination(path)
 
 
