@@ -26,6 +26,7 @@ _ROOMS = {
         "LearningRateSchedule",
         "Perplexity",
         "TokenAccuracy",
+        "as_tf_dataset",
         "average_checkpoints",
     ),
     "data": (
@@ -59,11 +60,13 @@ _ROOMS = {
     "callbacks": (
         "AttentionHeatmaps",
         "AttentionLog",
+        "HugePages",
         "MetricsLog",
         "TrainingMonitor",
         "TranslationScores",
     ),
     "visualization": ("SummaryWriter",),
+    "utils": ("tune_memory",),
     "recipes": ("TranslationConfig", "train_translation"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}

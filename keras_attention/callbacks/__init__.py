@@ -5,6 +5,7 @@ from keras_attention.callbacks.attention_log import AttentionLog
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
 from keras_attention.callbacks.console import ConsoleProgress
+from keras_attention.callbacks.huge_pages import HugePages
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.callbacks.nonfinite import NonFiniteTraining, StopOnNonFinite
@@ -18,6 +19,7 @@ __all__ = [
     "Budget",
     "Checkpoints",
     "ConsoleProgress",
+    "HugePages",
     "MetricsLog",
     "NonFiniteTraining",
     "StopOnNonFinite",

@@ -22,6 +22,7 @@ from keras_attention.training.checkpoints import (
     list_checkpoints,
     select_checkpoints,
 )
+from keras_attention.training.input_pipeline import as_tf_dataset
 from keras_attention.utils.files import remove_folder, remove_leftovers
 from keras_attention.utils.progress import activity
 
@@ -289,7 +290,7 @@ def fit_resumably(
     for start, end in parts:
         shown.start, shown.last = start, end == epochs
         model.fit(
-            batches.from_batch(epoch, start) if start else batches,
+            as_tf_dataset(batches.from_batch(epoch, start) if start else batches),
             epochs=end,
             initial_epoch=epoch,
             shuffle=False,

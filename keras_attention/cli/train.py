@@ -25,6 +25,7 @@ from keras_attention.recipes.plan import plan_training
 from keras_attention.recipes.run import train_translation
 from keras_attention.training.distribution import STRATEGIES
 from keras_attention.utils.files import write_atomically
+from keras_attention.utils.memory import tune_memory
 from keras_attention.utils.run_folder import RunFolder
 
 # Option -> field of the configuration.
@@ -78,6 +79,7 @@ def run(
         if options.plan or options.plan_json is not None:
             return _plan(corpus, config, options)
         output_dir = options.output_dir or _fresh_folder(name, config.preset)
+        _tune_memory()
         report = train_translation(corpus, config, output_dir)
         if options.translate is not None:
             _translate_file(output_dir, config, *options.translate)
@@ -87,6 +89,13 @@ def run(
         # 143 after SIGTERM; a Ctrl-C outside of training says no code.
         parser.exit(getattr(stop, "exit_code", 130))
     return report
+
+
+def _tune_memory() -> None:
+    """Tune this process' memory, and say so."""
+    done = tune_memory()
+    if done:
+        print(f"Memory of this process: {'; '.join(done)}.", flush=True)
 
 
 def _parser(

@@ -16,7 +16,7 @@ from keras_attention.decoding.beam_search import BeamSearchResult, beam_search
 from keras_attention.decoding.constraints import TextConstraint
 from keras_attention.decoding.incremental_search import incremental_search
 from keras_attention.engine.select import ENGINES, EngineChoice, EngineSelector
-from keras_attention.ops.compile import compiled
+from keras_attention.ops.compile import compile_for_inference
 from keras_attention.spec import SpecError
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
@@ -172,11 +172,15 @@ class ModelSearch:
     # Two programs: only who wants the n best must pay for the certainty of the others.
     @functools.cached_property
     def _search_best(self) -> Callable[..., Any]:
-        return compiled(lambda *batch: self._search_plain(_stop(1), *batch), self._model)
+        return compile_for_inference(
+            lambda *batch: self._search_plain(_stop(1), *batch), self._model
+        )
 
     @functools.cached_property
     def _search_n_best(self) -> Callable[..., Any]:
-        return compiled(lambda *batch: self._search_plain(_stop(2), *batch), self._model)
+        return compile_for_inference(
+            lambda *batch: self._search_plain(_stop(2), *batch), self._model
+        )
 
     def _search_plain(self, stop: str, encoder_token_ids: Any, max_lengths: Any, state: Any) -> Any:
         """Encoder and beam search of one batch: (B, S) and (B,) to a `BeamSearchResult`."""

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from keras_attention.engine.base import Engine, State
 from keras_attention.engine.forward import Operations, decode, encode
 from keras_attention.engine.prepare import Matrix
-from keras_attention.ops.backends.torch import log_normalizers
+from keras_attention.ops.backends.torch_crossentropy import log_normalizers
 from keras_attention.ops.top_k import chunk_size
 from keras_attention.spec import NormSpec, TransformerSpec
 

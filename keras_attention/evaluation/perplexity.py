@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_attention.ops.compile import compiled
+from keras_attention.ops.compile import compile_for_inference
 from keras_attention.ops.crossentropy import token_nll
 
 
@@ -66,7 +66,7 @@ def _measure_of(model: Any) -> Any:
     """(x, labels) to the negative log-likelihoods, compiled once in the life of the model."""
     # Kept with the model, as Keras keeps its `test_function`: it is freed when the model is.
     if not hasattr(model, "_negative_log_likelihoods"):
-        model._negative_log_likelihoods = compiled(
+        model._negative_log_likelihoods = compile_for_inference(
             lambda x, labels: _negative_log_likelihoods(model(x, training=False), labels),
             model,
             any_shape=True,

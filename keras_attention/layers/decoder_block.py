@@ -4,8 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.layers.encoder_block import TransformerBlock
-from keras_attention.layers.masks import first_given, given, merge_masks
+from keras_attention.layers.encoder_block import TransformerBlock, first_given, given
 from keras_attention.layers.multi_head_attention import State
 from keras_attention.spec.parts import BlockSpec
 
@@ -114,14 +113,10 @@ class TransformerDecoderBlock(TransformerBlock):
         )
         x = self.self_attention_residual(decoder_sequence, results.pop(0), training=training)
 
-        encoder_padding_mask = first_given(encoder_padding_mask, encoder_sequence_mask)
-        if encoder_padding_mask is not None:
-            encoder_attention_mask = merge_masks(
-                encoder_padding_mask[:, None, :], encoder_attention_mask
-            )
         update = self.cross_attention(
             self.cross_attention_residual.normalize_input(x),
             None if memory is not None else encoder_sequence,
+            value_mask=first_given(encoder_padding_mask, encoder_sequence_mask),
             attention_mask=encoder_attention_mask,
             return_attention_scores=return_attention_scores,
             training=training,
@@ -153,12 +148,11 @@ class TransformerDecoderBlock(TransformerBlock):
         head_mask: Any,
     ) -> list[Any]:
         """Masked self-attention; a list of the update, the scores if asked for, the cache if given."""
-        if padding_mask is not None:
-            attention_mask = merge_masks(padding_mask[:, None, :], attention_mask)
         x = self.self_attention_residual.normalize_input(inputs)
         results = self.self_attention(
             x,
             x,
+            value_mask=padding_mask,
             attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
             training=training,

@@ -7,8 +7,9 @@ from keras import ops
 
 from keras_attention.layers.declared import check_declares_itself, check_has_plain_weights
 from keras_attention.layers.masks import padding_mask
-from keras_attention.ops.linear import fold_leading_axes, tied_projection, unfold_leading_axes
+from keras_attention.ops.linear import tied_projection
 from keras_attention.ops.lookup import lookup
+from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import EmbeddingSpec, SpecError
 
 
@@ -85,13 +86,13 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         embedded = ops.cast(embedded, self.compute_dtype)
         scale = ops.cast(self.hidden_dim**0.5, embedded.dtype)
         if self.pad_token_id is not None:
-            is_token = padding_mask(inputs, self.pad_token_id)
+            is_token = ops.not_equal(inputs, self.pad_token_id)
             scale = ops.multiply(ops.cast(is_token, embedded.dtype), scale)[..., None]
         return ops.multiply(embedded, scale)
 
     def _project(self, rows: Any) -> Any:
-        is_plain = self.tie_weights and self.logit_soft_cap is None
-        if not is_plain or self.quantization_mode is not None:
+        is_product = self.tie_weights and self.logit_soft_cap is None
+        if not is_product or self.quantization_mode is not None:
             return super().call(rows, reverse=True)
         rows, table = (ops.cast(x, self.reverse_dtype) for x in (rows, self.embeddings))
         return tied_projection(rows, table)

@@ -6,7 +6,6 @@ import keras
 
 from keras_attention.layers.declared import check_declares_itself, declared
 from keras_attention.layers.feed_forward import FeedForward
-from keras_attention.layers.masks import first_given, given, merge_masks
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.residual import ResidualConnection
 from keras_attention.layers.seeds import part_initializer, part_seed
@@ -186,12 +185,11 @@ class TransformerEncoderBlock(TransformerBlock):
     ) -> Any:
         # Keras hands over the implicit mask as `inputs_mask` where another mask is given, too.
         padding_mask = first_given(padding_mask, mask, inputs_mask)
-        if padding_mask is not None:
-            attention_mask = merge_masks(padding_mask[:, None, :], attention_mask)
         x = self.self_attention_residual.normalize_input(inputs)
         update = self.self_attention(
             x,
             x,
+            value_mask=padding_mask,
             attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
             training=training,
@@ -214,3 +212,13 @@ class TransformerEncoderBlock(TransformerBlock):
         batch, length, _ = inputs.shape
         shape = (batch, self.num_heads, length, length)
         return outputs, keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+
+def first_given(*masks: Any) -> Any:
+    """The first mask that is not None, or None."""
+    return next((mask for mask in masks if mask is not None), None)
+
+
+def given(**masks: Any) -> dict[str, Any]:
+    """The masks that are not None: a layer of somebody else's may not know the others."""
+    return {name: mask for name, mask in masks.items() if mask is not None}

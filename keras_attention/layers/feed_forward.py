@@ -7,7 +7,8 @@ import keras
 from keras_attention.layers.declared import activation_name, check_declares_itself, dense_spec
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.seeds import part_initializer
-from keras_attention.ops.linear import fold_leading_axes, linear, unfold_leading_axes
+from keras_attention.ops.linear import linear
+from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import FeedForwardSpec
 
 
@@ -65,16 +66,16 @@ class FeedForward(keras.layers.Layer):
 
     def build(self, input_shape: Any) -> None:
         hidden_dim = input_shape[-1]
-        self.inner = self._dense(self.intermediate_dim, "inner", self.activation)
+        self.inner = self._make_dense(self.intermediate_dim, "inner", self.activation)
         self.inner.build((None, hidden_dim))
-        self.outer = self._dense(hidden_dim, "outer", None)
+        self.outer = self._make_dense(hidden_dim, "outer", None)
         self.outer.build((None, self.intermediate_dim))
         self.dropout_layer = Dropout(
             self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
         )
         self.built = True
 
-    def _dense(self, units: int, name: str, activation: Any) -> keras.layers.Dense:
+    def _make_dense(self, units: int, name: str, activation: Any) -> keras.layers.Dense:
         return keras.layers.Dense(
             units,
             activation=activation,
@@ -85,10 +86,10 @@ class FeedForward(keras.layers.Layer):
         )
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        x = _dense(self.inner, fold_leading_axes(inputs))
+        x = _apply_dense(self.inner, fold_leading_axes(inputs))
         if self.dropout > 0.0:
             x = self.dropout_layer(x, training=training)
-        return unfold_leading_axes(_dense(self.outer, x), inputs)
+        return unfold_leading_axes(_apply_dense(self.outer, x), inputs)
 
     def spec(self) -> FeedForwardSpec:
         """What this layer computes in inference, declared."""
@@ -114,7 +115,7 @@ class FeedForward(keras.layers.Layer):
         }
 
 
-def _dense(layer: keras.layers.Dense, inputs: Any) -> Any:
+def _apply_dense(layer: keras.layers.Dense, inputs: Any) -> Any:
     """`layer(inputs)`, by the backend's fastest product if it is nothing but a product."""
     if layer.quantization_mode is not None or layer.activity_regularizer is not None:
         return layer(inputs)

@@ -57,11 +57,34 @@ def merge_masks(*masks: Any) -> Any:
     return merged
 
 
-def first_given(*masks: Any) -> Any:
-    """Return the first mask that is not None, or None."""
-    return next((mask for mask in masks if mask is not None), None)
+def combined_mask(
+    target_length: Any,
+    source_length: Any,
+    query_mask: Any = None,
+    value_mask: Any = None,
+    key_mask: Any = None,
+    attention_mask: Any = None,
+    is_causal: bool = False,
+    window: int | None = None,
+    start_index: Any = 0,
+) -> Any:
+    """Return the one mask of an attention `(B, T, S)`, or None if everything may be attended to.
 
-
-def given(**masks: Any) -> dict[str, Any]:
-    """Return the masks that are not None: a layer of somebody else's may not know the others."""
-    return {name: mask for name, mask in masks.items() if mask is not None}
+    Args:
+        target_length, source_length: T and S, integers or scalar tensors.
+        query_mask: Padding mask `(B, T)`.
+        value_mask, key_mask: Padding masks `(B, S)`.
+        attention_mask: `(B, T, S)` or what broadcasts to it.
+        is_causal: Whether `causal_mask` is among them.
+        window: The width of `window_mask`, if that is among them.
+        start_index: Position of the first query.
+    """
+    lengths = target_length, source_length
+    return merge_masks(
+        None if query_mask is None else query_mask[:, :, None],
+        None if value_mask is None else value_mask[:, None, :],
+        None if key_mask is None else key_mask[:, None, :],
+        causal_mask(*lengths, start_index) if is_causal else None,
+        window_mask(*lengths, window, start_index) if window is not None else None,
+        attention_mask,
+    )

@@ -6,13 +6,13 @@ import keras
 from keras import ops
 
 from keras_attention.layers.declared import check_declares_itself, dense_spec
-from keras_attention.layers.masks import causal_mask, merge_masks, window_mask
+from keras_attention.layers.masks import causal_mask, combined_mask, merge_masks
 from keras_attention.layers.seeds import part_initializer
 from keras_attention.layers.windowed_attention import window_block, windowed_attention
-from keras_attention.ops.attention import dot_product_attention, masked_softmax
-from keras_attention.ops.fused_attention import fused_attention
-from keras_attention.ops.linear import linear
-from keras_attention.ops.shapes import reshape, split_heads
+from keras_attention.ops.attention import dot_product_attention
+from keras_attention.ops.linear import joined_linear, linear
+from keras_attention.ops.reference import masked_softmax
+from keras_attention.ops.shapes import reshape
 from keras_attention.spec.parts import AttentionSpec, SpecError
 
 State = dict[str, Any]
@@ -123,11 +123,12 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
                 _share_rows(projected[0], projected[1]) if shared_rows else projected[0],
                 projected[1],
                 projected[2],
-                self._compute_attention_mask(
-                    projected[0],
-                    projected[2],
+                combined_mask(
+                    ops.shape(projected[0])[1],
+                    ops.shape(projected[2])[1],
                     **masks,
-                    use_causal_mask=use_causal_mask or cache_to_return is not None,
+                    is_causal=use_causal_mask or cache_to_return is not None,
+                    window=self._sliding_window,
                     start_index=start_index,
                 ),
                 training,
@@ -173,7 +174,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
 
     def _combine_heads(self, outputs: Any, training: bool | None) -> Any:
         """`Concat(head_1, ..., head_h) W^O` for the heads' outputs `(B, T, N, V)`."""
-        return _project(self._output_dense, outputs, bound_axes=2)
+        return _project(self._output_dense, outputs, input_axes=2)
 
     def _project_all(
         self, query: Any, value: Any, key: Any, cache: State | None, start_index: Any
@@ -201,16 +202,13 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         return projected, state if cache is not None else None
 
     def _project_self(self, inputs: Any) -> tuple[Any, Any, Any] | None:
-        """Project queries, keys and values of one tensor in one product, if the layers are plain."""
+        """Project queries, keys and values of one tensor in one product, if the layers allow it."""
         layers = (self._query_dense, self._key_dense, self._value_dense)
-        if not all(_is_plain(layer) for layer in layers):
+        if not all(is_bare_projection(layer) for layer in layers):
             return None
-        widths = (self._key_dim, self._key_dim, self._value_dim)
-        kernel = ops.concatenate([_flat_kernel(layer, 1) for layer in layers], axis=-1)
-        bias = None
-        if self._use_bias:
-            bias = ops.concatenate([_flat_bias(layer) for layer in layers], axis=-1)
-        query, key, value = split_heads(linear(inputs, kernel, bias), self._num_heads, widths)
+        weights = [_kernel_and_bias(layer) for layer in layers]
+        biases = [bias for _, bias in weights] if self._use_bias else None
+        query, key, value = joined_linear(inputs, [kernel for kernel, _ in weights], biases)
         return query, key, value
 
     def _compute_attention(
@@ -239,20 +237,17 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             causal = causal_mask(ops.shape(query)[1], ops.shape(key)[1])
             attention_mask = merge_masks(attention_mask, causal)
         mask = self._expanded_mask(attention_mask, query, key)
-        scale = self._inverse_sqrt_key_dim
-        if not return_attention_scores and not (training and self._dropout > 0.0):
-            outputs = fused_attention(query, key, value, mask, scale, use=self._flash_attention)
-            if outputs is not None:
-                return outputs, None
+        drops = bool(training) and self._dropout > 0.0
         return dot_product_attention(
             query,
             key,
             value,
             mask=mask,
-            scale=scale,
-            dropout=(lambda weights: self._dropout_layer(weights, training=training))
-            if self._dropout > 0.0
+            scale=self._inverse_sqrt_key_dim,
+            dropout=(lambda weights: self._dropout_layer(weights, training=True))
+            if drops
             else None,
+            flash=False if return_attention_scores or drops else self._flash_attention,
         )
 
     def _saves_by_blocks(self, projected: Any, attention_mask: Any) -> bool:
@@ -327,29 +322,6 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             )
         return mask
 
-    def _compute_attention_mask(
-        self,
-        query: Any,
-        value: Any,
-        query_mask: Any = None,
-        value_mask: Any = None,
-        key_mask: Any = None,
-        attention_mask: Any = None,
-        use_causal_mask: bool = False,
-        start_index: Any = 0,
-    ) -> Any:
-        """Merge all masks into one of shape `(B, T, S)`, or None."""
-        lengths = ops.shape(query)[1], ops.shape(value)[1]
-        window = self._sliding_window
-        return merge_masks(
-            None if query_mask is None else query_mask[:, :, None],
-            None if value_mask is None else value_mask[:, None, :],
-            None if key_mask is None else key_mask[:, None, :],
-            causal_mask(*lengths, start_index) if use_causal_mask else None,
-            window_mask(*lengths, window, start_index) if window is not None else None,
-            attention_mask,
-        )
-
     def compute_output_spec(
         self,
         query: Any,
@@ -387,38 +359,23 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         return (*batch, self._num_heads, *targets, *sources)
 
 
-def _is_plain(layer: keras.layers.EinsumDense) -> bool:
+def is_bare_projection(layer: keras.layers.EinsumDense) -> bool:
     """Whether the projection is nothing but a product: no quantization, no activity regularizer."""
     return layer.quantization_mode is None and layer.activity_regularizer is None
 
 
-def _flat_kernel(layer: keras.layers.EinsumDense, bound_axes: int) -> Any:
-    """The kernel as a matrix; `bound_axes` of its axes belong to the input."""
-    shape = layer.kernel.shape
-    rows = 1
-    for size in shape[:bound_axes]:
-        rows *= size
-    return reshape(ops.cast(layer.kernel, layer.compute_dtype), (rows, -1))
+def _kernel_and_bias(layer: keras.layers.EinsumDense) -> tuple[Any, Any]:
+    """A projection's weights in the dtype in which it computes."""
+    dtype = layer.compute_dtype
+    bias = None if layer.bias is None else ops.cast(layer.bias, dtype)
+    return ops.cast(layer.kernel, dtype), bias
 
 
-def _flat_bias(layer: keras.layers.EinsumDense) -> Any:
-    return reshape(ops.cast(layer.bias, layer.compute_dtype), (-1,))
-
-
-def _project(layer: keras.layers.EinsumDense, inputs: Any, bound_axes: int = 1) -> Any:
+def _project(layer: keras.layers.EinsumDense, inputs: Any, input_axes: int = 1) -> Any:
     """Apply a projection as one product of two matrices."""
-    if not _is_plain(layer):
+    if not is_bare_projection(layer):
         return layer(inputs)
-    output_axes = layer.kernel.shape[bound_axes:]
-    leading = ops.shape(inputs)[:-bound_axes]
-    if bound_axes > 1:
-        width = 1
-        for size in inputs.shape[-bound_axes:]:
-            width *= size
-        inputs = reshape(inputs, (*leading, width))
-    bias = None if layer.bias is None else _flat_bias(layer)
-    outputs = linear(inputs, _flat_kernel(layer, bound_axes), bias)
-    return reshape(outputs, (*leading, *output_axes))
+    return linear(inputs, *_kernel_and_bias(layer), input_axes=input_axes)
 
 
 def _share_rows(query: Any, key: Any) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import keras
 from keras import ops
+
+from keras_attention.ops.replay import replaying
 
 
 def recomputed_call(layer: keras.layers.Layer, *inputs: Any, **arguments: Any) -> Any:
@@ -44,7 +44,7 @@ def recomputed_call(layer: keras.layers.Layer, *inputs: Any, **arguments: Any) -
     draws = [0] * len(generators)
 
     def call(*inputs: Any) -> Any:
-        with _replaying(generators, states) as replays:
+        with replaying(generators, states) as replays:
             outputs = layer(*inputs, **arguments)
             draws[:] = [replay.draws for replay in replays]
         return outputs
@@ -64,32 +64,3 @@ def _seed_generators(layer: keras.layers.Layer) -> list[keras.random.SeedGenerat
             if isinstance(value, keras.random.SeedGenerator):
                 found[id(value)] = value
     return list(found.values())
-
-
-class _Replay:
-    """What a seed generator would draw from a state on, without touching its variable."""
-
-    def __init__(self, state: Any):
-        self.state = state
-        self.draws = 0
-
-    def next(self, ordered: bool = True) -> Any:
-        """The next seed, as `SeedGenerator.next(ordered=True)` counts them."""
-        ahead = ops.convert_to_tensor([0, self.draws], dtype=self.state.dtype)
-        self.draws += 1
-        return ops.add(self.state, ahead)
-
-
-@contextlib.contextmanager
-def _replaying(
-    generators: list[keras.random.SeedGenerator], states: list[Any]
-) -> Iterator[list[_Replay]]:
-    """Lets the generators draw from the given states on."""
-    replays = [_Replay(state) for state in states]
-    for generator, replay in zip(generators, replays, strict=True):
-        vars(generator)["next"] = replay.next  # Hides the method of the class.
-    try:
-        yield replays
-    finally:
-        for generator in generators:
-            del vars(generator)["next"]

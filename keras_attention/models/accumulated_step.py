@@ -9,6 +9,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.ops.dispatch import backend_choice
+
 
 def accumulated_train_step(model: keras.Model, steps: int, *args: Any) -> Any:
     """A `train_step` of Keras that forms the gradient of a batch in slices.
@@ -25,7 +27,7 @@ def accumulated_train_step(model: keras.Model, steps: int, *args: Any) -> Any:
     Returns:
         What Keras expects of `train_step` there.
     """
-    step: Any = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}[keras.backend.backend()]
+    step = backend_choice("Gradient accumulation", tensorflow=_tensorflow, jax=_jax, torch=_torch)
     return step(model, steps, *args)
 
 

@@ -1,6 +1,7 @@
-"""Training with gradient accumulation: an update's batch is processed in slices."""
+"""How a model is trained: `compile` with gradient accumulation, and data that is checked first."""
 
 import contextlib
+import inspect
 from typing import Any
 
 import keras
@@ -8,8 +9,11 @@ import keras
 from keras_attention.models.accumulated_step import accumulated_train_step
 
 
-class AccumulatingModel(keras.Model):
-    """A `keras.Model` whose `compile` takes `accumulation_steps`.
+class TrainableModel(keras.Model):
+    """A `keras.Model` whose `compile` takes `accumulation_steps`, and which checks what it is given.
+
+    `fit`, `evaluate` and `predict` are Keras' own: they look at their data before they begin, and
+    change none of their arguments.
 
     Example:
 
@@ -65,6 +69,34 @@ class AccumulatingModel(keras.Model):
             self.optimizer, accumulation_steps, getattr(self, "distribute_strategy", None)
         )
         self.accumulation_steps = accumulation_steps
+
+    def check_data(self, data: Any) -> None:
+        """Raise a ValueError for data that the model cannot read. A subclass says what that is.
+
+        Args:
+            data: What the model was given: arrays, batches, or tuples, lists and dicts of these.
+        """
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        self.check_data(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Keras' `fit`; what `check_data` refuses is refused before the first update."""
+        given = inspect.signature(super().fit).bind(x, y, *args, **kwargs).arguments
+        self.check_data([x, y, given.get("validation_data")])
+        self._build_optimizer()
+        return super().fit(x, y, *args, **kwargs)
+
+    def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Keras' `evaluate`, with the check of `fit`."""
+        self.check_data([x, y])
+        return super().evaluate(x, y, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Keras' `predict`, with the check of `fit`."""
+        self.check_data(x)
+        return super().predict(x, *args, **kwargs)
 
     def train_step(self, *args: Any) -> Any:
         """Keras' `train_step`, in slices if compiled so."""

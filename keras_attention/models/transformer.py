@@ -1,7 +1,6 @@
 """The Transformer (section 3 of the paper)."""
 
 import copy
-import inspect
 from typing import Any
 
 import keras
@@ -12,15 +11,13 @@ from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.embedding import TokenEmbedding
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
-from keras_attention.layers.masks import given, padding_mask
+from keras_attention.layers.masks import padding_mask
 from keras_attention.layers.positional_encoding import PositionalEncoding
 from keras_attention.layers.recompute import recomputed_call
-from keras_attention.models.input_pipeline import steady_batches
 from keras_attention.models.presets import PRESETS
 from keras_attention.models.token_ids import check_token_ids
-from keras_attention.models.trainable import AccumulatingModel
+from keras_attention.models.trainable import TrainableModel
 from keras_attention.spec import SpecError, StackSpec, TransformerSpec
-from keras_attention.utils.huge_pages import with_huge_pages
 
 Cache = list[dict[str, Any]]
 Memory = dict[str, Any]
@@ -37,7 +34,7 @@ _DECODING = (
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class Transformer(AccumulatingModel):
+class Transformer(TrainableModel):
     """The encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017, section 3).
 
     Defaults are the paper's base model: post-norm, sinusoidal positions, one table for source, target
@@ -274,34 +271,9 @@ class Transformer(AccumulatingModel):
             raise ValueError(f"Unknown preset {name!r}. Known presets: {', '.join(PRESETS)}.")
         return cls(vocabulary_size=vocabulary_size, **{**copy.deepcopy(PRESETS[name]), **kwargs})
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        check_token_ids(inputs, self.vocabulary_size)
-        return super().__call__(inputs, *args, **kwargs)
-
-    def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Keras' `fit`; ids outside of the vocabulary in NumPy arrays or `TokenBatches` are refused."""
-        given = inspect.signature(super().fit).bind(x, y, *args, **kwargs).arguments
-        validation_data = given.get("validation_data")
-        check_token_ids([x, y, validation_data], self.vocabulary_size)
-        self._build_optimizer()
-        if y is None and given.get("sample_weight") is None:
-            given["x"] = steady_batches(x, given.get("shuffle", True))
-            if given["x"] is not x:
-                given["shuffle"] = False  # It is shuffled by now, which Keras could not do.
-        if validation_data is not None:
-            given["validation_data"] = steady_batches(validation_data)
-        given["callbacks"] = with_huge_pages(given.get("callbacks"))
-        return super().fit(**given)
-
-    def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Keras' `evaluate`; ids outside of the vocabulary are refused as in `fit`."""
-        check_token_ids([x, y], self.vocabulary_size)
-        return super().evaluate(x if y is not None else steady_batches(x), y, *args, **kwargs)
-
-    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keras' `predict`; ids outside of the vocabulary are refused as in `fit`."""
-        check_token_ids(x, self.vocabulary_size)
-        return super().predict(steady_batches(x), *args, **kwargs)
+    def check_data(self, data: Any) -> None:
+        """Refuse ids outside of the vocabulary in NumPy arrays and in `TokenBatches`."""
+        check_token_ids(data, self.vocabulary_size)
 
     def call(
         self,
@@ -315,9 +287,7 @@ class Transformer(AccumulatingModel):
         own_heads, cross_heads = (
             heads.get(kind, [None] * self.num_layers) for kind in ("decoder", "cross")
         )
-        encoded = self._encode(
-            source, source_mask, training, **given(head_masks=heads.get("encoder"))
-        )
+        encoded = self._encode(source, source_mask, training, head_masks=heads.get("encoder"))
         x = self._embed(target, self.decoder_positions, self.decoder_dropout, training)
         for block, own, cross in zip(self.decoder_blocks, own_heads, cross_heads, strict=True):
             x = self._call_block(
@@ -326,7 +296,8 @@ class Transformer(AccumulatingModel):
                 encoded,
                 encoder_padding_mask=source_mask,
                 training=training,
-                **given(self_head_mask=own, cross_head_mask=cross),
+                self_head_mask=own,
+                cross_head_mask=cross,
             )
         return self._project(x)
 
@@ -521,7 +492,7 @@ class Transformer(AccumulatingModel):
         for block, heads in zip(self.encoder_blocks, head_masks, strict=True):
             if scores is None:
                 x = self._call_block(
-                    block, x, padding_mask=mask, training=training, **given(head_mask=heads)
+                    block, x, padding_mask=mask, training=training, head_mask=heads
                 )
             else:
                 x, weights = block(
@@ -531,6 +502,8 @@ class Transformer(AccumulatingModel):
         return self.encoder_normalization(x) if self.normalize_first else x
 
     def _call_block(self, block: Any, *inputs: Any, training: bool | None, **masks: Any) -> Any:
+        # A block of somebody else's may not know every mask.
+        masks = {name: mask for name, mask in masks.items() if mask is not None}
         if self.recompute and training:
             return recomputed_call(block, *inputs, training=training, **masks)
         return block(*inputs, training=training, **masks)

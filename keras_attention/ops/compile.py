@@ -10,8 +10,10 @@ from typing import Any
 
 import keras
 
+from keras_attention.ops.dispatch import backend_choice
 
-def compiled(
+
+def compile_for_inference(
     function: Callable[..., Any], model: keras.layers.Layer, any_shape: bool = False
 ) -> Callable[..., Any]:
     """Returns `function`, compiled once for every combination of input shapes.
@@ -38,7 +40,7 @@ def compiled(
     >>> import numpy as np
     >>> layer = keras.layers.Dense(1, kernel_initializer="ones")
     >>> layer.build((None, 3))
-    >>> total = compiled(lambda x: keras.ops.sum(layer(x)), layer)
+    >>> total = compile_for_inference(lambda x: keras.ops.sum(layer(x)), layer)
     >>> float(total(np.ones((2, 3), "float32")))
     6.0
     >>> _ = layer.kernel.assign(np.full((3, 1), 2.0))
@@ -50,13 +52,10 @@ def compiled(
             f"The model {model.name!r} is not built, so it has no weights yet. Call it once on a "
             "batch, or load weights, before it is compiled for inference."
         )
-    compile_for_backend = {"tensorflow": _tensorflow, "jax": _jax, "torch": _torch}
-    backend = keras.backend.backend()
-    if backend not in compile_for_backend:
-        raise ValueError(
-            f"Inference is compiled on {sorted(compile_for_backend)}; the backend is {backend!r}."
-        )
-    run = compile_for_backend[backend](function, model, any_shape)
+    compile_here = backend_choice(
+        "Compiled inference", tensorflow=_tensorflow, jax=_jax, torch=_torch
+    )
+    run = compile_here(function, model, any_shape)
 
     def call(*arguments):
         return run(*keras.tree.map_structure(keras.ops.convert_to_tensor, arguments))

@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from keras import ops
-
-from keras_attention.ops.dispatch import fast_kernel
+from keras_attention.ops.dispatch import operation
 
 
 def token_nll(logits: Any, labels: Any) -> Any:
@@ -20,6 +18,7 @@ def token_nll(logits: Any, labels: Any) -> Any:
     return smoothed_crossentropy(logits, labels, on_value=1.0, off_value=0.0)
 
 
+@operation
 def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: float) -> Any:
     """`-sum_v q(v) log p(v)`, with q = `on_value` for the label and `off_value` for every other token.
 
@@ -32,21 +31,3 @@ def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: 
     Returns:
         Tensor of shape `(rows,)`, float32, nats.
     """
-    kernel = fast_kernel("smoothed_crossentropy", logits.shape[-1])
-    kernel = kernel or smoothed_crossentropy_reference
-    return kernel(logits, ops.cast(labels, "int32"), on_value, off_value)
-
-
-def smoothed_crossentropy_reference(
-    logits: Any, labels: Any, on_value: float, off_value: float
-) -> Any:
-    """The definition of `smoothed_crossentropy`, which the fast kernels must equal.
-
-    `-sum_v q(v) log p(v) = total log sum_v exp(z_v) - (on - off) z_label - off sum_v z_v`.
-    """
-    total = on_value + (logits.shape[-1] - 1) * off_value
-    logits = ops.cast(logits, "float32")
-    log_normalizer = ops.logsumexp(logits, axis=-1)
-    label_logits = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
-    loss = total * log_normalizer - (on_value - off_value) * label_logits
-    return loss - off_value * ops.sum(logits, axis=-1) if off_value else loss

@@ -1,54 +1,83 @@
-"""Which fast kernels the running backend has."""
+"""The one place that asks which backend runs."""
 
+import functools
+import importlib
 from collections.abc import Callable
 from typing import Any
 
 import keras
 
-from keras_attention.utils.freed_memory import keep_freed_memory
+from keras_attention.ops.reference import DEFINITIONS
 
-if keras.backend.backend() == "torch":
-    keep_freed_memory()  # before there are weights
-
-# Below this width compiling costs more than it ever saves.
-SMALLEST_WIDTH = 64
+# The backends that have fast forms, each in a module of that name in `keras_attention.ops.backends`.
+BACKENDS = ("jax", "tensorflow", "torch")
 
 
-def fast_kernel(name: str, width: int) -> Callable[..., Any] | None:
-    """Return the running backend's fast form of an operation, or None: then the reference serves.
+def operation(signature: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates the signature and docstring of an operation; gives the function that computes it.
 
-    JAX always takes its own; PyTorch, too, except while it traces a program, which a compiler makes
-    fast. Those for TensorFlow graphs are compiled by XLA once for each shape; eager calls keep to the
-    reference there: they are for looking at, and compiling would cost more than it saves.
+    That is the running backend's kernel of the same name if it has one, else the definition. A kernel
+    knows by itself which inputs it is good for, and calls the definition for the others.
 
     Args:
-        name: Name of the operation.
-        width: Size of the last axis of its inputs.
+        signature: A function without a body, named as in `DEFINITIONS`.
+
+    Raises:
+        KeyError: There is no definition of that name.
     """
-    if width < SMALLEST_WIDTH:
-        return None
-    if keras.backend.backend() == "jax":
-        from keras_attention.ops.backends import jax as jax_kernels
-
-        return getattr(jax_kernels, name, None)
-    if keras.backend.backend() == "torch":
-        return _torch_kernel(name)
-    if keras.backend.backend() != "tensorflow":
-        return None
-    import tensorflow as tf
-
-    if tf.executing_eagerly() or tf.config.list_physical_devices("TPU"):
-        return None
-    from keras_attention.ops.backends import tensorflow as tensorflow_kernels
-
-    return getattr(tensorflow_kernels, name, None)
+    name = signature.__name__
+    return kernels().get(name, DEFINITIONS[name])
 
 
-def _torch_kernel(name: str) -> Callable[..., Any] | None:
-    import torch
+@functools.cache
+def kernels() -> dict[str, Callable[..., Any]]:
+    """The running backend's fast forms by name, checked once."""
+    backend = keras.backend.backend()
+    if backend not in BACKENDS:
+        return {}
+    module = importlib.import_module(f"keras_attention.ops.backends.{backend}")
+    check_names(module.KERNELS, backend)
+    return module.KERNELS
 
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return None
-    from keras_attention.ops.backends import torch as torch_kernels
 
-    return getattr(torch_kernels, name, None)
+def check_names(kernels: dict[str, Callable[..., Any]], backend: str) -> None:
+    """Refuse kernels without a definition: a misspelt one would never run.
+
+    Raises:
+        ValueError: With the names that no definition has.
+
+    Example:
+
+    >>> check_names({"liner": None}, "torch")
+    Traceback (most recent call last):
+    ValueError: Kernels of torch without a definition: liner. There are definitions of ...
+    """
+    unknown = sorted(kernels.keys() - DEFINITIONS.keys())
+    if unknown:
+        raise ValueError(
+            f"Kernels of {backend} without a definition: {', '.join(unknown)}. There are "
+            f"definitions of {', '.join(sorted(DEFINITIONS))}."
+        )
+
+
+def backend_choice(purpose: str, **choices: Any) -> Any:
+    """The choice for the running backend, for what is no operation: a training step, an optimizer.
+
+    Args:
+        purpose: What is chosen, for the error: "Gradient accumulation".
+        **choices: One value for each backend that has it; `default` serves all the others.
+
+    Raises:
+        ValueError: There is none for this backend, and no `default`.
+
+    Example:
+
+    >>> backend_choice("An example", default="the same for all")
+    'the same for all'
+    """
+    backend = keras.backend.backend()
+    if backend in choices:
+        return choices[backend]
+    if "default" in choices:
+        return choices["default"]
+    raise ValueError(f"{purpose} runs on {', '.join(choices)}. Received: the backend {backend!r}")

@@ -1,41 +1,47 @@
-"""Affine maps of the last axis as one two-dimensional matrix product."""
+"""Affine maps of the last axes as one two-dimensional matrix product."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from keras import ops
-
-from keras_attention.ops.dispatch import fast_kernel
-from keras_attention.ops.shapes import reshape
+from keras_attention.ops.dispatch import operation
 
 
-def linear(inputs: Any, kernel: Any, bias: Any = None, relu: bool = False) -> Any:
-    """Return `inputs @ kernel + bias` over the last axis.
+@operation
+def linear(
+    inputs: Any, kernel: Any, bias: Any = None, relu: bool = False, input_axes: int = 1
+) -> Any:
+    """Return `inputs @ kernel + bias` over the last axis, or the last axes.
 
-    The leading axes are folded into one first: a product of rank 2 with rank 2 is the form for
-    which every backend calls its fastest GEMM, forward and backward.
+    All other axes are folded into one first: a product of rank 2 with rank 2 is the form for which
+    every backend calls its fastest GEMM, forward and backward.
+
+    Args:
+        inputs: Tensor of shape `(..., D)`; `(..., N, V)` for two input axes.
+        kernel: Tensor of shape `(D, F)`; `(D, N, K)` makes heads, `(N, V, D)` joins them.
+        bias: Optional tensor of the shape of the kernel's output axes, such as `(F,)`.
+        relu: Whether numbers below zero become zero.
+        input_axes: How many of the kernel's first axes are those of the inputs.
+
+    Returns:
+        Tensor of shape `(..., F)`: the kernel's other axes in place of those it took.
+    """
+
+
+@operation
+def joined_linear(inputs: Any, kernels: Sequence[Any], biases: Sequence[Any] | None = None) -> Any:
+    """`linear(inputs, kernel, bias)` for several kernels, in one product where that is faster.
 
     Args:
         inputs: Tensor of shape `(..., D)`.
-        kernel: Tensor of shape `(D, F)`.
-        bias: Optional tensor of shape `(F,)`.
-        relu: Whether numbers below zero become zero.
+        kernels: Tensors of shape `(D, N, K)`, with an N in common; of one dtype.
+        biases: Optional tensors of shape `(N, K)`, one for each kernel.
 
     Returns:
-        Tensor of shape `(..., F)`.
+        A list of tensors of shape `(..., N, K)`.
     """
-    product = fast_kernel("linear", kernel.shape[-1]) or linear_reference
-    outputs = product(fold_leading_axes(inputs), kernel, bias, relu)
-    return unfold_leading_axes(outputs, inputs)
 
 
-def linear_reference(inputs: Any, kernel: Any, bias: Any = None, relu: bool = False) -> Any:
-    """The definition of `linear` for inputs `(rows, D)`, which the fast kernels must equal."""
-    outputs = ops.matmul(inputs, kernel)
-    if bias is not None:
-        outputs = ops.add(outputs, bias)
-    return ops.relu(outputs) if relu else outputs
-
-
+@operation
 def tied_projection(inputs: Any, table: Any) -> Any:
     """Return `inputs @ table^T`: the scores of every row of an embedding table.
 
@@ -46,24 +52,3 @@ def tied_projection(inputs: Any, table: Any) -> Any:
     Returns:
         Tensor of shape `(rows, V)`.
     """
-    product = fast_kernel("tied_projection", inputs.shape[-1]) or tied_projection_reference
-    return product(inputs, table)
-
-
-def tied_projection_reference(inputs: Any, table: Any) -> Any:
-    """The definition of `tied_projection`, which the fast kernels must equal."""
-    return ops.matmul(inputs, ops.transpose(table))
-
-
-def fold_leading_axes(inputs: Any) -> Any:
-    """Reshape `(..., D)` to `(rows, D)`."""
-    if len(inputs.shape) == 2:
-        return inputs
-    return reshape(inputs, (-1, inputs.shape[-1]))
-
-
-def unfold_leading_axes(outputs: Any, like: Any) -> Any:
-    """Reshape `(rows, F)` back to the leading axes of `like`, `(..., F)`."""
-    if len(like.shape) == 2:
-        return outputs
-    return reshape(outputs, (*ops.shape(like)[:-1], outputs.shape[-1]))

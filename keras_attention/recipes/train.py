@@ -11,6 +11,7 @@ from keras_attention.callbacks.attention_heatmaps import AttentionHeatmaps
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
 from keras_attention.callbacks.console import ConsoleProgress
+from keras_attention.callbacks.huge_pages import HugePages
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.callbacks.nonfinite import StopOnNonFinite
@@ -27,6 +28,7 @@ from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.prepare import replica_count
 from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
 from keras_attention.training.checkpoints import save_average, select_checkpoints
+from keras_attention.utils.memory import is_memory_tuned
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention.visualization.summary_writer import SummaryWriter
@@ -99,6 +101,7 @@ def train_to_budget(
             # Before the checkpoints, which hold how far its log is.
             monitor,
             checkpoints,
+            *([HugePages()] if is_memory_tuned() else []),
             AttentionHeatmaps(model, tokenizer, sample, writer, every=0, note=note),
             console,
             # Last: what it raises at the end of training ends everything.

@@ -13,6 +13,7 @@ from keras_attention.training.distribution import (
     initialize_processes,
     is_chief,
 )
+from keras_attention.training.input_pipeline import as_tf_dataset
 from keras_attention.training.learning_rate import CosineToBudget, LearningRateSchedule
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.metrics import Perplexity, TokenAccuracy
@@ -27,6 +28,7 @@ __all__ = [
     "LearningRateSchedule",
     "Perplexity",
     "TokenAccuracy",
+    "as_tf_dataset",
     "average_checkpoints",
     "check_parallelism",
     "distribution_scope",

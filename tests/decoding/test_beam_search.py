@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from keras_attention.decoding.beam_search import beam_search, grow_topk
-from keras_attention.ops.compile import compiled
+from keras_attention.ops.compile import compile_for_inference
 from tests.decoding.oracle_search import (
     Tables,
     every_hypothesis,
@@ -59,7 +59,7 @@ def search(step, cache, max_lengths, beam_size, end=EOS, **options):
         )
 
     if BACKEND == "jax":
-        run = compiled(run, built_layer())
+        run = compile_for_inference(run, built_layer())
     return as_list(run(cache, max_lengths))
 
 
@@ -411,7 +411,7 @@ def test_a_sentence_does_not_depend_on_its_neighbours(beam_size):
             start_token_id=0, end_token_id=1, stop="n_best", max_length=5,
         )  # fmt: skip
 
-    run = compiled(run, built_layer())
+    run = compile_for_inference(run, built_layer())
     together = as_list(run(np.array(limits, "int32")))
     assert together[3] == [], "a limit of 0 is never searched"
     for chosen in range(6):
@@ -442,7 +442,7 @@ def test_compiled_is_eager(beam_size):
             step, cache, limits, beam_size, start_token_id=0, end_token_id=1, max_length=5
         )
 
-    fast = as_list(compiled(run, built_layer())(np.array(limits, "int32")))
+    fast = as_list(compile_for_inference(run, built_layer())(np.array(limits, "int32")))
     for got, expected in zip(fast, search_tables(tables, limits, beam_size, 1), strict=True):
         assert_same(got, expected)
 

@@ -14,7 +14,7 @@ from keras_attention.decoding.constraints import (
     WellFormedTrees,
 )
 from keras_attention.decoding.translator import Translator
-from keras_attention.ops.compile import compiled
+from keras_attention.ops.compile import compile_for_inference
 from tests.decoding.oracle_search import Tables, penalty
 from tests.decoding.test_translator import CopyModel, LetterTokenizer
 
@@ -54,7 +54,7 @@ def search(tables, limits, beam_size, end, constraint, start):
 
     layer = keras.layers.Dense(2)
     layer.build((None, 3))
-    run = compiled(run, layer)
+    run = compile_for_inference(run, layer)
     result = run(start, np.array(limits, "int32"))
     sequences, scores, lengths, finished = (ops.convert_to_numpy(field) for field in result)
     return [

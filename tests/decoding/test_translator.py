@@ -9,7 +9,7 @@ import pytest
 
 from keras_attention.decoding.translator import Translation, Translator
 from keras_attention.models.transformer import Transformer
-from keras_attention.ops.compile import compiled
+from keras_attention.ops.compile import compile_for_inference
 from keras_attention.utils import progress
 from tests.decoding.oracle_search import greedy, penalty, slow_beam_search
 
@@ -99,7 +99,7 @@ def random_texts(number, longest=21, seed=1):
 def forward_log_probabilities(model, text, longest):
     """log P(next | prefix) by the training forward, the source without padding."""
     source = np.array([[*LetterTokenizer().encode([text])[0], END]], "int32")
-    forward = compiled(
+    forward = compile_for_inference(
         lambda target: model({"encoder_token_ids": source, "decoder_token_ids": target}), model
     )
     known = {}

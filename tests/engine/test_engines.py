@@ -8,7 +8,7 @@ from keras_attention.engine import select
 from keras_attention.engine.forward import Operations, decode, encode
 from keras_attention.engine.select import EngineSelector
 from keras_attention.models.transformer import Transformer
-from keras_attention.ops.compile import compiled
+from keras_attention.ops.compile import compile_for_inference
 from keras_attention.spec import SpecError
 
 BACKEND = keras.backend.backend()
@@ -111,7 +111,7 @@ def expected(model, histories):
         "encoder_token_ids": np.repeat(SOURCE, K, axis=0),
         "decoder_token_ids": histories.reshape(B * K, -1),
     }
-    logits = compiled(model, model)(inputs)  # JAX would compile each operation else
+    logits = compile_for_inference(model, model)(inputs)  # JAX would compile each operation else
     last = numpy(logits)[:, -1].astype("float64").reshape(B, K, V)
     return last - np.log(np.exp(last).sum(-1, keepdims=True))
 

@@ -5,17 +5,15 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.ops.attention import dot_product_attention, masked_softmax
+from keras_attention.ops.attention import dot_product_attention
+from keras_attention.ops.reference import masked_softmax
 from tests import oracle
 from tests.gradients import gradients
+from tests.helpers import numpy
 
 B, T, S, N, K, V = 2, 3, 5, 4, 7, 6
 rng = np.random.default_rng(8)
 SCORES = (3 * rng.normal(size=(B, N, T, S))).astype("float32")
-
-
-def numpy(x):
-    return ops.convert_to_numpy(ops.cast(x, "float32"))
 
 
 def softmax_of_allowed(scores, allowed):

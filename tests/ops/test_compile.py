@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.ops.compile import compiled
+from keras_attention.ops.compile import compile_for_inference
 
 BACKEND = keras.backend.backend()
 
@@ -18,7 +18,7 @@ def layer():
 
 
 def test_reads_the_weights_at_each_call(layer):
-    run = compiled(lambda x: layer(x), layer)
+    run = compile_for_inference(lambda x: layer(x), layer)
     x = np.arange(12, dtype="float32").reshape(4, 3)
     for seed in (1, 2):
         kernel = np.random.default_rng(seed).standard_normal((3, 2)).astype("float32")
@@ -27,7 +27,9 @@ def test_reads_the_weights_at_each_call(layer):
 
 
 def test_pytrees_in_and_out(layer):
-    run = compiled(lambda tree, scale: {"sum": tree["a"] + scale * tree["b"][0]}, layer)
+    run = compile_for_inference(
+        lambda tree, scale: {"sum": tree["a"] + scale * tree["b"][0]}, layer
+    )
     got = run({"a": np.ones((2, 3), "float32"), "b": [np.full((2, 1), 4.0, "float32")]}, 0.5)
     np.testing.assert_array_equal(ops.convert_to_numpy(got["sum"]), np.full((2, 3), 3.0))
 
@@ -40,7 +42,7 @@ def test_compiles_each_shape_once(layer):
         shapes.append(tuple(x.shape))
         return layer(x)
 
-    run = compiled(function, layer)
+    run = compile_for_inference(function, layer)
     for rows in (4, 5, 4, 5, 5):
         run(np.zeros((rows, 3), "float32"))
     assert shapes == [(4, 3), (5, 3)]
@@ -54,7 +56,7 @@ def test_one_program_for_any_shape(layer):
         shapes.append(tuple(x.shape))
         return layer(x)
 
-    run = compiled(function, layer, any_shape=True)
+    run = compile_for_inference(function, layer, any_shape=True)
     for rows in range(1, 9):
         assert tuple(run(np.zeros((rows, 3), "float32")).shape) == (rows, 2)
     assert len(shapes) == 2 and shapes[1] == (None, 3)
@@ -62,7 +64,7 @@ def test_one_program_for_any_shape(layer):
 
 @pytest.mark.tensorflow_only
 def test_many_shapes_are_no_reason_to_warn(layer, caplog):
-    run = compiled(lambda x: layer(x), layer)
+    run = compile_for_inference(lambda x: layer(x), layer)
     for rows in range(1, 9):
         run(np.zeros((rows, 3), "float32"))
     assert "retracing" not in caplog.text
@@ -72,9 +74,9 @@ def test_many_shapes_are_no_reason_to_warn(layer, caplog):
 def test_keeps_no_gradients(layer):
     x = np.ones((4, 3), "float32")
     assert layer(x).requires_grad
-    assert not compiled(lambda x: layer(x), layer)(x).requires_grad
+    assert not compile_for_inference(lambda x: layer(x), layer)(x).requires_grad
 
 
 def test_model_without_weights_is_refused():
     with pytest.raises(ValueError, match="'empty' is not built.*Call it once"):
-        compiled(lambda x: x, keras.layers.Dense(2, name="empty"))
+        compile_for_inference(lambda x: x, keras.layers.Dense(2, name="empty"))

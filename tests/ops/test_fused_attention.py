@@ -7,8 +7,8 @@ from keras import ops
 
 from keras_attention import MultiHeadAttention
 from keras_attention.ops.attention import dot_product_attention
-from keras_attention.ops.fused_attention import fused_attention
 from tests.gradients import gradients
+from tests.helpers import numpy
 
 B, T, S, N, K, V, D = 2, 3, 5, 4, 8, 6, 10
 rng = np.random.default_rng(5)
@@ -22,10 +22,6 @@ ON_TORCH = keras.backend.backend() == "torch"
 only_where_fused = pytest.mark.skipif(not ON_TORCH, reason="fused on a CPU on PyTorch alone")
 
 
-def numpy(x):
-    return ops.convert_to_numpy(ops.cast(x, "float32"))
-
-
 @only_where_fused
 @pytest.mark.parametrize("mask", [None, MASK, MASK[:1], MASK[0, 0]])
 def test_equals_the_definition_with_its_gradients(mask):
@@ -35,7 +31,7 @@ def test_equals_the_definition_with_its_gradients(mask):
 
     def fused(query, key, value):
         converted = None if mask is None else ops.convert_to_tensor(mask)
-        return fused_attention(query, key, value, converted, K**-0.5, use=True)
+        return dot_product_attention(query, key, value, converted, K**-0.5, flash=True)[0]
 
     inputs = [ops.convert_to_tensor(x) for x in (QUERY, KEY, VALUE)]
     np.testing.assert_allclose(numpy(fused(*inputs)), numpy(plain(*inputs)), atol=1e-6)
@@ -50,7 +46,9 @@ def test_equals_the_definition_with_its_gradients(mask):
 @only_where_fused
 def test_half_precision_keeps_its_dtype_and_empty_rows_give_zeros():
     inputs = [ops.cast(x, "bfloat16") for x in (QUERY, KEY, VALUE)]
-    outputs = fused_attention(*inputs, ops.convert_to_tensor(MASK), K**-0.5, use=True)
+    mask = ops.convert_to_tensor(MASK)
+    outputs, weights = dot_product_attention(*inputs, mask, K**-0.5, flash=True)
+    assert weights is None
     assert keras.backend.standardize_dtype(outputs.dtype) == "bfloat16"
     expected = dot_product_attention(QUERY, KEY, VALUE, ops.convert_to_tensor(MASK), K**-0.5)[0]
     np.testing.assert_allclose(numpy(outputs), numpy(expected), atol=0.03)
@@ -76,6 +74,8 @@ def test_the_layer_is_fused_on_request_and_still_shows_its_scores():
 @pytest.mark.skipif(ON_TORCH, reason="PyTorch has it")
 def test_without_a_fused_kernel_the_plain_way_serves_unless_it_is_demanded():
     inputs = [ops.convert_to_tensor(x) for x in (QUERY, KEY, VALUE)]
-    assert fused_attention(*inputs) is None
+    outputs, weights = dot_product_attention(*inputs, flash=None)
+    assert weights is not None
+    np.testing.assert_array_equal(numpy(outputs), numpy(dot_product_attention(*inputs)[0]))
     with pytest.raises(ValueError, match="flash_attention=None"):
-        fused_attention(*inputs, use=True)
+        dot_product_attention(*inputs, flash=True)

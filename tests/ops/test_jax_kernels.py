@@ -21,11 +21,9 @@ UPSTREAM = rng.normal(size=ROWS).astype("float32")
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 @pytest.mark.parametrize("dtype,tolerance", [("float32", 2e-6), ("bfloat16", 0.02)])
-def test_crossentropy_and_its_gradient_equal_numpy(epsilon, dtype, tolerance):
+def test_crossentropy_and_its_gradient_equal_numpy(definitions, epsilon, dtype, tolerance):
     from keras_attention.ops.crossentropy import smoothed_crossentropy
-    from keras_attention.ops.dispatch import fast_kernel
 
-    assert fast_kernel("smoothed_crossentropy", V).__module__.endswith("jax_kernels")
     logits = ops.convert_to_numpy(ops.cast(ops.cast(LOGITS, dtype), "float32"))
 
     def losses(x):
@@ -35,6 +33,7 @@ def test_crossentropy_and_its_gradient_equal_numpy(epsilon, dtype, tolerance):
         oracle.smoothed_nll(logits[i].astype("float64"), LABELS[i], epsilon) for i in range(ROWS)
     ]
     np.testing.assert_allclose(losses(logits), expected, rtol=1e-5)
+    assert definitions == []
 
     exponentials = np.exp(logits.astype("float64"))
     p = exponentials / exponentials.sum(-1, keepdims=True)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.ops.linear import fold_leading_axes, linear, unfold_leading_axes
+from keras_attention.ops.linear import joined_linear, linear
+from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 
 rng = np.random.default_rng(7)
 
@@ -20,6 +21,48 @@ def test_equals_numpy_at_every_rank(leading, with_bias):
     expected = np.einsum("...d,df->...f", x, kernel) + (bias if with_bias else 0.0)
     assert tuple(got.shape) == (*leading, 7)
     np.testing.assert_allclose(ops.convert_to_numpy(got), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [3, 17])  # Narrow, and wide enough for the fast forms.
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_heads_are_made_and_joined_as_numpy_does(heads, with_bias):
+    rng = np.random.default_rng(3)
+    x, kernel, bias, back, end = (
+        rng.normal(size=shape).astype("float32")
+        for shape in ((2, 4, 5), (5, heads, 7), (heads, 7), (heads, 7, 6), (6,))
+    )
+    made = linear(ops.convert_to_tensor(x), kernel, bias if with_bias else None)
+    expected = np.einsum("btd,dnk->btnk", x, kernel) + (bias if with_bias else 0.0)
+    np.testing.assert_allclose(ops.convert_to_numpy(made), expected, atol=1e-5)
+    joined = linear(made, back, end if with_bias else None, input_axes=2)
+    expected = np.einsum("btnk,nkd->btd", expected, back) + (end if with_bias else 0.0)
+    np.testing.assert_allclose(ops.convert_to_numpy(joined), expected, atol=2e-4)
+
+
+@pytest.mark.parametrize("heads", [2, 17])
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("in_graph", [False, pytest.param(True, marks=pytest.mark.tensorflow_only)])
+def test_several_kernels_in_one_product(heads, with_bias, in_graph):
+    rng = np.random.default_rng(4)
+    widths = (3, 3, 7)
+    shapes = [(5, heads, width) for width in widths], [(heads, width) for width in widths]
+    x, *weights = (
+        rng.normal(size=shape).astype("float32") for shape in ((2, 4, 5), *shapes[0], *shapes[1])
+    )
+    kernels, biases = weights[:3], weights[3:] if with_bias else None
+    arrays = [ops.convert_to_tensor(kernel) for kernel in kernels]
+
+    def run(x):
+        return joined_linear(x, arrays, biases)
+
+    if in_graph:
+        import tensorflow as tf
+
+        run = tf.function(run)
+    got = run(ops.convert_to_tensor(x))
+    for index, (part, kernel) in enumerate(zip(got, kernels, strict=True)):
+        expected = np.einsum("btd,dnk->btnk", x, kernel) + (biases[index] if with_bias else 0.0)
+        np.testing.assert_allclose(ops.convert_to_numpy(part), expected, atol=1e-5)
 
 
 def test_folding_and_unfolding_keep_the_order():

@@ -6,6 +6,8 @@ import pytest
 from keras import ops
 
 from keras_attention.ops import attention, linear, residual
+from keras_attention.ops.reference import DEFINITIONS
+from tests.helpers import numpy
 
 pytestmark = pytest.mark.tensorflow_only
 
@@ -13,33 +15,8 @@ B, T, S, N, K, V = 2, 3, 5, 4, 17, 19  # N K and N V are wide enough for the fas
 rng = np.random.default_rng(18)
 
 
-def numpy(x):
-    return ops.convert_to_numpy(ops.cast(x, "float32"))
-
-
 def normal(*shape):
     return rng.normal(size=shape).astype("float32")
-
-
-@pytest.fixture
-def taken(monkeypatch):
-    """Names of the fast kernels that were taken."""
-    from keras_attention.ops import dispatch
-    from keras_attention.ops.backends import tensorflow as tensorflow_kernels
-
-    names = []
-    find = dispatch.fast_kernel
-
-    def found(name, width):
-        kernel = find(name, width)
-        if kernel is not None:
-            assert kernel.__module__ == tensorflow_kernels.__name__
-            names.append(name)
-        return kernel
-
-    for module in (attention, linear, residual):
-        monkeypatch.setattr(module, "fast_kernel", found)
-    return names
 
 
 def with_gradients(function, arrays, upstream, dtype, any_shape=False):
@@ -70,7 +47,7 @@ def assert_close(got, expected, tolerance):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.03)])
-def test_attention_equals_its_definition(taken, dtype, tolerance):
+def test_attention_equals_its_definition(definitions, dtype, tolerance):
     mask = rng.random((B, 1, T, S)) < 0.6
     mask[1, 0, 2], mask[0, 0, 0] = False, True
     arrays = normal(B, T, N, K), normal(B, S, N, K), normal(B, S, N, V)
@@ -82,18 +59,18 @@ def test_attention_equals_its_definition(taken, dtype, tolerance):
     # The definition in float32, of the same numbers.
     rounded = [numpy(ops.cast(array, dtype)) for array in arrays]
     expected = with_gradients(
-        outputs(attention.dot_product_attention_reference), rounded, upstream, "float32"
+        outputs(DEFINITIONS["dot_product_attention"]), rounded, upstream, "float32"
     )
-    assert taken == []
+    definitions.clear()
     got = with_gradients(
         outputs(attention.dot_product_attention), arrays, upstream, dtype, any_shape=True
     )
-    assert taken == ["attention"]
+    assert definitions == []
     assert_close(got, expected, tolerance)
     assert (got[0][1, 2] == 0.0).all()
 
 
-def test_attention_without_mask_through_weights_and_dropout(taken):
+def test_attention_without_mask_through_weights_and_dropout(definitions):
     arrays = normal(B, T, N, K), normal(B, S, N, K), normal(B, S, N, V)
     upstream, factor = normal(B, N, T, S), normal(B, N, T, S)
 
@@ -105,16 +82,16 @@ def test_attention_without_mask_through_weights_and_dropout(taken):
         return of_weights
 
     expected = with_gradients(
-        run(attention.dot_product_attention_reference), arrays, upstream, "float32"
+        run(DEFINITIONS["dot_product_attention"]), arrays, upstream, "float32"
     )
     got = with_gradients(run(attention.dot_product_attention), arrays, upstream, "float32")
-    assert taken == ["attention"]
+    assert definitions == []
     assert_close(got, expected, 5e-6)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.02)])
 @pytest.mark.parametrize("relu", [False, True])
-def test_linear_equals_its_definition(taken, dtype, tolerance, relu):
+def test_linear_equals_its_definition(definitions, dtype, tolerance, relu):
     arrays, upstream = (normal(5, 3), normal(3, 67), normal(67)), normal(5, 67)
     if dtype == "bfloat16":  # No sum near zero, where rounding would decide about the ReLU.
         arrays = np.abs(arrays[0]), np.abs(arrays[1]), np.where(arrays[2] < 0, -50.0, 1.0)
@@ -122,19 +99,19 @@ def test_linear_equals_its_definition(taken, dtype, tolerance, relu):
     def outputs(function):
         return lambda *x: function(*x, relu)
 
-    expected = with_gradients(outputs(linear.linear_reference), arrays, upstream, "float32")
+    expected = with_gradients(outputs(DEFINITIONS["linear"]), arrays, upstream, "float32")
     got = with_gradients(outputs(linear.linear), arrays, upstream, dtype, any_shape=True)
-    assert taken == ["linear"]
+    assert definitions == []
     assert_close(got, expected, tolerance)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.02)])
-def test_tied_projection_equals_its_definition(taken, dtype, tolerance):
+def test_tied_projection_equals_its_definition(definitions, dtype, tolerance):
     arrays, upstream = (normal(5, 67), normal(11, 67)), normal(5, 11)
-    expected = with_gradients(linear.tied_projection_reference, arrays, upstream, "float32")
+    expected = with_gradients(DEFINITIONS["tied_projection"], arrays, upstream, "float32")
     np.testing.assert_allclose(expected[0], arrays[0] @ arrays[1].T, rtol=1e-4, atol=1e-5)
     got = with_gradients(linear.tied_projection, arrays, upstream, dtype)
-    assert taken == ["tied_projection"]
+    assert definitions == []
     assert_close(got, expected, tolerance)
 
 
@@ -148,12 +125,12 @@ def masks(rate, seed, steps=2, shape=(40, 30, 72)):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_dropout_scales_and_sends_gradients_where_it_kept(taken, dtype):
+def test_dropout_scales_and_sends_gradients_where_it_kept(definitions, dtype):
     seed, x = keras.random.SeedGenerator(5), rng.uniform(1.0, 2.0, (7, 9, 72)).astype("float32")
     outputs, (gradient,) = with_gradients(
         lambda x: residual.dropout(x, 0.3, seed), [x], np.full_like(x, 3.0), dtype, any_shape=True
     )
-    assert taken == ["dropout"]
+    assert definitions == []
     keep = outputs != 0.0
     tolerance = 1e-6 if dtype == "float32" else 0.01
     np.testing.assert_allclose(outputs, np.where(keep, x / 0.7, 0.0), rtol=tolerance)

@@ -1,27 +1,20 @@
 """The kernels of PyTorch against NumPy and the definitions: values, gradients, what dropout draws."""
 
 import gc
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.ops import crossentropy, dispatch, residual
-from keras_attention.ops.attention import (
-    dot_product_attention,
-    dot_product_attention_reference,
-)
-from keras_attention.ops.linear import (
-    linear,
-    linear_reference,
-    tied_projection,
-    tied_projection_reference,
-)
-from keras_attention.ops.lookup import lookup, lookup_reference
+from keras_attention.ops import crossentropy, residual
+from keras_attention.ops.attention import dot_product_attention
+from keras_attention.ops.linear import joined_linear, linear, tied_projection
+from keras_attention.ops.lookup import lookup
+from keras_attention.ops.reference import DEFINITIONS
+from keras_attention.ops.shapes import reshape
 from tests import oracle
+from tests.helpers import numpy
 
 pytestmark = pytest.mark.skipif(
     keras.backend.backend() != "torch", reason="kernels of another backend"
@@ -42,10 +35,6 @@ def tensor(array, dtype="float32"):
     return ops.cast(ops.convert_to_tensor(array), dtype).detach().requires_grad_()
 
 
-def numpy(x):
-    return ops.convert_to_numpy(ops.cast(x, "float32"))
-
-
 def normal(*shape):
     return rng.normal(size=shape).astype("float32")
 
@@ -59,35 +48,19 @@ def assert_same(got, expected, dtype):
     )
 
 
-@pytest.fixture(autouse=True)
-def fast(monkeypatch):
-    """The names of the kernels that were taken."""
-    taken = []
-    original = dispatch.fast_kernel
-
-    def recorded(name, width):
-        kernel = original(name, width)
-        taken.append(name if kernel is not None else None)
-        return kernel
-
-    for module in ("crossentropy", "residual", "linear", "lookup", "attention"):
-        monkeypatch.setattr(f"keras_attention.ops.{module}.fast_kernel", recorded)
-    return taken
-
-
 @pytest.mark.parametrize("chunk", [1, 2 * V + 1, 2**18])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 @BOTH_DTYPES
-def test_crossentropy_and_its_gradient_equal_numpy(monkeypatch, fast, chunk, epsilon, dtype):
+def test_crossentropy_and_its_gradient_equal_numpy(monkeypatch, definitions, chunk, epsilon, dtype):
     import torch
 
-    from keras_attention.ops.backends import torch as torch_kernels
+    from keras_attention.ops.backends import torch_crossentropy
 
-    monkeypatch.setattr(torch_kernels, "CHUNK_ON_CPU", chunk)
+    monkeypatch.setattr(torch_crossentropy, "CHUNK_ON_CPU", chunk)
     logits = tensor(LOGITS, dtype)
     before = numpy(logits).copy()
     losses = crossentropy.smoothed_crossentropy(logits, LABELS, 1 - epsilon, epsilon / (V - 1))
-    assert fast == ["smoothed_crossentropy"] and losses.dtype == torch.float32
+    assert definitions == [] and losses.dtype == torch.float32
     expected = [
         oracle.smoothed_nll(before[row].astype("float64"), LABELS[row], epsilon)
         for row in range(ROWS)
@@ -110,7 +83,7 @@ def test_targets_that_do_not_sum_to_one(values):
 
     labels, logits = torch.from_numpy(LABELS), tensor(LOGITS)
     upstream = torch.from_numpy(UPSTREAM)
-    expected = crossentropy.smoothed_crossentropy_reference(logits, labels, *values)
+    expected = DEFINITIONS["smoothed_crossentropy"](logits, labels, *values)
     got = crossentropy.smoothed_crossentropy(logits, labels, *values)
     assert_same(got, expected, "float32")
     (slope,), (expected_slope,) = (
@@ -122,7 +95,7 @@ def test_targets_that_do_not_sum_to_one(values):
 def test_a_metric_takes_the_normalizers_from_the_loss_of_the_same_logits(monkeypatch):
     import torch
 
-    from keras_attention.ops.backends import torch as torch_kernels
+    from keras_attention.ops.backends import torch_crossentropy
 
     passes = []
     original = torch.logsumexp
@@ -145,7 +118,7 @@ def test_a_metric_takes_the_normalizers_from_the_loss_of_the_same_logits(monkeyp
     assert nll(logits) == 3  # Written to since.
     del logits
     gc.collect()
-    assert len(torch_kernels._NORMALIZERS) == 0
+    assert len(torch_crossentropy._NORMALIZERS) == 0
 
 
 @pytest.fixture(params=[False, True], ids=["no tiles", "tiles"])
@@ -158,20 +131,20 @@ def tiles(request, monkeypatch):
     is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
     if request.param and not is_supported():
         pytest.skip("oneDNN has no bfloat16 on this processor")
-    monkeypatch.setattr(torch_kernels, "HAS_AMX", request.param)
+    monkeypatch.setattr(torch_kernels, "has_amx", lambda: request.param)
 
 
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("with_bias", [False, True])
 @BOTH_DTYPES
-def test_linear_equals_the_definition(fast, tiles, relu, with_bias, dtype):
+def test_linear_equals_the_definition(definitions, tiles, relu, with_bias, dtype):
     import torch
 
     arrays = [normal(2, 3, 5), normal(5, D), *([normal(D)] if with_bias else [])]
     inputs = [tensor(array, dtype) for array in arrays]
     got = linear(*inputs, relu=relu)
-    assert fast == ["linear"]
-    expected = linear_reference(inputs[0].reshape(6, 5), *inputs[1:], relu=relu)
+    assert definitions == []
+    expected = DEFINITIONS["linear"](inputs[0].reshape(6, 5), *inputs[1:], relu=relu)
     assert_same(got, expected.reshape(2, 3, D), dtype)
     upstream = torch.from_numpy(normal(2, 3, D)).to(got.dtype)
     slopes = torch.autograd.grad(got, inputs, upstream)
@@ -196,7 +169,7 @@ def test_products_over_rows_equal_numpy(rows, depth, width):
 @pytest.mark.parametrize("round_columns", [16, 67, 4096])
 @BOTH_DTYPES
 def test_tied_projection_equals_the_definition(
-    monkeypatch, fast, tiles, rows, round_columns, dtype
+    monkeypatch, definitions, tiles, rows, round_columns, dtype
 ):
     import torch
 
@@ -204,8 +177,8 @@ def test_tied_projection_equals_the_definition(
 
     monkeypatch.setattr(torch_kernels, "ROUND_COLUMNS", round_columns)
     inputs = [tensor(normal(rows, D), dtype), tensor(normal(V, D), dtype)]
-    got, expected = tied_projection(*inputs), tied_projection_reference(*inputs)
-    assert fast == ["tied_projection"]
+    got, expected = tied_projection(*inputs), DEFINITIONS["tied_projection"](*inputs)
+    assert definitions == []
     assert_same(got, expected, dtype)
     upstream = torch.from_numpy(normal(rows, V)).to(got.dtype)
     for slope, expected_slope in zip(
@@ -215,7 +188,7 @@ def test_tied_projection_equals_the_definition(
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_lookup_and_its_gradient_equal_the_definition(fast, tied):
+def test_lookup_and_its_gradient_equal_the_definition(definitions, tied):
     import torch
 
     table, ids = tensor(normal(V, D)), torch.tensor([[3, 0, -1], [3, 66, 3]])
@@ -230,17 +203,41 @@ def test_lookup_and_its_gradient_equal_the_definition(fast, tied):
             (factor * (loss + (table * factors[2]).sum() if tied else loss)).backward()
         return got, table.grad.clone()
 
-    got, expected = gradient(lookup), gradient(lookup_reference)
-    assert fast == ["lookup"] * 4
+    got, expected = gradient(lookup), gradient(DEFINITIONS["lookup"])
+    assert definitions == []
     for one, other in zip(got, expected, strict=True):
         assert not one.is_sparse
         assert_same(one, other, "float32")
 
 
+@pytest.mark.parametrize("widths", [(18, 18, 18), (18, 18, 7)])
+@pytest.mark.parametrize("with_bias", [False, True])
+@BOTH_DTYPES
+def test_joined_linear_equals_one_product_after_the_other(
+    definitions, tiles, with_bias, widths, dtype
+):
+    import torch
+
+    inputs = tensor(normal(2, 3, 5), dtype)
+    kernels = [tensor(normal(5, 4, width), dtype) for width in widths]
+    biases = [tensor(normal(4, width), dtype) for width in widths] if with_bias else []
+    got = joined_linear(inputs, kernels, biases or None)
+    assert definitions == []
+    expected = [
+        (inputs.reshape(6, 5) @ kernel.reshape(5, -1)).reshape(2, 3, 4, -1) for kernel in kernels
+    ]
+    expected = [x + b for x, b in zip(expected, biases, strict=True)] if biases else expected
+    leaves = [inputs, *kernels, *biases]
+    upstream = [torch.from_numpy(normal(*x.shape)).to(x.dtype) for x in expected]
+    slopes, expected_slopes = (torch.autograd.grad(x, leaves, upstream) for x in (got, expected))
+    for one, other in zip([*got, *slopes], [*expected, *expected_slopes], strict=True):
+        assert_same(one, other, dtype)
+
+
 def test_linear_promotes_dtypes_as_the_definition():
     inputs, kernel, bias = tensor(normal(4, 5), "bfloat16"), normal(5, D), normal(D)
     got = linear(inputs, kernel, bias)
-    assert_same(got, linear_reference(inputs, kernel, bias), "float32")
+    assert_same(got, DEFINITIONS["linear"](inputs, kernel, bias), "float32")
 
 
 def attention_masks(T, S, N, B):
@@ -252,7 +249,7 @@ def attention_masks(T, S, N, B):
 
 @pytest.mark.parametrize("kind", range(6))
 @BOTH_DTYPES
-def test_attention_equals_the_definition(fast, kind, dtype):
+def test_attention_equals_the_definition(definitions, kind, dtype):
     import torch
 
     B, T, S, N, K, W = 2, 3, 5, 4, 17, 6
@@ -265,9 +262,9 @@ def test_attention_equals_the_definition(fast, kind, dtype):
     factor = torch.from_numpy(normal(B, N, T, S)).to(inputs[0].dtype)
     results = [
         function(*views, mask, 0.3, lambda weights: weights * factor)
-        for function in (dot_product_attention, dot_product_attention_reference)
+        for function in (dot_product_attention, DEFINITIONS["dot_product_attention"])
     ]
-    assert fast == ["attention"]
+    assert definitions == []
     upstream = torch.from_numpy(normal(B, T, N, W)).to(inputs[0].dtype)
     for got, expected in zip(*results, strict=True):
         assert_same(got, expected, dtype)
@@ -304,9 +301,9 @@ def drawn(rate, seed, steps=2, shape=(40, 30, D)):
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3])
-def test_dropout_keeps_the_share_asked_for_everywhere(fast, rate):
+def test_dropout_keeps_the_share_asked_for_everywhere(definitions, rate):
     keep = drawn(rate, seed=5)[0]
-    assert fast == ["dropout"] * 2
+    assert definitions == []
     for axes in ((0, 1, 2), (0, 1), (0, 2), (1, 2), 2):
         shares = np.asarray(keep.mean(axis=axes))
         deviation = np.sqrt(rate * (1 - rate) * shares.size / keep.size)
@@ -365,18 +362,18 @@ def test_seeds_are_those_that_keras_would_draw():
 
 def test_a_second_forward_pass_draws_what_the_first_drew():
     from keras_attention.ops.backends.torch_dropout import next_seed
+    from keras_attention.ops.replay import replaying
 
     seed = keras.random.SeedGenerator(7)
     assert next_seed(seed) == (7, 0)
-    vars(seed)["next"] = lambda ordered=True: ops.convert_to_tensor([7, 0], dtype="int32")
-    assert next_seed(seed) == (7, 0)
-    del vars(seed)["next"]
-    assert next_seed(seed) == (7, 1)
+    with replaying([seed], [ops.convert_to_tensor([7, 0], dtype="int32")]) as (replay,):
+        assert [next_seed(seed), next_seed(seed)] == [(7, 0), (7, 1)]
+    assert next_seed(seed) == (7, 1) and replay.draws == 2
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 @BOTH_DTYPES
-def test_dropout_add_norm_equals_the_definition(fast, rate, dtype):
+def test_dropout_add_norm_equals_the_definition(definitions, rate, dtype):
     import torch
 
     arrays = [normal(3, 4, D), normal(3, 4, D)]
@@ -384,13 +381,13 @@ def test_dropout_add_norm_equals_the_definition(fast, rate, dtype):
     inputs = [*(tensor(array, dtype) for array in arrays), *parameters]
     upstream = torch.from_numpy(normal(3, 4, D)).to(inputs[0].dtype)
     got = residual.dropout_add_norm(*inputs, 1e-6, rate, keras.random.SeedGenerator(5))
-    assert fast == ["dropout_add_norm"]
+    assert definitions == []
     slopes = torch.autograd.grad(got, inputs, upstream)
     # Where a unit was dropped, nothing goes back to it.
     keep = slopes[1] != 0.0
     assert 0.6 < keep.float().mean() < 0.8 if rate else keep.float().mean() > 0.99
     dropped = torch.where(keep, inputs[1] / (1 - rate), 0.0) if rate else inputs[1]
-    expected = residual.dropout_add_norm_reference(
+    expected = DEFINITIONS["dropout_add_norm"](
         inputs[0].float(), dropped.float(), *parameters, 1e-6, 0.0, None
     ).to(inputs[0].dtype)
     assert_same(got, expected, dtype)
@@ -411,43 +408,22 @@ def test_dropout_sends_back_what_it_kept_and_scales_both_ways():
     np.testing.assert_allclose(numpy(slope), np.where(keep, 1 / 0.7, 0.0), rtol=1e-6)
 
 
-def test_traced_programs_take_the_definitions(monkeypatch):
+def test_traced_programs_and_narrow_inputs_take_the_definitions(monkeypatch, definitions):
     import torch
 
-    assert dispatch.fast_kernel("attention", D) is not None
-    assert dispatch.fast_kernel("attention", 63) is None
+    wide, narrow = torch.ones(2, 3, 1, D), torch.ones(2, 3, 1, 63)
+    dot_product_attention(wide, wide, wide)
+    assert definitions == []
+    dot_product_attention(narrow, narrow, narrow)
+    assert definitions == ["dot_product_attention"]
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert dispatch.fast_kernel("attention", D) is None
+    dot_product_attention(wide, wide, wide)
+    assert definitions == ["dot_product_attention"] * 2
 
 
-FAULTS = """
-import resource
-import torch
-from keras_attention.utils.freed_memory import keep_freed_memory
-
-print(keep_freed_memory())
-for _ in range(3):
-    torch.ones(2**24)  # 64 MiB: 16,384 pages.
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-"""
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
-def test_freed_memory_is_taken_again(monkeypatch):
-    from keras_attention.utils.freed_memory import SETTINGS, keep_freed_memory
-
-    for name in SETTINGS:
-        monkeypatch.delenv(name, raising=False)
-    # A process of its own: what other tests have left in the heap decides where memory is found.
-    printed = subprocess.run(
-        [sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True
-    ).stdout.split()
-    if printed[0] == "False":
-        pytest.skip("another allocator than glibc's")
-    _, before, after = map(int, printed[1:])
-    assert after - before < 2000
-    monkeypatch.setenv(SETTINGS[0], "1000000")
-    assert not keep_freed_memory()
+def test_shapes_of_what_is_no_tensor_yet():
+    assert reshape(keras.KerasTensor((2, 3, 5)), (6, 5)).shape == (6, 5)
+    assert tuple(reshape(np.ones((2, 3)), (3, -1)).shape) == (3, 2)
 
 
 def test_mixed_precision_casts_each_weight_once_in_an_update():

@@ -1,43 +1,58 @@
-"""Large memory in huge pages, in processes of their own: a heap keeps what it was once."""
+"""Tuned memory, in processes of their own: a heap keeps what it was once."""
 
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import keras
 import pytest
 
-from keras_attention.utils import huge_pages
+import keras_attention
+from keras_attention.callbacks import huge_pages as callback
+from keras_attention.utils import memory
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or not huge_pages.are_for_the_asking(),
+needs_huge_pages = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or not memory.huge_pages_on_request(),
     reason="huge pages are for none here, or for all",
 )
 
 KEPT = """
 import numpy as np
-from keras_attention.utils.freed_memory import keep_freed_memory
+from keras_attention.utils.memory import tune_memory
 from tests.utils.test_memory import mebibytes_in_huge_pages
 
-print(keep_freed_memory())
+print(len(tune_memory()))
 arrays = [np.ones(2**18) for _ in range(64)]  # of 2 MiB; for larger ones NumPy asks by itself
 print(mebibytes_in_huge_pages())
 """
 USED = """
 import mmap
-from keras_attention.utils import huge_pages
+from keras_attention import HugePages
 from tests.utils.test_memory import mebibytes_in_huge_pages
 
 memory = mmap.mmap(-1, 2**27, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 for place in range(0, 2**27, 4096):
     memory[place] = 1
 before = mebibytes_in_huge_pages()
-huge_pages.HugePages().on_train_batch_end(1)
+callback = HugePages()
+callback.on_train_batch_end(0)
+callback.on_train_batch_end(1)
 assert mebibytes_in_huge_pages() < before + 32
-huge_pages.HugePages().on_train_batch_end(2)
+callback.on_train_batch_end(0)  # of the next epoch
 print(before, mebibytes_in_huge_pages(), all(memory[place] == 1 for place in range(0, 2**27, 4096)))
+"""
+FAULTS = """
+import resource
+import numpy as np
+from keras_attention.utils.memory import tune_memory
+
+print(len(tune_memory()))
+for _ in range(3):
+    np.ones(2**23)  # 64 MiB: 16,384 pages
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 """
 
 
@@ -59,6 +74,7 @@ def printed(program, before=None):
     return done.stdout.split()
 
 
+@needs_huge_pages
 @pytest.mark.parametrize("limit", [None, 2**36])
 def test_the_heap(limit):
     """But where addresses are counted none are taken that are not needed."""
@@ -68,25 +84,55 @@ def test_the_heap(limit):
         if limit:
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
-    is_kept, huge = printed(KEPT, count_addresses)
-    if is_kept == "False":
+    done, huge = printed(KEPT, count_addresses)
+    if done == "0":
         pytest.skip("another allocator than glibc's")
+    assert int(done) == (1 if limit else 2)
     assert float(huge) < 32 if limit else float(huge) > 96
 
 
+@needs_huge_pages
+@pytest.mark.tensorflow_only
 def test_what_is_used_already():
     before, after, is_the_same = printed(USED)
     assert float(after) - float(before) > 96 and is_the_same == "True"
 
 
-def test_callbacks_of_fit():
-    """The user's stay, in their order, and come first."""
-    mine, other = keras.callbacks.History(), keras.callbacks.History()
-    for given, wanted in ((None, []), (mine, [mine]), ([mine, other], [mine, other])):
-        got = huge_pages.with_huge_pages(given)
-        if keras.backend.backend() != "tensorflow":
-            assert got is given
-        else:
-            assert got[:-1] == wanted and isinstance(got[-1], huge_pages.HugePages)
-    whole = keras.callbacks.CallbackList([mine])
-    assert huge_pages.with_huge_pages(whole) is whole
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+def test_freed_memory_is_taken_again():
+    # A process of its own: what other tests have left in the heap decides where memory is found.
+    done, *faults = printed(FAULTS)
+    if done == "0":
+        pytest.skip("another allocator than glibc's")
+    first, again, after = map(int, faults)
+    assert again - first < 2000 and after - again < 2000
+
+
+@pytest.mark.parametrize("name", memory.ALLOCATOR_VARIABLES)
+def test_an_allocator_that_the_user_has_set_stays_as_it_is(monkeypatch, name):
+    monkeypatch.setenv(name, "1000000")
+    assert memory.tune_memory.__wrapped__() == () and not memory.advise_huge_pages()
+
+
+def test_memory_is_tuned_once_and_says_what_it_did(monkeypatch):
+    library = mock.Mock()
+    library.mallopt.return_value = 1
+    monkeypatch.setattr(memory, "_glibc", lambda: library)
+    monkeypatch.setattr(memory, "huge_pages_on_request", lambda: False)
+    memory.tune_memory.cache_clear()
+    assert not memory.is_memory_tuned()
+    try:
+        for _ in range(2):
+            assert keras_attention.tune_memory() == ("freed memory is kept for reuse",)
+        assert memory.is_memory_tuned() and library.mallopt.call_count == 2
+    finally:
+        memory.tune_memory.cache_clear()
+
+
+def test_huge_pages_are_asked_for_once_on_tensorflow_and_cpus(monkeypatch):
+    asked = []
+    monkeypatch.setattr(callback, "advise_huge_pages", lambda: asked.append(1))
+    on_update = callback.HugePages().on_train_batch_end
+    for updates in range(1, 7):
+        on_update(updates % 2)
+        assert len(asked) == (updates >= 3 and keras.backend.backend() == "tensorflow")

@@ -16,8 +16,9 @@ class KerasAttention(DecodingPeer):
     def import_libraries(self) -> None:
         import keras
 
-        from keras_attention import Tokenizer, Translator
+        from keras_attention import Tokenizer, Translator, tune_memory
 
+        tune_memory()
         self.keras, self.tokenizer_class, self.translator_class = keras, Tokenizer, Translator
 
     def build(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from peers.training.program import Program
@@ -19,6 +20,7 @@ class KerasProgram(Program):
 
     commands = (*Program.commands, "profile")
     jit_compile: Any = None
+    callbacks: Sequence[Any] = ()
 
     def import_libraries(self) -> None:
         import keras
@@ -90,8 +92,12 @@ class KerasProgram(Program):
         return {}
 
     def _fit(self, batches: list[Any], callbacks: list[Any]) -> None:
-        data = _dataset(self.keras, batches)
-        self.model.fit(data, shuffle=False, verbose=0, callbacks=callbacks)
+        data = self.as_fit_data(_dataset(self.keras, batches))
+        self.model.fit(data, shuffle=False, verbose=0, callbacks=[*callbacks, *self.callbacks])
+
+    def as_fit_data(self, batches: Any) -> Any:
+        """What `fit` is given to read the batches, a `PyDataset`, from."""
+        return batches
 
     def _clock(self) -> Any:
         class Clock(self.keras.callbacks.Callback):  # type: ignore[name-defined]
@@ -123,7 +129,7 @@ def _dataset(keras: Any, batches: list[Any]) -> Any:
     )
 
     class FixedBatches(keras.utils.PyDataset):
-        signature = tensors  # As `TokenBatches` has it, for `Transformer.fit` on TensorFlow.
+        signature = tensors  # As `TokenBatches` has it, for `as_tf_dataset`.
 
         def __len__(self) -> int:
             return len(batches)

@@ -1,4 +1,4 @@
-"""This package, as a user runs it: `compile` and `fit` with their defaults."""
+"""This package, as `train_translation` runs it: `compile` and `fit` with tuned memory."""
 
 from __future__ import annotations
 
@@ -16,6 +16,18 @@ class KerasAttention(KerasProgram):
 
     accumulation_steps = 1
     model_options: dict[str, Any] = {}
+
+    def import_libraries(self) -> None:
+        super().import_libraries()
+        from keras_attention import HugePages, tune_memory
+
+        tune_memory()
+        self.callbacks = [HugePages()]
+
+    def as_fit_data(self, batches: Any) -> Any:
+        from keras_attention import as_tf_dataset
+
+        return as_tf_dataset(batches)
 
     def compiled_model(self, weights: dict[str, Any]) -> Any:
         from keras_attention import Adam, LabelSmoothedCrossentropy, Transformer

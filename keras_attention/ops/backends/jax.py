@@ -1,11 +1,14 @@
-"""Fast kernels for JAX: a loss that keeps nothing but the logits, and cheap random bits for dropout."""
+"""Fast kernels for JAX: a loss that keeps nothing but the logits, cheap random bits, cuDNN's attention."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from keras import ops
+
+from keras_attention.ops import reference
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -41,6 +44,9 @@ def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: 
 
     Its gradient is written out: one pass over the logits, which are all that it keeps.
     """
+    if logits.shape[-1] < reference.SMALLEST_WIDTH:
+        return reference.smoothed_crossentropy(logits, labels, on_value, off_value)
+    labels = ops.cast(labels, "int32")
     return _crossentropy(logits, labels, on_value, off_value)
 
 
@@ -48,6 +54,8 @@ def dropout_add_norm(
     inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
 ) -> Any:
     """See `keras_attention.ops.residual.dropout_add_norm`."""
+    if inputs.shape[-1] < reference.SMALLEST_WIDTH:
+        return reference.dropout_add_norm(inputs, update, gamma, beta, epsilon, rate, seed)
     if rate > 0.0:
         keep = _keep(update.shape, rate, seed.next())
         update = jnp.where(keep, update / (1.0 - rate), jnp.zeros((), update.dtype))
@@ -70,3 +78,30 @@ def _mixed(bits):
     bits = (bits ^ (bits >> 16)) * jnp.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> 13)) * jnp.uint32(0xC2B2AE35)
     return bits ^ (bits >> 16)
+
+
+def dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any = None,
+    scale: float = 1.0,
+    dropout: Callable[[Any], Any] | None = None,
+    flash: bool | None = False,
+) -> tuple[Any, Any]:
+    """See `keras_attention.ops.attention.dot_product_attention`; fused on GPUs."""
+    if flash is False or dropout is not None or jax.default_backend() != "gpu":
+        return reference.dot_product_attention(query, key, value, mask, scale, dropout, flash)
+    return reference.attend_without_blind_rows(_fused, query, key, value, mask, scale), None
+
+
+def _fused(query, key, value, mask, scale):
+    # Keras asks cuDNN whether it takes these shapes, and leaves the work to XLA where not.
+    return ops.dot_product_attention(query, key, value, mask=mask, scale=scale)
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "dot_product_attention": dot_product_attention,
+    "dropout_add_norm": dropout_add_norm,
+    "smoothed_crossentropy": smoothed_crossentropy,
+}

@@ -5,14 +5,23 @@ the widest vector instructions. Products of matrices stay outside: there TensorF
 Gradients are written out, so that a backward pass reads what it needs and keeps nothing else.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from keras import ops
 
-from keras_attention.ops import attention as reference
-from keras_attention.ops.linear import linear_reference
+from keras_attention.ops import reference
+
+
+def _is_fast(width: int) -> bool:
+    """Whether a kernel is worth its compilation.
+
+    Eager calls keep to the definitions: they are for looking at, and XLA would compile for each shape.
+    """
+    is_graph = width >= reference.SMALLEST_WIDTH and not tf.executing_eagerly()
+    return is_graph and not tf.config.list_physical_devices("TPU")
 
 
 def _island(function: Callable[..., Any]) -> Any:
@@ -42,6 +51,9 @@ def _crossentropy_backward(logits, labels, log_normalizer, on_value, off_value, 
 
 def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: float) -> Any:
     """See `keras_attention.ops.crossentropy.smoothed_crossentropy`."""
+    if not _is_fast(logits.shape[-1]):
+        return reference.smoothed_crossentropy(logits, labels, on_value, off_value)
+    labels = tf.cast(labels, "int32")
     on, off = tf.constant(on_value, "float32"), tf.constant(off_value, "float32")
 
     @tf.custom_gradient
@@ -110,6 +122,8 @@ def dropout_add_norm(
     inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
 ) -> Any:
     """See `keras_attention.ops.residual.dropout_add_norm`."""
+    if not _is_fast(inputs.shape[-1]):
+        return reference.dropout_add_norm(inputs, update, gamma, beta, epsilon, rate, seed)
     shape, seed = tf.shape(inputs), seed.next()
     epsilon, rate = tf.constant(epsilon, "float32"), tf.constant(rate, "float32")
 
@@ -140,6 +154,8 @@ def _dropped(inputs, rate, seed):
 
 def dropout(inputs: Any, rate: float, seed: Any) -> Any:
     """See `keras_attention.ops.residual.dropout`."""
+    if not _is_fast(inputs.shape[-1]):
+        return reference.dropout(inputs, rate, seed)
     rate, seed = tf.constant(rate, "float32"), seed.next()
 
     @tf.custom_gradient
@@ -149,18 +165,54 @@ def dropout(inputs: Any, rate: float, seed: Any) -> Any:
     return drop(inputs)
 
 
-def linear(inputs: Any, kernel: Any, bias: Any = None, relu: bool = False) -> Any:
+def linear(
+    inputs: Any, kernel: Any, bias: Any = None, relu: bool = False, input_axes: int = 1
+) -> Any:
     """See `keras_attention.ops.linear.linear`.
 
     TensorFlow's graph optimizer makes one operation of a product, a `bias_add` and a ReLU.
     """
+    output_axes = kernel.shape[input_axes:]
     given = [ops.convert_to_tensor(x) for x in (inputs, kernel, bias) if x is not None]
-    if len({tensor.dtype for tensor in given}) > 1:
-        return linear_reference(inputs, kernel, bias, relu)
-    outputs = tf.matmul(given[0], given[1])
-    if bias is not None:
-        outputs = tf.nn.bias_add(outputs, given[2])
-    return tf.nn.relu(outputs) if relu else outputs
+    if not _is_fast(math.prod(output_axes)) or len({tensor.dtype for tensor in given}) > 1:
+        return reference.linear(inputs, kernel, bias, relu, input_axes)
+    inputs, kernel, bias = given[0], given[1], given[2] if bias is not None else None
+    outputs = _product(
+        inputs if input_axes == inputs.shape.rank - 1 == 1 else _rows(inputs, kernel, input_axes),
+        kernel if kernel.shape.rank == 2 else tf.reshape(kernel, (-1, math.prod(output_axes))),
+        None if bias is None else tf.reshape(bias, (-1,)),
+    )
+    outputs = tf.nn.relu(outputs) if relu else outputs
+    if inputs.shape.rank - input_axes == 1 and len(output_axes) == 1:
+        return outputs
+    return ops.reshape(outputs, (*ops.shape(inputs)[:-input_axes], *output_axes))
+
+
+def _rows(inputs, kernel, input_axes):
+    return tf.reshape(inputs, (-1, math.prod(kernel.shape[:input_axes])))
+
+
+def _product(rows, matrix, bias):
+    outputs = tf.matmul(rows, matrix)
+    return outputs if bias is None else tf.nn.bias_add(outputs, bias)
+
+
+def joined_linear(
+    inputs: Any, kernels: Sequence[Any], biases: Sequence[Any] | None = None
+) -> list[Any]:
+    """See `keras_attention.ops.linear.joined_linear`."""
+    width = inputs.shape[-1]
+    matrices = [tf.reshape(kernel, (width, -1)) for kernel in kernels]
+    sizes = [matrix.shape[1] for matrix in matrices]
+    if not _is_fast(sum(sizes)) or inputs.dtype != matrices[0].dtype:
+        return reference.joined_linear(inputs, kernels, biases)
+    bias = None if biases is None else tf.concat([tf.reshape(b, (-1,)) for b in biases], 0)
+    outputs = _product(tf.reshape(inputs, (-1, width)), tf.concat(matrices, 1), bias)
+    leading = ops.shape(inputs)[:-1]
+    return [
+        ops.reshape(part, (*leading, *kernel.shape[1:]))
+        for part, kernel in zip(tf.split(outputs, sizes, axis=1), kernels, strict=True)
+    ]
 
 
 def tied_projection(inputs: Any, table: Any) -> Any:
@@ -168,6 +220,8 @@ def tied_projection(inputs: Any, table: Any) -> Any:
 
     Neither the table nor its gradient, (V, D) both, is ever transposed.
     """
+    if not _is_fast(inputs.shape[-1]):
+        return reference.tied_projection(inputs, table)
     return tf.matmul(inputs, table, transpose_b=True)
 
 
@@ -180,20 +234,23 @@ def _softmax_backward(weights, upstream, scale):
 _softmax_backward_island = _island(_softmax_backward)
 
 
-def attention(
+def dot_product_attention(
     query: Any,
     key: Any,
     value: Any,
     mask: Any = None,
     scale: float = 1.0,
     dropout: Callable[[Any], Any] | None = None,
+    flash: bool | None = False,
 ) -> tuple[Any, Any]:
     """See `keras_attention.ops.attention.dot_product_attention`.
 
     Of the scores nothing is kept but the weights.
     """
-    if query.dtype == tf.float16:  # Products could be above its range before they are scaled.
-        return reference.dot_product_attention_reference(query, key, value, mask, scale, dropout)
+    # In float16 products could be above the range before they are scaled.
+    is_fast = _is_fast(query.shape[-2] * query.shape[-1]) and query.dtype != tf.float16
+    if not is_fast or flash:
+        return reference.dot_product_attention(query, key, value, mask, scale, dropout, flash)
     factor = tf.constant(scale, "float32")
     # Without casts an island is hardly faster, and would be compiled for every shape of batches.
     backward = _softmax_backward if query.dtype == tf.float32 else _softmax_backward_island
@@ -208,3 +265,14 @@ def attention(
     weights = weights_of(tf.matmul(query, key, transpose_b=True))
     applied = weights if dropout is None else dropout(weights)
     return tf.transpose(tf.matmul(applied, value), (0, 2, 1, 3)), weights
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "dot_product_attention": dot_product_attention,
+    "dropout": dropout,
+    "dropout_add_norm": dropout_add_norm,
+    "joined_linear": joined_linear,
+    "linear": linear,
+    "smoothed_crossentropy": smoothed_crossentropy,
+    "tied_projection": tied_projection,
+}

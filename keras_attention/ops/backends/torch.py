@@ -1,11 +1,13 @@
 """Fast kernels for PyTorch: gradients written out, so that little is kept and few passes are made.
 
 PyTorch runs each element-wise operation as a pass over memory of its own. Here passes are saved: a
-scale goes into the product of matrices beside it, a bias into the product, the loss stays in the cache
-from its first pass to its last. A mask of bytes that multiplies is five times as fast as `where`.
+scale and a bias go into the product of matrices beside them. A mask of bytes that multiplies is five
+times as fast as `where`.
 """
 
-from collections.abc import Callable, Iterator
+import functools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,135 +15,79 @@ from keras import ops
 from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from keras_attention.ops import reference
+from keras_attention.ops.backends.torch_crossentropy import is_fast, smoothed_crossentropy
 from keras_attention.ops.backends.torch_dropout import keep_mask
-from keras_attention.ops.linear import linear_reference
 
-# Logits are read in chunks of rows of about so many elements: as float32 these stay in the cache of a
-# CPU, and are few kernels to launch on another device.
-CHUNK_ON_CPU, CHUNK_ON_DEVICE = 2**18, 2**26
-# Whether oneDNN computes with tiles of bfloat16.
-HAS_AMX = torch.backends.mkldnn.is_available() and (
-    getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
-)
-# Products with the softmax matrix have so many columns, or a multiple of them; then come the others.
+# Products with the softmax matrix have a multiple of so many columns; then come the others.
 ROUND_COLUMNS = 4096
-# A matrix is narrow beside one that is so many times as wide.
-NARROW = 3
-# Rows that are turned into columns at once.
-TURNED_ROWS = 64
-# The tables of embeddings that are alive, whose gradients a hook makes dense.
+# A product over rows transposes the narrower factor if the other is this many times as wide.
+TRANSPOSE_IF_WIDER_BY = 3
+# Rows that become columns at once.
+TRANSPOSE_BLOCK_ROWS = 64
+# On a CPU the fused backward pass of attention is slower than products and softmax while the scores
+# of a head, T x S, stay in the cache.
+SMALLEST_FUSED_SCORES = 512 * 512
+# The embedding tables that have a hook which makes their gradients dense; forgotten with the table.
 _DENSE_GRADIENTS: Any = WeakTensorKeyDictionary()
-# For each tensor of logits alive, its version and the logarithms of its rows' normalizers.
-_NORMALIZERS: Any = WeakTensorKeyDictionary()
 
 
-def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: float) -> Any:
-    """See `keras_attention.ops.crossentropy.smoothed_crossentropy`.
-
-    Keeps nothing but the logits, and no more than a chunk of them is ever float32. The normalizers of
-    the last loss are remembered for as long as its logits live: a metric need not form them again.
-    """
-    return _Crossentropy.apply(logits, labels.long(), on_value, off_value)
+@functools.cache
+def has_amx() -> bool:
+    """Whether oneDNN multiplies bfloat16 in the tiles of a CPU."""
+    is_supported = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    return torch.backends.mkldnn.is_available() and is_supported()
 
 
-class _Crossentropy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, logits, labels, on_value, off_value):
-        ctx.values = on_value, off_value
-        label_scores = logits.gather(1, labels[:, None])[:, 0].float()
-        normalizers = _remembered(logits)
-        if normalizers is None or off_value:
-            sums = torch.empty_like(label_scores) if off_value else None
-            normalizers = log_normalizers(logits, sums)
-            _remember(logits, normalizers)
-        ctx.save_for_backward(logits, labels, normalizers)
-        total = on_value + (logits.shape[-1] - 1) * off_value
-        losses = torch.sub(total * normalizers, label_scores, alpha=on_value - off_value)
-        return losses.sub_(sums, alpha=off_value) if off_value else losses
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, upstream):
-        logits, labels, normalizers = ctx.saved_tensors
-        on_value, off_value = ctx.values
-        total = on_value + (logits.shape[-1] - 1) * off_value
-        gradient = torch.empty_like(logits)
-        # Two operations: with numbers of a row PyTorch's `addcmul` takes ten times as long.
-        factors, offsets = total * upstream[:, None], off_value * upstream[:, None]
-        at_label = (off_value - on_value) * upstream[:, None]
-        for rows, room in _chunks(logits):
-            into = gradient[rows] if gradient.dtype == room.dtype else room
-            scores = _in_float32(logits[rows], room)
-            torch.sub(scores, normalizers[rows, None], out=into).exp_().mul_(factors[rows])
-            if off_value:
-                into.sub_(offsets[rows])
-            into.scatter_add_(1, labels[rows, None], at_label[rows])
-            if into is room:
-                gradient[rows] = room
-        return gradient, None, None, None
+def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
+    """See `keras_attention.ops.shapes.reshape`."""
+    is_tensor = isinstance(tensor, torch.Tensor)
+    return tensor.reshape(shape) if is_tensor else reference.reshape(tensor, shape)
 
 
-def log_normalizers(logits: Any, sums: Any = None) -> Any:
-    """`log sum_v exp(z_v)` of each row of logits `(rows, V)`, float32, formed where the cache holds it.
-
-    Also writes the sums of the rows if there is a tensor `(rows,)` for them.
-    """
-    normalizers = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
-    for rows, room in _chunks(logits):
-        scores = _in_float32(logits[rows], room)
-        torch.logsumexp(scores, -1, out=normalizers[rows])
-        if sums is not None:
-            torch.sum(scores, -1, out=sums[rows])
-    return normalizers
-
-
-def _in_float32(rows: Any, room: Any) -> Any:
-    # What an operation casts by itself it casts into memory that is new each time.
-    return rows if rows.dtype == room.dtype else room.copy_(rows)
-
-
-def _chunks(logits: Any) -> Iterator[tuple[slice, Any]]:
-    """Slices of rows, each with room for its float32 numbers; all share the same memory."""
-    rows, width = logits.shape
-    size = CHUNK_ON_CPU if logits.device.type == "cpu" else CHUNK_ON_DEVICE
-    step = max(1, min(rows, size // width))
-    if logits.device.type == "cpu":
-        step += -step % torch.get_num_threads()  # so that all threads have as many rows
-    room = torch.empty(step, width, dtype=torch.float32, device=logits.device)
-    for start in range(0, rows, step):
-        chunk = slice(start, min(start + step, rows))
-        yield chunk, room[: chunk.stop - start]
-
-
-def _root(tensor: Any) -> Any:
-    """The tensor whose memory a view shows: other views of it show the same numbers."""
-    return tensor if tensor._base is None else tensor._base
-
-
-def _remember(logits: Any, normalizers: Any) -> None:
-    root = _root(logits)
-    if root.numel() == logits.numel():
-        _NORMALIZERS[root] = (root._version, logits.shape, normalizers)
-
-
-def _remembered(logits: Any) -> Any:
-    """The normalizers of the rows of `logits`, if a loss has formed them from these very numbers."""
-    root = _root(logits)
-    version, shape, normalizers = _NORMALIZERS.get(root, (None, None, None))
-    is_same = version == root._version and shape == logits.shape and logits.is_contiguous()
-    return normalizers if is_same else None
-
-
-def linear(inputs: Any, kernel: Any, bias: Any = None, relu: bool = False) -> Any:
+def linear(
+    inputs: Any, kernel: Any, bias: Any = None, relu: bool = False, input_axes: int = 1
+) -> Any:
     """See `keras_attention.ops.linear.linear`; the product itself adds the bias."""
-    inputs, kernel = ops.convert_to_tensor(inputs), ops.convert_to_tensor(kernel)
-    bias = None if bias is None else ops.convert_to_tensor(bias)
-    if inputs.dtype != kernel.dtype or (bias is not None and bias.dtype != kernel.dtype):
-        return linear_reference(inputs, kernel, bias, relu)
-    if _has_tiles(inputs):
-        return _Linear.apply(inputs, kernel, bias, relu)
-    outputs = inputs @ kernel if bias is None else torch.addmm(bias, inputs, kernel)
+    output_axes = kernel.shape[input_axes:]
+    given = [ops.convert_to_tensor(x) for x in (inputs, kernel, bias) if x is not None]
+    if not is_fast(math.prod(output_axes)) or len({tensor.dtype for tensor in given}) > 1:
+        return reference.linear(inputs, kernel, bias, relu, input_axes)
+    leading, rows = given[0].shape[:-input_axes], math.prod(kernel.shape[:input_axes])
+    bias = None if bias is None else given[2].reshape(-1)
+    outputs = _product(given[0].reshape(-1, rows), given[1].reshape(rows, -1), bias, relu)
+    return outputs.reshape(*leading, *output_axes)
+
+
+def _product(rows: Any, matrix: Any, bias: Any, relu: bool = False) -> Any:
+    if _has_tiles(rows):
+        return _Linear.apply(rows, matrix, bias, relu)
+    outputs = rows @ matrix if bias is None else torch.addmm(bias, rows, matrix)
     return outputs.relu_() if relu else outputs
+
+
+def joined_linear(
+    inputs: Any, kernels: Sequence[Any], biases: Sequence[Any] | None = None
+) -> list[Any]:
+    """See `keras_attention.ops.linear.joined_linear`."""
+    sizes = [math.prod(kernel.shape[1:]) for kernel in kernels]
+    if not is_fast(sum(sizes)) or inputs.dtype != kernels[0].dtype:
+        return reference.joined_linear(inputs, kernels, biases)
+    biases = None if biases is None else [ops.convert_to_tensor(bias) for bias in biases]
+    width, leading = inputs.shape[-1], inputs.shape[:-1]
+    matrix = torch.cat([kernel.reshape(width, -1) for kernel in kernels], -1)
+    bias = None if biases is None else torch.cat([part.reshape(-1) for part in biases])
+    outputs = _product(inputs.reshape(-1, width), matrix, bias)
+    shapes = {tuple(kernel.shape[1:]) for kernel in kernels}
+    if len(shapes) == 1 and kernels[0].ndim == 3:
+        # In this order PyTorch's backward pass joins the parts without copying each before.
+        heads, depth = kernels[0].shape[1:]
+        outputs = outputs.reshape(*leading, heads * len(kernels), depth)
+        return list(outputs.split(heads, dim=-2))
+    return [
+        part.reshape(*leading, *kernel.shape[1:])
+        for part, kernel in zip(outputs.split(sizes, dim=-1), kernels, strict=True)
+    ]
 
 
 class _Linear(torch.autograd.Function):
@@ -175,19 +121,19 @@ class _Linear(torch.autograd.Function):
 
 def _has_tiles(inputs: Any) -> bool:
     """Whether oneDNN multiplies these numbers with a CPU's AMX."""
-    return inputs.dtype == torch.bfloat16 and inputs.device.type == "cpu" and HAS_AMX
+    return inputs.dtype == torch.bfloat16 and inputs.device.type == "cpu" and has_amx()
 
 
 def _product_over_rows(one: Any, other: Any) -> Any:
     """`one^T other` of `(rows, D)` and `(rows, F)`.
 
-    oneDNN is slow to turn a matrix around for AMX: if one is much narrower than the other that one is
-    turned around before, else there are two products of half the rows each.
+    oneDNN is slow to transpose a matrix for AMX: if one is much narrower than the other, that one is
+    transposed before; else there are two products of half the rows each.
     """
     rows, depth, width = len(one), one.shape[1], other.shape[1]
-    if width >= NARROW * depth:
+    if width >= TRANSPOSE_IF_WIDER_BY * depth:
         return _transposed(one) @ other
-    if depth >= NARROW * width:
+    if depth >= TRANSPOSE_IF_WIDER_BY * width:
         return _transposed(_transposed(other) @ one)
     if rows % 2 or not rows:
         return one.t() @ other
@@ -198,14 +144,16 @@ def _product_over_rows(one: Any, other: Any) -> Any:
 def _transposed(matrix: Any) -> Any:
     """A copy, row by row in memory: PyTorch's own takes up to ten times as long in bfloat16."""
     outputs = matrix.new_empty(matrix.shape[1], len(matrix))
-    for start in range(0, len(matrix), TURNED_ROWS):
-        rows = slice(start, start + TURNED_ROWS)
+    for start in range(0, len(matrix), TRANSPOSE_BLOCK_ROWS):
+        rows = slice(start, start + TRANSPOSE_BLOCK_ROWS)
         outputs[:, rows] = matrix[rows].t()
     return outputs
 
 
 def tied_projection(inputs: Any, table: Any) -> Any:
     """See `keras_attention.ops.linear.tied_projection`."""
+    if not is_fast(inputs.shape[-1]):
+        return reference.tied_projection(inputs, table)
     if _has_tiles(inputs):
         return _TiedProjection.apply(inputs, table)
     return inputs @ table.t()
@@ -242,6 +190,8 @@ def lookup(table: Any, token_ids: Any) -> Any:
     same table, and need not make one of V rows, most of them zero, of it first. `backward` leaves a
     dense gradient of the table in any case; `torch.autograd.grad` gives what there is.
     """
+    if not is_fast(table.shape[-1]):
+        return reference.lookup(table, token_ids)
     table, ids = ops.convert_to_tensor(table), ops.convert_to_tensor(token_ids).long()
     ids = torch.where(ids < 0, ids + len(table), ids)
     is_trained = table.is_leaf and table.requires_grad and torch.is_grad_enabled()
@@ -260,6 +210,8 @@ def _make_dense(table: Any) -> None:
 
 def dropout(inputs: Any, rate: float, seed: Any) -> Any:
     """See `keras_attention.ops.residual.dropout`."""
+    if not is_fast(inputs.shape[-1]):
+        return reference.dropout(inputs, rate, seed)
     return _Dropout.apply(inputs, keep_mask(inputs, rate, seed), 1.0 / (1.0 - rate))
 
 
@@ -281,6 +233,8 @@ def dropout_add_norm(
     inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
 ) -> Any:
     """See `keras_attention.ops.residual.dropout_add_norm`."""
+    if not is_fast(inputs.shape[-1]):
+        return reference.dropout_add_norm(inputs, update, gamma, beta, epsilon, rate, seed)
     keep = keep_mask(update, rate, seed) if rate > 0.0 else None
     gamma, beta = (ops.convert_to_tensor(x) for x in (gamma, beta))
     if inputs.device.type != "cpu":
@@ -314,15 +268,20 @@ class _DropoutAddNorm(torch.autograd.Function):
         return to_total, to_update, to_gamma, to_beta, None, None, None
 
 
-def attention(
+def dot_product_attention(
     query: Any,
     key: Any,
     value: Any,
     mask: Any = None,
     scale: float = 1.0,
     dropout: Callable[[Any], Any] | None = None,
+    flash: bool | None = False,
 ) -> tuple[Any, Any]:
     """See `keras_attention.ops.attention.dot_product_attention`."""
+    if dropout is None and (flash or (flash is None and _fused_is_faster(query, key))):
+        return reference.attend_without_blind_rows(_fused, query, key, value, mask, scale), None
+    if not is_fast(query.shape[-2] * query.shape[-1]):
+        return reference.dot_product_attention(query, key, value, mask, scale, dropout)
     batch, length, heads, _ = query.shape
     query, key, value = (_heads_first(tensor) for tensor in (query, key, value))
     blind = None
@@ -338,6 +297,21 @@ def attention(
     applied = weights if dropout is None else dropout(weights)
     outputs = torch.bmm(applied.flatten(0, 1), value)
     return outputs.view(batch, heads, length, -1).transpose(1, 2), weights
+
+
+def _fused_is_faster(query: Any, key: Any) -> bool:
+    if query.device.type != "cpu":
+        return True
+    is_long = query.shape[1] * key.shape[1] >= SMALLEST_FUSED_SCORES
+    return is_long or not torch.is_grad_enabled()
+
+
+def _fused(query, key, value, mask, scale):
+    query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
+    outputs = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, scale=scale
+    )
+    return outputs.transpose(1, 2)
 
 
 def _heads_first(tensor: Any) -> Any:
@@ -373,3 +347,16 @@ class _Weights(torch.autograd.Function):
         to_query = torch.baddbmm(none, slope, key, beta=0, alpha=ctx.scale)
         to_key = torch.baddbmm(none, slope.transpose(1, 2), query, beta=0, alpha=ctx.scale)
         return to_query, to_key, None, None, None
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    "dot_product_attention": dot_product_attention,
+    "dropout": dropout,
+    "dropout_add_norm": dropout_add_norm,
+    "joined_linear": joined_linear,
+    "linear": linear,
+    "lookup": lookup,
+    "reshape": reshape,
+    "smoothed_crossentropy": smoothed_crossentropy,
+    "tied_projection": tied_projection,
+}

@@ -1,11 +1,13 @@
 """Masks for dropout on PyTorch, from random bits that cost a tenth of PyTorch's own on a CPU."""
 
+import functools
 import weakref
 from typing import Any
 
-import keras
 import numpy as np
 import torch
+
+from keras_attention.ops.replay import is_replaying
 
 ONE_IN_BFLOAT16 = 0x3F80  # its bits
 # What a seed generator's state was when it was last read or advanced here: (tensor, version, numbers).
@@ -50,25 +52,26 @@ def next_seed(seed: Any) -> tuple[int, int]:
     The state is advanced there as ever, but the numbers in it are known here, as long as nobody else
     has written to it: PyTorch counts the writes to a tensor.
     """
-    # A scope keeps changes to itself; a second forward pass replays the seeds of the first.
-    if _in_stateless_scope() or "next" in vars(seed):
+    if is_replaying(seed):
         return _numbers(seed.next())
     state = seed.state.value
     tensor, version, numbers = _KNOWN.get(seed, (None, None, None))
     if tensor is not state or version != state._version:
         numbers = _numbers(state)
-    with torch.no_grad():
-        state[1].add_(1)
     first, second = numbers
+    # A `keras.StatelessScope` keeps this assignment to itself: then `state` is another tensor next time.
+    seed.state.assign(state + _one(state.device, state.dtype))
+    state = seed.state.value
     _KNOWN[seed] = (state, state._version, (first, second + 1))
-    return numbers
+    return first, second
+
+
+@functools.cache
+def _one(device: Any, dtype: Any) -> Any:
+    """What is added to a state by a draw."""
+    return torch.tensor([0, 1], dtype=dtype, device=device)
 
 
 def _numbers(state: Any) -> tuple[int, int]:
     first, second = (number & 0xFFFFFFFF for number in state.tolist())
     return first, second
-
-
-def _in_stateless_scope() -> bool:
-    with keras.StatelessScope(initialize_variables=False) as probe:
-        return probe.original_scope is not None

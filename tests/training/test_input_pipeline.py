@@ -4,8 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import LabelSmoothedCrossentropy, Transformer
-from keras_attention.models.input_pipeline import steady_batches
+from keras_attention import LabelSmoothedCrossentropy, Transformer, as_tf_dataset
 
 
 class Numbered(keras.utils.PyDataset):
@@ -58,7 +57,11 @@ def compiled_model():
 def test_every_batch_comes_once_and_in_order():
     batches, validation = Numbered(6), Numbered(4)
     history = compiled_model().fit(
-        batches, validation_data=validation, epochs=2, shuffle=False, verbose=0
+        as_tf_dataset(batches),
+        validation_data=as_tf_dataset(validation),
+        epochs=2,
+        shuffle=False,
+        verbose=0,
     )
     assert [int(seen) for seen in history.history["seen"]] == [12345, 12345]
     assert [int(seen) for seen in history.history["val_seen"]] == [123, 123]
@@ -66,17 +69,26 @@ def test_every_batch_comes_once_and_in_order():
     assert batches.ended == 2 + (keras.backend.backend() != "tensorflow")
 
 
-def test_shuffled_is_every_batch_in_another_order():
-    history = compiled_model().fit(Numbered(6), epochs=3, verbose=0)
-    orders = [f"{int(seen):06d}" for seen in history.history["seen"]]
-    assert all(sorted(order) == list("012345") for order in orders)
-    assert set(orders) != {"012345"}
+def test_fit_shuffles_batches_as_keras_does_by_its_seed():
+    """`fit` is Keras' own: the model changes neither the data nor their order."""
+
+    def orders():
+        keras.utils.set_random_seed(3)
+        model = compiled_model()
+        keras.utils.set_random_seed(7)
+        history = model.fit(Numbered(6), epochs=3, verbose=0)
+        return [f"{int(seen):06d}" for seen in history.history["seen"]]
+
+    found = orders()
+    assert all(sorted(order) == list("012345") for order in found)
+    assert set(found) != {"012345"} and found == orders()
 
 
 def test_evaluate_and_predict_read_them_too():
     model = compiled_model()
-    assert int(model.evaluate(Numbered(5), verbose=0, return_dict=True)["seen"]) == 1234
-    assert model.predict(Numbered(1), verbose=0).shape == (2, 3, 11)
+    batches = as_tf_dataset(Numbered(5))
+    assert int(model.evaluate(batches, verbose=0, return_dict=True)["seen"]) == 1234
+    assert model.predict(as_tf_dataset(Numbered(1)), verbose=0).shape == (2, 3, 11)
 
 
 def test_labels_beside_batches_are_refused_as_by_keras():
@@ -84,23 +96,34 @@ def test_labels_beside_batches_are_refused_as_by_keras():
         compiled_model().fit(Numbered(2), np.ones((2, 3)), verbose=0)
 
 
-def test_what_is_no_pydataset_stays_as_it_is():
-    arrays = np.ones((2, 3))
-    assert steady_batches(arrays) is arrays
+def test_what_is_no_pydataset_with_a_signature_is_refused():
+    class Unsigned(Numbered):
+        signature = None
+
+    for data in (np.ones((2, 3)), Unsigned(6), None):
+        with pytest.raises(ValueError, match=f"Received: {type(data).__name__}"):
+            as_tf_dataset(data)
 
 
 @pytest.mark.tensorflow_only
 def test_tensorflow_does_not_tune():
-    dataset = steady_batches(Numbered(2))
+    dataset = as_tf_dataset(Numbered(2))
     assert dataset.options().autotune.enabled is False
     assert int(dataset.cardinality()) == 2
 
 
-def test_batches_without_a_signature_are_read_by_keras():
-    class Unsigned(Numbered):
-        signature = None
+@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="has a form of its own")
+def test_other_backends_read_the_batches_themselves():
+    batches = Numbered(2)
+    assert as_tf_dataset(batches) is batches
 
-    batches = Unsigned(6)
-    assert steady_batches(batches) is batches
-    history = compiled_model().fit(batches, shuffle=False, verbose=0)
-    assert [int(seen) for seen in history.history["seen"]] == [12345]
+
+def test_fit_hands_its_arguments_to_keras_as_they_are(monkeypatch):
+    given = {}
+    monkeypatch.setattr(
+        keras.Model, "fit", lambda self, *args, **kwargs: given.update(kwargs, x=args[0], y=args[1])
+    )
+    batches, callbacks = Numbered(2), [keras.callbacks.History()]
+    compiled_model().fit(batches, validation_data=batches, callbacks=callbacks, shuffle=True)
+    assert given["x"] is batches and given["y"] is None and given["shuffle"] is True
+    assert given["callbacks"] is callbacks and given["validation_data"] is batches

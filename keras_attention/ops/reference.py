@@ -1,0 +1,178 @@
+"""What each operation computes, in plain `keras.ops`: the definitions that every fast form must equal.
+
+This file imports nothing of the package. `DEFINITIONS` names all operations.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+from keras import backend, ops
+
+# Far below any score, yet finite: a fully masked row must not become NaN. Softmax runs in float32.
+MASKED_SCORE = -1e9
+# Fast forms leave inputs narrower than this to the definitions: there is nothing to save.
+SMALLEST_WIDTH = 64
+
+
+def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
+    """The definition of `keras_attention.ops.shapes.reshape`."""
+    return ops.reshape(tensor, shape)
+
+
+def lookup(table: Any, token_ids: Any) -> Any:
+    """The definition of `keras_attention.ops.lookup.lookup`."""
+    return ops.take(table, token_ids, axis=0)
+
+
+def linear(
+    inputs: Any, kernel: Any, bias: Any = None, relu: bool = False, input_axes: int = 1
+) -> Any:
+    """The definition of `keras_attention.ops.linear.linear`."""
+    leading, output_axes = ops.shape(inputs)[:-input_axes], kernel.shape[input_axes:]
+    rows = math.prod(kernel.shape[:input_axes])
+    # A product of rank 2 with rank 2 is the form for which backends call their fastest GEMM.
+    outputs = ops.matmul(ops.reshape(inputs, (-1, rows)), ops.reshape(kernel, (rows, -1)))
+    if bias is not None:
+        outputs = ops.add(outputs, ops.reshape(bias, (-1,)))
+    outputs = ops.relu(outputs) if relu else outputs
+    return ops.reshape(outputs, (*leading, *output_axes))
+
+
+def joined_linear(
+    inputs: Any, kernels: Sequence[Any], biases: Sequence[Any] | None = None
+) -> list[Any]:
+    """The definition of `keras_attention.ops.linear.joined_linear`."""
+    matrices = [ops.reshape(kernel, (kernel.shape[0], -1)) for kernel in kernels]
+    bias = None if biases is None else ops.concatenate([ops.reshape(b, (-1,)) for b in biases])
+    outputs = linear(inputs, ops.concatenate(matrices, axis=-1), bias)
+    ends = list(itertools.accumulate(matrix.shape[-1] for matrix in matrices))
+    leading = ops.shape(inputs)[:-1]
+    return [
+        ops.reshape(part, (*leading, *kernel.shape[1:]))
+        for part, kernel in zip(ops.split(outputs, ends[:-1], axis=-1), kernels, strict=True)
+    ]
+
+
+def tied_projection(inputs: Any, table: Any) -> Any:
+    """The definition of `keras_attention.ops.linear.tied_projection`."""
+    return ops.matmul(inputs, ops.transpose(table))
+
+
+def masked_softmax(scores: Any, mask: Any = None, axis: int | tuple[int, ...] = -1) -> Any:
+    """Softmax over the allowed positions, computed in float32, returned in the dtype of `scores`.
+
+    Args:
+        scores: Attention scores, shape `(..., T, S)`.
+        mask: Boolean tensor broadcastable to `scores`; True = may attend.
+        axis: The axis, or axes, of the positions attended to.
+
+    Returns:
+        Weights of the shape of `scores`. Masked positions are exactly zero, so a row without any
+        allowed position is all zeros.
+    """
+    dtype = backend.standardize_dtype(scores.dtype)
+    if dtype != "float64":
+        scores = ops.cast(scores, "float32")
+    if mask is not None:
+        scores = ops.where(mask, scores, ops.cast(MASKED_SCORE, scores.dtype))
+    if isinstance(axis, tuple):
+        weights = ops.exp(ops.subtract(scores, ops.logsumexp(scores, axis=axis, keepdims=True)))
+    else:
+        weights = ops.softmax(scores, axis=axis)
+    if mask is not None:
+        weights = ops.where(mask, weights, ops.zeros((), dtype=weights.dtype))
+    return ops.cast(weights, dtype)
+
+
+def dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any = None,
+    scale: float = 1.0,
+    dropout: Callable[[Any], Any] | None = None,
+    flash: bool | None = False,
+) -> tuple[Any, Any]:
+    """The definition of `keras_attention.ops.attention.dot_product_attention`."""
+    if flash:
+        raise ValueError(
+            "flash_attention=True needs a fused attention kernel, which PyTorch has on every device "
+            "and JAX on GPUs; the running backend has none here. Leave flash_attention=None: the "
+            "kernel is used where there is one. Received: flash_attention=True"
+        )
+    query = ops.multiply(query, ops.cast(scale, query.dtype))
+    query = ops.transpose(query, (0, 2, 1, 3))
+    key = ops.transpose(key, (0, 2, 3, 1))
+    value = ops.transpose(value, (0, 2, 1, 3))
+    weights = masked_softmax(ops.matmul(query, key), mask)
+    applied = weights if dropout is None else dropout(weights)
+    outputs = ops.matmul(applied, value)
+    return ops.transpose(outputs, (0, 2, 1, 3)), weights
+
+
+def attend_without_blind_rows(
+    attend: Callable[[Any, Any, Any, Any, float], Any],
+    query: Any,
+    key: Any,
+    value: Any,
+    mask: Any,
+    scale: float,
+) -> Any:
+    """A fused attention kernel with the definition's rule for rows that may attend to nothing: zeros.
+
+    Args:
+        attend: `attend(query, key, value, mask, scale)`, the kernel; returns `(B, T, N, V)`.
+        query, key, value, mask, scale: As for `dot_product_attention`.
+    """
+    if mask is None:
+        return attend(query, key, value, None, scale)
+    mask = ops.reshape(mask, (1,) * (4 - len(mask.shape)) + tuple(ops.shape(mask)))
+    # Kernels differ on such rows: let them see all, and drop what they saw.
+    sees_any = ops.any(mask, axis=-1, keepdims=True)
+    mask = ops.logical_or(mask, ops.logical_not(sees_any))
+    outputs = attend(query, key, value, mask, scale)
+    sees_any = ops.transpose(sees_any, (0, 2, 1, 3))
+    return ops.where(sees_any, outputs, ops.zeros((), outputs.dtype))
+
+
+def dropout(inputs: Any, rate: float, seed: Any) -> Any:
+    """The definition of `keras_attention.ops.residual.dropout`."""
+    return keras.random.dropout(inputs, rate, seed=seed)
+
+
+def dropout_add_norm(
+    inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
+) -> Any:
+    """The definition of `keras_attention.ops.residual.dropout_add_norm`."""
+    if rate > 0.0:
+        update = dropout(update, rate, seed)
+    return ops.layer_normalization(ops.add(inputs, update), gamma, beta, -1, epsilon)
+
+
+def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: float) -> Any:
+    """The definition of `keras_attention.ops.crossentropy.smoothed_crossentropy`.
+
+    `-sum_v q(v) log p(v) = total log sum_v exp(z_v) - (on - off) z_label - off sum_v z_v`.
+    """
+    total = on_value + (logits.shape[-1] - 1) * off_value
+    logits, labels = ops.cast(logits, "float32"), ops.cast(labels, "int32")
+    log_normalizer = ops.logsumexp(logits, axis=-1)
+    label_logits = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
+    loss = total * log_normalizer - (on_value - off_value) * label_logits
+    return loss - off_value * ops.sum(logits, axis=-1) if off_value else loss
+
+
+DEFINITIONS: dict[str, Callable[..., Any]] = {
+    "dot_product_attention": dot_product_attention,
+    "dropout": dropout,
+    "dropout_add_norm": dropout_add_norm,
+    "joined_linear": joined_linear,
+    "linear": linear,
+    "lookup": lookup,
+    "reshape": reshape,
+    "smoothed_crossentropy": smoothed_crossentropy,
+    "tied_projection": tied_projection,
+}

@@ -1,0 +1,70 @@
+"""Definitions, kernels and how one of them is chosen."""
+
+import importlib
+import importlib.util
+import inspect
+
+import keras
+import pytest
+
+from keras_attention.ops import dispatch
+from keras_attention.ops.reference import DEFINITIONS
+
+
+def test_every_kernel_of_the_running_backend_has_a_definition_and_its_signature():
+    kernels = dispatch.kernels()
+    assert kernels and kernels.keys() <= DEFINITIONS.keys()
+    for name, kernel in kernels.items():
+        expected = inspect.signature(DEFINITIONS[name]).parameters
+        got = inspect.signature(kernel).parameters
+        assert [(p.name, p.default) for p in got.values()] == [
+            (p.name, p.default) for p in expected.values()
+        ], name
+
+
+def test_a_misspelt_kernel_is_an_error(monkeypatch):
+    module = importlib.import_module(f"keras_attention.ops.backends.{keras.backend.backend()}")
+    monkeypatch.setitem(module.KERNELS, "liner", module.KERNELS["smoothed_crossentropy"])
+    with pytest.raises(ValueError, match=r"without a definition: liner\. .*linear"):
+        dispatch.kernels.__wrapped__()
+
+
+def test_an_operation_without_a_definition_is_an_error():
+    def liner(inputs):
+        """A misspelt operation."""
+
+    with pytest.raises(KeyError, match="liner"):
+        dispatch.operation(liner)
+
+
+def test_an_operation_is_the_kernel_or_the_definition(monkeypatch):
+    def lookup(table, token_ids):
+        """The signature."""
+
+    monkeypatch.setattr(dispatch, "kernels", lambda: {"lookup": len})
+    assert dispatch.operation(lookup) is len
+    monkeypatch.setattr(dispatch, "kernels", dict)
+    assert dispatch.operation(lookup) is DEFINITIONS["lookup"]
+
+
+@pytest.mark.parametrize(
+    "room", ["attention", "crossentropy", "linear", "lookup", "residual", "shapes"]
+)
+def test_signatures_are_those_of_the_definitions(monkeypatch, room):
+    """Read from the source, where the decorator has not replaced them."""
+    found = {}
+    monkeypatch.setattr(dispatch, "operation", lambda f: found.setdefault(f.__name__, f))
+    spec = importlib.util.find_spec(f"keras_attention.ops.{room}")
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    assert found
+    for name, signature in found.items():
+        assert inspect.getdoc(signature)
+        expected = inspect.signature(DEFINITIONS[name]).parameters.values()
+        got = inspect.signature(signature).parameters.values()
+        assert [(p.name, p.default) for p in got] == [(p.name, p.default) for p in expected], name
+
+
+def test_what_a_backend_lacks_is_said():
+    with pytest.raises(ValueError, match="Flying runs on a plane. Received: the backend"):
+        dispatch.backend_choice("Flying", **{"a plane": 1})
+    assert dispatch.backend_choice("Walking", **{keras.backend.backend(): 3}, default=4) == 3
