@@ -134,6 +134,9 @@ def check_parallelism(
         available = available_devices(strategy)
         replicas = sorted({1, min(2, available), available})
     _check_shares(len(labels), max(replicas), accumulation_steps)
+    if max(replicas) > 1:
+        with distribution_scope(strategy, max(replicas)):
+            pass  # Too few devices are refused before anything is trained.
     loss = loss or LabelSmoothedCrossentropy()
     stock = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
 

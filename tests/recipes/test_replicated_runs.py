@@ -1,4 +1,4 @@
-"""A whole run on two devices, or in two parts of each batch, trains as on one device."""
+"""A whole run on two devices, each of which trains in two parts of its rows, is as on one device."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ def no_report(model, checkpoints, *_):
 
 run.average_last = no_report
 for name, changed in (
-    ("one", {}), ("replicas", {"strategy": "mirrored", "replicas": 2}), ("parts", {"accumulation_steps": 2})
+    ("one", {}), ("shared", {"strategy": "mirrored", "replicas": 2, "accumulation_steps": 2})
 ):
     try:
         train_translation(corpus, dataclasses.replace(config, **changed), folder / name)
@@ -50,11 +50,10 @@ def test_losses_are_those_of_one_device(tmp_path):
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    one, *others = json.loads(done.stdout.splitlines()[-1])
+    one, shared = json.loads(done.stdout.splitlines()[-1])
     assert one[-1]["updates"] == 9 and len(one) > 1
     assert one[-1]["loss"] < one[0]["loss"]
-    for history in others:
-        assert [epoch["updates"] for epoch in history] == [epoch["updates"] for epoch in one]
-        for name in ("loss", "val_perplexity"):
-            expected = pytest.approx([epoch[name] for epoch in one], rel=1e-5)
-            assert [epoch[name] for epoch in history] == expected
+    assert [epoch["updates"] for epoch in shared] == [epoch["updates"] for epoch in one]
+    for name in ("loss", "val_perplexity"):
+        expected = pytest.approx([epoch[name] for epoch in one], rel=1e-5)
+        assert [epoch[name] for epoch in shared] == expected

@@ -14,7 +14,7 @@ import pytest
 from tests.training import resumed_run
 
 # Starting a process takes longest, elsewhere than on TensorFlow much longer.
-KILLS = 10 if keras.backend.backend() == "tensorflow" else 3
+KILLS = 6 if keras.backend.backend() == "tensorflow" else 3
 
 
 @pytest.fixture(scope="module")
