@@ -9,7 +9,7 @@ import pytest
 from keras_attention.visualization.summary_writer import SummaryWriter
 from keras_attention_viewer.codec import PLUGIN_NAME, entry_tag
 from tests.viewer.heads import SOURCE, entry, pointing, self_attention
-from tests.viewer.looks import cell, expect_pressed, expect_text
+from tests.viewer.looks import cell, expect_pressed, expect_text, texts
 from tests.viewer.served import tensorboard
 
 pytestmark = pytest.mark.skipif(
@@ -33,12 +33,16 @@ def write_run(folder, weights):
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("tab") / "logs"
+
+
+@pytest.fixture(scope="module")
+def address(folder):
     """A TensorBoard with two runs that has read them."""
-    folder = tmp_path_factory.mktemp("tab") / "logs"
     for name, weights in WEIGHTS.items():
         write_run(folder / name, weights)
-    with tensorboard(folder) as server:
+    with tensorboard(folder, "--reload_interval", "1") as server:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             status, index = server.attention("index")
@@ -155,3 +159,17 @@ def test_keys_and_svg_in_the_tab(tab):
     with page.expect_download() as waiting:
         frame.get_by_role("button", name="SVG").click()
     assert waiting.value.suggested_filename == "attention_encoder_layer_1_head_1_step_100.svg"
+
+
+def test_new_records_appear_when_tensorboard_reloads(tab, folder):
+    """Last: it adds a run to those of the other tests."""
+    page, frame = tab()
+    runs = frame.get_by_label("Run", exact=True).locator("option")
+    assert texts(runs) == ["large", "small"]
+    write_run(folder / "new", {0: 0.2, 100: 0.75})
+    deadline = time.monotonic() + 60
+    while runs.count() < 3 and time.monotonic() < deadline:
+        page.locator("button.reload-button").click()
+        page.wait_for_timeout(1000)
+    assert texts(runs) == ["large", "new", "small"]
+    expect_text(frame.locator(".step"), "step 200")
