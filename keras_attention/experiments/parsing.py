@@ -43,8 +43,7 @@ SMALL = TranslationConfig(
     preset="parsing_small",
     model_arguments={"normalize_first": True},
     vocabulary_size=4000,
-    batch_tokens=2000,
-    max_length=512,
+    batch_tokens=3000,
     max_shapes=12,
     minutes=5,
     warmup_steps=200,
@@ -70,7 +69,7 @@ PAPER = TranslationConfig(
 )
 PARSING_RECIPES = {
     "wsj_sample": SMALL,
-    "craft": dataclasses.replace(SMALL, vocabulary_size=6000, batch_tokens=3000),
+    "craft": dataclasses.replace(SMALL, vocabulary_size=6000),
     "penn": PAPER,
     "files": SMALL,
 }
@@ -167,7 +166,7 @@ def _trained(
     """Trains to the end of the budget; how to make a parser of it, and the number of updates."""
     text = TreeText.train(corpus, config.vocabulary_size, WordTags(treebank.train))
     text.save(folder.tokenizer)
-    cut = text.corpus(corpus, folder.tokenizer / VOCABULARY_FILE)
+    cut = text.corpus(corpus, folder.tokenizer / VOCABULARY_FILE, config.vocabulary_size)
     tokenizer = prepared_tokenizer(cut, config, folder.tokenizer)
     batches, validation = prepared_batches(cut, config, tokenizer, folder.store)
     model = compiled_model(config, tokenizer)

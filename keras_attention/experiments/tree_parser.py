@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nltk import Tree
 
 WORDS_FOLDER, SYMBOLS_FILE, VOCABULARY_FILE = "words", "symbols.json", "vocabulary.txt"
+NUM_SPECIAL = 3  # padding, end and unknown token
 BEGIN_OF_WORD = "▁"  # in the pieces of SentencePiece
 
 
@@ -67,9 +68,8 @@ class TreeText:
         symbols = {symbol for target in corpus.train.targets() for symbol in target.split()}
         phrases = {symbol[1:] for symbol in symbols if f"/{symbol[1:]}" == symbol} & symbols
         tags = {symbol for symbol in symbols - phrases if not symbol.startswith("/")}
-        # Symbols, and the three special tokens, are not for words.
         words = Tokenizer.train(
-            corpus.train.sources(), vocabulary_size=vocabulary_size - len(symbols) - 3
+            corpus.train.sources(), vocabulary_size=vocabulary_size - len(symbols) - NUM_SPECIAL
         )
         return cls(words, sorted(phrases), sorted(tags), word_tags.of_word)
 
@@ -88,12 +88,13 @@ class TreeText:
                 self._pieces[word] = f"{JOINER} ".join(pieces)
         return " ".join(self._pieces[word] for word in words)
 
-    def corpus(self, corpus: Corpus, vocabulary: Path) -> Corpus:
+    def corpus(self, corpus: Corpus, vocabulary: Path, vocabulary_size: int) -> Corpus:
         """The corpus with its words cut, and with the file of its vocabulary, which is written.
 
         Args:
             corpus: Sentences and linearised trees.
-            vocabulary: The file.
+            vocabulary: The file: all symbols, and the commonest pieces.
+            vocabulary_size: Symbols, pieces and special tokens together, at most.
         """
         parts = {
             name: ParallelText(
@@ -105,7 +106,8 @@ class TreeText:
             piece for source in parts["train"].sources() for piece in source.split()
         )
         symbols = [*self.phrases, *(f"/{label}" for label in self.phrases), *self.tags]
-        entries = dict.fromkeys([*symbols, *(piece for piece, _ in counts.most_common())])
+        pieces = (piece for piece, _ in counts.most_common())
+        entries = list(dict.fromkeys([*symbols, *pieces]))[: vocabulary_size - NUM_SPECIAL]
         write_atomically(vocabulary, "".join(f"{entry}\n" for entry in entries))
         return dataclasses.replace(
             corpus,

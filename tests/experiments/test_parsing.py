@@ -101,8 +101,9 @@ def test_a_grammar_is_learned_and_a_finished_run_goes_on(bank, tmp_path, monkeyp
 def test_an_untrained_parser_still_writes_trees(bank):
     text = TreeText.train(bank.corpus(tags=False), 400, parsing.WordTags(bank.train))
     corpus_file = bank.train._files[0].with_name("vocabulary.txt")
-    cut = text.corpus(bank.corpus(tags=False), corpus_file)
+    cut = text.corpus(bank.corpus(tags=False), corpus_file, 20)
     tokenizer = Tokenizer.from_vocabulary(cut.vocabulary)
+    assert tokenizer.vocabulary_size == 20
     model = Transformer(
         tokenizer.vocabulary_size, num_layers=1, hidden_dim=16, intermediate_dim=24, num_heads=2
     )
