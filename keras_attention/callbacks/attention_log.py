@@ -10,7 +10,12 @@ from typing import Any
 import keras
 
 from keras_attention.callbacks.monitor import updates_of
-from keras_attention.visualization.attention_entries import Links, attention_entries
+from keras_attention.evaluation.head_importance import head_importance
+from keras_attention.visualization.attention_entries import (
+    Links,
+    attention_entries,
+    padded_pairs,
+)
 from keras_attention.visualization.summary_writer import SummaryWriter
 from keras_attention_viewer.codec import PLUGIN_NAME, Entry, entry_tag
 from keras_attention_viewer.measures import measured
@@ -40,8 +45,8 @@ class AttentionLog(keras.callbacks.Callback):
         translate: From source texts to lists of `Translation`, best first, such as
             `Translator.translate`: the model's own translations of the shown pairs are logged, too,
             at the ends of epochs 1, 2, 5, 10, 12, ... and at the end. None for none.
-        importance: From the model to the importance of its heads by kind, layer and head, such as
-            `HeadImportance`; asked once, at the end. None for none.
+        importance: Whether the importance of the heads is measured at the end, on all pairs; see
+            `keras_attention.evaluation.head_importance`.
         monitor: A `TrainingMonitor`, whose clock is stopped meanwhile.
 
     Raises:
@@ -61,7 +66,7 @@ class AttentionLog(keras.callbacks.Callback):
         alignments: Sequence[Links | None] | None = None,
         token_ranks: Any = None,
         translate: Callable[[list[str]], Sequence[Sequence[Any]]] | None = None,
-        importance: Callable[[Any], Mapping[str, Any]] | None = None,
+        importance: bool = False,
         monitor: Any = None,
     ):
         super().__init__()
@@ -125,11 +130,10 @@ class AttentionLog(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         """Logs the trained model, and the importance of its heads."""
         step = updates_of(self.model)
-        importance = self.importance(self.model) if self.importance is not None else None
-        self._log(step, importance)
+        self._log(step, self.importance)
         self._log_output(step)
 
-    def _log(self, step: int, importance: Mapping[str, Any] | None = None) -> None:
+    def _log(self, step: int, with_importance: bool = False) -> None:
         """Adds an entry of the model as it is, once a step."""
         if step <= self._logged:
             return
@@ -138,6 +142,8 @@ class AttentionLog(keras.callbacks.Callback):
             entries = self._entries(self.pairs, step=step, alignments=self.alignments)
             if entries:
                 shown = measured(entries[: self.shown], entries[self.shown :])
+                ids = padded_pairs(self.tokenizer, self.pairs)
+                importance = head_importance(self.model, *ids) if with_importance else None
                 self._write(shown, {"importance": importance})
 
     def _log_output(self, step: int) -> None:

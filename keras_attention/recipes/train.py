@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import keras
 
-from keras_attention.callbacks.attention_heatmaps import AttentionHeatmaps
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
 from keras_attention.callbacks.console import ConsoleProgress
@@ -24,6 +23,7 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.cost import matmul_peak, training_flops
 from keras_attention.models.transformer import Transformer
+from keras_attention.recipes.attention import attention_log
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.prepare import replica_count
 from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
@@ -67,9 +67,17 @@ def train_to_budget(
             flops=lambda *shape: training_flops(model, [shape]),
             peak=replica_count(config) * matmul_peak(config.dtype),
         )
-        scores = _translation_scores(
-            model, tokenizer, corpus, config, monitor, lambda: checkpoints.cut_short
+        translator = Translator(
+            model,
+            tokenizer,
+            beam_size=config.beam_size,
+            length_penalty=config.length_penalty,
+            show_progress=False,
         )
+        scores = _translation_scores(
+            translator, corpus, config, monitor, lambda: checkpoints.cut_short
+        )
+        attention = attention_log(writer, tokenizer, corpus, batches.store, translator, monitor)
         checkpoints = Checkpoints(
             folder.checkpoints,
             config.averaged_checkpoints,
@@ -78,7 +86,7 @@ def train_to_budget(
             every_updates=config.checkpoint_updates,
             average_minutes=config.checkpoint_minutes,
             average_updates=config.checkpoint_updates,
-            stateful=[budget, monitor, scores],
+            stateful=[budget, monitor, scores, *attention],
         )
         checkpoints.restore(model)
         if checkpoints.updates:
@@ -89,8 +97,6 @@ def train_to_budget(
             )
         if budget.is_over(int(keras.ops.convert_to_numpy(model.optimizer.iterations))):
             return checkpoints
-        note = "synthetic data" if corpus.synthetic else ""
-        sample = _sample_pair(corpus)
         console = ConsoleProgress(budget, monitor)
         callbacks = [
             signals,
@@ -100,9 +106,9 @@ def train_to_budget(
             scores,
             # Before the checkpoints, which hold how far its log is.
             monitor,
+            *attention,
             checkpoints,
             *([HugePages()] if is_memory_tuned() else []),
-            AttentionHeatmaps(model, tokenizer, sample, writer, every=0, note=note),
             console,
             # Last: what it raises at the end of training ends everything.
             StopOnNonFinite(batches, tokenizer, every=LOG_EVERY),
@@ -145,21 +151,13 @@ def average_last(
 
 
 def _translation_scores(
-    model: Transformer,
-    tokenizer: Tokenizer,
+    translator: Translator,
     corpus: Corpus,
     config: TranslationConfig,
     monitor: TrainingMonitor,
     cut_short: Callable[[], bool],
 ) -> TranslationScores:
     """BLEU and chrF of beam-searched translations of the first validation sentences, now and then."""
-    translator = Translator(
-        model,
-        tokenizer,
-        beam_size=config.beam_size,
-        length_penalty=config.length_penalty,
-        show_progress=False,
-    )
     return TranslationScores(
         translator,
         list(itertools.islice(corpus.validation.sources(), VALIDATION_SENTENCES)),
@@ -168,9 +166,3 @@ def _translation_scores(
         monitor=monitor,
         cut_short=cut_short,
     )
-
-
-def _sample_pair(corpus: Corpus) -> tuple[str, str]:
-    """A validation pair of middling length to look at: long enough to say something, short enough to read."""
-    pairs = itertools.islice(corpus.validation, VALIDATION_SENTENCES)
-    return min(pairs, key=lambda pair: (abs(len(pair[0].split()) - 10), pair))

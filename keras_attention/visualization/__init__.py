@@ -2,6 +2,7 @@
 
 from keras_attention.visualization.attention_entries import attention_entries, token_ranks
 from keras_attention.visualization.attention_lines import attention_lines_figure
+from keras_attention.visualization.attention_page import save_attention, show_attention
 from keras_attention.visualization.curves import learning_rate_figure, positional_encoding_figure
 from keras_attention.visualization.figures import figure_to_array
 from keras_attention.visualization.heatmaps import attention_figure, attention_figures
@@ -16,5 +17,7 @@ __all__ = [
     "figure_to_array",
     "learning_rate_figure",
     "positional_encoding_figure",
+    "save_attention",
+    "show_attention",
     "token_ranks",
 ]

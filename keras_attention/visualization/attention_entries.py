@@ -58,12 +58,7 @@ def attention_entries(
             "Expected at least one pair, and token ids and alignments for each. Received: "
             f"{len(pairs)} pairs, target_ids={target_ids!r}, alignments={alignments!r}"
         )
-    end = tokenizer.end_token_id
-    sources = [[*tokenizer.encode(source), end] for source, _ in pairs]
-    if target_ids is None:
-        target_ids = [tokenizer.encode(text) for _, text in pairs]
-    predicted = [[*(int(token) for token in ids), end] for ids in target_ids]
-    read = [[tokenizer.start_token_id, *ids[:-1]] for ids in predicted]
+    sources, read, predicted = _ids(tokenizer, pairs, target_ids)
     pad = tokenizer.pad_token_id
     scores = model.attention_scores(_padded(sources, pad), _padded(read, pad))
     arrays = {kind: [_array(layer) for layer in layers] for kind, layers in scores.items()}
@@ -93,6 +88,16 @@ def attention_entries(
     return entries
 
 
+def padded_pairs(
+    tokenizer: Any, pairs: Sequence[tuple[str, str]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Token ids of sentence pairs: source `(B, S)`, target shifted right and target `(B, T)`."""
+    source, read, predicted = (
+        _padded(rows, tokenizer.pad_token_id) for rows in _ids(tokenizer, pairs, None)
+    )
+    return source, read, predicted
+
+
 def token_ranks(counts: Any) -> np.ndarray:
     """Ranks of tokens by frequency, 0 for the most frequent, from their counts `(V,)`.
 
@@ -103,6 +108,19 @@ def token_ranks(counts: Any) -> np.ndarray:
     ranks = np.empty_like(order)
     ranks[order] = np.arange(len(order))
     return ranks
+
+
+def _ids(
+    tokenizer: Any, pairs: Sequence[tuple[str, str]], target_ids: Sequence[Sequence[int]] | None
+) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
+    """What the encoder reads, what the decoder reads, and what it predicts from that."""
+    end = tokenizer.end_token_id
+    sources = [[*tokenizer.encode(source), end] for source, _ in pairs]
+    if target_ids is None:
+        target_ids = [tokenizer.encode(text) for _, text in pairs]
+    predicted = [[*(int(token) for token in ids), end] for ids in target_ids]
+    read = [[tokenizer.start_token_id, *ids[:-1]] for ids in predicted]
+    return sources, read, predicted
 
 
 def _shapes(source: int, target: int) -> dict[str, tuple[int, int]]:

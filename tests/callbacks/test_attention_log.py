@@ -1,5 +1,6 @@
 """When attention is logged, and what of it."""
 
+import sys
 import types
 
 import keras
@@ -132,17 +133,23 @@ def test_a_resumed_run_goes_on(tmp_path, tokenizer):
     assert steps(tmp_path)["attention/0/reference"] == [0, 1, 2, 5, 6, 10, 11]
 
 
-def test_importance_stands_in_the_last_entry(tmp_path, tokenizer):
+def test_importance_stands_in_the_last_entry(tmp_path, tokenizer, monkeypatch):
     model = make_model()
     importance = {"cross": [[0.5, -0.25]]}
+    asked = []
+    monkeypatch.setattr(
+        sys.modules[AttentionLog.__module__],
+        "head_importance",
+        lambda *arguments: asked.append(arguments) or importance,
+    )
     with SummaryWriter(tmp_path) as writer:
-        log = AttentionLog(
-            writer,
-            tokenizer,
-            PAIRS,
-            importance=lambda asked: importance if asked is model else None,
-        )
-        fit(model, log, updates=2)
+        fit(model, AttentionLog(writer, tokenizer, PAIRS, importance=True), updates=2)
+    ((asked_model, source, read_ids, target),) = asked
+    assert asked_model is model
+    ids = [*tokenizer.encode(PAIRS[1][0]), tokenizer.end_token_id]
+    assert source[1].tolist() == ids + [tokenizer.pad_token_id] * (source.shape[1] - len(ids))
+    assert read_ids[0, 0] == tokenizer.start_token_id
+    np.testing.assert_array_equal(read_ids[0, 1:], target[0, :-1])
     entries = read(tmp_path)["attention/2/reference"]
     assert [entries[step].header["importance"] for step in (0, 1, 2)] == [None, None, importance]
 

@@ -101,7 +101,7 @@ def test_checkpoints_so_many_updates_apart_are_averaged(corpus, tmp_path):
     assert report["evaluation"]["averaging"]["checkpoints"] == names
 
 
-def test_tensorboard_shows_curves_and_heat_maps(finished):
+def test_tensorboard_shows_curves_and_attention(finished):
     folder, report = finished
     values = read_values(folder / "logs")
     curves = "train/loss train/learning_rate speed/tokens_per_second epoch/loss".split()
@@ -111,12 +111,19 @@ def test_tensorboard_shows_curves_and_heat_maps(finished):
         assert tag in values, sorted(values)
         assert all(np.isfinite(value) for _, value in values[tag])
     assert values["test/bleu"][0] == (SMALL.steps, pytest.approx(report["test"]["bleu"], abs=1e-4))
-    pictures = {tag for tag in values if tag.startswith("attention/")}
-    for kind in ("encoder", "decoder", "cross"):
-        assert any(kind in tag for tag in pictures), pictures
-    for tag in pictures:
-        assert [step for step, _ in values[tag]] == [0, SMALL.steps]
-        assert values[tag][0][1].std() > 1.0  # Not an empty picture.
+    tags = sorted(tag for tag in values if tag.startswith("attention/"))
+    assert tags == [f"attention/{n}/{kind}" for n in range(5) for kind in ("output", "reference")]
+    for tag in tags:
+        entries = dict(values[tag])
+        assert len(entries) == len(values[tag])  # each step once
+        assert max(entries) == SMALL.steps
+        if tag.endswith("reference"):
+            assert {0, 1, 2, 5}.issubset(entries)
+        last = entries[SMALL.steps].header
+        assert (last["importance"] is not None) == tag.endswith("reference")
+        heads = [head for layers in last["measures"].values() for layer in layers for head in layer]
+        assert all(np.isfinite(head["entropy"]) for head in heads)
+        assert sum("best_alignment" in head for head in heads) == 1
 
 
 def test_the_same_call_again_returns_the_report_and_trains_nothing(finished, corpus, monkeypatch):

@@ -8,6 +8,8 @@ from PIL import Image
 from tensorboard.compat.proto import event_pb2
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 
+from keras_attention_viewer import Entry
+
 
 def read_events(folder):
     """All events of all event files in a folder; checks the checksums."""
@@ -25,7 +27,7 @@ def read_events(folder):
 
 
 def read_values(folder):
-    """{tag: [(step, value), ...]}: numbers, pixels (arrays) or texts."""
+    """{tag: [(step, value), ...]}: numbers, pixels (arrays), texts or entries of attention."""
     values = {}
     for event in read_events(folder):
         for value in event.summary.value:
@@ -41,6 +43,8 @@ def _content(value):
         pixels = np.asarray(Image.open(io.BytesIO(value.image.encoded_image_string)))
         assert pixels.shape == (value.image.height, value.image.width, value.image.colorspace)
         return pixels
+    if value.metadata.plugin_data.plugin_name == "attention":
+        return Entry.from_blobs(list(value.tensor.string_val))
     assert value.metadata.plugin_data.plugin_name == "text"
     (text,) = value.tensor.string_val
     return text.decode()

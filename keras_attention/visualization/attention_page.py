@@ -1,0 +1,102 @@
+"""The attention of a trained model on texts of the user's, as one HTML file or in a notebook."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_attention.visualization.attention_entries import attention_entries
+from keras_attention_viewer.codec import Entry
+from keras_attention_viewer.measures import measured
+from keras_attention_viewer.page import AttentionPage, save_html, show
+
+Texts = str | Sequence[str]
+
+
+def save_attention(
+    path: str | os.PathLike[str],
+    translator: Any,
+    source: Texts,
+    translation: Texts | None = None,
+    *,
+    name: str = "model",
+    overwrite: bool = False,
+) -> Path:
+    """Writes the attention viewer for texts and their translations into one HTML file.
+
+    It shows every layer and head, works without a network, and needs nothing but a browser.
+
+    Args:
+        path: Where to write, such as `"attention.html"`.
+        translator: A `Translator`.
+        source: A text, or several.
+        translation: Its translation, or as many translations; None for those that the model finds.
+        name: What the model is called on the page.
+        overwrite: Whether to replace a page that is there.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ValueError: If texts and translations do not fit together, or there is another file at `path`.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_attention.data.tokenizer import Tokenizer
+    >>> from keras_attention.decoding.translator import Translator
+    >>> from keras_attention.models.transformer import Transformer
+    >>> tokenizer = Tokenizer.train(["ein kleines Haus", "a small house"], vocabulary_size=280)
+    >>> model = Transformer.from_preset("tiny", vocabulary_size=tokenizer.vocabulary_size)
+    >>> translator = Translator(model, tokenizer)
+    >>> path = Path(tempfile.mkdtemp()) / "attention.html"
+    >>> save_attention(path, translator, "a small house", "ein kleines Haus").name
+    'attention.html'
+    """
+    entries = translated_entries(translator, source, translation)
+    return save_html(path, {name: entries}, title=f"Attention: {name}", overwrite=overwrite)
+
+
+def show_attention(
+    translator: Any, source: Texts, translation: Texts | None = None, *, name: str = "model"
+) -> AttentionPage:
+    """Shows the page of `save_attention` in a notebook; make it the last value of a cell.
+
+    Args:
+        translator: A `Translator`.
+        source: A text, or several.
+        translation: As in `save_attention`.
+        name: What the model is called on the page.
+
+    Raises:
+        ValueError: If texts and translations do not fit together.
+    """
+    entries = translated_entries(translator, source, translation)
+    return show({name: entries}, title=f"Attention: {name}")
+
+
+def translated_entries(
+    translator: Any, source: Texts, translation: Texts | None = None
+) -> list[Entry]:
+    """Entries of texts and their translations, with measures; see `save_attention`."""
+    sources = [source] if isinstance(source, str) else list(source)
+    given = [translation] if isinstance(translation, str) else translation
+    if not sources or not all(isinstance(text, str) and text.strip() for text in sources):
+        raise ValueError(f"`source` must be a text, or several, none empty. Received: {source!r}")
+    if given is not None and len(given) != len(sources):
+        raise ValueError(
+            "`translation` must have a translation for each source text. Received: "
+            f"{len(sources)} texts, {len(given)} translations"
+        )
+    found = [best[0] for best in translator.translate(sources)] if given is None else None
+    texts = [best.text for best in found] if found is not None else list(given or ())
+    entries = attention_entries(
+        translator.model,
+        translator.tokenizer,
+        list(zip(sources, texts, strict=True)),
+        target="reference" if found is None else "output",
+        target_ids=None if found is None else [best.token_ids for best in found],
+    )
+    return measured(entries)
