@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-import numbers
 from typing import Any
 
 import keras
@@ -14,6 +13,7 @@ import numpy as np
 from keras_attention.data.buckets import BatchShape, choose_buckets, round_up
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import PAD_TOKEN_ID
+from keras_attention.utils.checks import check_integer
 
 PADDING_ROW = -1
 
@@ -105,20 +105,20 @@ class TokenBatches(keras.utils.PyDataset):
             raise ValueError(
                 f"`store` must be a TokenStore: see `TokenStore.build`. Received: {store!r}"
             )
-        _check_integer("batch_tokens", batch_tokens, 1)
-        _check_integer("seed", seed, 0)
-        _check_integer("num_replicas", num_replicas, 1)
-        _check_integer("max_shapes", max_shapes, 2)
-        _check_integer("length_multiple", length_multiple, 1)
+        check_integer("batch_tokens", batch_tokens, 1)
+        check_integer("seed", seed, 0)
+        check_integer("num_replicas", num_replicas, 1)
+        check_integer("max_shapes", max_shapes, 2)
+        check_integer("length_multiple", length_multiple, 1)
         if epochs_per_pass is None:
             epochs_per_pass = store.metadata.get("samples", 1) if shuffle else 1
-        _check_integer("epochs_per_pass", epochs_per_pass, 1)
+        check_integer("epochs_per_pass", epochs_per_pass, 1)
         if epochs_per_pass > 1 and not shuffle:
             raise ValueError(
                 f"`epochs_per_pass` needs `shuffle=True`. Received: epochs_per_pass={epochs_per_pass}"
             )
         if max_length is not None:
-            _check_integer("max_length", max_length, 1)
+            check_integer("max_length", max_length, 1)
         self.store = store
         self.batch_tokens = batch_tokens
         self.shuffle = shuffle
@@ -147,7 +147,7 @@ class TokenBatches(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         # What `fit` reads before it begins shows TensorFlow which axes vary: the first two batches do.
-        if self._begun and 0 <= index < self._length:
+        if self._begun and 0 <= check_integer("index", index) < self._length:
             index = (index + self._start) % self._length
         batch = self.batch(self.epoch, index)
         self._read[index] = True
@@ -200,7 +200,7 @@ class TokenBatches(keras.utils.PyDataset):
 
     def set_epoch(self, epoch: int) -> None:
         """Makes `epoch` the one that `batches[i]` reads; for resuming."""
-        _check_integer("epoch", epoch, 0)
+        check_integer("epoch", epoch, 0)
         self.epoch = epoch
         self._read[:] = False
 
@@ -210,7 +210,7 @@ class TokenBatches(keras.utils.PyDataset):
         It is as long as an epoch, since on TensorFlow a single batch would not show which axes vary:
         who wants the rest of the epoch stops after it.
         """
-        if not 0 <= start < self._length:
+        if not 0 <= check_integer("start", start) < self._length:
             raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {start}")
         rest = copy.copy(self)
         rest._read = self._read.copy()
@@ -232,8 +232,8 @@ class TokenBatches(keras.utils.PyDataset):
         Raises:
             ValueError: The numbers do not fit.
         """
-        _check_integer("count", count, 1)
-        _check_integer("index", index, 0)
+        check_integer("count", count, 1)
+        check_integer("index", index, 0)
         if index >= count:
             raise ValueError(f"`index` must be below `count` ({count}). Received: index={index}")
         if self.num_replicas % count:
@@ -317,7 +317,8 @@ class TokenBatches(keras.utils.PyDataset):
         return statistics
 
     def _planned(self, epoch: int, index: int) -> tuple[BatchShape, np.ndarray]:
-        if not 0 <= index < self._length:
+        check_integer("epoch", epoch, 0)
+        if not 0 <= check_integer("index", index) < self._length:
             raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {index}")
         return self._plan(epoch if self.shuffle else 0)[index]
 
@@ -389,8 +390,3 @@ def _check_room(batch_tokens: int, longest: int, num_replicas: int) -> None:
             f"positions on each of {num_replicas} replica(s). Raise it to "
             f"{longest * num_replicas}, or lower `max_length`."
         )
-
-
-def _check_integer(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise ValueError(f"`{name}` must be an int of at least {least}. Received: {value!r}")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.demo import load_demo
-from keras_attention.data.filters import Filters
+from keras_attention.data.filters import Filters, check_filters
 from keras_attention.data.held_out import hold_out
 from keras_attention.data.multi30k import load_multi30k
 from keras_attention.data.parallel_text import FilePairs, Pair, ParallelText, PathLike, TsvPairs
 from keras_attention.data.wmt import load_wmt14, load_wmt16
+from keras_attention.utils.checks import check_path
 from keras_attention.utils.files import atomic_file
 
 
@@ -57,12 +60,19 @@ def load_corpus(
     >>> corpus.synthetic, len(corpus.train), len(corpus.test)
     (True, 10000, 500)
     """
-    if name not in LOADERS:
+    if not isinstance(name, str) or name not in LOADERS:
         raise ValueError(
             f"Unknown corpus. Expected one of {', '.join(LOADERS)}. Received: name={name!r}. "
             "For files of your own use `corpus_from_files`."
         )
-    languages = (source_language, target_language)
+    languages = _checked_languages(source_language, target_language)
+    for path_name, path in {"data_dir": data_dir, "cache_dir": cache_dir}.items():
+        if path is not None:
+            check_path(path_name, path)
+    if base_url is not None and not isinstance(base_url, str):
+        raise ValueError(f"`base_url` must be a str. Received: {base_url!r}")
+    if filters is not None:
+        check_filters(filters)
     corpus = LOADERS[name](languages, data_dir, cache_dir, base_url)
     return corpus.filtered(filters).check()
 
@@ -108,8 +118,7 @@ def corpus_from_files(
     >>> {split: len(text) for split, text in corpus.splits.items()}
     {'train': 180, 'validation': 10, 'test': 10}
     """
-    files = {"train": train, "validation": validation, "test": test}
-    pairs = {split: _file_pairs(split, pair) for split, pair in files.items() if pair is not None}
+    pairs = _parts(_file_pairs, train, {"validation": validation, "test": test})
     languages = (source_language, target_language)
     return _own_corpus(name, languages, pairs, validation_size, test_size, filters)
 
@@ -130,8 +139,7 @@ def corpus_from_tsv(
 
     As `corpus_from_files`, with one file for each part.
     """
-    files = {"train": train, "validation": validation, "test": test}
-    pairs = {split: TsvPairs(path) for split, path in files.items() if path is not None}
+    pairs = _parts(_tsv_pairs, train, {"validation": validation, "test": test})
     languages = (source_language, target_language)
     return _own_corpus(name, languages, pairs, validation_size, test_size, filters)
 
@@ -155,6 +163,9 @@ def write_corpus(corpus: Corpus, folder: PathLike) -> list[Path]:
     >>> [file.name for file in files]
     ['train.en', 'train.de', 'validation.en', 'validation.de', 'test.en', 'test.de']
     """
+    if not isinstance(corpus, Corpus):
+        raise ValueError(f"`corpus` must be a Corpus. Received: {corpus!r}")
+    check_path("folder", folder)
     languages = (corpus.source_language, corpus.target_language)
     if languages[0] == languages[1]:
         raise ValueError(
@@ -181,7 +192,42 @@ def _file_pairs(split: str, files: tuple[PathLike, PathLike]) -> FilePairs:
         raise ValueError(
             f"`{split}` must be a pair (source file, target file). Received: {files!r}"
         )
-    return FilePairs(*files)
+    source, target = (check_path(split, path) for path in files)
+    pairs = FilePairs(source, target)
+    if source.samefile(target):
+        raise ValueError(
+            f"`{split}` must be two files, a source and its translation. Received: '{source}' for both"
+        )
+    return pairs
+
+
+def _tsv_pairs(split: str, path: PathLike) -> TsvPairs:
+    return TsvPairs(check_path(split, path))
+
+
+def _parts(
+    read: Callable[[str, Any], FilePairs | TsvPairs], train: Any, held_out: Mapping[str, Any]
+) -> dict[str, Iterable[Pair]]:
+    """The parts of a corpus for which there are files; none of them is trained on."""
+    trained = read("train", train)
+    parts: dict[str, Iterable[Pair]] = {"train": trained}
+    for split, files in held_out.items():
+        if files is not None:
+            parts[split] = part = read(split, files)
+            if all(map(os.path.samefile, part.paths, trained.paths)):
+                raise ValueError(
+                    f"`{split}` must not be the text that is trained on: its scores would say nothing. "
+                    f"Leave it out to have pairs held out of `train`. Received: {files!r} for both"
+                )
+    return parts
+
+
+def _checked_languages(*languages: str) -> tuple[str, str]:
+    names = ("source_language", "target_language")
+    for name, language in zip(names, languages, strict=True):
+        if not isinstance(language, str) or not language or Path(language).name != language:
+            raise ValueError(f"`{name}` must be a word such as 'en'. Received: {language!r}")
+    return languages[0], languages[1]
 
 
 def _own_corpus(
@@ -192,6 +238,11 @@ def _own_corpus(
     test_size: int | None,
     filters: Filters | None,
 ) -> Corpus:
+    if not isinstance(name, str):
+        raise ValueError(f"`name` must be a str. Received: {name!r}")
+    _checked_languages(*languages)
+    if filters is not None:
+        check_filters(filters)
     sizes = {"validation": validation_size, "test": test_size}
     for split, size in sizes.items():
         if split in pairs and size is not None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from keras_attention.data.held_out import pair_hash
 from keras_attention.data.parallel_text import Pair, ParallelText
+from keras_attention.utils.checks import check_integer, check_number
 
 KEPT = 0
 RULES = ("empty", "over_long", "length_ratio", "duplicate")  # in the order in which they are asked
@@ -43,14 +44,10 @@ class Filters:
     drop_duplicates: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_words is not None and (
-            self.max_words != int(self.max_words) or self.max_words < 1
-        ):
-            raise ValueError(
-                f"`max_words` must be an int of at least 1. Received: {self.max_words!r}"
-            )
-        if self.max_ratio is not None and not self.max_ratio >= 1:
-            raise ValueError(f"`max_ratio` must be at least 1. Received: {self.max_ratio!r}")
+        if self.max_words is not None:
+            check_integer("max_words", self.max_words, 1)
+        if self.max_ratio is not None:
+            check_number("max_ratio", self.max_ratio, least=1)
 
     def rule_against(self, pair: Pair) -> int:
         """The number of the first rule that removes a pair, `KEPT` if none; duplicates aside."""
@@ -64,6 +61,12 @@ class Filters:
         ):
             return LENGTH_RATIO
         return KEPT
+
+
+def check_filters(filters: Any) -> None:
+    """Raise ValueError unless these are `Filters`."""
+    if not isinstance(filters, Filters):
+        raise ValueError(f"`filters` must be `Filters` or None. Received: {filters!r}")
 
 
 class FilteredText(ParallelText):
@@ -91,6 +94,9 @@ class FilteredText(ParallelText):
     """
 
     def __init__(self, text: ParallelText, filters: Filters) -> None:
+        if not isinstance(text, ParallelText):
+            raise ValueError(f"`text` must be a ParallelText. Received: {text!r}")
+        check_filters(filters)
         super().__init__(text.name, text)
         self.filters = filters
         self.unfiltered = text

@@ -7,6 +7,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 
 from keras_attention.data.parallel_text import Pair
+from keras_attention.utils.checks import check_integer
 
 DEFAULT_SHARE = 0.05
 DEFAULT_MAXIMUM = 1000
@@ -62,8 +63,8 @@ def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, S
     [3, 47]
     """
     for name, size in sizes.items():
-        if size is not None and (size != int(size) or size < 0):
-            raise ValueError(f"`{name}_size` must be a number of pairs. Received: {size!r}")
+        if size is not None:
+            check_integer(f"{name}_size", size, 0)
     most = sum(DEFAULT_MAXIMUM if size is None else size for size in sizes.values())
     count, hashes = _smallest_hashes(pairs, most + 1)
     default = min(DEFAULT_MAXIMUM, max(1, int(DEFAULT_SHARE * count)))

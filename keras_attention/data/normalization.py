@@ -30,7 +30,7 @@ def normalized_texts(texts: Iterable[str]) -> Iterator[str]:
         ValueError: Names the first item that is no str, or holds what is no character.
     """
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-        raise ValueError(f"Expected an iterable of str. Received: {texts!r}")
+        raise ValueError(f"`texts` must be an iterable of str. Received: {texts!r}")
     for position, text in enumerate(texts):
         if not isinstance(text, str):
             raise ValueError(f"Text {position} must be a str. Received: {text!r}")

@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from keras_attention.utils.checks import check_integer, check_path
+
 PathLike = str | os.PathLike[str]
 Pair = tuple[str, str]
 GZIP_MAGIC = b"\x1f\x8b"
@@ -34,10 +36,10 @@ class ParallelText:
     """
 
     def __init__(self, name: str, pairs: Iterable[Pair]) -> None:
-        if isinstance(pairs, Iterator):
+        if isinstance(pairs, Iterator) or not isinstance(pairs, Iterable):
             raise ValueError(
                 "`pairs` must be iterable more than once, as a list is. "
-                f"Received an iterator: {type(pairs).__name__}"
+                f"Received: {type(pairs).__name__}"
             )
         self.name = name
         self._pairs = pairs
@@ -66,7 +68,9 @@ class ParallelText:
         Args:
             at_most: Bound on their number: every n-th pair is taken then, from start to end.
         """
-        step = 1 if at_most is None else max(1, -(-2 * len(self) // at_most))
+        step = 1
+        if at_most is not None:
+            step = max(1, -(-2 * len(self) // check_integer("at_most", at_most, 1)))
         return itertools.chain.from_iterable(itertools.islice(self, 0, None, step))
 
     def fingerprint(self) -> str:
@@ -81,6 +85,11 @@ class ParallelText:
         """
         count, digest = 0, hashlib.sha256()
         for count, pair in enumerate(self, start=1):
+            if len(pair) != 2 or not all(isinstance(side, str) for side in pair):
+                raise ValueError(
+                    f"Pair {count} of '{self.name}' must be a source and a target, both str. "
+                    f"Received: {pair!r}"
+                )
             lines = "\n".join(pair)
             if lines.count("\n") > 1:
                 raise ValueError(f"Pair {count} of '{self.name}' has a line break in it.")
@@ -104,7 +113,8 @@ def read_lines(path: PathLike) -> Iterator[str]:
     byte order mark at the start is dropped; nothing else is changed or normalised.
 
     Raises:
-        ValueError: Bytes that are not UTF-8, with file, line and byte; a damaged gzip file.
+        ValueError: Bytes that are not UTF-8, with file, line and byte; NUL, which UTF-16 is full
+            of; a damaged gzip file.
     """
     with open(path, "rb") as file:
         compressed = file.peek(2)[:2] == GZIP_MAGIC
@@ -119,6 +129,11 @@ def read_lines(path: PathLike) -> Iterator[str]:
 
 
 def _decode(line: bytes, number: int, path: PathLike) -> str:
+    if b"\0" in line:
+        raise ValueError(
+            f"'{path}', line {number}, holds a NUL, which is no text: is the file UTF-16? Convert it, "
+            "for instance with `iconv -f utf-16 -t utf-8`."
+        )
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -135,7 +150,7 @@ def existing_file(path: PathLike) -> Path:
     Raises:
         FileNotFoundError: There is none.
     """
-    if not Path(path).is_file():
+    if not check_path("path", path).is_file():
         what = "is a folder" if Path(path).is_dir() else "does not exist"
         raise FileNotFoundError(f"'{path}' {what}; a text file, plain or gzip, was expected.")
     return Path(path)
@@ -157,6 +172,7 @@ class FilePairs:
 
     def __init__(self, source: PathLike, target: PathLike) -> None:
         self.source, self.target = existing_file(source), existing_file(target)
+        self.paths = (self.source, self.target)
 
     def __iter__(self) -> Iterator[Pair]:
         sides = read_lines(self.source), read_lines(self.target)
@@ -201,6 +217,7 @@ class TsvPairs:
 
     def __init__(self, path: PathLike) -> None:
         self.path = existing_file(path)
+        self.paths = (self.path,)
 
     def __iter__(self) -> Iterator[Pair]:
         number = 0

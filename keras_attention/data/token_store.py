@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from keras_attention.data.tokenizer import PAD_TOKEN_ID, Tokenizer
+from keras_attention.utils.checks import check_choice, check_integer, check_number, check_path
 from keras_attention.utils.files import (
     OccupiedPath,
     atomic_folder,
@@ -58,7 +59,7 @@ class TokenStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+        self.folder = check_path("folder", folder)
         self.metadata = _read_metadata(self.folder)
         verify_files(self.folder, self.metadata["sha256"], REMEDY.format(self.folder))
         dtype = np.dtype(self.metadata["dtype"])
@@ -117,9 +118,12 @@ class TokenStore:
 
         Reference: [BPE-dropout (Provilkov et al., 2020)](https://arxiv.org/abs/1910.13267).
         """
-        parent = Path(folder)
+        parent = check_path("folder", folder)
         if parent.exists() and not parent.is_dir():
             raise ValueError(f"`folder` must be a folder. Received a file: '{parent}'")
+        _check_sampling(dropout, samples, seed)
+        if not hasattr(tokenizer, "encode") or not hasattr(tokenizer, "fingerprint"):
+            raise ValueError(f"`tokenizer` must be a Tokenizer. Received: {tokenizer!r}")
         if not hasattr(text, "fingerprint"):
             raise ValueError(
                 "`text` must be a ParallelText, as `load_corpus` and `corpus_from_files` give. "
@@ -132,7 +136,6 @@ class TokenStore:
         }
         if dropout:
             wanted |= {"dropout": dropout, "samples": samples, "seed": seed}
-        _check_samples(dropout, samples)
         final = cls.path(parent, wanted["text_fingerprint"], tokenizer, dropout, samples, seed)
         if not final.exists():
             # A process that is building the same store is waited for.
@@ -165,7 +168,7 @@ class TokenStore:
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> TokenStore:
         """Opens a store (`store.folder`), or the only one that `build` made in this folder."""
-        folder = Path(folder)
+        folder = check_path("folder", folder)
         if not (folder / METADATA_FILE).exists() and folder.is_dir():
             stores = sorted(path.parent for path in folder.glob(f"[!.]*/{METADATA_FILE}"))
             if len(stores) > 1:
@@ -197,7 +200,7 @@ class TokenStore:
         Returns:
             int32 array (B, length), padded with the padding id.
         """
-        offsets = self._offsets[side]
+        offsets = self._offsets[check_choice("side", side, SIDES)]
         real = indices >= 0
         starts = np.where(real, offsets[indices], 0)
         lengths = np.where(real, offsets[indices + 1] - starts, 0)
@@ -213,15 +216,16 @@ class TokenStore:
         return rows
 
     def _sentence(self, side: str, index: int) -> np.ndarray:
-        if not 0 <= index < len(self):
+        if not 0 <= check_integer("index", index) < len(self):
             raise IndexError(f"The store holds pairs 0 to {len(self) - 1}. Received: {index}")
         begin, end = self._offsets[side][index : index + 2]
         return np.array(self._ids[side][begin:end])
 
 
-def _check_samples(dropout: float, samples: int) -> None:
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-        raise ValueError(f"`samples` must be an int of at least 1. Received: samples={samples!r}")
+def _check_sampling(dropout: float, samples: int, seed: int) -> None:
+    check_number("dropout", dropout, least=0, below=1)
+    check_integer("seed", seed, 0)
+    check_integer("samples", samples, 1)
     if samples > 1 and not dropout:
         raise ValueError(
             "Without `dropout` all samples of a text are alike: leave out `samples`, or give a "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -17,6 +18,7 @@ from keras_attention.data.parallel_text import read_lines
 from keras_attention.data.presegmented import PresegmentedVocabulary
 from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.word_pieces import WordPieces
+from keras_attention.utils.checks import check_choice, check_integer, check_number, check_path
 from keras_attention.utils.files import atomic_folder, read_json, write_atomically, write_json
 
 PAD_TOKEN_ID = 0
@@ -31,6 +33,7 @@ ALGORITHMS: dict[str, type[SentencePieces] | type[WordPieces] | type[Presegmente
 OLD_NAMES = {"given": "presegmented"}  # What older versions wrote is still read.
 TRAINABLE = ("bpe", "wordpiece")
 MAX_SENTENCES = 2_000_000
+LARGEST_VOCABULARY = 1_000_000
 FORMAT_VERSION = 1
 MODEL_FILE = "tokenizer.model"
 METADATA_FILE = "tokenizer.json"
@@ -78,11 +81,12 @@ class Tokenizer:
     unknown_token_id = UNKNOWN_TOKEN_ID
 
     def __init__(self, model: bytes, algorithm: str = "bpe") -> None:
-        algorithm = OLD_NAMES.get(algorithm, algorithm)
-        _check_algorithm(algorithm)
-        self.algorithm = algorithm
+        check_choice("algorithm", algorithm, (*ALGORITHMS, *OLD_NAMES))
+        if not isinstance(model, bytes | bytearray):
+            raise ValueError(f"`model` must be bytes. Received: {type(model).__name__}")
+        self.algorithm = OLD_NAMES.get(algorithm, algorithm)
         self._model = bytes(model)
-        self._pieces = ALGORITHMS[algorithm](self._model)
+        self._pieces = ALGORITHMS[self.algorithm](self._model)
         self.vocabulary_size = self._pieces.vocab_size()
 
     @classmethod
@@ -116,18 +120,10 @@ class Tokenizer:
         Raises:
             ValueError: No text, text that is not str, or a vocabulary too small for the characters.
         """
-        if algorithm not in TRAINABLE:
-            raise ValueError(
-                f"`algorithm` must be one of {sorted(TRAINABLE)}. Received: {algorithm!r}"
-            )
-        if not isinstance(vocabulary_size, int) or vocabulary_size < 4:
-            raise ValueError(
-                f"`vocabulary_size` must be an int of at least 4. Received: {vocabulary_size!r}"
-            )
-        if not isinstance(max_sentences, int) or max_sentences <= 100:
-            raise ValueError(
-                f"`max_sentences` must be an int of more than 100. Received: {max_sentences!r}"
-            )
+        check_choice("algorithm", algorithm, TRAINABLE)
+        check_integer("vocabulary_size", vocabulary_size, 4, LARGEST_VOCABULARY)
+        check_integer("max_sentences", max_sentences, 101)
+        check_number("character_coverage", character_coverage, above=0, most=1)
         sentences: Iterator[str] = filter(None, normalized_texts(texts))
         first = list(itertools.islice(sentences, 1))
         if not first:
@@ -171,7 +167,7 @@ class Tokenizer:
         >>> tokenizer.decode([3, 4, 5])
         'ein Waschbär'
         """
-        lines = (line.split() for line in read_lines(path))
+        lines = (line.split() for line in read_lines(check_path("path", path)))
         pieces = [words[0] for words in lines if words]
         if not pieces:
             raise ValueError(f"'{path}' holds no subword; one a line was expected.")
@@ -203,16 +199,12 @@ class Tokenizer:
             A list of int, or a list of such lists.
         """
         normalized = list(normalized_texts([texts] if isinstance(texts, str) else texts))
-        if not dropout:
+        if check_number("dropout", dropout, least=0, below=1) == 0:
             rows = self._pieces.encode(normalized)
         elif not isinstance(self._pieces, SentencePieces):
             raise ValueError(f"`dropout` needs a 'bpe' tokenizer. This one is '{self.algorithm}'.")
-        elif not 0 < dropout < 1 or not isinstance(seed, int):
-            raise ValueError(
-                "`dropout` must lie in [0, 1) and needs an int `seed`. "
-                f"Received: dropout={dropout!r}, seed={seed!r}"
-            )
         else:
+            seed = check_integer("seed", seed)  # `dropout` needs one.
             rows = self._pieces.encode_with_dropout(normalized, dropout, seed)
         return rows[0] if isinstance(texts, str) else rows
 
@@ -234,8 +226,13 @@ class Tokenizer:
         """
         if hasattr(ids, "__array__"):
             rows, single = np.asarray(ids).tolist(), np.ndim(ids) == 1
+        elif isinstance(ids, Iterable) and not isinstance(ids, str | bytes):
+            rows = list(ids)
+            single = not rows or np.ndim(rows[0]) == 0
         else:
-            rows, single = list(ids), not ids or np.ndim(ids[0]) == 0
+            rows = None
+        if not isinstance(rows, list):
+            raise ValueError(f"`ids` must be a sequence of ids, or of such. Received: {ids!r}")
         trimmed = [self._without_special(row) for row in ([rows] if single else rows)]
         decoded = [normalize(text) for text in self._pieces.decode(trimmed)]
         return decoded[0] if single else decoded
@@ -246,8 +243,9 @@ class Tokenizer:
 
     def id_to_token(self, token_id: int) -> str:
         """The subword with this id, for display."""
-        self._check_ids([int(token_id)])
-        return self._pieces.id_to_piece(int(token_id))
+        token_id = check_integer("token_id", token_id)
+        self._check_ids([token_id])
+        return self._pieces.id_to_piece(token_id)
 
     def fingerprint(self) -> str:
         """Hex SHA-256 of all that decides the ids; equal for equal tokenizers."""
@@ -267,7 +265,7 @@ class Tokenizer:
             ValueError: The folder holds another tokenizer and `overwrite` is False, or is a file.
             OSError: It cannot be written; what was there is as it was.
         """
-        folder = Path(folder)
+        folder = check_path("folder", folder)
         if self.is_saved_in(folder) and not overwrite:
             if _read_metadata(folder).get("fingerprint") == self.fingerprint():
                 return
@@ -301,7 +299,7 @@ class Tokenizer:
         Raises:
             ValueError: A file is absent, damaged, or of a newer format.
         """
-        folder = Path(folder)
+        folder = check_path("folder", folder)
         metadata = _read_metadata(folder)
         if metadata.get("format_version") != FORMAT_VERSION:
             raise ValueError(
@@ -325,7 +323,10 @@ class Tokenizer:
         return tokenizer
 
     def _without_special(self, row: Any) -> list[int]:
-        ids = [int(token_id) for token_id in row]
+        try:
+            ids = [operator.index(token_id) for token_id in row]
+        except TypeError:
+            raise ValueError(f"Token ids must be integers. Received: {row!r}") from None
         if END_TOKEN_ID in ids:
             ids = ids[: ids.index(END_TOKEN_ID)]
         self._check_ids(ids)
@@ -337,13 +338,6 @@ class Tokenizer:
                 f"Token ids must lie in [0, {self.vocabulary_size}), the vocabulary of this "
                 f"tokenizer. Received ids from {min(ids)} to {max(ids)}: another tokenizer's?"
             )
-
-
-def _check_algorithm(algorithm: str) -> None:
-    if algorithm not in ALGORITHMS:
-        raise ValueError(
-            f"`algorithm` must be one of {sorted(ALGORITHMS)}. Received: {algorithm!r}"
-        )
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Shape letters: B sentences, S source length, K beams, L longest output, V vocabu
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import dataclasses
 import functools
@@ -236,7 +237,7 @@ class Translator:
                 or one in a folder that does not exist.
         """
         destination = check_destination(destination, sources=[source])
-        lines = Path(source).read_bytes().split(b"\n")
+        lines = Path(source).read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
         if not lines[-1]:
             lines.pop()
         # A tokenizer of bytes can spell a line break, which would shift all lines after it.

@@ -289,7 +289,9 @@ class TestOrder:
         assert same(batches[1], TokenBatches(small_store, 50).batch(7, 1))
         batches.on_epoch_end()  # not all batches were read
         assert batches.epoch == 7
-        with pytest.raises(ValueError, match="`epoch` must be an int of at least 0. Received: -1"):
+        with pytest.raises(
+            ValueError, match="`epoch` must be an int of at least 0. Received: epoch=-1"
+        ):
             batches.set_epoch(-1)
 
     def test_index_bounds(self, small_store):
@@ -328,7 +330,9 @@ class TestArguments:
     )
     @pytest.mark.parametrize("value", [-1, 2.0, "3", True])
     def test_no_integer(self, small_store, name, value):
-        with pytest.raises(ValueError, match=f"`{name}` must be an int of at least .* {value!r}"):
+        with pytest.raises(
+            ValueError, match=f"`{name}` must be an int of at least .*{name}={value!r}"
+        ):
             TokenBatches(small_store, **{name: value})
 
     def test_no_store(self):

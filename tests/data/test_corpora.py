@@ -11,7 +11,12 @@ import pytest
 
 from keras_attention.data import demo
 from keras_attention.data import multi30k as multi30k_module
-from keras_attention.data.corpora import corpus_from_files, corpus_from_tsv, load_corpus
+from keras_attention.data.corpora import (
+    corpus_from_files,
+    corpus_from_tsv,
+    load_corpus,
+    write_corpus,
+)
 
 LENGTHS = {"train": 9, "val": 3, "test_2016_flickr": 5, "test_2017_flickr": 4}
 
@@ -68,6 +73,8 @@ def test_unknown_name():
         ValueError, match="one of demo, multi30k, wmt14, wmt16_en_de. Received: name='wmt99'"
     ):
         load_corpus("wmt99")
+    with pytest.raises(ValueError, match="Received: name=.'demo'."):
+        load_corpus(["demo"])
 
 
 @pytest.mark.parametrize("source, target", [("en", "de"), ("fr", "de"), ("de", "en")])
@@ -217,7 +224,9 @@ def test_own_files_for_some_parts(own, tmp_path):
     corpus = corpus_from_files(files, validation=tuple(other), test_size=11)
     assert list(corpus.validation) == [("en", "de"), ("same", "same")]
     assert len(corpus.test) == 11 and len(corpus.train) == 49
-    corpus = corpus_from_files(files, validation=tuple(other), test=files)
+    sides = zip(*pairs, strict=True)
+    copies = [write_lines(tmp_path / f"copy{i}", side) for i, side in enumerate(sides)]
+    corpus = corpus_from_files(files, validation=tuple(other), test=copies)
     assert list(corpus.train) == list(corpus.test) == pairs
     corpus = corpus_from_files(files, validation_size=7, test_size=0)
     assert corpus.test is None and set(corpus.splits) == {"train", "validation"}
@@ -226,8 +235,16 @@ def test_own_files_for_some_parts(own, tmp_path):
 
 def test_own_files_refused(own, tmp_path):
     files, _ = own
+    other = [write_lines(tmp_path / f"dev.{side}", [side]) for side in ("en", "de")]
     with pytest.raises(ValueError, match="`validation_size` holds pairs out.*validation_size=5"):
-        corpus_from_files(files, validation=files, validation_size=5)
+        corpus_from_files(files, validation=other, validation_size=5)
+    for split in ("validation", "test"):
+        with pytest.raises(ValueError, match=f"`{split}` must not be the text that is trained on"):
+            corpus_from_files(files, **{split: files})
+        with pytest.raises(ValueError, match=f"`{split}` must not be the text that is trained on"):
+            corpus_from_tsv(files[0], **{split: files[0]})
+    with pytest.raises(ValueError, match="`train` must be two files, a source and its translation"):
+        corpus_from_files((files[0], files[0]))
     with pytest.raises(
         ValueError, match="`train` must be a pair .source file, target file.*own.en"
     ):
@@ -240,6 +257,39 @@ def test_own_files_refused(own, tmp_path):
     for broken in ({"validation": (files[0], short)}, {"test": (short, files[1])}):
         with pytest.raises(ValueError, match="has 60 lines|has 1 lines"):
             corpus_from_files(files, **broken)
+
+
+@pytest.mark.parametrize("path", [None, float("nan"), ["a"], 3, ""])
+def test_no_path(own, path):
+    for arguments in ({"train": (own[0][0], path)}, {"train": own[0], "test": (path, path)}):
+        with pytest.raises(ValueError, match="`(train|test)` must be a path"):
+            corpus_from_files(**arguments)
+    with pytest.raises(ValueError, match="`train` must be a path"):
+        corpus_from_tsv(path)
+    if path is not None:
+        with pytest.raises(ValueError, match="`cache_dir` must be a path"):
+            load_corpus("demo", cache_dir=path)
+    with pytest.raises(ValueError, match="`folder` must be a path"):
+        write_corpus(load_corpus("demo"), path)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"name": 3}, {"source_language": None}, {"target_language": "a/b"}, {"filters": 3},
+        {"validation_size": float("nan")}, {"test_size": "3"}, {"test_size": True},
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_named(own, arguments):
+    with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` must be"):
+        corpus_from_files(own[0], **arguments)
+
+
+def test_one_language_for_both_sides_loses_no_file(own, tmp_path):
+    corpus = corpus_from_files(own[0], source_language="de", target_language="de")
+    with pytest.raises(ValueError, match="must differ.*Received: 'de' for both"):
+        write_corpus(corpus, tmp_path / "written")
+    assert not (tmp_path / "written").exists()
 
 
 def test_own_tsv(tmp_path):

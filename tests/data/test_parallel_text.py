@@ -172,3 +172,18 @@ def test_both_sides_for_a_tokenizer(at_most, pairs):
     assert sentences == [f"{side}{i}" for i in taken for side in "st"]
     assert len(taken) == pairs and len({b - a for a, b in zip(taken, taken[1:], strict=False)}) <= 1
     assert taken[0] == 0
+
+
+def test_utf_16_without_a_mark_is_no_text(tmp_path):
+    path = tmp_path / "utf16"
+    path.write_bytes("ein\nHund\n".encode("utf-16-le"))
+    with pytest.raises(ValueError, match="utf16', line 1, holds a NUL.*iconv -f utf-16"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize("pair", [("a",), ("a", None), ("a", "b", "c"), (1, 2)])
+def test_no_pair(pair):
+    with pytest.raises(ValueError, match="Pair 2 of 'mine' must be a source and a target"):
+        len(ParallelText("mine", [("a", "b"), pair]))
+    with pytest.raises(ValueError, match="`pairs` must be iterable more than once"):
+        ParallelText("mine", 3)

@@ -213,7 +213,9 @@ class TestDropout:
             ({"dropout": 0.0}, "Without `dropout` all samples of a text are alike.*samples=3"),
             ({"samples": 0}, "samples=0"),
             ({"samples": 1.5}, "samples=1.5"),
-            ({"dropout": 1.5}, "`dropout` must lie in"),
+            ({"dropout": 1.5}, "`dropout` must be a finite number.*below 1"),
+            ({"dropout": None}, "`dropout` must be a finite number"),
+            ({"seed": -1}, "`seed` must be an int of at least 0"),
         ],
     )
     def test_errors(self, tmp_path, sentences, subwords, options, message):
@@ -322,6 +324,18 @@ class TestBadInput:
         with pytest.raises(ValueError, match="No pair of sentences is left"):
             TokenStore.build(tmp_path, NumberText(pairs), NumberTokenizer())
         assert os.listdir(tmp_path) == []
+
+    @pytest.mark.parametrize("index", [None, 1.0, "1", [1]])
+    def test_no_index(self, tmp_path, index):
+        store = TokenStore.build(tmp_path, TEXT, NumberTokenizer())
+        with pytest.raises(ValueError, match="`index` must be an int"):
+            store.source(index)
+        with pytest.raises(ValueError, match="`side` must be one of"):
+            store.padded("middle", np.array([0]), 9)
+        with pytest.raises(ValueError, match="`folder` must be a path"):
+            TokenStore.open(None)
+        with pytest.raises(ValueError, match="`tokenizer` must be a Tokenizer"):
+            TokenStore.build(tmp_path, TEXT, None)
 
     def test_no_parallel_text(self, tmp_path):
         with pytest.raises(ValueError, match="must be a ParallelText.*Received: list"):

@@ -136,7 +136,7 @@ class TestBytePairEncoding:
         seen = [i for i, sign in enumerate(signs) if sign in vocabulary]
         assert len(seen) == 101
         assert max(seen) > 150  # a sample, not the first ones
-        with pytest.raises(ValueError, match="more than 100"):
+        with pytest.raises(ValueError, match="at least 101"):
             Tokenizer.train(texts, 500, max_sentences=100)
 
     def test_rare_characters_become_bytes(self):
@@ -168,7 +168,7 @@ class TestDropout:
 
     @pytest.mark.parametrize("dropout, seed", [(0.1, None), (1.0, 1), (-0.1, 1), (0.1, 1.5)])
     def test_errors(self, bpe, dropout, seed):
-        with pytest.raises(ValueError, match="`dropout` must lie in"):
+        with pytest.raises(ValueError, match="`(dropout|seed)` must be"):
             bpe.encode(TEXTS, dropout=dropout, seed=seed)
 
     def test_word_pieces_have_none(self, word_pieces):
@@ -218,7 +218,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("texts", ["one text", b"bytes", None])
     def test_no_list(self, texts):
-        with pytest.raises(ValueError, match="Expected an iterable of str"):
+        with pytest.raises(ValueError, match="`texts` must be an iterable of str"):
             Tokenizer.train(texts, 300)
 
     @pytest.mark.parametrize("bad", [None, 3, b"bytes"])
@@ -233,11 +233,39 @@ class TestErrors:
     def test_vocabulary_too_small(self):
         with pytest.raises(ValueError, match="no vocabulary of 259 ids.*raise `vocabulary_size`"):
             Tokenizer.train(TEXTS, vocabulary_size=259)
-        with pytest.raises(ValueError, match="at least 4. Received: 300.0"):
+        with pytest.raises(
+            ValueError, match="from 4 to 1,000,000. Received: vocabulary_size=300.0"
+        ):
             Tokenizer.train(TEXTS, vocabulary_size=300.0)
+        with pytest.raises(ValueError, match="from 4 to 1,000,000"):  # It would take a minute.
+            Tokenizer.train(TEXTS, vocabulary_size=10**9)
+
+    def test_wrong_values_are_named(self, bpe):
+        for arguments in (
+            {"character_coverage": 2},
+            {"algorithm": ["bpe"]},
+            {"max_sentences": 1.5},
+        ):
+            with pytest.raises(ValueError, match=f"`{next(iter(arguments))}` must be"):
+                Tokenizer.train(TEXTS, **arguments)
+        for ids in (None, "3 4", 3, {3: 4}.items, np.array(3)):
+            with pytest.raises(ValueError, match="`ids` must be a sequence"):
+                bpe.decode(ids)
+        for ids in ([1.5], [[3, None]], [np.float32(3)], np.array([3.5])):
+            with pytest.raises(ValueError, match="Token ids must be integers"):
+                bpe.decode(ids)
+        with pytest.raises(ValueError, match="`token_id` must be an int"):
+            bpe.id_to_token("3")
+        for call in (Tokenizer.load, bpe.save, Tokenizer.from_vocabulary):
+            with pytest.raises(ValueError, match="`(folder|path)` must be a path"):
+                call(None)
+        with pytest.raises(ValueError, match="`model` must be bytes"):
+            Tokenizer("text")
 
     def test_algorithm(self):
-        with pytest.raises(ValueError, match=r"one of \['bpe', 'wordpiece'\]. Received: 'unigram'"):
+        with pytest.raises(
+            ValueError, match="one of 'bpe', 'wordpiece'. Received: algorithm='unigram'"
+        ):
             Tokenizer.train(TEXTS, algorithm="unigram")
 
 
@@ -437,6 +465,6 @@ class TestGiven:
         with pytest.raises(ValueError, match="`dropout` needs a 'bpe'"):
             tokenizer.encode("der", dropout=0.1, seed=1)
         with pytest.raises(
-            ValueError, match="one of .'bpe', 'wordpiece'.. Received: 'presegmented'"
+            ValueError, match="one of 'bpe', 'wordpiece'. Received: algorithm='presegmented'"
         ):
             Tokenizer.train(["a"], 300, "presegmented")
