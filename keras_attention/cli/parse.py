@@ -102,6 +102,10 @@ def _configured(config: TranslationConfig, options: argparse.Namespace) -> Trans
     asked: dict[str, Any] = {
         name: value for name in FIELDS if (value := getattr(options, name)) is not None
     }
+    if options.preset not in (None, config.preset):
+        # What was chosen for the recipe's own model.
+        warmup_steps = TranslationConfig.warmup_steps
+        asked |= {"model_arguments": {}, "peak_learning_rate": None, "warmup_steps": warmup_steps}
     if options.steps is not None or options.minutes is not None:
         asked |= {"steps": options.steps, "minutes": options.minutes}
     if options.mixed_precision:

@@ -42,6 +42,14 @@ def test_options_replace_what_the_recipe_says(received, trees, tmp_path):
     assert options["systems"] == ["constrained", "repaired", "right_branching", "pcfg"]
 
 
+def test_another_preset_brings_its_own_sizes(received, trees, tmp_path):
+    own = ["--train", trees, "--validation", trees, "--test", trees]
+    parse.run("", [*own, "--preset", "parsing", "--steps", "9"])
+    [(_, config, _, _)] = received
+    assert (config.preset, config.model_arguments, config.steps) == ("parsing", {}, 9)
+    assert (config.peak_learning_rate, config.minutes) == (None, None)
+
+
 def test_the_papers_setting_is_a_recipe():
     paper = PARSING_RECIPES["penn"]
     assert (paper.preset, paper.vocabulary_size) == ("parsing", 16_000)
