@@ -15,8 +15,9 @@ from keras_attention.decoding.translator import Translator
 from keras_attention.visualization.attention_entries import token_ranks
 from keras_attention.visualization.summary_writer import SummaryWriter
 
-# Pairs that are shown, and all that are measured: some 200 words, of middling length.
-SHOWN, MEASURED = 5, 20
+# Pairs that are shown; more are measured until they have so many source tokens together.
+SHOWN = 5
+MEASURED_TOKENS = 200
 LOOKED_AT = 200
 MIDDLING_WORDS = 10
 # Training pairs that the frequencies of tokens come from.
@@ -41,7 +42,7 @@ def attention_log(
         translator: Translates with the present weights of the model in training.
         monitor: Whose clock is stopped meanwhile.
     """
-    pairs = middling_pairs(corpus, tokenizer, MEASURED)
+    pairs = middling_pairs(corpus, tokenizer)
     if not pairs:
         return []
     log = AttentionLog(
@@ -58,20 +59,23 @@ def attention_log(
     return [log]
 
 
-def middling_pairs(corpus: Corpus, tokenizer: Tokenizer, count: int) -> list[tuple[str, str]]:
-    """Validation pairs of middling length: long enough to say something, short enough to read."""
+def middling_pairs(corpus: Corpus, tokenizer: Tokenizer) -> list[tuple[str, str]]:
+    """Validation pairs of middling length: long enough to say something, short enough to read.
+
+    There are as many as are shown, or more, until they have enough tokens to measure heads on.
+    """
     pairs = [
         pair
         for pair in itertools.islice(corpus.validation, LOOKED_AT)
         if all(text.strip() and len(tokenizer.encode(text)) < MOST_TOKENS for text in pair)
     ]
     pairs.sort(key=lambda pair: (abs(len(pair[0].split()) - MIDDLING_WORDS), pair))
-    return pairs[:count]
+    tokens = itertools.accumulate(len(tokenizer.encode(source)) for source, _ in pairs)
+    count = 1 + sum(total < MEASURED_TOKENS for total in tokens)
+    return pairs[: max(SHOWN, count)]
 
 
 def _store_ranks(store: TokenStore, vocabulary_size: int) -> np.ndarray:
-    counts = np.zeros(vocabulary_size, "int64")
-    for index in range(min(len(store), COUNTED_PAIRS)):
-        for ids in (store.source(index), store.target(index)):
-            counts += np.bincount(ids, minlength=vocabulary_size)
-    return token_ranks(counts)
+    pairs = range(min(len(store), COUNTED_PAIRS))
+    ids = [side(index) for index in pairs for side in (store.source, store.target)]
+    return token_ranks(np.bincount(np.concatenate(ids), minlength=vocabulary_size))

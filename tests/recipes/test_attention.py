@@ -1,0 +1,53 @@
+"""Which pairs a run logs the attention of."""
+
+import types
+
+from keras_attention.callbacks.attention_log import MOST_TOKENS
+from keras_attention.data.corpora import load_corpus
+from keras_attention.data.token_store import TokenStore
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.recipes import attention
+from keras_attention.recipes.attention import attention_log, middling_pairs
+
+# As a corpus and a tokenizer that know nothing but words.
+WORDS = types.SimpleNamespace(encode=str.split)
+
+
+def corpus_of(*pairs):
+    return types.SimpleNamespace(validation=pairs)
+
+
+def words(count):
+    return " ".join(f"w{i}" for i in range(count))
+
+
+def test_pairs_nearest_to_ten_words_come_first_until_there_are_enough_tokens():
+    pairs = [(words(n), "x") for n in (3, 40, 12, 10, 30, 7, 25)]
+    chosen = [len(source.split()) for source, _ in middling_pairs(corpus_of(*pairs), WORDS)]
+    assert chosen == [10, 12, 7, 3, 25, 30, 40]
+    many = [(f"{words(9)} s{i}", "x") for i in range(50)]
+    assert len(middling_pairs(corpus_of(*many), WORDS)) == 20  # of ten tokens each
+
+
+def test_pairs_that_are_empty_or_too_long_are_left_out():
+    pairs = [("", "x"), ("x", " "), (words(MOST_TOKENS), "x"), ("x", words(MOST_TOKENS))]
+    assert middling_pairs(corpus_of(*pairs), WORDS) == []
+    kept = ("x", words(MOST_TOKENS - 1))
+    assert middling_pairs(corpus_of(*pairs, kept), WORDS) == [kept]
+
+
+def test_the_demo_is_logged_with_its_true_alignments(tmp_path, monkeypatch):
+    monkeypatch.setattr(attention, "COUNTED_PAIRS", 300)
+    corpus = load_corpus("demo")
+    texts = [text for pair in list(corpus.train)[:500] for text in pair]
+    tokenizer = Tokenizer.train(texts, vocabulary_size=600)
+    store = TokenStore.build(tmp_path, corpus.validation, tokenizer)
+    (log,) = attention_log(
+        None, tokenizer, corpus, store, types.SimpleNamespace(translate=None), None
+    )
+    assert [corpus.alignments[pair] for pair in log.pairs] == log.alignments
+    assert len(log.pairs) > log.shown == 5
+    assert sum(len(tokenizer.encode(source)) for source, _ in log.pairs) > 150
+    end = tokenizer.end_token_id
+    assert log.token_ranks[end] < 5  # twice in each pair
+    assert sorted(log.token_ranks) == list(range(tokenizer.vocabulary_size))
