@@ -8,6 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
+Batch = tuple[np.ndarray, np.ndarray, np.ndarray]  # source, target shifted right, target
+
 # Logits of so many positions are computed at a time.
 POSITIONS = 2048
 
@@ -52,13 +54,16 @@ def head_importance(
     heads = model.num_heads
     rows = max(1, POSITIONS // (heads * target.shape[1]))
     starts = range(0, len(source), rows)
-    parts = [tuple(ids[start : start + rows] for ids in (source, read, target)) for start in starts]
+    parts: list[Batch] = [
+        (source[start : start + rows], read[start : start + rows], target[start : start + rows])
+        for start in starts
+    ]
     tokens = np.count_nonzero(target != model.pad_token_id)
-    whole = sum(_losses(model, *part, heads=1)[0] for part in parts)
+    whole = sum(_losses(model, part, 1)[0] for part in parts)
 
     def of_layer(kind: str, layer: int) -> list[float]:
-        totals = sum(_losses(model, *part, heads, kind, layer) for part in parts)
-        return [float((total - whole) / tokens) for total in totals]
+        losses = np.sum([_losses(model, part, heads, kind, layer) for part in parts], axis=0)
+        return ((losses - whole) / tokens).tolist()
 
     return {
         kind: [of_layer(kind, layer) for layer in range(model.num_layers)]
@@ -67,15 +72,10 @@ def head_importance(
 
 
 def _losses(
-    model: Any,
-    source: np.ndarray,
-    read: np.ndarray,
-    target: np.ndarray,
-    heads: int,
-    kind: str | None = None,
-    layer: int = 0,
+    model: Any, batch: Batch, heads: int, kind: str | None = None, layer: int = 0
 ) -> np.ndarray:
     """Summed losses `(heads,)` with each head of a layer switched off; without a kind, of the model."""
+    source, read, target = batch
     inputs = {
         "encoder_token_ids": np.tile(source, (heads, 1)),
         "decoder_token_ids": np.tile(read, (heads, 1)),
