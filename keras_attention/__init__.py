@@ -1,12 +1,18 @@
 """keras_attention: the Transformer of "Attention Is All You Need" for Keras 3."""
 
 import importlib
+import os
+import sys
 from typing import Any
 
-# Imported at once: Keras can load a saved model only if its classes are registered.
-from keras_attention import layers, models, training  # noqa: F401
-
 __version__ = "0.1.0"
+
+# Keras can load a saved model only if its classes are registered, so these are imported at once. Not by
+# the command line, which decides itself whether it needs Keras: `--help` answers without it. Python
+# calls a program "-m" as long as it imports the packages of `python -m keras_attention`.
+_PROGRAM = os.path.splitext(os.path.basename(sys.argv[0] if sys.argv else ""))[0]
+if _PROGRAM not in ("-m", "keras-attention"):
+    from keras_attention import layers, models, training  # noqa: F401
 
 # Public name -> room. The other rooms are imported on the first use of one of their names.
 _ROOMS = {

@@ -9,6 +9,7 @@ from keras_attention.callbacks.huge_pages import HugePages
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.callbacks.nonfinite import NonFiniteTraining, StopOnNonFinite
+from keras_attention.callbacks.patience import StopWithoutGain
 from keras_attention.callbacks.perplexity import ValidationPerplexity
 from keras_attention.callbacks.signals import StopOnSignal, TrainingStopped
 from keras_attention.callbacks.translation_scores import TranslationScores
@@ -24,6 +25,7 @@ __all__ = [
     "NonFiniteTraining",
     "StopOnNonFinite",
     "StopOnSignal",
+    "StopWithoutGain",
     "TrainingMonitor",
     "TrainingStopped",
     "TranslationScores",

@@ -57,6 +57,8 @@ class ConsoleProgress(keras.callbacks.Callback):
         say(f"epoch {epoch + 1}, update {self.budget.updates:,}: {values}", self.stream)
 
     def on_train_end(self, logs: Any = None) -> None:
+        if self.budget.steps is not None:
+            self._progress.reach(self.budget.updates)
         self.close()
 
     def close(self) -> None:

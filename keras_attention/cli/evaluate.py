@@ -1,107 +1,143 @@
-"""The report on a run, also after the fact: `python -m keras_attention.cli.evaluate RUN_FOLDER`.
-
-Translates with the first and the last of the checkpoints that the run averages and with their average,
-and writes `report.txt` and the entry `"evaluation"` of `report.json` into the run's folder.
-
-With `--precision` it writes nothing: it translates with the run's model in its own precision and in each
-of those that are named, and prints what they score and how long they take. With `--beam-size` or
-`--length-penalty`, on the files of a validation set, it does so for each of these settings of the search.
-"""
+"""`keras-attention evaluate RUN`: the report on a run after the fact, and comparisons."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
-
-from keras_attention.data.parallel_text import read_lines
-from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.decoding.model_search import PRECISIONS
-from keras_attention.evaluation.cost import SUSTAINED_FLOPS
-from keras_attention.evaluation.report import write_report
-from keras_attention.evaluation.report_text import report_text
-from keras_attention.recipes.compare import (
-    PLAIN,
-    compare_precisions,
-    compare_searches,
-    precisions_text,
-    searches_text,
-)
-from keras_attention.recipes.evaluate import evaluate_run
-from keras_attention.recipes.prepare import found_batches
+from keras_attention.cli.quiet import start_backend
 from keras_attention.utils.run_folder import RunFolder
 
+DESCRIPTION = """Report on a run, on sentences of your own.
 
-def main(arguments: list[str] | None = None) -> None:
+Translates with the first and the last of the checkpoints that the run averages and with their average,
+and writes report.txt and the entry "evaluation" of report.json into the run's folder.
+
+With --try-precision it writes nothing: it translates with the run's model in its own precision and in each
+of those that are named, and prints what they score and how long they take. With --try-beam-size or
+--try-length-penalty, on the files of a validation set, it does so for each of these settings of the search.
+"""
+
+
+def main(arguments: Sequence[str], program: str = "keras-attention evaluate") -> None:
     """Report on the run in a folder, on sentences from two files."""
+    parser = _parser(program)
+    options = parser.parse_args(arguments)
+    tries_searches = bool(options.beam_size or options.length_penalty)
+    if tries_searches and options.precision:
+        raise ValueError(
+            "Give --try-precision, or --try-beam-size and --try-length-penalty, not both."
+        )
+    run = RunFolder(options.run)
+    settings = run.settings()
+    for file in (options.source_file, options.reference_file):
+        if not file.is_file():
+            raise FileNotFoundError(f"There is no file '{file}'.")
+    start_backend()
+    import keras
+
+    from keras_attention.data.parallel_text import read_lines
+    from keras_attention.data.tokenizer import Tokenizer
+
+    sources = list(read_lines(options.source_file))
+    references = list(read_lines(options.reference_file))
+    tokenizer = Tokenizer.load(run.tokenizer)
+    model = keras.saving.load_model(run.model, compile=False)
+    if tries_searches:
+        _compare_searches(options, settings, model, tokenizer, sources, references)
+    elif options.precision:
+        _compare_precisions(options, settings, model, tokenizer, sources, references)
+    else:
+        _report(options, run, settings, model, tokenizer, sources, references)
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m keras_attention.cli.evaluate", description=__doc__
+        prog=program,
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("folder", type=Path, help="the run's folder")
-    add("--source-file", type=Path, required=True, help="sentences to translate, one a line")
-    add("--reference-file", type=Path, required=True, help="their translations, line by line")
-    add("--name", help="what these sentences are; the name of the source file if not given")
-    add("--devices", type=int, default=1, help="devices that trained, for the paper's formula")
-    add("--device", choices=list(SUSTAINED_FLOPS), help="a GPU of the paper; else this machine")
-    add("--samples", type=int, default=1000, help="resamples of the paired bootstrap")
-    add(
-        "--precision",
-        action="append",
-        choices=[PLAIN, *PRECISIONS],
-        help="compare decoding in this precision, again for more; plain: the plain search in float32",
+    add("run", type=Path, metavar="RUN", help="the run's folder")
+    file: dict[str, Any] = {"type": Path, "required": True, "metavar": "FILE"}
+    add("--source-file", **file, help="sentences to translate, one a line")
+    add("--reference-file", **file, help="their translations, line by line")
+    add("--name", help="what these sentences are (the name of the source file)")
+    add("--samples", type=int, default=1000, help="resamples of the paired bootstrap (1000)")
+    cost = parser.add_argument_group("cost, by the paper's formula")
+    cost.add_argument("--devices", type=int, default=1, help="how many devices trained (1)")
+    cost.add_argument(
+        "--gpu", "--device", help="a GPU of the paper: K80, K40, M40 or P100 (this machine's speed)"
     )
-    add("--beam-size", action="append", type=int, help="try this beam, again for more")
-    add("--length-penalty", action="append", type=float, help="try this alpha, again for more")
-    options = parser.parse_args(arguments)
-    compares_searches = bool(options.beam_size or options.length_penalty)
-    if compares_searches and options.precision:
-        parser.error("ask for --precision, or for --beam-size and --length-penalty, not both")
-    try:
-        folder = RunFolder(options.folder)
-        settings = folder.settings()
-        sources = list(read_lines(options.source_file))
-        references = list(read_lines(options.reference_file))
-        tokenizer = Tokenizer.load(folder.tokenizer)
-        model = keras.saving.load_model(folder.model, compile=False)
-        if compares_searches:
-            _compare_searches(options, settings, model, tokenizer, sources, references)
-            return
-        if options.precision:
-            _compare_precisions(options, settings, model, tokenizer, sources, references)
-            return
-        # The weights of checkpoints are wanted, not the state of their optimizer.
-        model.compile(optimizer=None)
-        report = evaluate_run(
-            folder,
-            settings,
-            model,
-            tokenizer,
-            *found_batches(settings, tokenizer, folder.store),
-            sources,
-            references,
-            name=options.name or options.source_file.name,
-            devices=options.devices,
-            device=options.device,
-            samples=options.samples,
+    tries = parser.add_argument_group("comparisons, which write nothing; each can be given again")
+    for flags, kind, text in (
+        (
+            ("--try-precision", "--precision"),
+            str,
+            "float32, bfloat16, float16, int8, or plain: the plain search in float32",
+        ),
+        (("--try-beam-size", "--beam-size"), int, "a beam"),
+        (
+            ("--try-length-penalty", "--length-penalty"),
+            float,
+            "a length penalty, the paper's alpha",
+        ),
+    ):
+        destination = flags[1].removeprefix("--").replace("-", "_")
+        tries.add_argument(*flags, dest=destination, action="append", type=kind, help=text)
+    return parser
+
+
+def _report(
+    options: argparse.Namespace,
+    run: RunFolder,
+    settings: Mapping[str, Any],
+    model: Any,
+    tokenizer: Any,
+    sources: list[str],
+    references: list[str],
+) -> None:
+    from keras_attention.evaluation.cost import SUSTAINED_FLOPS
+    from keras_attention.evaluation.report import write_report
+    from keras_attention.evaluation.report_text import report_text
+    from keras_attention.recipes.evaluate import evaluate_run
+    from keras_attention.recipes.prepare import found_batches
+
+    if options.gpu is not None and options.gpu not in SUSTAINED_FLOPS:
+        raise ValueError(
+            f"--gpu must be one of {', '.join(SUSTAINED_FLOPS)}. Received: {options.gpu}"
         )
-        write_report(report, folder.path, settings)
-    except (ValueError, OSError) as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
-    print(report_text(report, title=folder.name), end="")
+    # The weights of checkpoints are wanted, not the state of their optimizer.
+    model.compile(optimizer=None)
+    report = evaluate_run(
+        run,
+        settings,
+        model,
+        tokenizer,
+        *found_batches(settings, tokenizer, run.store),
+        sources,
+        references,
+        name=options.name or options.source_file.name,
+        devices=options.devices,
+        device=options.gpu,
+        samples=options.samples,
+    )
+    write_report(report, run.path, settings)
+    print(report_text(report, title=run.name), end="")
 
 
 def _compare_searches(
     options: argparse.Namespace,
     settings: Mapping[str, Any],
     model: Any,
-    tokenizer: Tokenizer,
+    tokenizer: Any,
     sources: list[str],
     references: list[str],
 ) -> None:
+    from keras_attention.recipes.compare import compare_searches, searches_text
+
     scores = compare_searches(
         model,
         tokenizer,
@@ -117,10 +153,19 @@ def _compare_precisions(
     options: argparse.Namespace,
     settings: Mapping[str, Any],
     model: Any,
-    tokenizer: Tokenizer,
+    tokenizer: Any,
     sources: list[str],
     references: list[str],
 ) -> None:
+    from keras_attention.decoding.model_search import PRECISIONS
+    from keras_attention.recipes.compare import PLAIN, compare_precisions, precisions_text
+
+    for precision in options.precision:
+        if precision not in (PLAIN, *PRECISIONS):
+            raise ValueError(
+                f"--try-precision must be one of {', '.join([PLAIN, *PRECISIONS])}. "
+                f"Received: {precision}"
+            )
     own = [] if PLAIN in options.precision else [model.compute_dtype]
     results = compare_precisions(
         model,
@@ -132,7 +177,3 @@ def _compare_precisions(
         length_penalty=settings["length_penalty"],
     )
     print(precisions_text(results, len(sources)), end="")
-
-
-if __name__ == "__main__":
-    main()

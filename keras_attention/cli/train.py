@@ -1,60 +1,73 @@
-"""The command line that the examples share."""
+"""`keras-attention train`: from a text to a trained model, its translations and its report."""
+
+from __future__ import annotations
 
 import argparse
 import dataclasses
 import json
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from keras_attention.callbacks.nonfinite import NonFiniteTraining
-from keras_attention.data.corpora import (
-    LOADERS,
-    Corpus,
-    corpus_from_files,
-    corpus_from_tsv,
-    load_corpus,
-)
-from keras_attention.data.filters import Filters
-from keras_attention.data.tokenizer import TRAINABLE
-from keras_attention.models.presets import PRESETS
-from keras_attention.recipes.catalog import RECIPES
-from keras_attention.recipes.config import TranslationConfig
-from keras_attention.recipes.plan import plan_training
-from keras_attention.recipes.run import train_translation
-from keras_attention.training.distribution import STRATEGIES
-from keras_attention.utils.files import write_atomically
-from keras_attention.utils.memory import tune_memory
+from keras_attention.cli.exits import orderly_exit
+from keras_attention.cli.options import add_options, as_toml, read_toml
+from keras_attention.cli.quiet import start_backend
+from keras_attention.recipes.catalog import RECIPES, recipe_for
+from keras_attention.recipes.config import ModelOptions, TranslationConfig
+from keras_attention.recipes.text import OWN_FILES, TextOptions
+from keras_attention.utils.files import check_destination, write_atomically
+from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
 
-# Option -> field of the configuration.
-SETTINGS = {
-    "preset": "preset",
-    "vocabulary_size": "vocabulary_size",
-    "tokenizer": "tokenizer_algorithm",
-    "bpe_dropout": "bpe_dropout",
-    "batch_tokens": "batch_tokens",
-    "warmup_steps": "warmup_steps",
-    "peak_learning_rate": "peak_learning_rate",
-    "label_smoothing": "label_smoothing",
-    "checkpoint_minutes": "checkpoint_minutes",
-    "checkpoint_updates": "checkpoint_updates",
-    "average": "averaged_checkpoints",
-    "strategy": "strategy",
-    "replicas": "replicas",
-    "accumulation_steps": "accumulation_steps",
-    "recompute": "recompute",
-    "seed": "seed",
-}
+if TYPE_CHECKING:
+    from keras_attention.data.corpora import Corpus
+
+MODEL = ("preset", "vocabulary_size", "tokenizer_algorithm", "bpe_dropout", "bpe_samples")
+BUDGET = ("steps", "minutes", "patience")
+TRAINING = (
+    "batch_tokens",
+    "max_length",
+    "max_shapes",
+    "warmup_steps",
+    "peak_learning_rate",
+    "learning_rate_factor",
+    "label_smoothing",
+    "checkpoint_minutes",
+    "checkpoint_updates",
+    "averaged_checkpoints",
+    "bleu_every",
+    "seed",
+)
+SEARCH = ("beam_size", "length_penalty")
+DEVICES = ("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "row_multiple")
+ALIASES = {"tokenizer_algorithm": ["--tokenizer"], "averaged_checkpoints": ["--average"]}
+DESCRIPTION = """Train a Transformer to translate, and score it.
+
+Without arguments it trains a small model on the embedded demo corpus (synthetic), some minutes on a CPU.
+What is not given is taken from the recipe of the corpus, or chosen by the size of your own text. The same
+command goes on with a run that was stopped, or killed.
+"""
+EXAMPLE = """
+example, your own text, line i of one file the translation of line i of the other:
+  keras-attention train --source-file train.en --target-file train.de --output-dir runs/mine
+"""
+
+
+def main(arguments: Sequence[str], program: str = "keras-attention train") -> None:
+    """Train as the arguments say."""
+    run(DESCRIPTION, arguments=arguments, program=program)
 
 
 def run(
     description: str | None,
     default_corpus: str = "demo",
-    arguments: list[str] | None = None,
+    arguments: Sequence[str] | None = None,
     recipes: Mapping[str, TranslationConfig] = RECIPES,
     default_target_language: str = "de",
+    program: str | None = None,
+    plan: bool = False,
 ) -> dict[str, Any]:
     """Parse the arguments, train, report, and translate a file if asked to; or plan alone.
 
@@ -62,187 +75,204 @@ def run(
         description: What `--help` says first.
         default_corpus: Corpus without `--corpus`.
         arguments: Arguments instead of `sys.argv`.
-        recipes: Settings for each corpus name; "files" serves for the user's own files.
+        recipes: Settings for each corpus name; "files" for the user's own files, whose size decides
+            without it.
         default_target_language: Target without `--target-language`.
+        program: Name of the command; that of the script if not given.
+        plan: Whether to plan, as `--plan` does.
 
     Returns:
         The run's report, or the figures of the plan.
     """
-    parser = _parser(description, sorted(recipes), default_corpus, default_target_language)
-    options = parser.parse_args(arguments)
-    try:
-        own_files = _check_files(options)
-        name = "files" if own_files else options.corpus
-        config = _configured(_recipe(name, options, recipes), options)
-        filters = _filters(options)
-        corpus = _corpus(name, options, filters)
-        if options.plan or options.plan_json is not None:
-            return _plan(corpus, config, options)
-        output_dir = options.output_dir or _fresh_folder(name, config.preset)
-        _tune_memory()
-        report = train_translation(corpus, config, output_dir)
-        if options.translate is not None:
-            _translate_file(output_dir, config, *options.translate)
-    except (ValueError, OSError, MemoryError, ImportError, NonFiniteTraining) as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
-    except KeyboardInterrupt as stop:
-        # 143 after SIGTERM; a Ctrl-C outside of training says no code.
-        parser.exit(getattr(stop, "exit_code", 130))
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    defaults = recipes.get(_early_corpus(given, default_corpus))
+    text = {"corpus": default_corpus, "target_language": default_target_language}
+    parser = _parser(description, program, defaults, text)
+    options = vars(parser.parse_args(given))
+    with orderly_exit(parser.prog):
+        if "config" in options:
+            options = {**read_toml(options.pop("config"), _setting_names()), **options}
+        options.setdefault("target_language", default_target_language)
+        return _run(options, default_corpus, recipes, plan or options.pop("plan", False))
+    raise AssertionError("`orderly_exit` ends the process after an error.")
+
+
+def _run(
+    options: dict[str, Any],
+    default_corpus: str,
+    recipes: Mapping[str, TranslationConfig],
+    plan: bool,
+) -> dict[str, Any]:
+    text = TextOptions(**_part(options, TextOptions))
+    _check_outputs(options, text)
+    name = OWN_FILES if text.is_own else text.corpus or default_corpus
+    recipe = _recipe(name, options, recipes)
+    if recipe is not None:
+        configured(recipe, options)  # Refuses wrong settings before anything is read.
+    if not options.pop("dump_config", False):
+        start_backend()
+        return _train(options, text, name, recipe, plan or "plan_json" in options)
+    if recipe is None:
+        recipe = recipe_for(len(text.load(default_corpus).train))
+    config = configured(recipe, options)
+    print(as_toml({**_part(options, TextOptions), **dataclasses.asdict(config)}), end="")
+    return dataclasses.asdict(config)
+
+
+def _train(
+    options: dict[str, Any],
+    text: TextOptions,
+    name: str,
+    recipe: TranslationConfig | None,
+    plan: bool,
+) -> dict[str, Any]:
+    with activity("reading the text"):
+        corpus = text.load(name)
+    config = configured(recipe or recipe_for(len(corpus.train)), options)
+    if plan:
+        return _plan(corpus, config, options)
+    from keras_attention.recipes.run import train_translation
+    from keras_attention.utils.memory import tune_memory
+
+    tuned = tune_memory()
+    if tuned:
+        say(f"Memory of this process: {'; '.join(tuned)}.")
+    folder = RunFolder(options.get("output_dir") or _fresh_folder(name, config.preset))
+    report = train_translation(corpus, config, folder.path)
+    if "translate" in options:
+        _translate_file(folder, *options["translate"])
     return report
 
 
-def _tune_memory() -> None:
-    """Tune this process' memory, and say so."""
-    done = tune_memory()
-    if done:
-        print(f"Memory of this process: {'; '.join(done)}.", flush=True)
+def _early_corpus(arguments: Sequence[str], default: str) -> str:
+    """The corpus, before all arguments are read: its recipe's settings are shown in the help."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in ("--corpus", "--source-file", "--tsv"):
+        early.add_argument(name)
+    try:
+        found, _ = early.parse_known_args(list(arguments))
+    except (argparse.ArgumentError, SystemExit):
+        return default
+    return OWN_FILES if found.source_file or found.tsv else found.corpus or default
 
 
 def _parser(
-    description: str | None, recipes: list[str], default: str, target_language: str
+    description: str | None,
+    program: str | None,
+    recipe: TranslationConfig | None,
+    text: Mapping[str, Any],
 ) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
+        prog=program,
+        usage=f"{program or '%(prog)s'} [options]",
         description=description,
-        epilog="What is not given is taken from the recipe of the corpus.",
+        epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    corpora = [name for name in recipes if name in LOADERS]
-    _add_data_options(parser.add_argument_group("text"), corpora, default, target_language)
-    _add_training_options(parser.add_argument_group("training"))
-    _add_device_options(parser.add_argument_group("devices"))
+    known: dict[str, Any] = {}
+    where = "taken by the size of the text if not given"
+    if recipe is not None:
+        known, where = dataclasses.asdict(recipe), "in brackets what is taken if not given"
+    unknown = dict.fromkeys({field.name for field in dataclasses.fields(TranslationConfig)})
+    defaults = {**unknown, **known}
+
+    def settings(title: str, names: Sequence[str]) -> Any:
+        group = parser.add_argument_group(f"{title} ({where})")
+        add_options(group, TranslationConfig, names, defaults, ALIASES)
+        return group
+
+    add_options(parser.add_argument_group("text"), TextOptions, defaults=text)
+    settings("budget: whichever ends first", BUDGET)
+    model = settings("model and vocabulary", MODEL)
+    add_options(model, ModelOptions, defaults=known.get("model_arguments"))
+    settings("training", TRAINING)
+    settings("search", SEARCH)
+    devices = settings("devices", DEVICES)
+    devices.add_argument(
+        "--mixed-precision",
+        dest="dtype",
+        action="store_const",
+        const="mixed_bfloat16",
+        default=argparse.SUPPRESS,
+        help="the same as --dtype mixed_bfloat16",
+    )
     _add_run_options(parser.add_argument_group("what to do"))
     return parser
 
 
-def _add_data_options(
-    group: argparse._ArgumentGroup, corpora: list[str], default: str, target_language: str
-) -> None:
-    add = group.add_argument
-    add(
-        "--corpus", default=default, choices=corpora, help=f"corpus by name, {default} if not given"
-    )
-    add("--data-dir", type=Path, help="folder with the corpus' files; downloaded if not given")
-    add("--source-language", default="en", help="language code, en if not given")
-    add(
-        "--target-language",
-        default=target_language,
-        help=f"language code, {target_language} if not given",
-    )
-    add("--source-file", type=Path, help="your own text, one sentence a line, plain or gzip")
-    add("--target-file", type=Path, help="its translation, line by line")
-    add("--tsv", type=Path, help="your own pairs: source, tab, target")
-    add("--max-words", type=int, help="leave out training pairs with more words on a side")
-    add("--max-ratio", type=float, help="and those with so many times more words on one side")
-    add("--drop-duplicates", action="store_true", help="and all but the first of equal pairs")
-    add("--vocabulary-size", type=int, help="word-pieces of the shared vocabulary")
-    add("--tokenizer", choices=TRAINABLE, help="how words are cut: byte-pair encoding, word-pieces")
-    add("--bpe-dropout", type=float, help="probability of skipped merges in the training text")
+def _add_run_options(group: Any) -> None:
+    def add(name: str, **more: Any) -> None:
+        group.add_argument(name, default=argparse.SUPPRESS, **more)
 
-
-def _add_training_options(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add("--preset", metavar="NAME", choices=list(PRESETS), help=f"size: {', '.join(PRESETS)}")
-    add("--steps", type=int, help="most updates")
-    add("--minutes", type=float, help="most minutes of training")
-    add("--batch-tokens", type=int, help="positions of a batch on either side")
-    add("--warmup-steps", type=int, help="updates until the peak of the learning rate")
-    add("--peak-learning-rate", type=float, help="then half a cosine to 0 at the end")
-    add("--label-smoothing", type=float, help="the paper's epsilon_ls, 0.1")
-    add("--checkpoint-minutes", type=float, help="minutes between two checkpoints")
-    add("--checkpoint-updates", type=int, help="updates between them, in place of minutes")
-    add("--average", type=int, help="how many of the last checkpoints are averaged")
-    add("--seed", type=int, help="decides weights, dropout and order")
-
-
-def _add_device_options(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add("--mixed-precision", action="store_true", help="bfloat16 products, float32 weights")
-    add(
-        "--strategy",
-        choices=["none", *STRATEGIES],
-        help="mirrored: TensorFlow's GPUs; data_parallel: JAX' devices",
-    )
-    add("--replicas", type=int, help="number of devices, all if not given")
-    add("--accumulation-steps", type=int, help="parts of a batch computed one after the other")
-    add(
-        "--recompute",
-        action="store_true",
-        default=None,
-        help="compute blocks again in the backward pass: less memory, a third more work",
-    )
-
-
-def _add_run_options(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add("--output-dir", type=Path, help="the run's folder; the same command goes on with a run")
-    add("--translate", nargs=2, metavar=("IN", "OUT"), help="then translate the file IN into OUT")
+    add("--output-dir", type=Path, metavar="PATH", help="the run's folder (runs/NAME-TIME)")
+    add("--translate", nargs=2, type=Path, metavar=("IN", "OUT"), help="then translate a file")
+    add("--config", type=Path, metavar="FILE", help="read settings from a TOML file")
+    add("--dump-config", action="store_true", help="print the settings as TOML, and leave")
     add("--plan", action="store_true", help="print what the run will read and cost, and leave")
     add("--plan-json", type=Path, metavar="FILE", help="write these figures too; implies --plan")
     tried = group.add_mutually_exclusive_group()
-    tried.add_argument(
-        "--plan-try",
-        action="store_true",
-        default=None,
-        help="plan: train a step on the largest batch, however long it takes",
-    )
-    tried.add_argument(
-        "--plan-no-try",
-        dest="plan_try",
-        action="store_false",
-        help="plan: do not; by default it is done where it takes seconds",
-    )
-
-
-def _check_files(options: argparse.Namespace) -> bool:
-    """Whether the text is the user's own; says what does not fit before hours of training, not after."""
-    if (options.source_file is None) != (options.target_file is None):
-        raise ValueError(
-            "--source-file and --target-file belong together: line i of one is the translation of "
-            f"line i of the other. Received: --source-file {options.source_file}, --target-file "
-            f"{options.target_file}"
+    for flag, value, text in (
+        ("--plan-try", True, "plan: train a step on the largest batch, however long it takes"),
+        ("--plan-no-try", False, "plan: do not; by default it is done where it takes seconds"),
+    ):
+        tried.add_argument(
+            flag,
+            dest="plan_try",
+            action="store_const",
+            const=value,
+            default=argparse.SUPPRESS,
+            help=text,
         )
-    if options.tsv is not None and options.source_file is not None:
-        raise ValueError("Give --tsv, or --source-file and --target-file, not both.")
-    if options.translate is not None:
-        source, target = map(Path, options.translate)
+
+
+def _part(options: Mapping[str, Any], cls: type) -> dict[str, Any]:
+    """The options that are fields of a dataclass."""
+    names = {field.name for field in dataclasses.fields(cls)}
+    return {name: value for name, value in options.items() if name in names}
+
+
+def _setting_names() -> set[str]:
+    classes: tuple[Any, ...] = (TextOptions, TranslationConfig, ModelOptions)
+    return {field.name for cls in classes for field in dataclasses.fields(cls)}
+
+
+def _check_outputs(options: Mapping[str, Any], text: TextOptions) -> None:
+    """Refuse what cannot be written, before hours of training and not after."""
+    if "plan_try" in options and not ({"plan", "plan_json"} & options.keys()):
+        raise ValueError("--plan-try and --plan-no-try go with --plan.")
+    if "plan_json" in options:
+        check_destination(options["plan_json"], sources=text.files)
+    if "translate" in options:
+        source, target = options["translate"]
         if not source.is_file():
             raise FileNotFoundError(f"--translate: there is no file '{source}'.")
-        if not target.parent.is_dir():
-            raise FileNotFoundError(f"--translate: there is no folder '{target.parent}'.")
-    return options.tsv is not None or options.source_file is not None
+        check_destination(target, sources=[source, *text.files])
+        folder = options.get("output_dir")
+        if folder is not None and Path(folder).resolve() in target.resolve().parents:
+            raise ValueError(
+                f"--translate: '{target}' lies in the run's folder. Choose another file."
+            )
 
 
 def _recipe(
-    name: str, options: argparse.Namespace, recipes: Mapping[str, TranslationConfig]
-) -> TranslationConfig:
+    name: str, options: Mapping[str, Any], recipes: Mapping[str, TranslationConfig]
+) -> TranslationConfig | None:
     """The settings of a corpus; of the direction and of the size of model, where it has such."""
     names = [name]
-    if "fr" in (options.source_language, options.target_language):
+    if "fr" in (options.get("source_language"), options.get("target_language")):
         names.append(f"{name}_en_fr")
-    if (options.preset or "").startswith("big"):
+    if (options.get("preset") or "").startswith("big"):
         names += [f"{known}_big" for known in names]
-    return recipes[[known for known in names if known in recipes][-1]]
+    found = [known for known in names if known in recipes]
+    if not found and name != OWN_FILES:
+        corpora = sorted(known for known in recipes if known != OWN_FILES)
+        raise ValueError(f"--corpus: invalid choice: '{name}' (choose from {', '.join(corpora)})")
+    return recipes[found[-1]] if found else None
 
 
-def _filters(options: argparse.Namespace) -> Filters | None:
-    if options.max_words is None and options.max_ratio is None and not options.drop_duplicates:
-        return None
-    return Filters(options.max_words, options.max_ratio, options.drop_duplicates)
-
-
-def _plan(corpus: Corpus, config: TranslationConfig, options: argparse.Namespace) -> dict[str, Any]:
-    plan = plan_training(corpus, config, try_longest=options.plan_try)
-    print(plan)
-    figures = plan.as_dict()
-    if options.plan_json is not None:
-        write_atomically(options.plan_json, json.dumps(figures, indent=2) + "\n")
-    return figures
-
-
-def _configured(config: TranslationConfig, options: argparse.Namespace) -> TranslationConfig:
+def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> TranslationConfig:
     """The recipe with what was asked for on the command line."""
-    given = {name: value for name, value in vars(options).items() if value is not None}
-    asked = {setting: given[name] for name, setting in SETTINGS.items() if name in given}
+    asked = _part(options, TranslationConfig)
     if asked.get("tokenizer_algorithm", "bpe") != "bpe":
         asked = {"bpe_dropout": 0.0, **asked}
     # One of these in the recipe gives way to the other on the command line.
@@ -250,52 +280,39 @@ def _configured(config: TranslationConfig, options: argparse.Namespace) -> Trans
         asked = {"checkpoint_updates": None, **asked}
     elif "checkpoint_updates" in asked:
         asked["checkpoint_minutes"] = None
-    if asked.get("strategy") == "none":
-        asked["strategy"] = None
-    if options.preset is not None and options.preset != config.preset:
+    if asked.get("preset", recipe.preset) != recipe.preset:
         # What was chosen for the recipe's own model.
         asked = {"model_arguments": {}, **asked}
-        if config.peak_learning_rate is not None:
-            warmup_steps = TranslationConfig.warmup_steps
+        if recipe.peak_learning_rate is not None:
+            steps = asked.get("steps", recipe.steps) or sys.maxsize
+            warmup_steps = min(TranslationConfig.warmup_steps, max(1, steps // 10))
             asked = {"peak_learning_rate": None, "warmup_steps": warmup_steps, **asked}
-    if options.steps is not None or options.minutes is not None:
-        asked |= {"steps": options.steps, "minutes": options.minutes}
-    if options.mixed_precision:
-        asked["dtype"] = "mixed_bfloat16"
-    return dataclasses.replace(config, **asked)
+    model = ModelOptions(**_part(options, ModelOptions)).given()
+    if model:
+        own = asked.get("model_arguments", recipe.model_arguments)
+        asked["model_arguments"] = {**own, **model}
+    if "steps" in asked or "minutes" in asked:
+        asked = {"steps": None, "minutes": None, **asked}
+    return dataclasses.replace(recipe, **asked)
 
 
-def _corpus(name: str, options: argparse.Namespace, filters: Filters | None) -> Corpus:
-    arguments: dict[str, Any] = {
-        "source_language": options.source_language,
-        "target_language": options.target_language,
-        "filters": filters,
-    }
-    if options.tsv is not None:
-        return corpus_from_tsv(options.tsv, name=options.tsv.stem, **arguments)
-    if name == "files":
-        files = (options.source_file, options.target_file)
-        return corpus_from_files(files, name=options.source_file.stem, **arguments)
-    return load_corpus(name, data_dir=options.data_dir, **arguments)
+def _plan(corpus: Corpus, config: TranslationConfig, options: Mapping[str, Any]) -> dict[str, Any]:
+    from keras_attention.recipes.plan import plan_training
+
+    plan = plan_training(corpus, config, try_longest=options.get("plan_try"))
+    print(plan)
+    figures = plan.as_dict()
+    if "plan_json" in options:
+        write_atomically(options["plan_json"], json.dumps(figures, indent=2) + "\n")
+    return figures
 
 
 def _fresh_folder(name: str, preset: str) -> Path:
     return Path("runs") / f"{name}-{preset}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _translate_file(folder: Path, config: TranslationConfig, source: str, target: str) -> None:
-    import keras
-
-    from keras_attention.data.tokenizer import Tokenizer
+def _translate_file(folder: RunFolder, source: Path, target: Path) -> None:
     from keras_attention.decoding.translator import Translator
 
-    run_folder = RunFolder(folder)
-    model = keras.saving.load_model(run_folder.model, compile=False)
-    translator = Translator(
-        model,
-        Tokenizer.load(run_folder.tokenizer),
-        beam_size=config.beam_size,
-        length_penalty=config.length_penalty,
-    )
-    translator.translate_file(source, target)
-    print(f"Translated {source} into {target}")
+    Translator.from_run(folder.path).translate_file(source, target)
+    say(f"Translated {source} into {target}")

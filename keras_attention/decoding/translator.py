@@ -15,12 +15,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
+import keras
+
+from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.constraints import TextConstraint
 from keras_attention.decoding.hypotheses import BeamSearchResult, check_search_options
 from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.engine.select import EngineChoice
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import Progress
+from keras_attention.utils.run_folder import RunFolder
 
 SHORTEST_SOURCE = 16
 
@@ -158,6 +162,28 @@ class Translator:
                     "together. Use the tokenizer that the model was trained with."
                 )
         _ = self._search  # refuses what cannot be decoded, before there is a text
+
+    @classmethod
+    def from_run(cls, folder: str | os.PathLike[str], **options: Any) -> Translator:
+        """A translator with the model, the tokenizer and the search settings of a finished run.
+
+        Args:
+            folder: The folder that a training wrote.
+            **options: Arguments of `Translator`, in place of the run's.
+
+        Raises:
+            ValueError: If it is not the folder of a run, or the run is not finished.
+        """
+        run = RunFolder(folder)
+        settings = run.settings()
+        if not run.model.is_file():
+            raise ValueError(
+                f"The run in '{run.path}' is not finished: it has no {run.model.name}. The command "
+                "that started it goes on with it."
+            )
+        search = {name: settings[name] for name in ("beam_size", "length_penalty")}
+        model = keras.saving.load_model(run.model, compile=False)
+        return cls(model, Tokenizer.load(run.tokenizer), **{**search, **options})
 
     @overload
     def __call__(self, texts: str) -> str: ...  # type: ignore[overload-overlap]

@@ -16,6 +16,7 @@ from keras_attention.evaluation.comparison import corpus_scores, paired_bootstra
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.training.checkpoints import average_checkpoints
 from keras_attention.utils.files import DamagedFile, read_json, write_atomically, write_json
+from keras_attention.utils.progress import activity
 from keras_attention.utils.run_folder import RunFolder
 
 SECTION = "evaluation"
@@ -72,17 +73,18 @@ def evaluation_report(
         raise ValueError("There are no checkpoints to report on. Pass at least one.")
     translations, systems = {}, {}
     for title, paths in _systems(checkpoints).items():
-        set_weights(model, paths)
-        started = time.monotonic()
-        translations[title] = list(translate(list(sources)))
-        seconds = time.monotonic() - started
-        scores = corpus_scores(translations[title], references, language)
-        systems[title] = {
-            "checkpoints": [Path(path).name for path in paths],
-            "scores": {key: dataclasses.asdict(score) for key, score in scores.items()},
-            "perplexity": None if measure_perplexity is None else float(measure_perplexity()),
-            "seconds": round(seconds, 1),
-        }
+        with activity(f"scoring: {title}"):
+            set_weights(model, paths)
+            started = time.monotonic()
+            translations[title] = list(translate(list(sources)))
+            seconds = time.monotonic() - started
+            scores = corpus_scores(translations[title], references, language)
+            systems[title] = {
+                "checkpoints": [Path(path).name for path in paths],
+                "scores": {key: dataclasses.asdict(score) for key, score in scores.items()},
+                "perplexity": None if measure_perplexity is None else float(measure_perplexity()),
+                "seconds": round(seconds, 1),
+            }
     titles = list(systems)
     report: dict[str, Any] = {
         "test_set": name,

@@ -1,8 +1,21 @@
 """Whole runs, from a corpus to a trained model, its translations and its report."""
 
-from keras_attention.recipes.catalog import RECIPES
-from keras_attention.recipes.config import TranslationConfig
-from keras_attention.recipes.plan import Plan, plan_training
-from keras_attention.recipes.run import train_translation
+import importlib
+from typing import Any
+
+# Name -> its module, imported on the first use: the command line reads settings without Keras.
+_MODULES = {
+    "RECIPES": "catalog",
+    "Plan": "plan",
+    "TranslationConfig": "config",
+    "plan_training": "plan",
+    "train_translation": "run",
+}
 
 __all__ = ["RECIPES", "Plan", "TranslationConfig", "plan_training", "train_translation"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

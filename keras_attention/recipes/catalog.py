@@ -1,6 +1,7 @@
 """Settings for corpora of different sizes, as data; each says what it was chosen for."""
 
 import dataclasses
+import math
 from typing import Any
 
 from keras_attention.recipes.config import TranslationConfig
@@ -44,9 +45,6 @@ MULTI30K = TranslationConfig(
     length_penalty=1.3,  # chosen on the validation set (docs/log.md)
 )
 
-# Text of the user's own, of unknown size: an hour, unless --steps or --minutes say otherwise.
-OWN_FILES = TranslationConfig(preset="medium", minutes=60, warmup_steps=2000)
-
 # Section 5 of the paper, English-German. Positions, padding included, are those of the authors' code, 4096
 # on each of 8 GPUs: about 25,000 source and 25,000 target tokens an update.
 WMT14 = TranslationConfig(
@@ -74,5 +72,76 @@ RECIPES = {
     "wmt14_en_fr_big": dataclasses.replace(WMT14_EN_FR, preset="big_en_fr", **BIG),
     "wmt16_en_de": WMT14,
     "wmt16_en_de_big": dataclasses.replace(WMT14, preset="big", **BIG),
-    "files": OWN_FILES,
 }
+
+# Text of the user's own: up to so many training pairs, these settings. The more text, the larger the model
+# that pays, and the more updates it takes; all end early when the validation set gains no more.
+NORMALIZED_FIRST: dict[str, Any] = {"normalize_first": True}  # bears a high rate early
+BY_SIZE: list[tuple[float, TranslationConfig]] = [
+    (
+        1_000,
+        TranslationConfig(
+            preset="tiny",
+            model_arguments=NORMALIZED_FIRST,
+            vocabulary_size=600,
+            batch_tokens=1024,
+            max_shapes=4,
+            steps=600,
+            warmup_steps=60,
+            peak_learning_rate=0.003,
+            patience=20,
+        ),
+    ),
+    (
+        20_000,
+        TranslationConfig(
+            preset="tiny",
+            model_arguments=NORMALIZED_FIRST,
+            vocabulary_size=2000,
+            batch_tokens=1536,
+            max_shapes=6,
+            steps=2000,
+            warmup_steps=150,
+            peak_learning_rate=0.004,
+            patience=8,
+        ),
+    ),
+    (
+        200_000,
+        TranslationConfig(
+            preset="small",
+            model_arguments=NORMALIZED_FIRST,
+            vocabulary_size=6000,
+            batch_tokens=2048,
+            max_shapes=12,
+            steps=12_000,
+            warmup_steps=400,
+            peak_learning_rate=0.003,
+            patience=5,
+        ),
+    ),
+    (
+        2_000_000,
+        TranslationConfig(
+            preset="medium",
+            model_arguments=NORMALIZED_FIRST,
+            vocabulary_size=16_000,
+            batch_tokens=8192,
+            steps=40_000,
+            warmup_steps=2000,
+            peak_learning_rate=0.0015,
+            patience=3,
+            bleu_every=1,
+        ),
+    ),
+    (math.inf, dataclasses.replace(WMT14, vocabulary_size=32_000, patience=3)),
+]
+
+
+def recipe_for(pairs: int) -> TranslationConfig:
+    """Settings for so many training pairs of a user's own.
+
+    >>> [recipe_for(pairs).preset for pairs in (5_000, 100_000, 1_000_000, 5_000_000)]
+    ['tiny', 'small', 'medium', 'base']
+    """
+    return next(config for largest, config in BY_SIZE if pairs <= largest)

@@ -1,6 +1,8 @@
 """What a run needs before it can train: tokenizer, batches, compiled model. Made once, then found again."""
 
 import dataclasses
+import difflib
+import inspect
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +14,7 @@ from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
+from keras_attention.models.presets import PRESETS
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.training.distribution import available_devices
@@ -128,6 +131,33 @@ def replica_count(config: TranslationConfig) -> int:
     if config.strategy is None:
         return 1
     return config.replicas or available_devices(config.strategy)
+
+
+def check_model(config: TranslationConfig) -> None:
+    """Refuse a configuration of which no model can be made, before any work.
+
+    Raises:
+        ValueError: With the argument, and what is wrong with it.
+    """
+    if config.preset not in PRESETS:
+        similar = difflib.get_close_matches(str(config.preset).lower(), PRESETS, 1)
+        hint = f" Did you mean {similar[0]!r}?" if similar else ""
+        raise ValueError(
+            f"`preset` must be one of {', '.join(PRESETS)}.{hint} Received: preset={config.preset!r}"
+        )
+    names = inspect.signature(Transformer).parameters
+    for name in config.model_arguments:
+        if name not in names:
+            similar = difflib.get_close_matches(name, names, 1)
+            hint = f" Did you mean {similar[0]!r}?" if similar else ""
+            raise ValueError(f"`model_arguments` has {name!r}, which Transformer has not.{hint}")
+    Transformer.from_preset(config.preset, vocabulary_size=8, **config.model_arguments)
+    if config.batch_tokens < 2 * row_multiple(config):
+        raise ValueError(
+            f"`batch_tokens` ({config.batch_tokens}) is too small: a batch has a multiple of "
+            f"{row_multiple(config)} sentences (row_multiple, replicas, accumulation_steps), of at "
+            "least 2 tokens each. Raise it."
+        )
 
 
 def compiled_model(config: TranslationConfig, tokenizer: Tokenizer) -> Transformer:

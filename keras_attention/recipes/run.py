@@ -9,14 +9,15 @@ from typing import Any
 import keras
 
 from keras_attention.callbacks.checkpoints import Checkpoints
-from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
+from keras_attention.evaluation.cost import matmul_peak
 from keras_attention.evaluation.report import write_report
-from keras_attention.evaluation.report_text import report_text
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import BUDGET, RESUMABLE_FIELDS, TranslationConfig
 from keras_attention.recipes.evaluate import evaluate_run
+from keras_attention.recipes.messages import batches_text, corpus_text, forecast, results_text
 from keras_attention.recipes.prepare import (
+    check_model,
     compiled_model,
     prepared_batches,
     prepared_tokenizer,
@@ -25,7 +26,7 @@ from keras_attention.recipes.prepare import (
 )
 from keras_attention.recipes.train import average_last, train_to_budget
 from keras_attention.training.distribution import distribution_scope
-from keras_attention.utils.files import write_atomically
+from keras_attention.utils.files import atomic_path, write_atomically
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention.visualization.summary_writer import SummaryWriter
@@ -51,11 +52,12 @@ def train_translation(
         The report: every figure that was printed.
 
     Raises:
-        ValueError: If the folder belongs to another configuration or corpus, or another process works
-            on it.
+        ValueError: If no model can be made of the settings, the folder belongs to another
+            configuration or corpus, or another process works on it.
         TrainingStopped: A `KeyboardInterrupt`: after Ctrl-C or SIGTERM; the run can be resumed.
         OSError: If a checkpoint cannot be written, for instance because the disk is full.
     """
+    check_model(config)
     settings = _settings(corpus, config)
     folder = RunFolder(output_dir)
     folder.check(settings, _changeable(config))
@@ -89,18 +91,21 @@ def _run(
     corpus: Corpus, config: TranslationConfig, settings: dict[str, Any], folder: RunFolder
 ) -> dict[str, Any]:
     keras.utils.set_random_seed(config.seed)
-    say(f"Corpus {corpus.name}: {corpus.description}")
-    say("  " + ", ".join(f"{name} {len(text):,} pairs" for name, text in corpus.splits.items()))
+    say(corpus_text(corpus))
     tokenizer = prepared_tokenizer(corpus, config, folder.tokenizer)
     batches, validation = prepared_batches(corpus, config, tokenizer, folder.store)
-    _say_batches(batches)
+    say(batches_text(batches, config))
     with activity("building the model"):
         model = compiled_model(config, tokenizer)
-    say(f"Model {config.preset}: {model.count_params():,} parameters, {config.dtype}")
-    checkpoints = train_to_budget(model, batches, validation, tokenizer, corpus, config, folder)
+        peak = replica_count(config) * matmul_peak(config.dtype)
+    say(f"Model {config.preset}, {config.dtype}. {forecast(model, batches, config, peak)}.")
+    checkpoints = train_to_budget(
+        model, batches, validation, tokenizer, corpus, config, folder, peak
+    )
     averaged = average_last(model, checkpoints, config, folder)
     training = _training_figures(model, checkpoints, averaged)
-    model.save(folder.model)
+    with activity("saving the model"), atomic_path(folder.model) as partial:
+        model.save(partial)
 
     split = "validation" if corpus.test is None else "test"
     sources, references = list(corpus.splits[split].sources()), list(corpus.references(split))
@@ -142,36 +147,21 @@ def _run(
         writer.scalar("test/bleu", report["test"]["bleu"], training["updates"])
         writer.scalar("test/chrf", report["test"]["chrf"], training["updates"])
     write_report(evaluation, folder.path, settings, figures=report)
-    _print_results(folder, report, corpus, evaluation)
+    print(results_text(folder, report))
     return folder.finished_report() or report
-
-
-def _say_batches(batches: TokenBatches) -> None:
-    statistics = batches.statistics()
-    say(
-        f"Batches: {statistics['batches']} an epoch, on average "
-        f"{statistics['source_tokens_per_batch']:,.0f} source and "
-        f"{statistics['target_tokens_per_batch']:,.0f} target tokens, "
-        f"{statistics['padding']:.1%} padding, {len(statistics['shapes'])} shapes"
-    )
 
 
 def _training_figures(
     model: Transformer, checkpoints: Checkpoints, averaged: list[str]
 ) -> dict[str, Any]:
-    """What the training took, for the report; said on the console too."""
-    training = {
+    """What the training took, for the report."""
+    return {
         "updates": int(keras.ops.convert_to_numpy(model.optimizer.iterations)),
         "minutes": round(checkpoints.seconds / 60, 2),
         "averaged_checkpoints": len(averaged),
         "averaged_from": averaged,
         "history": checkpoints.history,
     }
-    say(
-        f"Trained {training['updates']:,} updates in {training['minutes']:.1f} minutes; "
-        f"averaged the last {training['averaged_checkpoints']} checkpoints"
-    )
-    return training
 
 
 def _scores(scores: dict[str, Any]) -> dict[str, Any]:
@@ -194,21 +184,6 @@ def _examples(
     names = ("source", "translation", "reference")
     rows = list(zip(sources, translations, references, strict=True))[::step][:5]
     return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-def _print_results(
-    folder: RunFolder, report: dict[str, Any], corpus: Corpus, evaluation: dict[str, Any]
-) -> None:
-    test = report["test"]
-    synthetic = " (synthetic data)" if corpus.synthetic else ""
-    print(f"\nSome translations of the {test['split']} set{synthetic}:")
-    for example in test["examples"]:
-        for name, text in example.items():
-            print(f"  {name:>11}  {text}")
-        print()
-    print(report_text(evaluation, title=folder.name))
-    print(f"The run's folder is {folder.path}: {folder.model.name}, {folder.report_text.name}")
-    print(f"  tensorboard --logdir {folder.logs}")
 
 
 def _environment() -> dict[str, str]:

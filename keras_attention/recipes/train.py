@@ -14,6 +14,7 @@ from keras_attention.callbacks.huge_pages import HugePages
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.callbacks.nonfinite import StopOnNonFinite
+from keras_attention.callbacks.patience import StopWithoutGain
 from keras_attention.callbacks.perplexity import ValidationPerplexity
 from keras_attention.callbacks.signals import StopOnSignal, TrainingStopped
 from keras_attention.callbacks.translation_scores import TranslationScores
@@ -21,11 +22,10 @@ from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
-from keras_attention.evaluation.cost import matmul_peak, training_flops
+from keras_attention.evaluation.cost import training_flops
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.attention import attention_log
 from keras_attention.recipes.config import TranslationConfig
-from keras_attention.recipes.prepare import replica_count
 from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
 from keras_attention.training.checkpoints import save_average, select_checkpoints
 from keras_attention.utils.memory import is_memory_tuned
@@ -47,8 +47,19 @@ def train_to_budget(
     corpus: Corpus,
     config: TranslationConfig,
     folder: RunFolder,
+    peak: float,
 ) -> Checkpoints:
     """Train from the last checkpoint in the run's folder, if there is one, to the end of the budget.
+
+    Args:
+        model: A compiled model.
+        batches: The training part.
+        validation: The validation part.
+        tokenizer: The run's tokenizer.
+        corpus: The text.
+        config: The run's settings.
+        folder: The run's folder.
+        peak: FLOP/s of all devices together.
 
     Returns:
         The run's checkpoints, which know its history; the last has the state that the model is in.
@@ -65,7 +76,7 @@ def train_to_budget(
             every=LOG_EVERY,
             log=MetricsLog(folder.metrics),
             flops=lambda *shape: training_flops(model, [shape]),
-            peak=replica_count(config) * matmul_peak(config.dtype),
+            peak=peak,
         )
         translator = Translator(
             model,
@@ -78,6 +89,7 @@ def train_to_budget(
             translator, corpus, config, monitor, lambda: checkpoints.cut_short
         )
         attention = attention_log(writer, tokenizer, corpus, batches.store, translator, monitor)
+        patience = StopWithoutGain(config.patience, cut_short=lambda: checkpoints.cut_short)
         checkpoints = Checkpoints(
             folder.checkpoints,
             config.averaged_checkpoints,
@@ -86,7 +98,7 @@ def train_to_budget(
             every_updates=config.checkpoint_updates,
             average_minutes=config.checkpoint_minutes,
             average_updates=config.checkpoint_updates,
-            stateful=[budget, monitor, scores, *attention],
+            stateful=[budget, monitor, scores, patience, *attention],
         )
         checkpoints.restore(model)
         if checkpoints.updates:
@@ -95,7 +107,8 @@ def train_to_budget(
                 f"Going on after epoch {checkpoints.epoch} {within}"
                 f"({checkpoints.seconds / 60:.1f} minutes done)"
             )
-        if budget.is_over(int(keras.ops.convert_to_numpy(model.optimizer.iterations))):
+        updates = int(keras.ops.convert_to_numpy(model.optimizer.iterations))
+        if budget.is_over(updates) or patience.is_over:
             return checkpoints
         console = ConsoleProgress(budget, monitor)
         callbacks = [
@@ -103,6 +116,7 @@ def train_to_budget(
             budget,
             # These add to the logs of the epoch, which the callbacks after them read.
             ValidationPerplexity(validation, lambda: checkpoints.cut_short),
+            patience,
             scores,
             # Before the checkpoints, which hold how far its log is.
             monitor,

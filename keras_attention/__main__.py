@@ -1,0 +1,6 @@
+"""`python -m keras_attention`: the same as `keras-attention`."""
+
+from keras_attention.cli.main import main
+
+if __name__ == "__main__":
+    main()

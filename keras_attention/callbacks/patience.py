@@ -1,0 +1,75 @@
+"""Training that ends when the validation set gains no more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+from keras_attention.utils.progress import say
+
+
+class StopWithoutGain(keras.callbacks.Callback):
+    """Stops training when a number has not fallen for so many epochs; a resumed run goes on counting.
+
+    Args:
+        patience: Epochs without a new lowest value; None never stops.
+        monitor: Which of Keras' logs; a callback that adds it must come before this one.
+        cut_short: Whether a signal has cut the epoch short; such an epoch does not count.
+
+    Attributes:
+        is_over: Whether training has ended so.
+
+    Example:
+
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> stop = StopWithoutGain(2)
+    >>> stop.set_model(model)
+    >>> for epoch, value in enumerate([5.0, 4.0, 4.5, 4.0]):
+    ...     stop.on_epoch_end(epoch, {"val_perplexity": value})
+    >>> stop.is_over, model.stop_training
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        patience: int | None,
+        monitor: str = "val_perplexity",
+        cut_short: Callable[[], bool] = lambda: False,
+    ):
+        super().__init__()
+        self.patience = patience
+        self.monitor = monitor
+        self.cut_short = cut_short
+        self.is_over = False
+        self._best = math.inf
+        self._epochs_since = 0
+
+    def get_state(self) -> dict[str, Any]:
+        """What a resumed run needs to go on counting; JSON can hold it."""
+        best = self._best if math.isfinite(self._best) else None
+        return {"best": best, "epochs_since": self._epochs_since, "is_over": self.is_over}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from `get_state`."""
+        self._best = math.inf if state["best"] is None else state["best"]
+        self._epochs_since = state["epochs_since"]
+        self.is_over = state["is_over"]
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        value = (logs or {}).get(self.monitor)
+        if self.patience is None or value is None or self.cut_short():
+            return
+        if value < self._best:
+            self._best, self._epochs_since = value, 0
+            return
+        self._epochs_since += 1
+        if self._epochs_since >= self.patience:
+            self.is_over = self.model.stop_training = True
+            say(
+                f"Training stops: {self.monitor.removeprefix('val_')} of the validation set has not "
+                f"fallen below {self._best:.3f} for {self.patience} epochs."
+            )

@@ -1,0 +1,52 @@
+"""`keras-attention average RUN`: the mean of a run's checkpoints, as a model."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from keras_attention.cli.quiet import start_backend
+from keras_attention.utils.files import atomic_path, check_destination
+from keras_attention.utils.progress import activity
+from keras_attention.utils.run_folder import RunFolder
+
+
+def main(arguments: Sequence[str], program: str) -> None:
+    """Average the last checkpoints of a run into a new file."""
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="Average the last checkpoints of a run, as section 6.1 of the paper does. The run "
+        "itself stays as it is.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
+    parser.add_argument(
+        "--last", type=int, metavar="N", help="how many of the checkpoints that the run averages"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="a new file that ends in .keras"
+    )
+    options = parser.parse_args(arguments)
+    run = RunFolder(options.run)
+    settings = run.settings()
+    if options.output.suffix != ".keras":
+        raise ValueError(f"--output must end in .keras. Received: {options.output}")
+    check_destination(options.output)
+    if not run.model.is_file():
+        raise ValueError(f"The run in '{run.path}' is not finished: it has no {run.model.name}.")
+    start_backend()
+    import keras
+
+    from keras_attention.training.checkpoints import average_checkpoints, select_checkpoints
+
+    last = settings["averaged_checkpoints"] if options.last is None else options.last
+    chosen = select_checkpoints(
+        run.checkpoints, last, settings["checkpoint_minutes"], settings["checkpoint_updates"]
+    )
+    with activity(f"averaging {len(chosen)} checkpoints"):
+        model = keras.saving.load_model(run.model, compile=False)
+        model.compile(optimizer=None)  # Weights are wanted, not the state of an optimizer.
+        average_checkpoints(model, chosen)
+        with atomic_path(options.output) as partial:
+            model.save(partial)
+    print(f"The average of {', '.join(path.name for path in chosen)} is in {options.output}")

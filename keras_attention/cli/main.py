@@ -1,0 +1,62 @@
+"""`keras-attention COMMAND`: the commands, each in a file of its own that is read when it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+
+from keras_attention.cli.exits import BAD_INPUT, orderly_exit
+
+PROGRAM = "keras-attention"
+COMMANDS = {
+    "train": "train a Transformer to translate, and score it",
+    "plan": "say what a training will read, cost and need",
+    "translate": "translate lines with a finished run",
+    "score": "say how probable given translations are",
+    "evaluate": "report on a run, or compare ways to search",
+    "attention": "draw the attention of a sentence",
+    "average": "average the checkpoints of a run",
+}
+EXAMPLE = f"""
+a first run, some minutes on a CPU, and what it can do then:
+  {PROGRAM} train --output-dir runs/demo
+  echo "The dog sleeps." | {PROGRAM} translate runs/demo
+  {PROGRAM} attention runs/demo "The dog sleeps." --output attention
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command.
+
+    Args:
+        arguments: The command and its arguments, `sys.argv[1:]` if not given.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        print(_overview(), end="")
+        raise SystemExit(0 if given else BAD_INPUT)
+    command, *rest = given
+    if command == "--version":
+        import keras_attention
+
+        print(keras_attention.__version__)
+        return
+    if command not in COMMANDS:
+        similar = difflib.get_close_matches(command, COMMANDS, 1)
+        hint = f" Did you mean {similar[0]}?" if similar else ""
+        print(f"{PROGRAM}: there is no command '{command}'.{hint}", file=sys.stderr)
+        print(f"The commands are {', '.join(COMMANDS)}.", file=sys.stderr)
+        raise SystemExit(BAD_INPUT)
+    program = f"{PROGRAM} {command}"
+    with orderly_exit(program):
+        importlib.import_module(f"keras_attention.cli.{command}").main(rest, program)
+
+
+def _overview() -> str:
+    commands = "".join(f"  {name:<10} {text}\n" for name, text in COMMANDS.items())
+    return (
+        f"usage: {PROGRAM} COMMAND ...\n\nThe Transformer of 'Attention Is All You Need'.\n\n"
+        f"commands:\n{commands}\n{PROGRAM} COMMAND --help says more.\n{EXAMPLE}"
+    )

@@ -1,0 +1,145 @@
+"""Command-line options, TOML files and help, all made from a dataclass and its docstring."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import json
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_attention.recipes.config import literal_choices
+
+NONE = "none"
+
+
+def add_options(
+    group: Any,
+    cls: type,
+    names: Iterable[str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    aliases: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Add an option for every field of a dataclass; what is not given leaves no trace in the result.
+
+    Args:
+        group: An argparse parser or a group of one.
+        cls: The dataclass. Its docstring describes every field.
+        names: The fields, in the order of the help; all if not given.
+        defaults: What the help says is taken if an option is not given; the field's default if a name
+            is missing.
+        aliases: Further names of options.
+    """
+    help_of = field_help(cls)
+    annotations = typing.get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    for name in fields if names is None else names:
+        default = (defaults or {}).get(name, fields[name].default)
+        text = help_of[name].rstrip(".").replace("`", "")
+        text = text[0].lower() + text[1:]
+        shown = "" if default in (None, dataclasses.MISSING) else f" ({_as_text(default)})"
+        flags = [f"--{name.replace('_', '-')}", *(aliases or {}).get(name, ())]
+        group.add_argument(
+            *flags,
+            dest=name,
+            default=argparse.SUPPRESS,
+            help=f"{text}{shown}".replace("%", "%%"),
+            **_kind(annotations[name]),
+        )
+
+
+def field_help(cls: type) -> dict[str, str]:
+    """What the docstring of a dataclass says under "Attributes:".
+
+    >>> from keras_attention.recipes.config import TranslationConfig
+    >>> field_help(TranslationConfig)["label_smoothing"]
+    "The paper's epsilon_ls."
+    """
+    section = (cls.__doc__ or "").partition("Attributes:")[2]
+    entries = re.split(r"\n {8}(?=\w+: )", section)
+    pairs = (entry.partition(": ") for entry in entries[1:])
+    return {name: " ".join(text.split()) for name, _, text in pairs}
+
+
+def read_toml(path: Path, allowed: Iterable[str]) -> dict[str, Any]:
+    """The settings in a TOML file.
+
+    Raises:
+        ValueError: If it is not TOML, or has a name that is not allowed.
+    """
+    allowed = sorted(allowed)
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"--config: '{path}' is not TOML: {error}") from None
+    for name in values:
+        if name not in allowed:
+            similar = difflib.get_close_matches(name, allowed, 1)
+            hint = f" Did you mean {similar[0]}?" if similar else ""
+            raise ValueError(f"--config: '{path}' has an unknown setting: {name}.{hint}")
+    return {name: None if value == NONE else value for name, value in values.items()}
+
+
+def as_toml(values: Mapping[str, Any]) -> str:
+    """Settings as TOML that `read_toml` reads: None is "none", since TOML has no such value.
+
+    >>> print(as_toml({"steps": 9, "minutes": None, "model_arguments": {"dropout": 0.1}}), end="")
+    steps = 9
+    minutes = "none"
+    model_arguments = {dropout = 0.1}
+    """
+    return "".join(f"{name} = {_toml(value)}\n" for name, value in values.items())
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return json.dumps(NONE)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name} = {_toml(part)}" for name, part in value.items()) + "}"
+    if isinstance(value, Path):
+        value = str(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _kind(annotation: Any) -> dict[str, Any]:
+    """What argparse needs to know of a type."""
+    parts = [part for part in _union(annotation) if part is not type(None)]
+    optional = len(parts) < len(_union(annotation))
+    choices = literal_choices(annotation)
+    if choices:
+        shown = [NONE if choice is None else choice for choice in choices]
+        return {"type": _or_none(str, optional), "choices": choices, "metavar": "|".join(shown)}
+    (kind,) = parts
+    if kind is bool:
+        return {"action": argparse.BooleanOptionalAction}
+    if typing.get_origin(kind) is tuple:
+        return {"type": Path, "nargs": 2, "metavar": ("SOURCE", "TARGET")}
+    metavar = {int: "N", float: "X", Path: "PATH", str: "TEXT"}[kind]
+    return {"type": _or_none(kind, optional), "metavar": metavar}
+
+
+def _union(annotation: Any) -> tuple[Any, ...]:
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return typing.get_args(annotation) if is_union else (annotation,)
+
+
+def _or_none(kind: Any, optional: bool) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        return None if optional and text == NONE else kind(text)
+
+    parse.__name__ = kind.__name__  # argparse names it in its errors
+    return parse
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)

@@ -1,0 +1,17 @@
+"""`keras-attention plan`: what a training will read, cost and need, without training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from keras_attention.cli.train import run
+
+DESCRIPTION = """Say what a training will read, cost and need, and train nothing.
+
+The options are those of `keras-attention train`.
+"""
+
+
+def main(arguments: Sequence[str], program: str) -> None:
+    """Plan what the arguments say."""
+    run(DESCRIPTION, arguments=arguments, program=program, plan=True)

@@ -1,0 +1,54 @@
+"""A backend that starts without the notes that its libraries write on processors and drivers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+
+from keras_attention.utils.progress import activity
+
+
+def start_backend() -> None:
+    """Import Keras and its backend without their notes; what an error needs to be understood is shown.
+
+    Environment variables do not silence TensorFlow's C++ logging before it is set up, so what goes to
+    the standard error while it starts is held back.
+    """
+    # TensorFlow leaves oneDNN off where a processor lacks VNNI; there, too, it is no slower.
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if "keras" in sys.modules:
+        return
+    with activity("starting Keras and its backend"), _held_back():
+        import keras
+
+        # Keras can load a saved model only if its classes are registered.
+        from keras_attention import layers, models, training  # noqa: F401
+
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            tf.config.list_logical_devices()  # Where devices are looked for, more notes come.
+
+
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
+    """Keep what C libraries write to the standard error, and write it only if there is an error."""
+    sys.stderr.flush()
+    python_stderr = sys.stderr
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as notes, open(terminal, "w", buffering=1) as shown:
+        os.dup2(notes.fileno(), 2)
+        sys.stderr = shown  # What Python writes, such as progress, still appears.
+        try:
+            yield
+        except BaseException:
+            notes.seek(0)
+            os.write(terminal, notes.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            sys.stderr = python_stderr

@@ -1,0 +1,156 @@
+"""What a run says: what it will do, what it left out, how it ended, and what can be done with it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from keras_attention.data.batches import TokenBatches
+from keras_attention.data.corpora import Corpus
+from keras_attention.data.filters import FilteredText, describe
+from keras_attention.evaluation.cost import training_flops
+from keras_attention.recipes.config import TranslationConfig
+from keras_attention.utils.run_folder import RunFolder
+
+# Of a machine's peak, what small models reach while they train. The progress line knows better soon.
+EXPECTED_UTILIZATION = 0.3
+# Below this BLEU nobody would call the output a translation.
+LEAST_BLEU = 2.0
+
+
+def corpus_text(corpus: Corpus) -> str:
+    """The corpus and the sizes of its parts."""
+    sizes = ", ".join(f"{name} {len(text):,} pairs" for name, text in corpus.splits.items())
+    lines = [f"Corpus {corpus.name}: {corpus.description}", f"  {sizes}"]
+    if isinstance(corpus.train, FilteredText):
+        lines.append(f"  Filters: {describe(corpus.train.report())}")
+    return "\n".join(lines)
+
+
+def batches_text(batches: TokenBatches, config: TranslationConfig) -> str:
+    """The batches of an epoch, and the pairs that are in none."""
+    statistics = batches.statistics()
+    empty, long = batches.store.metadata["dropped_empty"], statistics["dropped_long"]
+    left_out = "no pair"
+    if empty or long:
+        left_out = (
+            f"{empty:,} pairs without tokens, {long:,} with over {config.max_length} on a side"
+        )
+    return (
+        f"Batches: {statistics['batches']:,} an epoch, on average "
+        f"{statistics['source_tokens_per_batch']:,.0f} source and "
+        f"{statistics['target_tokens_per_batch']:,.0f} target tokens, "
+        f"{statistics['padding']:.1%} padding, {len(statistics['shapes'])} shapes; "
+        f"left out: {left_out}"
+    )
+
+
+def forecast(model: Any, batches: TokenBatches, config: TranslationConfig, peak: float) -> str:
+    """What the training will be: its updates, and about how long they take.
+
+    Args:
+        model: The model.
+        batches: The training batches.
+        config: The run's settings.
+        peak: FLOP/s of all devices together.
+    """
+    shapes = batches.shape_statistics()
+    flops = sum(shape["batches"] * training_flops(model, [shape["shape"]]) for shape in shapes)
+    seconds = flops / len(batches) / (EXPECTED_UTILIZATION * peak)  # of an update
+    of = f"{_millions(model.count_params())} parameters on {batches.statistics()['pairs']:,} pairs"
+    compiling = f"compiling {len(shapes)} batch shapes comes to it"
+    if config.steps is None:
+        assert config.minutes is not None  # The configuration was checked.
+        updates = 60 * config.minutes / seconds
+        return (
+            f"{_duration(60 * config.minutes)} of training, about {_round(updates):,} updates of {of} "
+            f"({updates / len(batches):,.1f} epochs); {compiling}"
+        )
+    longest = config.steps * seconds
+    at_most = ""
+    if config.minutes is not None:
+        longest = min(longest, 60 * config.minutes)
+        at_most = f", at most {_duration(60 * config.minutes)}"
+    early = "" if config.patience is None else ", fewer if the validation set gains no more"
+    return (
+        f"About {_duration(longest)}: {config.steps:,} updates{early}{at_most}, of {of} "
+        f"({config.steps / len(batches):,.1f} epochs); {compiling}"
+    )
+
+
+def results_text(folder: RunFolder, report: Mapping[str, Any]) -> str:
+    """The end of a run: a line of numbers, some translations, where things are and what to do next."""
+    test, training = report["test"], report["training"]
+    synthetic = " (synthetic data)" if report["synthetic"] else ""
+    averaged = training["averaged_checkpoints"]
+    weights = f"the average of {averaged} checkpoints" if averaged > 1 else "the last checkpoint"
+    lines = [
+        f"BLEU {test['bleu']:.2f}, chrF {test['chrf']:.2f} on {test['sentences']:,} {test['split']} "
+        f"pairs{synthetic}; validation perplexity {report['validation_perplexity']:.3f}; "
+        f"{training['updates']:,} updates in {training['minutes']:.1f} minutes, {weights}",
+    ]
+    reason = why_nothing_was_learned(report)
+    if reason:
+        lines.append(reason)
+    lines.append("")
+    for example in test["examples"]:
+        lines += [f"  {name:>11}  {text}" for name, text in example.items()]
+        lines.append("")
+    name = shlex.quote(str(folder.path))
+    sentence = shlex.quote(test["examples"][0]["source"]) if test["examples"] else '"..."'
+    lines += [
+        f"The run is in {name}: the model in {folder.model.name}, all figures in "
+        f"{folder.report_text.name} and {folder.report.name}, all translations in "
+        f"{folder.translations.name}.",
+        f"  echo {sentence} | keras-attention translate {name}",
+        f"  keras-attention attention {name} {sentence} --output {name}-attention",
+        f"  python -m tensorboard.main --logdir {shlex.quote(str(folder.logs))}",
+    ]
+    return "\n".join(lines)
+
+
+def why_nothing_was_learned(report: Mapping[str, Any]) -> str:
+    """A sentence for a run whose translations are none, or an empty text."""
+    if report["test"]["bleu"] >= LEAST_BLEU:
+        return ""
+    training, settings = report["training"], report["config"]
+    updates, warmup = training["updates"], settings["warmup_steps"]
+    if updates <= 2 * warmup:
+        over = "is not over" if updates < warmup else "is hardly over"
+        return (
+            f"This run did not learn to translate: {updates:,} updates, and the warm-up of {warmup:,} "
+            "updates, in which the learning rate rises, "
+            + over
+            + ". Give it more --steps or --minutes."
+        )
+    batches = report["batches"]["batches"]
+    return (
+        f"This run did not learn to translate in {updates:,} updates ({updates / batches:,.1f} epochs). "
+        "Give it more --steps, more text, or another --peak-learning-rate; are the two sides of the "
+        "text translations of each other, line by line?"
+    )
+
+
+def _millions(number: int) -> str:
+    return f"{number / 1e6:.1f} M" if number >= 1e5 else f"{number:,}"
+
+
+def _round(number: float) -> int:
+    """Two digits: nobody should take it for exact."""
+    return int(float(f"{number:.1e}"))
+
+
+def _duration(seconds: float) -> str:
+    """A time that people can imagine.
+
+    >>> [_duration(seconds) for seconds in (20, 540, 9000, 300_000)]
+    ['a minute', '9 minutes', '2.5 hours', '3.5 days']
+    """
+    if seconds < 90:
+        return "a minute"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} minutes"
+    if seconds < 129_600:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{seconds / 86_400:.1f} days"

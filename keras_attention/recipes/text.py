@@ -1,0 +1,118 @@
+"""Which text a run trains on, as its user says it."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from keras_attention.data.corpora import Corpus
+
+OWN_FILES = "files"
+
+
+@dataclasses.dataclass(frozen=True)
+class TextOptions:
+    """The text of a run: a corpus by name, or files of one's own.
+
+    Of files of one's own, 5 % (at most 1,000 pairs) are held out for validation and as many for the
+    test, unless files for these are given.
+
+    Attributes:
+        corpus: A corpus by name: demo, multi30k, wmt14 or wmt16_en_de.
+        data_dir: Folder with the corpus' files; without it they are downloaded.
+        source_language: Language code of the source.
+        target_language: Language code of the target.
+        source_file: Text of your own, one sentence a line, plain or gzip.
+        target_file: Its translation, line by line.
+        tsv: Pairs of your own: source, tab, target.
+        validation_files: Source and target file of the validation set.
+        test_files: Source and target file of the test set.
+        max_words: Training pairs with more words on a side are left out.
+        max_ratio: Training pairs with so many times more words on one side are left out.
+        drop_duplicates: Whether of equal training pairs all but the first are left out.
+    """
+
+    corpus: str | None = None
+    data_dir: Path | None = None
+    source_language: str = "en"
+    target_language: str = "de"
+    source_file: Path | None = None
+    target_file: Path | None = None
+    tsv: Path | None = None
+    validation_files: tuple[Path, Path] | None = None
+    test_files: tuple[Path, Path] | None = None
+    max_words: int | None = None
+    max_ratio: float | None = None
+    drop_duplicates: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.source_file is None) != (self.target_file is None):
+            raise ValueError(
+                "--source-file and --target-file belong together: line i of one is the translation "
+                f"of line i of the other. Received: --source-file {self.source_file}, --target-file "
+                f"{self.target_file}"
+            )
+        if self.tsv is not None and self.source_file is not None:
+            raise ValueError("Give --tsv, or --source-file and --target-file, not both.")
+        if self.is_own and (self.corpus is not None or self.data_dir is not None):
+            option = "--corpus" if self.corpus is not None else "--data-dir"
+            raise ValueError(f"Give {option}, or files of your own, not both.")
+        if not self.is_own and (self.validation_files or self.test_files):
+            raise ValueError(
+                "--validation-files and --test-files go with files of your own: a corpus by name has "
+                "its own."
+            )
+        for file in self.files:
+            if not file.is_file():
+                raise FileNotFoundError(f"There is no file '{file}'.")
+        self._check_distinct()
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the text is the user's own."""
+        return self.tsv is not None or self.source_file is not None
+
+    @property
+    def files(self) -> list[Path]:
+        """All files of the user's own."""
+        pairs = [(self.source_file, self.target_file), self.validation_files, self.test_files]
+        given = [file for pair in pairs if pair is not None for file in pair]
+        return [file for file in [*given, self.tsv] if file is not None]
+
+    def _check_distinct(self) -> None:
+        for i, file in enumerate(self.files):
+            for other in self.files[:i]:
+                if file.samefile(other):
+                    raise ValueError(
+                        f"'{file}' is given twice: training, validation and test need text of their "
+                        "own, and a source another file than its target."
+                    )
+
+    def load(self, default: str = "demo") -> "Corpus":
+        """Read the text.
+
+        Args:
+            default: The corpus, if nothing is said.
+        """
+        from keras_attention.data.corpora import corpus_from_files, corpus_from_tsv, load_corpus
+        from keras_attention.data.filters import Filters
+
+        filters = None
+        if self.max_words is not None or self.max_ratio is not None or self.drop_duplicates:
+            filters = Filters(self.max_words, self.max_ratio, self.drop_duplicates)
+        languages = {
+            "source_language": self.source_language,
+            "target_language": self.target_language,
+            "filters": filters,
+        }
+        held_out = {"validation": self.validation_files, "test": self.test_files}
+        if self.tsv is not None:
+            if any(held_out.values()):
+                raise ValueError(
+                    "--validation-files and --test-files go with --source-file and --target-file."
+                )
+            return corpus_from_tsv(self.tsv, name=self.tsv.stem, **languages)
+        if self.source_file is not None and self.target_file is not None:
+            files = (self.source_file, self.target_file)
+            return corpus_from_files(files, **held_out, name=self.source_file.stem, **languages)
+        return load_corpus(self.corpus or default, data_dir=self.data_dir, **languages)
