@@ -41,7 +41,10 @@ def main(arguments: Sequence[str], program: str) -> None:
 
     last = settings["averaged_checkpoints"] if options.last is None else options.last
     chosen = select_checkpoints(
-        run.checkpoints, last, settings["checkpoint_minutes"], settings["checkpoint_updates"]
+        run.checkpoints,
+        last,
+        settings.get("checkpoint_minutes"),
+        settings.get("checkpoint_updates"),
     )
     with activity(f"averaging {len(chosen)} checkpoints"):
         model = keras.saving.load_model(run.model, compile=False)

@@ -284,7 +284,8 @@ def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> Transla
         # What was chosen for the recipe's own model.
         asked = {"model_arguments": {}, **asked}
         if recipe.peak_learning_rate is not None:
-            steps = asked.get("steps", recipe.steps) or sys.maxsize
+            own = None if "minutes" in asked else recipe.steps
+            steps = asked.get("steps", own) or sys.maxsize
             warmup_steps = min(TranslationConfig.warmup_steps, max(1, steps // 10))
             asked = {"peak_learning_rate": None, "warmup_steps": warmup_steps, **asked}
     model = ModelOptions(**_part(options, ModelOptions)).given()

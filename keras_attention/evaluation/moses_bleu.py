@@ -124,6 +124,6 @@ def _moses(language: str) -> tuple[Any, Any]:
         import sacremoses
     except ImportError as error:
         raise ImportError(
-            "The paper's tokenised BLEU needs sacremoses: pip install keras-attention[moses]"
+            "The paper's tokenised BLEU needs sacremoses: pip install sacremoses"
         ) from error
     return sacremoses.MosesPunctNormalizer(lang=language), sacremoses.MosesTokenizer(lang=language)

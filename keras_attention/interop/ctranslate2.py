@@ -136,8 +136,7 @@ def _library() -> SimpleNamespace:
         from ctranslate2.specs import common_spec, transformer_spec
     except ImportError as error:
         raise ImportError(
-            "The export needs CTranslate2, which is not installed: pip install 'ctranslate2>=4.8', or "
-            "pip install 'keras-attention[ctranslate2]'."
+            "The export needs CTranslate2, which is not installed: pip install 'ctranslate2>=4.8'."
         ) from error
     return SimpleNamespace(common=common_spec, transformer=transformer_spec)
 

@@ -50,9 +50,7 @@ class SummaryWriter:
             from tensorboard.compat.proto import event_pb2, summary_pb2
             from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError as error:
-            raise ImportError(
-                "SummaryWriter needs tensorboard: pip install keras-attention[tensorboard]"
-            ) from error
+            raise ImportError("SummaryWriter needs tensorboard: pip install tensorboard") from error
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._metadata = summary_pb2.SummaryMetadata
         self._session_start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)

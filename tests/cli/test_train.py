@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from keras_attention.cli import train as command_line
 from keras_attention.cli.train import run
 from keras_attention.recipes import TranslationConfig
+from keras_attention.recipes import run as recipe
 from tests.recipes.small_runs import SMALL, write_files
 
 RECIPES = {"demo": TranslationConfig(steps=3, minutes=2.0), "files": SMALL}
@@ -22,7 +22,7 @@ def asked(monkeypatch):
         calls.append((corpus, config, output_dir))
         return {"bleu": 1.5}
 
-    monkeypatch.setattr(command_line, "train_translation", record)
+    monkeypatch.setattr(recipe, "train_translation", record)
     return calls
 
 
@@ -107,7 +107,8 @@ def test_a_rate_that_ends_at_0_ends_with_the_budget(asked):
                       ["--preset", "base", "--minutes", "5", "--peak-learning-rate", "0.001"]):  # fmt: skip
         run("Trains.", arguments=arguments, recipes={"demo": recipe})
     budgets = [(c.steps, c.minutes, c.peak_learning_rate) for _, c, _ in asked]
-    assert [c.warmup_steps for _, c, _ in asked] == [7, 7, 4000, 4000, 4000]
+    # A tenth of the updates, if these are known.
+    assert [c.warmup_steps for _, c, _ in asked] == [7, 7, 60, 4000, 4000]
     assert budgets == [(None, 5.0, 0.01), (70, None, 0.01), (600, 20.0, None), (None, 5.0, None),
                        (None, 5.0, 0.001)]  # fmt: skip
 
@@ -184,8 +185,14 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
     "arguments,message",
     [
         (["--replicas", "2"], "`replicas` (2) needs a `strategy`"),
-        (["--strategy", "mirrored", "--replicas", "0"], "`replicas` must be positive"),
-        (["--accumulation-steps", "0"], "`accumulation_steps` must be positive"),
+        (
+            ["--strategy", "mirrored", "--replicas", "0"],
+            "`replicas` must be None, or a whole number of at least 1",
+        ),
+        (
+            ["--accumulation-steps", "0"],
+            "`accumulation_steps` must be a whole number of at least 1",
+        ),
         (["--strategy", "ring"], "invalid choice: 'ring'"),
         (["--max-ratio", "0.5"], "`max_ratio` must be at least 1"),
         (["--source-file", "a.en"], "--source-file and --target-file belong together"),
@@ -195,8 +202,11 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--tsv", "no.tsv"], "no.tsv"),
         (["--translate", "no.txt", "out.txt"], "there is no file 'no.txt'"),
         (["--translate", __file__, "no/out.txt"], "there is no folder 'no'"),
-        (["--steps", "0"], "`steps` must be positive"),
-        (["--preset", "huge"], "invalid choice: 'huge'"),
+        (["--steps", "0"], "`steps` must be None, or a whole number of at least 1"),
+        (["--corpus", "demo", "--tsv", __file__], "Give --corpus, or files of your own"),
+        (["--plan-try"], "go with --plan"),
+        (["--minutes", "nan"], "`minutes` must be positive and finite"),
+        (["--translate", __file__, __file__], "is read for what would be written there"),
         (["--corpus", "wmt99"], "invalid choice: 'wmt99'"),
     ],
 )

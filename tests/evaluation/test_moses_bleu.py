@@ -95,5 +95,5 @@ def test_bad_lists(hypotheses, references):
 def test_without_sacremoses(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     moses_bleu._moses.cache_clear()
-    with pytest.raises(ImportError, match=r"pip install keras-attention\[moses\]"):
+    with pytest.raises(ImportError, match=r"pip install sacremoses"):
         tokenized_bleu(["a"], ["a"])

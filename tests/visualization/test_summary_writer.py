@@ -105,7 +105,7 @@ def test_wrong_pixels(tmp_path, image):
 
 def test_without_tensorboard(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
-    with pytest.raises(ImportError, match=r"pip install keras-attention\[tensorboard\]"):
+    with pytest.raises(ImportError, match=r"pip install tensorboard"):
         SummaryWriter(tmp_path)
 
 
