@@ -10,8 +10,9 @@ __version__ = "0.1.0"
 # Keras can load a saved model only if its classes are registered, so these are imported at once. Not by
 # the command line, which decides itself whether it needs Keras: `--help` answers without it. Python
 # calls a program "-m" as long as it imports the packages of `python -m keras_attention`.
+# Scripts on top of the command line, such as the examples, set the variable.
 _PROGRAM = os.path.splitext(os.path.basename(sys.argv[0] if sys.argv else ""))[0]
-if _PROGRAM not in ("-m", "keras-attention"):
+if _PROGRAM not in ("-m", "keras-attention") and "KERAS_ATTENTION_LAZY" not in os.environ:
     from keras_attention import layers, models, training  # noqa: F401
 
 # Public name -> room. The other rooms are imported on the first use of one of their names.

@@ -109,7 +109,7 @@ ALLOWED = {
     "layers": {"ops", "spec"},
     "models": {"layers", "ops", "spec", "utils"},
     "engine": {"ops", "spec", "utils"},
-    "decoding": {"engine", "ops", "spec", "utils"},
+    "decoding": {"data", "engine", "ops", "spec", "utils"},
     "interop": {"spec", "utils"},
     "data": {"utils"},
     "training": {"ops", "utils"},

@@ -93,7 +93,7 @@ def run(
         if "config" in options:
             options = {**read_toml(options.pop("config"), _setting_names()), **options}
         options.setdefault("target_language", default_target_language)
-        return _run(options, default_corpus, recipes, plan or options.pop("plan", False))
+        return _run(options, default_corpus, recipes, options.pop("plan", plan))
     raise AssertionError("`orderly_exit` ends the process after an error.")
 
 
@@ -104,14 +104,15 @@ def _run(
     plan: bool,
 ) -> dict[str, Any]:
     text = TextOptions(**_part(options, TextOptions))
-    _check_outputs(options, text)
+    plan = plan or "plan_json" in options
+    _check_outputs(options, text, plan)
     name = OWN_FILES if text.is_own else text.corpus or default_corpus
     recipe = _recipe(name, options, recipes)
     if recipe is not None:
         configured(recipe, options)  # Refuses wrong settings before anything is read.
     if not options.pop("dump_config", False):
         start_backend()
-        return _train(options, text, name, recipe, plan or "plan_json" in options)
+        return _train(options, text, name, recipe, plan)
     if recipe is None:
         recipe = recipe_for(len(text.load(default_corpus).train))
     config = configured(recipe, options)
@@ -236,9 +237,9 @@ def _setting_names() -> set[str]:
     return {field.name for cls in classes for field in dataclasses.fields(cls)}
 
 
-def _check_outputs(options: Mapping[str, Any], text: TextOptions) -> None:
+def _check_outputs(options: Mapping[str, Any], text: TextOptions, plan: bool) -> None:
     """Refuse what cannot be written, before hours of training and not after."""
-    if "plan_try" in options and not ({"plan", "plan_json"} & options.keys()):
+    if "plan_try" in options and not plan:
         raise ValueError("--plan-try and --plan-no-try go with --plan.")
     if "plan_json" in options:
         check_destination(options["plan_json"], sources=text.files)

@@ -1,8 +1,9 @@
 """What decides the result of a run, besides the corpus."""
 
 import dataclasses
-import math
 from typing import Any, Literal, get_args
+
+from keras_attention.utils.checks import check_integer, check_number
 
 BUDGET = ("steps", "minutes")
 # What may change between two starts of a run: how long it trains, and on what hardware.
@@ -86,12 +87,16 @@ class TranslationConfig:
     def __post_init__(self) -> None:
         if self.steps is None and self.minutes is None:
             raise ValueError("Training needs an end: give `steps`, `minutes` or both.")
-        for name, least in LEAST_INTEGERS.items():
-            _check_integer(name, getattr(self, name), least, name in OPTIONAL)
-        for name in POSITIVE:
-            _check_positive(name, getattr(self, name), name in OPTIONAL)
-        for name in FRACTIONS:
-            _check_fraction(name, getattr(self, name))
+        for name, value in vars(self).items():
+            if value is None and name in OPTIONAL:
+                continue
+            if name in LEAST_INTEGERS:
+                check_integer(name, value, LEAST_INTEGERS[name], LARGEST)
+            elif name in POSITIVE:
+                check_number(name, value, above=0)
+            elif name in FRACTIONS:
+                check_number(name, value, least=0, below=1)
+        check_number("length_penalty", self.length_penalty, least=0, below=100)
         for field in dataclasses.fields(self):
             choices = literal_choices(field.type)
             value = getattr(self, field.name)
@@ -103,11 +108,6 @@ class TranslationConfig:
         self._check_combinations()
 
     def _check_combinations(self) -> None:
-        if not (isinstance(self.length_penalty, int | float) and 0 <= self.length_penalty < 100):
-            raise ValueError(
-                "`length_penalty` must be a number from 0 to 100. "
-                f"Received: length_penalty={self.length_penalty!r}"
-            )
         if self.checkpoint_minutes is not None and self.checkpoint_updates is not None:
             raise ValueError(
                 "Checkpoints are so many minutes or so many updates apart. Received: "
@@ -170,30 +170,6 @@ def literal_choices(annotation: Any) -> tuple[Any, ...]:
         elif isinstance(part, str):
             values.append(part)
     return tuple(values) if any(isinstance(value, str) for value in values) else ()
-
-
-def _check_integer(name: str, value: Any, least: int, optional: bool) -> None:
-    if optional and value is None:
-        return
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    if not is_integer or not least <= value <= LARGEST:
-        allowed = "None, or a whole number" if optional else "a whole number"
-        raise ValueError(
-            f"`{name}` must be {allowed} of at least {least}. Received: {name}={value!r}"
-        )
-
-
-def _check_positive(name: str, value: Any, optional: bool) -> None:
-    if optional and value is None:
-        return
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and value > 0 and math.isfinite(value)):
-        raise ValueError(f"`{name}` must be positive and finite. Received: {name}={value!r}")
-
-
-def _check_fraction(name: str, value: Any) -> None:
-    if not (isinstance(value, int | float) and 0 <= value < 1):
-        raise ValueError(f"`{name}` must lie in [0, 1). Received: {name}={value!r}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -177,7 +177,12 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
     assert figures["pairs"] == 54 and figures["steps"] == SMALL.steps
     shown = capsys.readouterr()
     assert "Pairs: 54 an epoch" in shown.out and "Tokenizer: byte-pair encoding" in shown.err
-    run("Trains.", arguments=arguments, recipes=RECIPES)  # tokenizer and store are found again
+    before = (tmp_path / "plan.json").read_bytes()
+    with pytest.raises(SystemExit) as left:  # it is there, and may be dear
+        run("Trains.", arguments=arguments, recipes=RECIPES)
+    assert left.value.code == 2 and "exists" in capsys.readouterr().err
+    assert (tmp_path / "plan.json").read_bytes() == before
+    run("Trains.", arguments=arguments[:-2], recipes=RECIPES)  # tokenizer and store are found again
     assert "Tokenizer:" not in capsys.readouterr().err
 
 
@@ -187,11 +192,11 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--replicas", "2"], "`replicas` (2) needs a `strategy`"),
         (
             ["--strategy", "mirrored", "--replicas", "0"],
-            "`replicas` must be None, or a whole number of at least 1",
+            "`replicas` must be an int from 1 to",
         ),
         (
             ["--accumulation-steps", "0"],
-            "`accumulation_steps` must be a whole number of at least 1",
+            "`accumulation_steps` must be an int from 1 to",
         ),
         (["--strategy", "ring"], "invalid choice: 'ring'"),
         (["--max-ratio", "0.5"], "`max_ratio` must be at least 1"),
@@ -202,10 +207,10 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--tsv", "no.tsv"], "no.tsv"),
         (["--translate", "no.txt", "out.txt"], "there is no file 'no.txt'"),
         (["--translate", __file__, "no/out.txt"], "there is no folder 'no'"),
-        (["--steps", "0"], "`steps` must be None, or a whole number of at least 1"),
+        (["--steps", "0"], "`steps` must be an int from 1 to"),
         (["--corpus", "demo", "--tsv", __file__], "Give --corpus, or files of your own"),
         (["--plan-try"], "go with --plan"),
-        (["--minutes", "nan"], "`minutes` must be positive and finite"),
+        (["--minutes", "nan"], "`minutes` must be a finite number above 0"),
         (["--translate", __file__, __file__], "is read for what would be written there"),
         (["--corpus", "wmt99"], "invalid choice: 'wmt99'"),
     ],
@@ -266,3 +271,52 @@ def test_from_two_text_files_to_translations(tmp_path, capsys):
     lines = (tmp_path / "new.de").read_text("utf-8").split("\n")
     assert len(lines) == 5 and lines[3:] == ["", ""]  # Four lines, the last of them empty.
     assert "BLEU" in capsys.readouterr().out
+
+
+def test_settings_from_a_file_and_back(asked, tmp_path, capsys):
+    file = tmp_path / "run.toml"
+    arguments = ["--steps", "7", "--num-layers", "3", "--max-ratio", "2.5", "--dump-config"]
+    run("Trains.", arguments=arguments, recipes={"demo": SMALL})
+    file.write_text(capsys.readouterr().out)
+    run("Trains.", arguments=["--config", str(file), "--seed", "5"], recipes=RECIPES)
+    ((corpus, config, _),) = asked
+    sizes = {**SMALL.model_arguments, "num_layers": 3}
+    assert config == dataclasses.replace(SMALL, steps=7, model_arguments=sizes, seed=5)
+    assert corpus.train.filters.max_ratio == 2.5
+    file.write_text("stepz = 3\n")
+    with pytest.raises(SystemExit) as left:
+        run("Trains.", arguments=["--config", str(file)], recipes=RECIPES)
+    assert (
+        left.value.code == 2
+        and "unknown setting: stepz. Did you mean steps?" in capsys.readouterr().err
+    )
+
+
+def test_own_validation_and_test_files(asked, tmp_path):
+    parts = {"train": (0, 60), "dev": (60, 9), "test": (69, 8)}
+    files = {name: list(map(str, write_files(tmp_path, name, *p))) for name, p in parts.items()}
+    own = ["--source-file", files["train"][0], "--target-file", files["train"][1]]
+    more = ["--validation-files", *files["dev"], "--test-files", *files["test"]]
+    run("Trains.", arguments=[*own, *more], recipes=RECIPES)
+    ((corpus, _, _),) = asked
+    assert [len(text) for text in corpus.splits.values()] == [60, 9, 8]
+    for twice in (
+        ["--test-files", *files["train"]],
+        ["--validation-files", files["dev"][0]] * 1 + [files["dev"][0]],
+    ):
+        with pytest.raises(SystemExit) as left:
+            run("Trains.", arguments=[*own, *twice], recipes=RECIPES)
+        assert left.value.code == 2
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    "pairs,preset,steps", [(60, "tiny", 600), (1500, "tiny", 2000), (21_100, "small", 12_000)]
+)
+def test_the_size_of_the_text_decides(asked, tmp_path, pairs, preset, steps):
+    lines = "".join(f"line {i}\tZeile {i}\n" for i in range(pairs))
+    (tmp_path / "pairs.tsv").write_text(lines)
+    run("Trains.", arguments=["--tsv", str(tmp_path / "pairs.tsv"), "--beam-size", "3"])
+    ((_, config, _),) = asked
+    assert (config.preset, config.steps, config.beam_size) == (preset, steps, 3)
+    assert config.warmup_steps * 5 < steps and config.patience is not None
