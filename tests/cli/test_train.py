@@ -199,14 +199,14 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
             "`accumulation_steps` must be an int from 1 to",
         ),
         (["--strategy", "ring"], "invalid choice: 'ring'"),
-        (["--max-ratio", "0.5"], "`max_ratio` must be at least 1"),
+        (["--max-ratio", "0.5"], "`max_ratio` must be a finite number at least 1"),
         (["--source-file", "a.en"], "--source-file and --target-file belong together"),
         (["--target-file", "a.de"], "--source-file and --target-file belong together"),
         (["--source-file", "a", "--target-file", "b", "--tsv", "c"], "not both"),
         (["--source-file", "no.en", "--target-file", "no.de"], "no.en"),
         (["--tsv", "no.tsv"], "no.tsv"),
         (["--translate", "no.txt", "out.txt"], "there is no file 'no.txt'"),
-        (["--translate", __file__, "no/out.txt"], "there is no folder 'no'"),
+        (["--translate", __file__, "no/out.txt"], "There is no folder 'no'"),
         (["--steps", "0"], "`steps` must be an int from 1 to"),
         (["--corpus", "demo", "--tsv", __file__], "Give --corpus, or files of your own"),
         (["--plan-try"], "go with --plan"),
@@ -248,7 +248,7 @@ def test_help_names_the_choices(capsys):
         "--minutes",
         "--translate",
         "tiny",
-        "table3_b_key_dim_16",
+        "table3_a_heads_1",
     ):
         assert word in shown
 
@@ -311,7 +311,7 @@ def test_own_validation_and_test_files(asked, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "pairs,preset,steps", [(60, "tiny", 600), (1500, "tiny", 2000), (21_100, "small", 12_000)]
+    "pairs,preset,steps", [(60, "tiny", 600), (1500, "tiny", 2000), (22_500, "small", 12_000)]
 )
 def test_the_size_of_the_text_decides(asked, tmp_path, pairs, preset, steps):
     lines = "".join(f"line {i}\tZeile {i}\n" for i in range(pairs))
