@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+INPUT_NAMES = ("encoder_token_ids", "decoder_token_ids")
+
 
 def check_token_ids(data: Any, vocabulary_size: int) -> None:
     """Refuse ids outside of the vocabulary, before a backend fails obscurely or, as JAX, not at all.
@@ -63,3 +65,25 @@ def _check_range(name: str, least: int, most: int, vocabulary_size: int) -> None
         f"{name} holds ids outside of the model's vocabulary of {vocabulary_size} tokens (ids 0 to "
         f"{vocabulary_size - 1}). Received: ids from {least} to {most}. {_ADVICE}"
     )
+
+
+def split_inputs(inputs: Any) -> tuple[Any, Any]:
+    """The source and target ids of a `Transformer`'s inputs.
+
+    Raises:
+        ValueError: The inputs are no dict of the two.
+    """
+    if not isinstance(inputs, dict) or any(name not in inputs for name in INPUT_NAMES):
+        received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
+        raise ValueError(
+            "Transformer expects a dict with the keys 'encoder_token_ids' and 'decoder_token_ids'. "
+            f"Received: {received}"
+        )
+    source, target = (inputs[name] for name in INPUT_NAMES)
+    rows = source.shape[0], target.shape[0]
+    if None not in rows and rows[0] != rows[1]:
+        raise ValueError(
+            "'encoder_token_ids' and 'decoder_token_ids' must have as many rows as each other: a row "
+            f"is a pair of sentences. Received: shapes {tuple(source.shape)} and {tuple(target.shape)}"
+        )
+    return source, target

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from keras_attention.models.accumulated_step import accumulated_train_step
+from keras_attention.utils.checks import check_integer
 
 
 class TrainableModel(keras.Model):
@@ -52,16 +53,11 @@ class TrainableModel(keras.Model):
 
         Raises:
             ValueError: `accumulation_steps` is not a positive integer, or with accumulation: the loss
-                does not have the two methods, or the optimizer accumulates by itself; or loss scaling
-                (float16) under a strategy with several replicas.
+                does not have the two methods, or the optimizer accumulates by itself; loss scaling
+                (float16) under a strategy with several replicas; or weights in float16.
         """
-        if isinstance(accumulation_steps, bool) or not (
-            isinstance(accumulation_steps, int) and accumulation_steps >= 1
-        ):
-            raise ValueError(
-                "`accumulation_steps` must be a positive integer. "
-                f"Received: accumulation_steps={accumulation_steps!r}"
-            )
+        check_integer("accumulation_steps", accumulation_steps, least=1)
+        _refuse_pure_float16(self.dtype_policy)
         if accumulation_steps > 1:
             _check_loss(loss)
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
@@ -76,10 +72,6 @@ class TrainableModel(keras.Model):
         Args:
             data: What the model was given: arrays, batches, or tuples, lists and dicts of these.
         """
-
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        self.check_data(inputs)
-        return super().__call__(inputs, *args, **kwargs)
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Keras' `fit`; what `check_data` refuses is refused before the first update."""
@@ -148,4 +140,14 @@ def _check_optimizer(optimizer: Any, accumulation_steps: int, strategy: Any) -> 
             "Keras' loss scaling, which dtype 'mixed_float16' brings along, is not right under a "
             "strategy with several replicas: an overflow on one of them is missed. Use "
             "'mixed_bfloat16', which needs none, or one device with `accumulation_steps`."
+        )
+
+
+def _refuse_pure_float16(policy: Any) -> None:
+    """Raise a ValueError for weights in float16, in which Adam's epsilon is 0 and training gives NaN."""
+    if policy.variable_dtype == "float16":
+        raise ValueError(
+            "Weights in float16 cannot be trained: an epsilon of 1e-9 is 0 there, and the first update "
+            "makes them NaN. Use dtype='mixed_float16', or 'mixed_bfloat16'. Received: dtype="
+            f"{policy.name!r}"
         )

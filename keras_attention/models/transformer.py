@@ -6,31 +6,19 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_attention.layers.declared import declared, norm_spec
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
-from keras_attention.layers.dropout import Dropout
-from keras_attention.layers.embedding import TokenEmbedding
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.masks import padding_mask
-from keras_attention.layers.positional_encoding import PositionalEncoding
 from keras_attention.layers.recompute import recomputed_call
+from keras_attention.models.declared import declared_transformer, with_weights_of
+from keras_attention.models.parts import Parts, check_arguments
 from keras_attention.models.presets import PRESETS
-from keras_attention.models.token_ids import check_token_ids
+from keras_attention.models.token_ids import check_token_ids, split_inputs
 from keras_attention.models.trainable import TrainableModel
-from keras_attention.spec import SpecError, StackSpec, TransformerSpec
+from keras_attention.spec import TransformerSpec
 
 Cache = list[dict[str, Any]]
 Memory = dict[str, Any]
-# The methods that decoding goes through.
-_DECODING = (
-    "encode",
-    "initial_cache",
-    "decode_step",
-    "_embed",
-    "_encode",
-    "_call_block",
-    "_project",
-)
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -79,9 +67,8 @@ class Transformer(TrainableModel):
         Logits of shape `(B, T, V)`; position t predicts target token t.
 
     Raises:
-        ValueError: For sizes that are not positive integers, rates outside [0, 1), a number of heads
-            that does not divide `hidden_dim`, inputs that are not the dict above, and NumPy arrays
-            of ids outside of the vocabulary.
+        ValueError: For arguments out of their range, inputs that are not the dict above, and NumPy
+            arrays of ids outside of the vocabulary.
 
     Example:
 
@@ -117,40 +104,12 @@ class Transformer(TrainableModel):
         seed: int | None = None,
         **kwargs: Any,
     ):
+        config = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
+        if not isinstance(activation, str):
+            config["activation"] = keras.activations.serialize(activation)
+        check_arguments(config)
         super().__init__(**kwargs)
-        sizes = {
-            "vocabulary_size": vocabulary_size,
-            "num_layers": num_layers,
-            "hidden_dim": hidden_dim,
-            "intermediate_dim": intermediate_dim,
-            "num_heads": num_heads,
-            "max_length": max_length,
-        }
-        rates = {
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation_dropout": activation_dropout,
-        }
-        _check_sizes({**sizes, "key_dim": key_dim, "value_dim": value_dim})
-        _check_rates(rates)
-        self._config: dict[str, Any] = {
-            **sizes,
-            **rates,
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "activation": activation
-            if isinstance(activation, str)
-            else keras.activations.serialize(activation),
-            "normalize_first": normalize_first,
-            "use_attention_bias": use_attention_bias,
-            "layer_norm_epsilon": layer_norm_epsilon,
-            "position_layout": position_layout,
-            "tie_weights": tie_weights,
-            "pad_token_id": pad_token_id,
-            "end_token_id": end_token_id,
-            "recompute": recompute,
-            "seed": seed,
-        }
+        self._config: dict[str, Any] = config
         self.vocabulary_size = vocabulary_size
         self.num_layers = num_layers
         self.hidden_dim = hidden_dim
@@ -162,84 +121,16 @@ class Transformer(TrainableModel):
         self.end_token_id = end_token_id
         self.recompute = recompute
         self.max_length = max_length if position_layout == "learned" else None
-        self._make_layers()
-
-    def _make_layers(self) -> None:
-        config = self._config
-        seeds = _SeedSequence(config["seed"])
-        common = {"dtype": self.dtype_policy}
-        sequence = (None, None, self.hidden_dim)
-
-        def embedding_part(kind: str) -> tuple[PositionalEncoding, Dropout]:
-            positions = PositionalEncoding(
-                config["position_layout"], config["max_length"], name=f"{kind}_positions", **common
-            )
-            positions.build(sequence)
-            dropout = Dropout(self.dropout, seed=seeds.next(), name=f"{kind}_dropout", **common)
-            return positions, dropout
-
-        self.token_embedding = TokenEmbedding(
-            self.vocabulary_size,
-            self.hidden_dim,
-            pad_token_id=self.pad_token_id,
-            tie_weights=config["tie_weights"],
-            embeddings_initializer=keras.initializers.RandomNormal(
-                stddev=self.hidden_dim**-0.5, seed=seeds.next()
-            ),
-            name="token_embedding",
-            **common,
-        )
-        self.token_embedding.build((None, None))
-        self.encoder_positions, self.encoder_dropout = embedding_part("encoder")
-        self.decoder_positions, self.decoder_dropout = embedding_part("decoder")
-
-        block_arguments = {
-            name: config[name]
-            for name in (
-                "num_heads",
-                "intermediate_dim",
-                "key_dim",
-                "value_dim",
-                "dropout",
-                "attention_dropout",
-                "activation_dropout",
-                "activation",
-                "normalize_first",
-                "use_attention_bias",
-                "layer_norm_epsilon",
-            )
-        }
-
-        def stack(block: type, kind: str) -> list[Any]:
-            blocks = []
-            for index in range(self.num_layers):
-                blocks.append(
-                    block(
-                        **block_arguments,
-                        kernel_initializer=keras.initializers.GlorotUniform(seeds.next()),
-                        seed=seeds.next(),
-                        name=f"{kind}_block_{index + 1}",
-                        **common,
-                    )
-                )
-                blocks[-1].build(sequence)
-            return blocks
-
-        self.encoder_blocks = stack(TransformerEncoderBlock, "encoder")
-        self.decoder_blocks = stack(TransformerDecoderBlock, "decoder")
-        if self.normalize_first:
-            self.encoder_normalization = self._final_normalization("encoder")
-            self.decoder_normalization = self._final_normalization("decoder")
+        parts = Parts(config, self.dtype_policy)
+        self.token_embedding = parts.token_embedding()
+        self.encoder_positions, self.encoder_dropout = parts.positions("encoder")
+        self.decoder_positions, self.decoder_dropout = parts.positions("decoder")
+        self.encoder_blocks = parts.stack(TransformerEncoderBlock, "encoder")
+        self.decoder_blocks = parts.stack(TransformerDecoderBlock, "decoder")
+        if normalize_first:
+            self.encoder_normalization = parts.final_normalization("encoder")
+            self.decoder_normalization = parts.final_normalization("decoder")
         self.built = True
-
-    def _final_normalization(self, kind: str) -> keras.layers.LayerNormalization:
-        layer = keras.layers.LayerNormalization(
-            epsilon=self._config["layer_norm_epsilon"],
-            dtype=self.dtype_policy,
-            name=f"{kind}_normalization",
-        )
-        layer.build((None, None, self.hidden_dim))
-        return layer
 
     @classmethod
     def base(cls, vocabulary_size: int = 37000, **kwargs: Any) -> "Transformer":
@@ -275,13 +166,17 @@ class Transformer(TrainableModel):
         """Refuse ids outside of the vocabulary in NumPy arrays and in `TokenBatches`."""
         check_token_ids(data, self.vocabulary_size)
 
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        self.check_data(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
     def call(
         self,
         inputs: dict[str, Any],
         training: bool | None = None,
         head_masks: dict[str, list[Any]] | None = None,
     ) -> Any:
-        source, target = _token_ids(inputs)
+        source, target = split_inputs(inputs)
         source_mask = padding_mask(source, self.pad_token_id)
         heads = head_masks or {}
         own_heads, cross_heads = (
@@ -311,7 +206,7 @@ class Transformer(TrainableModel):
             The memory: a dict of the keys and values of every decoder block's attention to the
             encoder and of the source's padding mask. It never changes during decoding.
         """
-        check_token_ids({"encoder_token_ids": encoder_token_ids}, self.vocabulary_size)
+        self.check_data({"encoder_token_ids": encoder_token_ids})
         source = ops.convert_to_tensor(encoder_token_ids)
         mask = padding_mask(source, self.pad_token_id)
         encoded = self._encode(source, mask, training=False)
@@ -387,32 +282,7 @@ class Transformer(TrainableModel):
             SpecError: Names the layer that computes what a spec has no words for: a subclass without a
                 `spec` of its own, a sub-layer that was replaced, quantized weights, another activation.
         """
-        for name in _DECODING:
-            changed = getattr(type(self), name) is not getattr(Transformer, name)
-            if changed and "spec" not in vars(type(self)):
-                raise SpecError(
-                    f"{type(self).__name__} has a `{name}` of its own, and no `spec` that says what "
-                    "it computes."
-                )
-        spec = TransformerSpec(
-            embedding=declared(self, self.token_embedding),
-            encoder=self._stack_spec("encoder"),
-            decoder=self._stack_spec("decoder"),
-            start_token_id=self.start_token_id,
-            end_token_id=self.end_token_id,
-            dtype=self.compute_dtype,
-        )
-        spec.validate()
-        return spec
-
-    def _stack_spec(self, kind: str) -> StackSpec:
-        return StackSpec(
-            positions=declared(self, getattr(self, f"{kind}_positions")),
-            blocks=tuple(declared(self, block) for block in getattr(self, f"{kind}_blocks")),
-            norm=norm_spec(getattr(self, f"{kind}_normalization"))
-            if self.normalize_first
-            else None,
-        )
+        return declared_transformer(self, Transformer)
 
     @classmethod
     def from_spec(cls, spec: TransformerSpec, **kwargs: Any) -> "Transformer":
@@ -433,12 +303,7 @@ class Transformer(TrainableModel):
         >>> copy.num_heads, copy.dropout
         (2, 0.3)
         """
-        spec.validate()
-        model = cls(**{**spec.options(), **kwargs})
-        own = model.spec().weights()
-        for path, weight in spec.weights().items():
-            own[path].assign(ops.convert_to_tensor(weight))
-        return model
+        return with_weights_of(spec, lambda options: cls(**{**options, **kwargs}))
 
     def attention_scores(
         self, encoder_token_ids: Any, decoder_token_ids: Any
@@ -454,7 +319,7 @@ class Transformer(TrainableModel):
             `(B, N, T, T)` and `"cross"` `(B, N, T, S)`. Rows of the last axis sum to 1.
         """
         inputs = {"encoder_token_ids": encoder_token_ids, "decoder_token_ids": decoder_token_ids}
-        check_token_ids(inputs, self.vocabulary_size)
+        self.check_data(inputs)
         source = ops.convert_to_tensor(encoder_token_ids)
         target = ops.convert_to_tensor(decoder_token_ids)
         mask = padding_mask(source, self.pad_token_id)
@@ -489,15 +354,12 @@ class Transformer(TrainableModel):
     ) -> Any:
         x = self._embed(source, self.encoder_positions, self.encoder_dropout, training)
         head_masks = head_masks or [None] * self.num_layers
+        masks = {"padding_mask": mask, "training": training}
         for block, heads in zip(self.encoder_blocks, head_masks, strict=True):
             if scores is None:
-                x = self._call_block(
-                    block, x, padding_mask=mask, training=training, head_mask=heads
-                )
+                x = self._call_block(block, x, **masks, head_mask=heads)
             else:
-                x, weights = block(
-                    x, padding_mask=mask, training=training, return_attention_scores=True
-                )
+                x, weights = block(x, **masks, return_attention_scores=True)
                 scores.append(weights)
         return self.encoder_normalization(x) if self.normalize_first else x
 
@@ -529,45 +391,3 @@ class Transformer(TrainableModel):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "Transformer":
         return cls(**config)
-
-
-class _SeedSequence:
-    """Distinct seeds from one; None stays None."""
-
-    def __init__(self, seed: int | None):
-        self._next = seed
-
-    def next(self) -> int | None:
-        if self._next is not None:
-            self._next += 1
-        return self._next
-
-
-def _token_ids(inputs: Any) -> tuple[Any, Any]:
-    names = ("encoder_token_ids", "decoder_token_ids")
-    if not isinstance(inputs, dict) or any(name not in inputs for name in names):
-        received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
-        raise ValueError(
-            "Transformer expects a dict with the keys 'encoder_token_ids' and 'decoder_token_ids'. "
-            f"Received: {received}"
-        )
-    return inputs["encoder_token_ids"], inputs["decoder_token_ids"]
-
-
-def _check_sizes(sizes: dict[str, Any]) -> None:
-    for name, size in sizes.items():
-        if size is None and name in ("key_dim", "value_dim"):
-            continue
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size!r}")
-    if sizes["key_dim"] is None and sizes["hidden_dim"] % sizes["num_heads"]:
-        raise ValueError(
-            "`num_heads` must divide `hidden_dim` when `key_dim` is not given. Received: "
-            f"num_heads={sizes['num_heads']}, hidden_dim={sizes['hidden_dim']}"
-        )
-
-
-def _check_rates(rates: dict[str, float]) -> None:
-    for name, rate in rates.items():
-        if not 0.0 <= rate < 1.0:
-            raise ValueError(f"`{name}` must be at least 0 and below 1. Received: {name}={rate!r}")

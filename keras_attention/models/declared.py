@@ -1,0 +1,73 @@
+"""A `Transformer` declared as a spec, and made from one."""
+
+from collections.abc import Callable
+from typing import Any
+
+from keras import ops
+
+from keras_attention.layers.declared import declared, norm_spec
+from keras_attention.spec import SpecError, StackSpec, TransformerSpec
+
+# The methods that decoding goes through.
+DECODING_METHODS = (
+    "encode",
+    "initial_cache",
+    "decode_step",
+    "_embed",
+    "_encode",
+    "_call_block",
+    "_project",
+)
+
+
+def declared_transformer(model: Any, defining_class: type) -> TransformerSpec:
+    """The spec of a model; see `Transformer.spec`.
+
+    Args:
+        model: The model.
+        defining_class: The class whose decoding a spec describes: `Transformer`.
+
+    Raises:
+        SpecError: Names what computes something that a spec has no words for.
+    """
+    for name in DECODING_METHODS:
+        changed = getattr(type(model), name) is not getattr(defining_class, name)
+        if changed and "spec" not in vars(type(model)):
+            raise SpecError(
+                f"{type(model).__name__} has a `{name}` of its own, and no `spec` that says what "
+                "it computes."
+            )
+    spec = TransformerSpec(
+        embedding=declared(model, model.token_embedding),
+        encoder=_stack(model, "encoder"),
+        decoder=_stack(model, "decoder"),
+        start_token_id=model.start_token_id,
+        end_token_id=model.end_token_id,
+        dtype=model.compute_dtype,
+    )
+    spec.validate()
+    return spec
+
+
+def _stack(model: Any, kind: str) -> StackSpec:
+    norm = norm_spec(getattr(model, f"{kind}_normalization")) if model.normalize_first else None
+    return StackSpec(
+        positions=declared(model, getattr(model, f"{kind}_positions")),
+        blocks=tuple(declared(model, block) for block in getattr(model, f"{kind}_blocks")),
+        norm=norm,
+    )
+
+
+def with_weights_of(spec: TransformerSpec, make: Callable[[dict[str, Any]], Any]) -> Any:
+    """A model of the options that a spec says, with the spec's weights.
+
+    Args:
+        spec: A complete spec.
+        make: Makes the model from a dict of the arguments that the spec knows.
+    """
+    spec.validate()
+    model = make(spec.options())
+    own = model.spec().weights()
+    for path, weight in spec.weights().items():
+        own[path].assign(ops.convert_to_tensor(weight))
+    return model

@@ -1,0 +1,146 @@
+"""The layers of a `Transformer`, made and built from its arguments."""
+
+from typing import Any
+
+import keras
+
+from keras_attention.layers.dropout import Dropout
+from keras_attention.layers.embedding import TokenEmbedding
+from keras_attention.layers.positional_encoding import PositionalEncoding
+from keras_attention.spec.parts import LAYOUTS
+from keras_attention.utils.checks import check_choice, check_integer, check_number
+
+BLOCK_ARGUMENTS = (
+    "num_heads",
+    "intermediate_dim",
+    "key_dim",
+    "value_dim",
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "activation",
+    "normalize_first",
+    "use_attention_bias",
+    "layer_norm_epsilon",
+)
+SIZES = (
+    "vocabulary_size",
+    "num_layers",
+    "hidden_dim",
+    "intermediate_dim",
+    "num_heads",
+    "max_length",
+)
+RATES = ("dropout", "attention_dropout", "activation_dropout")
+SWITCHES = ("normalize_first", "use_attention_bias", "tie_weights", "recompute")
+
+
+class Parts:
+    """Makes the layers of one model; each gets a seed of its own, in the order in which they are made.
+
+    Args:
+        config: The arguments of the `Transformer`.
+        dtype: Its dtype policy.
+    """
+
+    def __init__(self, config: dict[str, Any], dtype: Any):
+        self.config = config
+        self.dtype = dtype
+        self.sequence_shape = (None, None, config["hidden_dim"])
+        self._seed = config["seed"]
+
+    def next_seed(self) -> int | None:
+        """Distinct seeds from one; None stays None."""
+        if self._seed is not None:
+            self._seed += 1
+        return self._seed
+
+    def token_embedding(self) -> TokenEmbedding:
+        """The one table of source, target and softmax."""
+        hidden_dim = self.config["hidden_dim"]
+        layer = TokenEmbedding(
+            self.config["vocabulary_size"],
+            hidden_dim,
+            pad_token_id=self.config["pad_token_id"],
+            tie_weights=self.config["tie_weights"],
+            embeddings_initializer=keras.initializers.RandomNormal(
+                stddev=hidden_dim**-0.5, seed=self.next_seed()
+            ),
+            name="token_embedding",
+            dtype=self.dtype,
+        )
+        layer.build((None, None))
+        return layer
+
+    def positions(self, kind: str) -> tuple[PositionalEncoding, Dropout]:
+        """What is added to the embeddings of a stack, and the dropout on the sums."""
+        layout, length = self.config["position_layout"], self.config["max_length"]
+        positions = PositionalEncoding(layout, length, name=f"{kind}_positions", dtype=self.dtype)
+        positions.build(self.sequence_shape)
+        dropout = Dropout(
+            self.config["dropout"],
+            seed=self.next_seed(),
+            name=f"{kind}_dropout",
+            dtype=self.dtype,
+        )
+        return positions, dropout
+
+    def stack(self, block: type[keras.layers.Layer], kind: str) -> list[Any]:
+        """The blocks of the encoder or the decoder."""
+        blocks = []
+        for index in range(self.config["num_layers"]):
+            layer = block(
+                **{name: self.config[name] for name in BLOCK_ARGUMENTS},
+                kernel_initializer=keras.initializers.GlorotUniform(self.next_seed()),
+                seed=self.next_seed(),
+                name=f"{kind}_block_{index + 1}",
+                dtype=self.dtype,
+            )
+            layer.build(self.sequence_shape)
+            blocks.append(layer)
+        return blocks
+
+    def final_normalization(self, kind: str) -> keras.layers.LayerNormalization:
+        """The layer normalisation at the end of a stack of pre-norm blocks."""
+        layer = keras.layers.LayerNormalization(
+            epsilon=self.config["layer_norm_epsilon"],
+            dtype=self.dtype,
+            name=f"{kind}_normalization",
+        )
+        layer.build(self.sequence_shape)
+        return layer
+
+
+def check_arguments(config: dict[str, Any]) -> None:
+    """Refuse arguments that no `Transformer` can have.
+
+    Raises:
+        ValueError: Names the argument, what was expected and what came.
+    """
+    for name in SIZES:
+        check_integer(name, config[name], least=1)
+    for name in ("key_dim", "value_dim"):
+        if config[name] is not None:
+            check_integer(name, config[name], least=1)
+    if config["key_dim"] is None and config["hidden_dim"] % config["num_heads"]:
+        raise ValueError(
+            "`num_heads` must divide `hidden_dim` when `key_dim` is not given. Received: "
+            f"num_heads={config['num_heads']}, hidden_dim={config['hidden_dim']}"
+        )
+    for name in RATES:
+        check_number(name, config[name], least=0, below=1)
+    for name in SWITCHES:
+        if not isinstance(config[name], bool):
+            raise ValueError(f"`{name}` must be True or False. Received: {name}={config[name]!r}")
+    check_number("layer_norm_epsilon", config["layer_norm_epsilon"], above=0)
+    check_choice("position_layout", config["position_layout"], LAYOUTS)
+    if config["seed"] is not None:
+        check_integer("seed", config["seed"], least=0)
+    most = config["vocabulary_size"] - 1
+    for name in ("pad_token_id", "end_token_id"):
+        check_integer(name, config[name], least=0, most=most)
+    if config["pad_token_id"] == config["end_token_id"]:
+        raise ValueError(
+            "`pad_token_id` and `end_token_id` must differ: padding is left out of the loss, and the "
+            f"end must be learned. Received: {config['pad_token_id']} for both"
+        )
