@@ -98,7 +98,7 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--ours", nargs="*", default=list(OURS), metavar="BACKEND:PRECISION")
+    add("--ours", nargs="*", default=list(OURS), metavar="BACKEND:PRECISION[:ENGINE]")
     add("--against", nargs="*", default=list(AGAINST), metavar="PEER:PRECISION", help=str([*PEERS]))
     add("--batch-sizes", nargs="+", type=int, default=[32, 1])
     add("--sentences", type=int, default=200)
@@ -174,7 +174,7 @@ def write_job(folder: Path, model: str | Path, options: argparse.Namespace) -> d
 
 def subjects(options: argparse.Namespace, folder: str, batch_size: int) -> list[Spec]:
     """The ceilings, this package on its backends, and the peers."""
-    backends = dict.fromkeys(name.partition(":")[0] for name in options.ours)
+    backends = dict.fromkeys(ours_parts(name)[0] for name in options.ours)
     specs = [
         Spec(
             f"GEMM {name}",
@@ -188,13 +188,12 @@ def subjects(options: argparse.Namespace, folder: str, batch_size: int) -> list[
     ]
     job = {"folder": folder, "batch_size": batch_size}
     for name in options.ours:
-        backend, _, precision = name.partition(":")
-        precision = precision or "float32"
+        backend, precision, engine = ours_parts(name)
         specs.append(
             Spec(
-                f"keras_attention {backend} {precision}",
+                f"keras_attention {backend} {precision}" + (f" {engine}" if engine else ""),
                 "peers.decoding.ours:KerasAttention",
-                {**job, "precision": precision},
+                {**job, "precision": precision, "engine": engine or "auto"},
                 keras_environment(backend),
                 {backend: backend},
             )
@@ -210,6 +209,18 @@ def subjects(options: argparse.Namespace, folder: str, batch_size: int) -> list[
         environment = keras_environment("tensorflow" if peer == "keras_hub" else "torch")
         specs.append(Spec(f"{title} {precision}", target, {**job, **more}, environment, requires))
     return specs
+
+
+def ours_parts(name: str) -> tuple[str, str, str]:
+    """Backend, precision and engine of a program of ours; without one the engine is chosen.
+
+    Example:
+
+    >>> ours_parts("torch:int8"), ours_parts("jax"), ours_parts("torch:float32:plain")
+    (('torch', 'int8', ''), ('jax', 'float32', ''), ('torch', 'float32', 'plain'))
+    """
+    backend, precision, engine = [*name.split(":"), "", ""][:3]
+    return backend, precision or "float32", engine
 
 
 def identical(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float | None:

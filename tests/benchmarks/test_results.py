@@ -91,7 +91,9 @@ def test_figures_are_written_and_read(tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["records", "make_results", "harness.compare", "harness.summary"])
+@pytest.mark.parametrize(
+    "name", ["records", "make_results", "decode", "harness.compare", "harness.summary"]
+)
 def test_the_examples_in_docstrings(name):
     found = doctest.testmod(importlib.import_module(name))
     assert found.attempted > 0 and found.failed == 0

@@ -121,7 +121,7 @@ class DecodingPeer(Peer):
         """What `check` returns; only float32 must find the same."""
         return {
             "translations": translations,
-            "approximate": self.precision not in ("float32", "plain"),
+            "approximate": self.precision != "float32",
         }
 
     def run(self, count: int) -> list[float]:

@@ -10,8 +10,14 @@ from peers.decoding.job import DecodingPeer
 class KerasAttention(DecodingPeer):
     """The public way to translate: texts in, texts out, batches made by the `Translator`.
 
-    Its precision `"plain"` is float32 by the plain search, which defines what the fast one must find.
+    Args:
+        engine: Of the `Translator`; `"plain"` is the search that defines what the others must find.
+        **job: Arguments of `DecodingPeer`.
     """
+
+    def __init__(self, engine: str = "auto", **job: Any) -> None:
+        self.engine = engine
+        super().__init__(**job)
 
     def import_libraries(self) -> None:
         import keras
@@ -24,8 +30,6 @@ class KerasAttention(DecodingPeer):
     def build(self) -> dict[str, Any]:
         job = self.job
         model = self.keras.saving.load_model(job.folder / "model.keras", compile=False)
-        plain = self.precision == "plain"
-        options = {"fast": False} if plain else {"precision": self.precision}
         self.translator = self.translator_class(
             model,
             self.tokenizer_class.load(job.folder / "tokenizer"),
@@ -35,9 +39,15 @@ class KerasAttention(DecodingPeer):
             batch_size=self.batch_size,
             batch_tokens=self.batch_size * 1024,
             show_progress=False,
-            **options,
+            # The plain search computes in the model's own precision.
+            precision=None if self.engine == "plain" else self.precision,
+            engine=self.engine,
         )
-        return {"backend": self.keras.backend.backend(), "parameters": model.count_params()}
+        return {
+            "backend": self.keras.backend.backend(),
+            "engine": self.translator.engine_for(self.batch_size).name,
+            "parameters": model.count_params(),
+        }
 
     def check(self) -> dict[str, Any]:
         """Of all sentences, so that every shape that will be timed is compiled here."""
