@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_attention.training.checkpoint_store import (
     DamagedCheckpoint,
+    averages,
     first_nonfinite,
     load_checkpoint,
     set_aside,
@@ -157,9 +158,9 @@ class Checkpoints(keras.callbacks.Callback):
                 self.stateful[name].set_state(state)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        if getattr(self.model, "_averaged_from", ""):
+        if averages.get(self.model):
             raise ValueError(
-                f"The model is the average of {self.model._averaged_from}: training on from it is "
+                f"The model is the average of {averages[self.model]}: training on from it is "
                 "hardly meant. Load a checkpoint first, the average itself with "
                 "`load_checkpoint(..., allow_average=True)` if it is."
             )

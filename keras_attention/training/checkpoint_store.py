@@ -5,6 +5,7 @@ import itertools
 import os
 import re
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,9 @@ from keras_attention.utils.files import (
 WEIGHTS = "model.weights.h5"
 MANIFEST = "manifest.json"
 FORMAT = 1
+
+# Models whose weights are an average, and of what: training on from one is hardly ever meant.
+averages: weakref.WeakKeyDictionary[keras.Model, str] = weakref.WeakKeyDictionary()
 
 
 class DamagedCheckpoint(DamagedFile):
@@ -146,15 +150,21 @@ def load_checkpoint(
             f"'{path}' is the average of {', '.join(manifest['averaged_from'])}. Train on from the "
             "last of these, or pass `allow_average=True` if the average is meant."
         )
-    if model.optimizer is not None:
-        model.optimizer.build(model.trainable_variables)
+    build_optimizer(model)
     check_same_model(model, manifest, path)
     model.load_weights(Path(path) / WEIGHTS)
     drawn = manifest["random_states"]
     for variable, state in zip(_random_states(model), drawn, strict=True):
         variable.assign(np.array(state, keras.backend.standardize_dtype(variable.dtype)))
-    model._averaged_from = ", ".join(manifest.get("averaged_from", ()))
+    averages[model] = ", ".join(manifest.get("averaged_from", ()))
     return manifest
+
+
+def build_optimizer(model: keras.Model) -> None:
+    """Have the optimizer of a model make its variables, if the model was compiled."""
+    optimizer = _optimizer(model)
+    if optimizer is not None:
+        optimizer.build(model.trainable_variables)
 
 
 def check_same_model(
@@ -193,7 +203,7 @@ def set_aside(path: Path) -> Path:
 
 def first_nonfinite(model: keras.Model) -> str | None:
     """Say where the state of a model is not finite, or None: such a state must not be kept."""
-    update = getattr(model.optimizer, "first_nonfinite", None)
+    update = getattr(_optimizer(model), "first_nonfinite", None)
     if update is not None and int(keras.ops.convert_to_numpy(update)) > 0:
         return f"the gradients of update {int(keras.ops.convert_to_numpy(update))}"
     for variable in _variables(model):
@@ -222,14 +232,21 @@ def _bytes_of(model: keras.Model) -> int:
     return sum(int(np.prod(v.shape)) * np.dtype("float32").itemsize for v in _variables(model))
 
 
+def _optimizer(model: keras.Model) -> Any:
+    """The optimizer, or None: a model that is not compiled has no such attribute."""
+    return getattr(model, "optimizer", None)
+
+
 def _variables(model: keras.Model) -> list[Any]:
-    return [*model.weights, *(model.optimizer.variables if model.optimizer else ())]
+    optimizer = _optimizer(model)
+    return [*model.weights, *(() if optimizer is None else optimizer.variables)]
 
 
 def _named_variables(model: keras.Model) -> dict[str, list[Any]]:
+    optimizer = _optimizer(model)
     parts = {
         "model": model.weights,
-        "optimizer": model.optimizer.variables if model.optimizer is not None else [],
+        "optimizer": [] if optimizer is None else optimizer.variables,
     }
     return {part: [[v.path, list(v.shape)] for v in variables] for part, variables in parts.items()}
 

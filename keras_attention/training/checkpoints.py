@@ -11,6 +11,8 @@ import numpy as np
 from keras_attention.training.checkpoint_store import (
     MANIFEST,
     WEIGHTS,
+    averages,
+    build_optimizer,
     check_same_model,
     read_manifest,
     save_weights,
@@ -149,7 +151,7 @@ def average_checkpoints(model: keras.Model, paths: Sequence[str | os.PathLike[st
         variable.assign(
             (total / len(paths)).astype(keras.backend.standardize_dtype(variable.dtype))
         )
-    model._averaged_from = ", ".join(Path(path).name for path in paths)
+    averages[model] = ", ".join(Path(path).name for path in paths)
 
 
 def save_average(
@@ -189,8 +191,7 @@ def _is_average(path: Path) -> bool:
 def _checked_file(model: keras.Model, path: Path) -> Path:
     """The weights file of a checkpoint that is intact and fits the model, or a weights file."""
     if path.is_dir():
-        if model.optimizer is not None:
-            model.optimizer.build(model.trainable_variables)
+        build_optimizer(model)
         check_same_model(model, read_manifest(path), path)
         return path / WEIGHTS
     if not path.exists():

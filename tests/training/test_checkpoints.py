@@ -220,6 +220,18 @@ def test_what_is_not_finite_is_not_saved(tmp_path):
     assert [path.name for path in checkpoints.paths] == ["update-00000003"]
 
 
+def test_averages_for_a_model_that_is_not_compiled(tmp_path):
+    made, checkpoints = model(), Checkpoints(tmp_path / "run")
+    fit(made, 2, [checkpoints])
+    plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(2)])
+    average_checkpoints(made, checkpoints.paths)
+    average_checkpoints(plain, checkpoints.paths)
+    save_average(plain, tmp_path / "averaged", checkpoints.paths)
+    load_checkpoint(plain, tmp_path / "averaged", allow_average=True)
+    for got, expected in zip(plain.get_weights(), made.get_weights(), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
 def test_an_average_replaces_nothing_but_an_average(tmp_path):
     made, checkpoints = model(), Checkpoints(tmp_path / "run")
     fit(made, 2, [checkpoints])
