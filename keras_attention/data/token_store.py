@@ -137,10 +137,10 @@ class TokenStore:
         if dropout:
             wanted |= {"dropout": dropout, "samples": samples, "seed": seed}
         final = cls.path(parent, wanted["text_fingerprint"], tokenizer, dropout, samples, seed)
+        remove_leftovers(parent)
         if not final.exists():
             # A process that is building the same store is waited for.
             with contextlib.suppress(OccupiedPath), atomic_folder(final) as building:
-                remove_leftovers(parent)
                 _write_store(building, text, tokenizer, wanted, verbose)
         store = cls(final)
         different = [key for key, value in wanted.items() if store.metadata.get(key) != value]

@@ -19,7 +19,13 @@ from keras_attention.data.presegmented import PresegmentedVocabulary
 from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.word_pieces import WordPieces
 from keras_attention.utils.checks import check_choice, check_integer, check_number, check_path
-from keras_attention.utils.files import atomic_folder, read_json, write_atomically, write_json
+from keras_attention.utils.files import (
+    atomic_folder,
+    read_json,
+    remove_leftovers,
+    write_atomically,
+    write_json,
+)
 
 PAD_TOKEN_ID = 0
 END_TOKEN_ID = 1
@@ -266,6 +272,7 @@ class Tokenizer:
             OSError: It cannot be written; what was there is as it was.
         """
         folder = check_path("folder", folder)
+        remove_leftovers(folder.parent)
         if self.is_saved_in(folder) and not overwrite:
             if _read_metadata(folder).get("fingerprint") == self.fingerprint():
                 return

@@ -1,6 +1,6 @@
 """Files and folders that are written whole or not at all, and verified when they are read.
 
-A file grows as `.partial-NAME` beside its place, under a lock, and gets its name when it is on the
+A file grows under another name beside its place, under a lock, and gets its name when it is on the
 disk. So a process killed at any instant leaves the old file or the new one, and whoever holds the lock
 knows that a partial file is the leftover of a dead process.
 """
@@ -24,9 +24,10 @@ from keras_attention.utils.checks import check_path
 
 PathLike = str | os.PathLike[str]
 
-PARTIAL = ".partial-"
-REPLACED = ".replaced-"
-LOCK = ".lock-"
+# So long that no other program's file begins with them: what does is deleted when its writer is dead.
+PARTIAL = ".keras_attention-partial-"
+REPLACED = ".keras_attention-replaced-"
+LOCK = ".keras_attention-lock-"
 CHECKSUM = "checksum"
 
 
@@ -332,11 +333,12 @@ def _partial(path: Path, timeout: float = -1) -> Iterator[Path]:
         name = "" if error.filename is None else Path(os.fsdecode(error.filename)).name
         is_own = error.errno is not None and (not name or name.startswith((PARTIAL, LOCK)))
         if is_own and type(error) in (OSError, PermissionError, FileNotFoundError):
+            inner = error.__cause__ if isinstance(error.__cause__, OSError) else error
             raise OSError(
                 error.errno,
-                f"'{path}' could not be written: {error.strerror or error}. What was there before "
+                f"'{path}' could not be written: {inner.strerror or inner}. What was there before "
                 "is unchanged",
-            ) from error
+            ) from inner
         raise
 
 

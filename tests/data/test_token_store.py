@@ -11,7 +11,7 @@ from keras_attention.data import token_store
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.utils import progress
-from keras_attention.utils.files import read_json, write_json
+from keras_attention.utils.files import PARTIAL, read_json, write_json
 from tests.data.counting_text import NumberText, NumberTokenizer, number_text
 
 PAIRS = [("3 4 5", "6 7"), ("8", "9 10 11 12"), ("13 14", "15"), ("59999 2", "3 3 3")]
@@ -243,8 +243,8 @@ class TestInterrupted:
 class TestOpen:
     def test_store_or_parent(self, tmp_path):
         built = TokenStore.build(tmp_path, TEXT, NumberTokenizer())
-        (tmp_path / ".partial-left-over").mkdir()
-        (tmp_path / ".partial-left-over" / "metadata.json").write_text("{}")
+        (tmp_path / f"{PARTIAL}left-over").mkdir()
+        (tmp_path / f"{PARTIAL}left-over" / "metadata.json").write_text("{}")
         for folder in (built.folder, str(tmp_path)):
             assert TokenStore.open(folder).target(2).tolist() == [15, 1]
 
@@ -306,8 +306,8 @@ class TestOpen:
         assert len(TokenStore.open(folder)) == 4
 
     def test_what_a_dead_process_left_goes(self, tmp_path):
-        (tmp_path / ".partial-v2-of-another-text").mkdir()
-        (tmp_path / ".partial-v2-of-another-text" / "source.ids").write_bytes(b"half")
+        (tmp_path / f"{PARTIAL}v2-of-another-text").mkdir()
+        (tmp_path / f"{PARTIAL}v2-of-another-text" / "source.ids").write_bytes(b"half")
         folder = TokenStore.build(tmp_path, TEXT, NumberTokenizer()).folder
         assert os.listdir(tmp_path) == [folder.name]
 

@@ -21,7 +21,7 @@ from keras_attention.training import (
     select_checkpoints,
 )
 from keras_attention.training.checkpoint_store import read_manifest
-from keras_attention.utils.files import json_checksum
+from keras_attention.utils.files import PARTIAL, json_checksum
 
 rng = np.random.default_rng(7)
 X, Y = rng.normal(size=(12, 3)).astype("float32"), rng.normal(size=(12, 2)).astype("float32")
@@ -145,7 +145,7 @@ def test_where_nothing_is_intact_nothing_is_overwritten(tmp_path):
 
 
 def test_what_a_killed_writer_left_is_cleaned_up(tmp_path):
-    left = tmp_path / ".partial-update-00000004"
+    left = tmp_path / f"{PARTIAL}update-00000004"
     left.mkdir()
     (left / "model.weights.h5").write_bytes(b"half")
     checkpoints = Checkpoints(tmp_path)

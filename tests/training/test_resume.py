@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention.utils.files import PARTIAL
 from tests.training import resumed_run
 
 # Starting a process takes longest, elsewhere than on TensorFlow much longer.
@@ -56,13 +57,13 @@ def test_killed_at_any_instant_it_ends_in_the_same_bits(store, processes, tmp_pa
     for kill in kills:
         code = start(processes, tmp_path / "killed", store, **kill)
         assert code == -signal.SIGKILL, kill
-        left = list((tmp_path / "killed").glob(".partial-*"))
+        left = list((tmp_path / "killed").glob(f"{PARTIAL}*"))
         assert left or "within" not in kill
     assert start(processes, tmp_path / "killed", store) == 0
     states = [np.load(tmp_path / name / "state.npz") for name in ("whole", "killed")]
     assert states[0].files == states[1].files
     for name in states[0].files:
         assert states[0][name] == states[1][name]
-    assert not list((tmp_path / "killed").glob(".partial-*"))
+    assert not list((tmp_path / "killed").glob(f"{PARTIAL}*"))
     losses = [(tmp_path / name / "losses").read_text() for name in ("whole", "killed")]
     assert losses[0] == losses[1]

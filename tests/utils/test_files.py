@@ -76,7 +76,7 @@ class TestFile:
                 kill_self()
 
         in_killed_process(killed_while_writing)
-        assert names(tmp_path) == [".lock-a", ".partial-a"]
+        assert names(tmp_path) == [f"{files.LOCK}a", f"{files.PARTIAL}a"]
         files.write_atomically(tmp_path / "a", "whole")
         assert names(tmp_path) == ["a"]
         assert (tmp_path / "a").read_text() == "whole"

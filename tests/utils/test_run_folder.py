@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_attention.utils.files import DamagedFile, write_json
+from keras_attention.utils.files import PARTIAL, DamagedFile, write_json
 from keras_attention.utils.run_folder import RunFolder
 
 CONFIG = {"preset": "tiny", "steps": 5, "languages": ("en", "de"), "train_fingerprint": "ab"}
@@ -76,7 +76,7 @@ def test_a_run_that_has_not_trained_can_be_started_otherwise(tmp_path, change, s
 
 
 def test_a_start_that_was_killed_while_it_wrote_its_settings(tmp_path):
-    (tmp_path / ".partial-config.json").write_text('{"ste')
+    (tmp_path / f"{PARTIAL}config.json").write_text('{"ste')
     run = RunFolder(tmp_path)
     run.claim(CONFIG)
     assert run.settings()["steps"] == 5

@@ -1,0 +1,95 @@
+"""Tokenizer, token store, corpus, archive: killed at any file operation, whole after the next try."""
+
+import pytest
+
+from keras_attention.data.archives import extract
+from keras_attention.data.corpora import load_corpus, write_corpus
+from keras_attention.data.token_store import TokenStore
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.utils.files import remove_leftovers
+from tests.data.archive_server import write_archive
+from tests.data.counting_text import NumberText, NumberTokenizer
+from tests.killing import CAN_FORK, killed_at
+
+pytestmark = pytest.mark.skipif(not CAN_FORK, reason="needs fork")
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def check_every_kill(tmp_path, work, at_least):
+    """After a kill at any operation the same work ends with the same files, and nothing else."""
+    work(tmp_path / "whole")
+    expected = contents(tmp_path / "whole")
+    for operation in range(1, 1000):
+        folder = tmp_path / f"killed-{operation}"
+        if not killed_at(operation, folder, lambda folder=folder: work(folder)):
+            break
+        work(folder)
+        assert contents(folder) == expected, operation
+    assert at_least < operation < 999
+
+
+def test_tokenizer(tmp_path):
+    tokenizer = Tokenizer.train(["the quick brown fox", "der schnelle braune Fuchs"], 300)
+
+    def work(folder):
+        if Tokenizer.is_saved_in(folder / "tokenizer"):
+            assert Tokenizer.load(folder / "tokenizer").fingerprint() == tokenizer.fingerprint()
+        tokenizer.save(folder / "tokenizer")
+
+    check_every_kill(tmp_path, work, at_least=10)
+
+
+def test_tokenizer_that_replaces_another(tmp_path):
+    old = Tokenizer.train(["the quick brown fox", "der schnelle braune Fuchs"], 300)
+    new = Tokenizer.train(["the slow brown dog", "der langsame braune Hund"], 300)
+
+    def work(folder):
+        folder = folder / "tokenizer"
+        remove_leftovers(folder.parent)  # The old one may have been moved away to make room.
+        if not Tokenizer.is_saved_in(folder):
+            old.save(folder)
+        assert Tokenizer.load(folder).fingerprint() in {old.fingerprint(), new.fingerprint()}
+        new.save(folder, overwrite=True)
+
+    check_every_kill(tmp_path, work, at_least=20)
+
+
+def test_token_store(tmp_path):
+    text = NumberText([("3 4", "5"), ("6", "7 8"), ("9", "9")])
+
+    def work(folder):
+        store = TokenStore.build(folder, text, NumberTokenizer(), verbose=False)
+        assert [store.target(i).tolist() for i in range(3)] == [[5, 1], [7, 8, 1], [9, 1]]
+
+    check_every_kill(tmp_path, work, at_least=15)
+
+
+def test_members_of_an_archive(tmp_path):
+    archive = write_archive(tmp_path / "archive.tgz", {"a.en": b"one\n", "a.de": b"eins\n"})
+
+    def work(folder):
+        extract(archive, {name: folder / name for name in ("a.en", "a.de")})
+
+    check_every_kill(tmp_path, work, at_least=20)
+
+
+def test_corpus_files(tmp_path):
+    """Each file is whole or not there; those that are there are not written again."""
+    corpus = load_corpus("demo")
+    folder = tmp_path / "text"
+    for operation in (3, 9, 20):
+        assert killed_at(operation, folder, lambda: write_corpus(corpus, folder))
+        for path in folder.glob("[!.]*.*"):
+            split, language = path.name.split(".")
+            assert path.read_text("utf-8").count("\n") == len(corpus.splits[split])
+            assert language in ("en", "de")
+            path.unlink()
+    write_corpus(corpus, folder)
+    assert len(list(folder.iterdir())) == 6

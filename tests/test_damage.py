@@ -1,0 +1,100 @@
+"""One flipped bit in each of many random places of each kind of file: none is used silently."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.data import demo
+from keras_attention.data.corpora import load_corpus
+from keras_attention.data.token_store import TokenStore
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.training.checkpoint_store import load_checkpoint, write_checkpoint
+from keras_attention.utils.files import read_json, write_json
+from tests.data.counting_text import NumberTokenizer, number_text
+
+PLACES = 200
+
+
+def check_flipped_bits(path, read, seed=1, begin=0):
+    """`read` must refuse the file by name or, where the bit has no meaning, give what it gave before."""
+    content, expected = path.read_bytes(), read()
+    random = np.random.default_rng(seed)
+    refused = 0
+    for position in random.integers(begin, len(content), PLACES):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << random.integers(8)
+        path.write_bytes(damaged)
+        try:
+            found = read()
+        except ValueError as error:
+            assert path.name in str(error), str(error)
+            refused += 1
+        else:
+            assert found == expected, f"byte {position} of {path.name}"
+    path.write_bytes(content)
+    assert read() == expected
+    return refused
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    text = number_text([(3, 5), (7, 4), (5, 13)])
+    return TokenStore.build(tmp_path_factory.mktemp("store"), text, NumberTokenizer()).folder
+
+
+@pytest.mark.parametrize(
+    "name", ["source.ids", "target.ids", "source.offsets", "target.offsets", "metadata.json"]
+)
+def test_token_store(store, name):
+    def read():
+        opened = TokenStore.open(store)
+        return opened.metadata, [opened.source(i).tolist() for i in range(len(opened))]
+
+    refused = check_flipped_bits(store / name, read)
+    assert refused == PLACES or name == "metadata.json"
+    assert refused > 0.7 * PLACES
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.json"])
+def test_tokenizer(tmp_path, name):
+    texts = ["the quick brown fox", "der schnelle braune Fuchs"]
+    Tokenizer.train(texts, 290).save(tmp_path)
+
+    def read():
+        tokenizer = Tokenizer.load(tmp_path)
+        return tokenizer.encode(texts), tokenizer.vocabulary_size, tokenizer.algorithm
+
+    refused = check_flipped_bits(tmp_path / name, read)
+    assert refused == PLACES or name == "tokenizer.json"
+    assert refused > 0.7 * PLACES
+
+
+@pytest.mark.parametrize("name", ["model.weights.h5", "manifest.json"])
+def test_checkpoint(tmp_path, name):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    write_checkpoint(tmp_path / "saved", model, {"epoch": 3, "updates": 17})
+
+    def read():
+        manifest = load_checkpoint(model, tmp_path / "saved")
+        return json.dumps(manifest), [weights.tolist() for weights in model.get_weights()]
+
+    refused = check_flipped_bits(tmp_path / "saved" / name, read)
+    assert refused == PLACES or name == "manifest.json"
+    assert refused > 0.7 * PLACES
+
+
+def test_json(tmp_path):
+    """As configurations, reports and records of runs are written."""
+    path = tmp_path / "report.json"
+    write_json(path, {"bleu": 27.3, "updates": 100_000, "systems": {"average of 5": [1e-9, None]}})
+    assert check_flipped_bits(path, lambda: read_json(path)) > 0.7 * PLACES
+
+
+def test_demo_corpus(tmp_path, monkeypatch):
+    for file in demo.FOLDER.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    monkeypatch.setattr(demo, "FOLDER", tmp_path)
+    path = tmp_path / "test.tsv.gz"
+    assert check_flipped_bits(path, lambda: load_corpus("demo").test.fingerprint()) == PLACES
