@@ -37,7 +37,7 @@ function contentIndices(groups) {
 /** The lines of an alignment: the true links broad and golden below, the head's above. */
 export function alignmentLines({ links, gold }, head) {
   return [
-    ...gold.map((link) => ({ ...link, color: GOLD_COLOR, opacity: 0.55, width: 8 })),
+    ...gold.map((link) => ({ ...link, color: GOLD_COLOR, opacity: 0.65, width: 8 })),
     ...links.map((link) => ({ ...link, color: headColor(head), opacity: 1, width: 2 })),
   ];
 }

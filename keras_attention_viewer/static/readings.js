@@ -19,6 +19,7 @@ export function createReadings() {
   /** `word`: the hovered or chosen one; `text`: what the mouse is on. */
   function update(model, word, text = "") {
     cell.textContent = text;
+    cell.hidden = model.state.view !== "matrix";
     const { picture, heads } = model;
     const chosen = readWord(picture, word);
     table.hidden = !chosen;
