@@ -78,7 +78,8 @@ _ROOMS = {
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
-__all__ = sorted([*_ROOM_OF, *_ROOMS])
+# Without the rooms: `import *` must not hide a user's own `layers` or `models`.
+__all__ = sorted(_ROOM_OF)
 
 
 def __getattr__(name: str) -> Any:
@@ -90,4 +91,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_ROOMS})

@@ -1,0 +1,271 @@
+"""The house, read from its source: which room imports which, and what no file may do."""
+
+import ast
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "keras_attention"
+FILES = sorted(PACKAGE.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+# room -> rooms of the package that it may import besides itself. Data flows one way.
+ALLOWED = {
+    "utils": set(),
+    "spec": set(),
+    "ops": set(),
+    "data": {"utils"},
+    "layers": {"ops", "spec", "utils"},
+    "models": {"layers", "ops", "spec", "utils"},
+    "engine": {"ops", "spec", "utils"},
+    "decoding": {"data", "engine", "ops", "spec", "utils"},
+    "interop": {"spec", "utils"},
+    "training": {"ops", "utils"},
+    "evaluation": {"ops", "training", "utils"},
+    "visualization": {"utils"},
+    "callbacks": {"evaluation", "training", "utils", "visualization"},
+}
+# Rooms above all of these.
+TOP = {"recipes", "experiments", "cli"}
+
+
+NOT_ON_IMPORT = ("TYPE_CHECKING", "__name__ == '__main__'")
+
+
+def relative(path):
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def imported_modules(path, nodes):
+    """Names of all modules that statements import, relative ones resolved."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield module
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def run_on_import(tree):
+    """All nodes that Python runs when it imports a module: no bodies of functions."""
+    waiting = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) in NOT_ON_IMPORT:
+            continue
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            waiting += [*node.args.defaults, *filter(None, node.args.kw_defaults)]
+        elif isinstance(node, ast.ClassDef):
+            waiting += [*node.bases, *node.keywords, *node.body]
+        else:
+            waiting += ast.iter_child_nodes(node)
+
+
+def test_every_room_is_in_the_table():
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    assert rooms == ALLOWED.keys() | TOP
+
+
+@pytest.mark.parametrize("room", sorted(ALLOWED))
+def test_rooms_import_only_downwards(room):
+    for path in (path for path in FILES if relative(path).startswith(f"{room}/")):
+        for module in imported_modules(path, ast.walk(TREES[path])):
+            parts = module.split(".")
+            if parts[0] == "keras_attention" and len(parts) > 1 and (PACKAGE / parts[1]).is_dir():
+                assert parts[1] in ALLOWED[room] | {room}, f"{relative(path)} imports {module}"
+
+
+def test_no_module_imports_itself_by_a_detour():
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in FILES
+    }
+    graph = {
+        name: {m for m in imported_modules(path, run_on_import(TREES[path])) if m in names} - {name}
+        for name, path in names.items()
+        if path.name != "__init__.py"
+    }
+    done = set()
+
+    def visit(name, trail):
+        assert name not in trail, " -> ".join([*trail[trail.index(name) :], name])
+        if name not in done:
+            for other in graph.get(name, ()):
+                visit(other, [*trail, name])
+            done.add(name)
+
+    for name in graph:
+        visit(name, [])
+
+
+def test_nobody_imports_private_keras():
+    examples = {path: ast.parse(path.read_text()) for path in (ROOT / "examples").glob("*.py")}
+    for path, tree in {**TREES, **examples}.items():
+        private = [m for m in imported_modules(path, ast.walk(tree)) if m.startswith("keras.src")]
+        assert not private, f"{path.name} imports {private}"
+
+
+# What modules call when they are imported, beside decorators and types' constructors.
+CALLED_ON_IMPORT = {
+    "_ROOMS.items",
+    "_crossentropy.defvjp",
+    "_dense",
+    "_intrinsic",
+    "_island",
+    "_layer",
+    "_weight",
+    "count",
+    "dataclasses.field",
+    "dataclasses.replace",
+    "float",
+    "frozenset",
+    "np.dtype",
+    "np.float32",
+    "np.float32(1e-30).view",
+    "os.path.basename",
+    "os.path.splitext",
+    "range",
+    "re.compile",
+    "sorted",
+}
+
+
+def test_nothing_is_called_on_import_but_constants():
+    found = {}
+    for path, tree in TREES.items():
+        for node in run_on_import(tree):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                is_type = name.split(".")[-1][0].isupper()
+                if not is_type and name not in CALLED_ON_IMPORT:
+                    found.setdefault(name, []).append(relative(path))
+    assert not found
+
+
+# Rooms in which weights have names, and the ends of names that are asked for there all the same.
+ROOMS_WITH_WEIGHTS = (
+    "decoding",
+    "engine",
+    "interop",
+    "layers",
+    "models",
+    "ops",
+    "spec",
+    "training",
+)
+KNOWN_ENDS = {
+    # Variables of Keras' own layers and generators, which say what they are by their names alone.
+    "training/checkpoint_store.py: v.path.endswith('seed_generator_state')",
+    "training/parallelism.py: name.endswith('dropout')",
+}
+
+
+def test_no_weight_is_recognised_by_the_end_of_its_name():
+    found = {
+        f"{relative(path)}: {ast.unparse(node)}"
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "endswith"
+        and relative(path).split("/")[0] in ROOMS_WITH_WEIGHTS
+    }
+    assert found <= KNOWN_ENDS
+
+
+# Files longer than this are two subjects.
+MOST_LINES = 400
+LONG_FILES = {"decoding/translator.py", "engine/numba/tiles.py"}
+
+
+def test_files_can_be_read_in_a_sitting():
+    long = {relative(path) for path in FILES if len(path.read_text().splitlines()) > MOST_LINES}
+    assert long <= LONG_FILES
+
+
+# Keras' private names that the package overrides or reads: a new version of Keras may change them.
+OVERRIDDEN_HOOKS = {
+    "Adam._backend_update_step",
+    "MultiHeadAttention._compute_attention",
+    "MultiHeadAttention._get_common_kwargs_for_sublayer",
+    "MultiHeadAttention._masked_softmax",
+}
+PRIVATE_NAMES_OF_KERAS = {
+    "layers/multi_head_attention.py": {
+        "_attention_axes",
+        "_dropout_layer",
+        "_flash_attention",
+        "_gate_dense",
+        "_inverse_sqrt_key_dim",
+        "_key_dense",
+        "_num_heads",
+        "_output_dense",
+        "_output_shape",
+        "_query_dense",
+        "_sliding_window",
+        "_use_bias",
+        "_use_gate",
+        "_value_dense",
+        "_value_dim",
+    },
+    "layers/recompute.py": {"_flatten_layers"},
+    "training/optimizer.py": {
+        "_get_variable_index",
+        "_learning_rate",
+        "_momentums",
+        "_track_variable",
+        "_velocities",
+        "_velocity_hats",
+    },
+    "training/parallelism.py": {"_get_variable_index"},
+}
+ROOMS_WITH_KERAS_CLASSES = ("callbacks", "layers", "models", "training")
+
+
+def is_private(name):
+    return name.startswith("_") and not name.startswith("__")
+
+
+def test_overridden_hooks_of_keras_are_known():
+    found = set()
+    for path in FILES:
+        if relative(path).split("/")[0] not in ROOMS_WITH_KERAS_CLASSES:
+            continue
+        module = importlib.import_module(
+            ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        )
+        for _, kind in inspect.getmembers(module, inspect.isclass):
+            if kind.__module__ != module.__name__:
+                continue
+            theirs = [base for base in kind.__mro__ if base.__module__.startswith("keras.")]
+            found |= {
+                f"{kind.__name__}.{name}"
+                for name in filter(is_private, vars(kind))
+                if any(name in vars(base) for base in theirs)
+            }
+    assert found == OVERRIDDEN_HOOKS
+
+
+def test_private_names_of_keras_are_known():
+    own = set()
+    for tree in TREES.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                own.add(node.name)
+            elif isinstance(getattr(node, "ctx", None), ast.Store):
+                own.add(getattr(node, "attr", getattr(node, "id", None)))
+    found = {}
+    for path, tree in TREES.items():
+        if relative(path).split("/")[0] not in ROOMS_WITH_KERAS_CLASSES:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in own:
+                found.setdefault(relative(path), set()).add(node.attr)
+    assert found == PRIVATE_NAMES_OF_KERAS
