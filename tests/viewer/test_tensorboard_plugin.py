@@ -57,6 +57,8 @@ def write_runs(folder):
     write(folder / "sizes", [entry_at(0), entry_at(10, heads=4)])
     write(folder / "resumed", [entry_at(step, seed=1) for step in (0, 10, 20, 30, 40)])
     write(folder / "resumed", [entry_at(step, seed=2) for step in (20, 30, 50)])
+    write(folder / "unmarked", [entry_at(step) for step in (0, 20, 40)], resumes=False)
+    write(folder / "unmarked", [entry_at(step) for step in (10, 30, 50)], resumes=False)
 
 
 @pytest.fixture(scope="module", params=["true", "false"])
@@ -65,7 +67,7 @@ def server(request, tmp_path_factory):
     write_runs(folder)
     with tensorboard(folder, "--load_fast", request.param) as running:
         deadline = time.monotonic() + LOAD_SECONDS
-        while time.monotonic() < deadline and len(runs_of(running)) < 6:
+        while time.monotonic() < deadline and len(runs_of(running)) < 7:
             time.sleep(0.2)
         yield running
 
@@ -136,6 +138,14 @@ def test_a_resumed_run_shows_each_step_once_as_it_was_written_last(server):
     assert run["problems"] == []
     for step, seed in ((10, 1), (20, 2), (30, 2)):
         assert_equal(stored(server, "resumed", step, seed), entry_at(step, seed))
+
+
+def test_a_resumed_run_that_does_not_say_so_shows_each_step_once(server):
+    """TensorBoard's fast loader drops what was written again; the other one keeps both parts."""
+    run = runs_of(server)["unmarked"]
+    steps = run["sentences"][0]["steps"]
+    assert steps in ([0, 10, 30, 50], [0, 10, 20, 30, 40, 50])
+    assert any("resumed without marking" in problem for problem in run["problems"]) == (40 in steps)
 
 
 GOOD = {"run": "good", "tag": TAG, "step": 0, "kind": "cross", "layer": 0}
