@@ -1,21 +1,25 @@
-"""`keras-attention attention RUN SENTENCE`: pictures of where a model looks."""
+"""`keras-attention attention RUN SENTENCE`: where a model looks, in a browser or as pictures."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from keras_attention.cli.quiet import start_backend
 from keras_attention.utils.files import atomic_folder, check_destination
 
+PAGE = ".html"
+
 
 def main(arguments: Sequence[str], program: str) -> None:
-    """Draw the attention of a sentence and its translation."""
+    """Show the attention of a sentence and its translation."""
     parser = argparse.ArgumentParser(
         prog=program,
-        description="Draw the attention of every layer and head for a sentence and its translation: "
-        "one picture for each layer of the encoder, of the decoder, and from decoder to encoder.",
+        description="Show the attention of every layer and head for a sentence and its translation: as "
+        "a page for a browser, which needs nothing else, or as pictures, one for each layer of the "
+        "encoder, of the decoder, and from decoder to encoder.",
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument("sentence", metavar="SENTENCE", help="a sentence in the source language")
@@ -25,33 +29,40 @@ def main(arguments: Sequence[str], program: str) -> None:
     parser.add_argument(
         "--output",
         type=Path,
-        default=Path("attention"),
+        default=Path("attention.html"),
         metavar="PATH",
-        help="new folder (attention)",
+        help="new page, ending in .html (attention.html), or new folder for pictures",
     )
     options = parser.parse_args(arguments)
     if not options.sentence.strip():
         raise ValueError("SENTENCE must not be empty.")
-    check_destination(options.output, folder=True)
+    is_page = options.output.suffix.lower() == PAGE
+    check_destination(options.output, folder=not is_page)
     start_backend()
     from keras_attention.decoding.translator import Translator
-    from keras_attention.visualization.heatmaps import attention_figures
+    from keras_attention.visualization.attention_page import save_attention
 
     translator = Translator.from_run(options.run)
-    translation = options.translation or translator(options.sentence)
+    if is_page:
+        name = options.run.resolve().name
+        texts = options.sentence, options.translation
+        save_attention(options.output, translator, *texts, name=name)
+        print(f"The page is {options.output}")
+    else:
+        _save_pictures(options.output, translator, options.sentence, options.translation)
+        print(f"The pictures are in {options.output}")
+
+
+def _save_pictures(path: Path, translator: Any, sentence: str, translation: str | None) -> None:
+    from keras_attention.visualization.attention_entries import padded_pairs
+    from keras_attention.visualization.heatmaps import attention_figures
+
+    translation = translation or translator(sentence)
     print(translation)
     tokenizer = translator.tokenizer
-    source, target = (
-        [*tokenizer.encode(text), tokenizer.end_token_id]
-        for text in (options.sentence, translation)
-    )
-    import numpy as np
-
-    scores = translator.model.attention_scores(
-        np.array([source], "int32"), np.array([[tokenizer.start_token_id, *target[:-1]]], "int32")
-    )
-    names = ([tokenizer.id_to_token(token) for token in ids] for ids in (source, target))
-    with atomic_folder(options.output) as folder:
+    source, read, predicted = padded_pairs(tokenizer, [(sentence, translation)])
+    scores = translator.model.attention_scores(source, read)
+    names = ([tokenizer.id_to_token(token) for token in ids[0]] for ids in (source, predicted))
+    with atomic_folder(path) as folder:
         for name, figure in attention_figures(scores, *names).items():
             figure.savefig(folder / f"{name.replace('/', '-')}.png", dpi=150)
-    print(f"The pictures are in {options.output}")

@@ -16,14 +16,15 @@ COMMANDS = {
     "translate": "translate lines with a finished run",
     "score": "say how probable given translations are",
     "evaluate": "report on a run, or compare ways to search",
-    "attention": "draw the attention of a sentence",
+    "attention": "show the attention of a sentence, in a browser or as pictures",
+    "heads": "say how much a model needs each of its heads",
     "average": "average the checkpoints of a run",
 }
 EXAMPLE = f"""
 a first run, some minutes on a CPU, and what it can do then:
   {PROGRAM} train --output-dir runs/demo
   echo "The dog sleeps." | {PROGRAM} translate runs/demo
-  {PROGRAM} attention runs/demo "The dog sleeps." --output attention
+  {PROGRAM} attention runs/demo "The dog sleeps."
 """
 
 

@@ -38,6 +38,7 @@ TRAINING = (
     "checkpoint_updates",
     "averaged_checkpoints",
     "bleu_every",
+    "attention_images",
     "seed",
 )
 SEARCH = ("beam_size", "length_penalty")

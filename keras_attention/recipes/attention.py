@@ -1,11 +1,13 @@
-"""What a run logs of its attention, for the viewer."""
+"""What a run logs of its attention: for the viewer, and as pictures."""
 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 
+from keras_attention.callbacks.attention_heatmaps import AttentionHeatmaps
 from keras_attention.callbacks.attention_log import MOST_TOKENS, AttentionLog
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.data.corpus import Corpus
@@ -57,6 +59,17 @@ def attention_log(
         monitor=monitor,
     )
     return [log]
+
+
+def attention_images(
+    writer: SummaryWriter, tokenizer: Tokenizer, corpus: Corpus, model: Any
+) -> list[AttentionHeatmaps]:
+    """The callback that logs the attention on one pair as pictures, before and after training."""
+    note = "synthetic data" if corpus.synthetic else ""
+    return [
+        AttentionHeatmaps(model, tokenizer, pair, writer, every=0, note=note)
+        for pair in middling_pairs(corpus, tokenizer)[:1]
+    ]
 
 
 def middling_pairs(corpus: Corpus, tokenizer: Tokenizer) -> list[tuple[str, str]]:

@@ -6,8 +6,15 @@ from typing import Any, Literal, get_args
 from keras_attention.utils.checks import check_integer, check_number
 
 BUDGET = ("steps", "minutes")
-# What may change between two starts of a run: how long it trains, and on what hardware.
-RESUMABLE_FIELDS = (*BUDGET, "strategy", "replicas", "accumulation_steps", "recompute")
+# What may change between two starts of a run: how long it trains, on what hardware, and what is logged.
+RESUMABLE_FIELDS = (
+    *BUDGET,
+    "strategy",
+    "replicas",
+    "accumulation_steps",
+    "recompute",
+    "attention_images",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +55,7 @@ class TranslationConfig:
         checkpoint_updates: Updates between two checkpoints that are averaged, in place of minutes.
         averaged_checkpoints: How many of the last checkpoints are averaged.
         bleu_every: Epochs between two BLEU scores of the validation set during training.
+        attention_images: Whether heat maps of a sentence's attention are logged as pictures, too.
         beam_size: Hypotheses kept in the search.
         length_penalty: The paper's alpha: the higher, the longer the translations.
         dtype: Keras' dtype policy: float32, or mixed_bfloat16 on hardware that has it.
@@ -79,6 +87,7 @@ class TranslationConfig:
     checkpoint_updates: int | None = None
     averaged_checkpoints: int = 5
     bleu_every: int = 5
+    attention_images: bool = False
     beam_size: int = 4
     length_penalty: float = 0.6
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"

@@ -24,7 +24,7 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.cost import training_flops
 from keras_attention.models.transformer import Transformer
-from keras_attention.recipes.attention import attention_log
+from keras_attention.recipes.attention import attention_images, attention_log
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
 from keras_attention.training.checkpoints import save_average, select_checkpoints
@@ -89,6 +89,9 @@ def train_to_budget(
             translator, corpus, config, monitor, lambda: checkpoints.cut_short
         )
         attention = attention_log(writer, tokenizer, corpus, batches.store, translator, monitor)
+        images = (
+            attention_images(writer, tokenizer, corpus, model) if config.attention_images else []
+        )
         patience = StopWithoutGain(config.patience, cut_short=lambda: checkpoints.cut_short)
         checkpoints = Checkpoints(
             folder.checkpoints,
@@ -122,6 +125,7 @@ def train_to_budget(
             monitor,
             *attention,
             checkpoints,
+            *images,
             *([HugePages()] if is_memory_tuned() else []),
             console,
             # Last: what it raises at the end of training ends everything.

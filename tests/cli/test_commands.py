@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -159,6 +160,43 @@ def test_pictures_of_attention(run, tmp_path, capsys):
     assert capsys.readouterr().out.startswith("Der Hund\n")
     assert exit_code(*arguments) == 2  # the folder is taken
     assert "exists" in capsys.readouterr().err
+
+
+def sentence_of(page):
+    """The only sentence in a page of the attention viewer."""
+    text = re.search(r'id="attention-data">(.*?)</script>', page.read_text("utf-8"))[1]
+    (run,) = json.loads(text)["index"]["runs"]
+    (sentence,) = run["sentences"]
+    return sentence
+
+
+def test_a_page_of_attention(run, translator, tmp_path, capsys):
+    given, own = tmp_path / "given.html", tmp_path / "own.html"
+    main(["attention", str(run), LINES[0], "Der Hund schläft.", "--output", str(given)])
+    sentence = sentence_of(given)
+    assert (sentence["text"], sentence["target_text"]) == (LINES[0], "Der Hund schläft.")
+    assert exit_code("attention", run, LINES[0], "--output", given) == 2
+    assert "exists" in capsys.readouterr().err
+    main(["attention", str(run), LINES[0], "--output", str(own)])
+    sentence = sentence_of(own)
+    assert (sentence["target"], sentence["target_text"]) == ("output", translator(LINES[0]))
+
+
+def test_heads_by_importance(run, tmp_path, capsys):
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("The dog sleeps.\n\nA cat sits.\n")
+    target.write_text("Der Hund schläft.\nx\nEine Katze sitzt.\n")
+    files = ["--source-file", str(source), "--target-file", str(target)]
+    main(["heads", str(run), *files])
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert {tuple(row[:3]) for row in rows} == {
+        (kind, "1", head) for kind in ("encoder", "decoder", "cross") for head in "12"
+    }
+    values = [float(row[3]) for row in rows]
+    assert values == sorted(values, reverse=True)
+    assert max(map(abs, values)) > 0
+    assert exit_code("heads", run, *files, "--pairs", "0") == 2
+    assert "--pairs must be at least 1" in capsys.readouterr().err
 
 
 def test_an_average(run, tmp_path, capsys):

@@ -14,7 +14,7 @@ WORDS = types.SimpleNamespace(encode=str.split)
 
 
 def corpus_of(*pairs):
-    return types.SimpleNamespace(validation=pairs)
+    return types.SimpleNamespace(validation=pairs, synthetic=False)
 
 
 def words(count):
@@ -51,3 +51,17 @@ def test_the_demo_is_logged_with_its_true_alignments(tmp_path, monkeypatch):
     end = tokenizer.end_token_id
     assert log.token_ranks[end] < 5  # twice in each pair
     assert sorted(log.token_ranks) == list(range(tokenizer.vocabulary_size))
+
+
+def test_pictures_are_of_the_first_pair():
+    pairs = [(words(10), "x"), (words(12), "x")]
+    tokenizer = types.SimpleNamespace(
+        encode=lambda text: [3] * len(text.split()),
+        id_to_token=str,
+        start_token_id=0,
+        end_token_id=1,
+    )
+    corpus = types.SimpleNamespace(validation=pairs, synthetic=True)
+    (images,) = attention.attention_images(None, tokenizer, corpus, None)
+    assert (images.every, images.note) == (0, "synthetic data")
+    assert attention.attention_images(None, tokenizer, corpus_of(), None) == []

@@ -1,0 +1,57 @@
+"""`keras-attention heads RUN`: how much a model needs each of its attention heads."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from keras_attention.cli.quiet import start_backend
+
+
+def main(arguments: Sequence[str], program: str) -> None:
+    """Print the importance of every head."""
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="Switch off each attention head of a run's model in turn, and print by how much the "
+        "loss rises, in nats a target token: a line for each head, with its kind (encoder, decoder, "
+        "cross), its layer, its number and the rise, tabs between them, the most important first.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
+    parser.add_argument(
+        "--source-file", type=Path, metavar="FILE", required=True, help="sentences, one a line"
+    )
+    parser.add_argument(
+        "--target-file", type=Path, metavar="FILE", required=True, help="their translations"
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=100, metavar="N", help="use the first N pairs (100)"
+    )
+    options = parser.parse_args(arguments)
+    if options.pairs < 1:
+        raise ValueError(f"--pairs must be at least 1. Received: {options.pairs}")
+    start_backend()
+    from keras_attention.data.parallel_text import FilePairs
+    from keras_attention.decoding.translator import Translator
+    from keras_attention.evaluation.head_importance import head_importance
+    from keras_attention.visualization.attention_entries import padded_pairs
+
+    translator = Translator.from_run(options.run)
+    pairs = [
+        pair
+        for pair in FilePairs(options.source_file, options.target_file)
+        if all(text.strip() for text in pair)
+    ]
+    pairs = list(itertools.islice(pairs, options.pairs))
+    if not pairs:
+        raise ValueError(f"'{options.source_file}' holds no sentence with a translation.")
+    importance = head_importance(translator.model, *padded_pairs(translator.tokenizer, pairs))
+    heads = [
+        (value, kind, layer, head)
+        for kind, layers in importance.items()
+        for layer, values in enumerate(layers, start=1)
+        for head, value in enumerate(values, start=1)
+    ]
+    for value, kind, layer, head in sorted(heads, key=lambda one: -one[0]):
+        print(f"{kind}\t{layer}\t{head}\t{value:+.6f}")
