@@ -14,10 +14,8 @@ tree, and finds at least the F1 of repaired trees.
 
 import os
 
-# Before TensorFlow is imported: its notes on processors and drivers are not what a run is read for.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# TensorFlow leaves oneDNN off where a processor lacks VNNI; there, too, it did no harm (docs/log.md).
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+# The command line starts Keras when it needs it, without the notes that TensorFlow writes: `--help` is quick.
+os.environ["KERAS_ATTENTION_LAZY"] = "1"
 
 from keras_attention.cli.parse import run
 

@@ -13,21 +13,25 @@ import keras
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.treebanks import Treebank
 from keras_attention.data.trees import read_trees
+from keras_attention.evaluation.cost import matmul_peak
 from keras_attention.experiments.parsing_baselines import Pcfg, RightBranching, WordTags
 from keras_attention.experiments.parsing_report import parsing_report, write_parsing_report
 from keras_attention.experiments.published import PARSING
 from keras_attention.experiments.tree_parser import VOCABULARY_FILE, Parse, Parser, TreeText
 from keras_attention.recipes.config import BUDGET, RESUMABLE_FIELDS, TranslationConfig
+from keras_attention.recipes.messages import batches_text, forecast
 from keras_attention.recipes.prepare import (
+    check_model,
     compiled_model,
     prepared_batches,
     prepared_tokenizer,
+    replica_count,
     row_multiple,
 )
 from keras_attention.recipes.train import average_last, train_to_budget
 from keras_attention.training.distribution import distribution_scope
-from keras_attention.utils.files import DamagedFile, read_json, write_json
-from keras_attention.utils.progress import Progress, say
+from keras_attention.utils.files import DamagedFile, atomic_path, read_json, write_json
+from keras_attention.utils.progress import Progress, activity, say
 from keras_attention.utils.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -122,6 +126,7 @@ def train_parser(
         TrainingStopped: A `KeyboardInterrupt`: after Ctrl-C or SIGTERM; the run can be resumed.
     """
     _check_options(systems, test_sentences)
+    check_model(config)
     corpus = treebank.corpus(tags)
     settings = _settings(corpus, config, tags)
     changeable = _changeable(config)
@@ -185,11 +190,15 @@ def _trained(
     cut = text.corpus(corpus, folder.tokenizer / VOCABULARY_FILE, config.vocabulary_size)
     tokenizer = prepared_tokenizer(cut, config, folder.tokenizer)
     batches, validation = prepared_batches(cut, config, tokenizer, folder.store)
-    model = compiled_model(config, tokenizer)
-    say(f"Model {config.preset}: {model.count_params():,} parameters, {config.dtype}")
-    checkpoints = train_to_budget(model, batches, validation, tokenizer, cut, config, folder)
+    say(batches_text(batches, config))
+    with activity("building the model"):
+        model = compiled_model(config, tokenizer)
+        peak = replica_count(config) * matmul_peak(config.dtype)
+    say(f"Model {config.preset}, {config.dtype}. {forecast(model, batches, config, peak)}.")
+    checkpoints = train_to_budget(model, batches, validation, tokenizer, cut, config, folder, peak)
     average_last(model, checkpoints, config, folder)
-    model.save(folder.model)
+    with activity("saving the model"), atomic_path(folder.model) as partial:
+        model.save(partial)
 
     def parser_of(constrained: bool) -> Parser:
         return Parser(

@@ -3,6 +3,7 @@
 import pytest
 
 from keras_attention.cli import parse
+from keras_attention.experiments import parsing
 from keras_attention.experiments.parsing import PARSING_RECIPES
 
 
@@ -15,7 +16,7 @@ def received(monkeypatch):
         calls.append((treebank, config, output_dir, options))
         return {}
 
-    monkeypatch.setattr(parse, "train_parser", train_parser)
+    monkeypatch.setattr(parsing, "train_parser", train_parser)
     return calls
 
 
@@ -28,7 +29,7 @@ def trees(tmp_path):
 
 def test_options_replace_what_the_recipe_says(received, trees, tmp_path):
     own = ["--train", trees, "--validation", trees, "--test", trees, trees]
-    parse.run("", [*own, "--minutes", "2", "--beam-size", "7", "--no-tags", "--pcfg",
+    parse.run("", [*own, "--minutes", "2", "--beam-size", "7", "--no-tags", "--pcfg", "--seed", "4",
                    "--output-dir", str(tmp_path / "run"), "--test-sentences", "3"])  # fmt: skip
     [(treebank, config, output_dir, options)] = received
     assert {part: len(list(files)) for part, files in treebank.parts.items()} == {
@@ -36,7 +37,7 @@ def test_options_replace_what_the_recipe_says(received, trees, tmp_path):
     }  # fmt: skip
     recipe = PARSING_RECIPES["files"]
     assert (config.minutes, config.steps, config.beam_size) == (2.0, None, 7)
-    assert (config.preset, config.length_penalty) == (recipe.preset, 0.3)
+    assert (config.preset, config.length_penalty, config.seed) == (recipe.preset, 0.3, 4)
     assert output_dir == tmp_path / "run"
     assert not options["tags"] and options["test_sentences"] == 3
     assert options["systems"] == ["constrained", "repaired", "right_branching", "pcfg"]
@@ -61,7 +62,7 @@ def test_the_papers_setting_is_a_recipe():
     [
         (["--treebank", "penn"], "LDC"),
         (["--treebank", "craft", "--data-dir", "absent"], "files of CRAFT are missing"),
-        (["--train", "absent.mrg"], "without --validation, --test"),
+        (["--train", "absent.mrg"], "need --train, --validation and --test"),
         (["--treebank", "wsj_sample", "--data-dir", "absent"], "wsj_0001.mrg"),
     ],
 )
