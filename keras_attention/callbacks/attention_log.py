@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_attention.callbacks.monitor import updates_of
 from keras_attention.evaluation.head_importance import head_importance
@@ -142,9 +143,7 @@ class AttentionLog(keras.callbacks.Callback):
             entries = self._entries(self.pairs, step=step, alignments=self.alignments)
             if entries:
                 shown = measured(entries[: self.shown], entries[self.shown :])
-                ids = padded_pairs(self.tokenizer, self.pairs)
-                importance = head_importance(self.model, *ids) if with_importance else None
-                self._write(shown, {"importance": importance})
+                self._write(shown, {"importance": self._importance() if with_importance else None})
 
     def _log_output(self, step: int) -> None:
         """Adds the attention on the model's own translations, once a step."""
@@ -159,6 +158,12 @@ class AttentionLog(keras.callbacks.Callback):
             entries = self._entries(pairs, step=step, target="output", target_ids=ids)
             if entries:
                 self._write(measured(entries), {})
+
+    def _importance(self) -> dict[str, list[list[float]]] | None:
+        """The importance of all heads; None if a loss is not finite."""
+        importance = head_importance(self.model, *padded_pairs(self.tokenizer, self.pairs))
+        is_finite = np.isfinite(list(importance.values())).all()
+        return importance if is_finite else None
 
     def _entries(self, pairs: Sequence[tuple[str, str]], **options: Any) -> list[Entry]:
         """The entries of pairs; none, and a warning, if the model has diverged."""

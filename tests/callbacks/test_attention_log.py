@@ -154,6 +154,15 @@ def test_importance_stands_in_the_last_entry(tmp_path, tokenizer, monkeypatch):
     assert [entries[step].header["importance"] for step in (0, 1, 2)] == [None, None, importance]
 
 
+def test_an_importance_that_is_not_finite_is_left_out(tmp_path, tokenizer, monkeypatch):
+    importance = {"cross": [[0.5, np.inf]]}
+    module = sys.modules[AttentionLog.__module__]
+    monkeypatch.setattr(module, "head_importance", lambda *_: importance)
+    with SummaryWriter(tmp_path) as writer:
+        fit(make_model(), AttentionLog(writer, tokenizer, PAIRS, importance=True), updates=1)
+    assert read(tmp_path)["attention/0/reference"][1].header["importance"] is None
+
+
 def test_a_diverged_model_is_not_logged_and_training_goes_on(tmp_path, tokenizer):
     model = make_model()
     model.diverged = True
