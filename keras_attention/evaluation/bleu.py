@@ -1,7 +1,7 @@
 """BLEU and chrF of translations, computed by sacreBLEU.
 
-BLEU numbers compare only when text, tokenisation and smoothing agree; the signature says which they
-were. The paper's 27.3 and 28.4 (Table 2) are tokenised BLEU with hyphens split, not this one.
+Two BLEU numbers are comparable only if text, tokenisation and smoothing agree; the signature names them.
+The paper's 27.3 and 28.4 (Table 2) are tokenised BLEU with hyphens split, not this one.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def corpus_bleu(
         references: The reference of each translation, in the same order.
         tokenize: sacreBLEU's tokeniser: `"13a"` (the standard), `"intl"`, `"none"`, ...
         lowercase: Whether case is ignored.
-        smoothing: What a precision without a match counts: `"exp"` (the standard of sacreBLEU), or
-            `"none"`, which makes the whole score 0, as in multi-bleu.
+        smoothing: Value of an n-gram precision without a match: `"exp"` (sacreBLEU's standard), or
+            `"none"`, which makes the whole score 0, as multi-bleu does.
 
     Returns:
         A `CorpusScore`.
 
     Raises:
-        ValueError: Lists that are empty, differ in length or hold something else than strings.
+        ValueError: If the lists are empty, differ in length or hold anything but strings.
 
     Example:
 
@@ -89,7 +89,7 @@ def corpus_chrf(
         A `CorpusScore`.
 
     Raises:
-        ValueError: Lists that are empty, differ in length or hold something else than strings.
+        ValueError: If the lists are empty, differ in length or hold anything but strings.
 
     Example:
 
@@ -110,7 +110,7 @@ def _scored(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -
 
 
 def check_lines(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Raise ValueError unless these are two lists of strings, of one length and not empty."""
+    """Raise ValueError unless both are lists of strings, of the same length and not empty."""
     for name, lines in (("hypotheses", hypotheses), ("references", references)):
         if isinstance(lines, str):
             raise ValueError(f"{name} must be a list of sentences; got one string: {lines[:60]!r}.")

@@ -1,4 +1,4 @@
-"""Several translations of one text beside each other: scores, and whether they differ by chance."""
+"""Compares several translations of one text: their scores, and whether the difference is chance."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class PairedDifference:
         baseline: Name of the system that it is compared with.
         score: The system's score.
         baseline_score: The baseline's.
-        difference: The former minus the latter.
+        difference: `score` minus `baseline_score`.
         interval: Half the width of the 95 % confidence interval of the system's score.
         baseline_interval: The same of the baseline's.
-        p_value: How probable a difference as large is if the systems are equally good.
+        p_value: Probability of a difference this large if the systems are equally good.
         samples: Number of resamples.
         seed: Seed of the resampling.
     """
@@ -85,8 +85,8 @@ def paired_bootstrap(
 ) -> list[PairedDifference]:
     """Compare each system with the baseline, by sacreBLEU's paired bootstrap resampling.
 
-    Sentences are drawn with replacement, the same ones for both systems. Equal seeds give equal
-    numbers.
+    Sentences are drawn with replacement, the same sentences for both systems. The same seed gives
+    the same numbers.
 
     Args:
         systems: Translations by name, all of the same text, at least two.

@@ -185,8 +185,8 @@ def training_flops(model: Any, shapes: Iterable[tuple[int, int, int]]) -> int:
 def paper_training_cost(seconds: float, devices: int = 8, device: str = "P100") -> float:
     """Training cost as in Table 2: time, times GPUs, times the sustained FLOP/s of one.
 
-    This is what the machines could have computed in that time, not what the model needed: for the
-    base model it is more than three times the counted FLOPs of `training_flops`.
+    This is what the GPUs could have computed in that time, not what the model needed. For the base
+    model it is more than three times the FLOPs that `training_flops` counts.
 
     Args:
         seconds: Wall-clock seconds of training.
@@ -222,10 +222,9 @@ def paper_training_cost(seconds: float, devices: int = 8, device: str = "P100") 
 def matmul_peak(dtype: str = "float32", seconds: float = 1.0) -> float:
     """Measured FLOP/s of large matrix products on one device: the ceiling of what training can reach.
 
-    Square products of growing size run one after another on the running backend, compiled or not as
-    they come, until the time is used or a product fills the device; the best rate counts. Anything
-    else that runs on the machine lowers it. Reduced precision that a backend chooses by itself, such
-    as TF32 on newer GPUs, counts as `dtype`.
+    Multiplies square matrices of growing size on the current backend until the time is used or a
+    product fills the device, and takes the best rate. Other programs on the machine lower it. If the
+    backend chooses a lower precision by itself, such as TF32 on newer GPUs, that counts as `dtype`.
 
     Args:
         dtype: A floating-point dtype, or a Keras dtype policy: the compute dtype of it is taken.

@@ -19,8 +19,8 @@ def head_importance(
 ) -> dict[str, list[list[float]]]:
     """The loss with each head switched off, minus the loss with all heads.
 
-    Switched off, a head gives zeros. All heads of a layer are tried in one batch, each in rows of its
-    own: there are as many passes as layers of attention, three times `num_layers`, and one more.
+    A head that is switched off gives zeros. All heads of a layer are tried in one batch, each in its
+    own rows. This takes one pass for each attention layer (three times `num_layers`), and one more.
 
     Args:
         model: A `Transformer`.

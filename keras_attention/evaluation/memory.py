@@ -56,9 +56,9 @@ def training_memory(
 ) -> TrainingMemory:
     """Estimate the memory of training on one device from the sizes of the model and its largest batch.
 
-    Counted are the arrays that a backward pass cannot do without. The backend's own workspace,
-    fragmentation and compiler are not, and a backend may keep fewer (by fusing) or more: expect the
-    truth within a factor of two (XLA on a CPU takes 0.8 to 1.3 times the estimate).
+    Counts the arrays that a backward pass needs. It does not count the backend's workspace,
+    fragmentation or compiler, and a backend may keep fewer arrays (by fusing) or more. Expect the
+    real figure within a factor of two (XLA on a CPU takes 0.8 to 1.3 times the estimate).
 
     Args:
         model: A `Transformer`, or its arguments; see `ModelSizes.of`.

@@ -50,7 +50,7 @@ def tokenized_bleu(
 
     Raises:
         ImportError: If sacremoses is not installed.
-        ValueError: Lists that are empty, differ in length or hold something else than strings.
+        ValueError: If the lists are empty, differ in length or hold anything but strings.
 
     Example:
 

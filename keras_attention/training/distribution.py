@@ -31,7 +31,7 @@ class Devices:
 def distribution_scope(
     strategy: str | None = None, replicas: int | None = None
 ) -> Iterator[Devices]:
-    """Build and train a model inside of this scope, and it trains on many devices.
+    """Trains on many devices: build and train a model inside this scope.
 
     Args:
         strategy: `"mirrored"` on TensorFlow: `tf.distribute.MirroredStrategy` over all GPUs, or over all
@@ -44,7 +44,7 @@ def distribution_scope(
         accumulation steps, as `num_replicas`.
 
     Raises:
-        ValueError: The strategy is unknown or another backend's, or there are not so many devices.
+        ValueError: If the strategy is unknown or belongs to another backend, or there are fewer devices.
 
     Example:
 
@@ -126,7 +126,7 @@ def is_chief() -> bool:
 
 
 def chief_says(value: float) -> float:
-    """The chief's value, in every process: what decides how training goes on must be one for all.
+    """The chief's value, in every process: decisions about training must be the same in all of them.
 
     All processes must call it at the same point. For clocks and signals, which differ between them.
     """

@@ -1,4 +1,4 @@
-"""The update of Adam in as few passes over memory as the backend can do it, and the norm of a gradient."""
+"""Adam's update in as few passes over memory as the backend allows, and the norm of a gradient."""
 
 from collections.abc import Sequence
 from typing import Any

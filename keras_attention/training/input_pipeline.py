@@ -13,9 +13,9 @@ PREFETCHED = 2
 def as_tf_dataset(batches: Any) -> Any:
     """`batches` as a `tf.data.Dataset` on TensorFlow; on the other backends `batches` themselves.
 
-    Pass it to `fit`, `evaluate` or `predict` where an epoch takes seconds. Keras reads a `PyDataset`
-    through a pipeline that tf.data tunes in a thread. At the end of an epoch that thread is waited
-    for, and it may sleep until its next round; the rounds are 10, 20, 40, ... milliseconds apart, and an
+    Pass it to `fit`, `evaluate` or `predict` if an epoch takes only seconds. Keras reads a `PyDataset`
+    through a pipeline that tf.data tunes in a thread. Each epoch ends by waiting for that thread,
+    which may sleep until its next round; the rounds are 10, 20, 40, ... milliseconds apart, and an
     epoch of 21 seconds could end after 41. Batches that are gathered from memory have nothing to tune:
     here that thread is never started.
 

@@ -12,8 +12,8 @@ class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """`factor * hidden_dim^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)` (equation 3 of the paper).
 
     The rate grows linearly for `warmup_steps` updates and then falls with the inverse square root of
-    the step. Steps are counted from 1; Keras hands schedules a counter that starts at 0, and this one
-    adds the 1, so that the first update does not have rate 0.
+    the step. Steps are counted from 1; Keras passes a counter that starts at 0; this schedule
+    adds 1, so that the rate of the first update is not 0.
 
     Args:
         hidden_dim: Width of the model, d_model.
@@ -63,9 +63,9 @@ class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
 class CosineToBudget(keras.optimizers.schedules.LearningRateSchedule):
     """A linear rise for `warmup_steps` updates, times half a cosine that is 0 when the budget is used up.
 
-    `keras.optimizers.schedules.CosineDecay` must know the number of updates beforehand. This one is for
-    a training of so many minutes, on a machine whose pace is not known: `Budget` tells it which share
-    of the budget is used. So the rate depends on the pace, and two runs are not the same bit for bit.
+    `keras.optimizers.schedules.CosineDecay` needs the number of updates beforehand. This schedule is for
+    a budget of minutes on a machine whose speed is not known: `Budget` tells it which share of the
+    budget is used. The rate then depends on the speed, and two runs are not the same bit for bit.
 
     The share is a variable that `keras_attention.Adam` keeps among its own: checkpoints hold it, and
     compiled updates see it change.

@@ -18,10 +18,9 @@ class Adam(keras.optimizers.Adam):
     Keras' formula; on TensorFlow and PyTorch it runs as one operation instead of a dozen.
 
     Every update records the norm of its gradient, summed over all replicas and after clipping if that
-    is on. Once the norm is not finite, neither that update nor a later one changes weights or
-    moments: the last good ones stay, and `first_nonfinite` says which update it was. Under
-    `keras.optimizers.LossScaleOptimizer` (float16) nothing of the kind is seen: it leaves out such
-    updates by itself, as it is meant to.
+    is on. Once the norm is not finite, neither that update nor any later one changes weights or
+    moments: the last good values stay, and `first_nonfinite` names the update. This does not
+    apply under `keras.optimizers.LossScaleOptimizer` (float16), which skips such updates by itself.
 
     Args:
         learning_rate: A rate or a schedule, such as `LearningRateSchedule`.

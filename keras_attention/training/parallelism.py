@@ -1,4 +1,4 @@
-"""The certificate: one batch gives one gradient, on however many devices and in however many slices."""
+"""Checks that one batch gives one gradient, whatever the number of devices and slices."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -100,12 +100,12 @@ def check_parallelism(
     Every way is a real training step, in a copy of the model without dropout, in float32. The gradient
     is the one that the optimizer would get. The same is done with Keras' stock loss,
     `SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)`, and its own gradient
-    accumulation. That loss is a mean over each replica's or slice's tokens; where they hold unequal
-    numbers, the gradient is another. On JAX the devices of one step are right with it also, as they
-    compute on one array of all rows; slices are not.
+    accumulation. That loss is a mean over the tokens of each replica or slice; if their numbers differ,
+    so does the gradient. On JAX it is right on several devices, which compute on one array of all
+    rows, but not in slices.
 
     Args:
-        model: A `Transformer`; it is left as it is.
+        model: A `Transformer`; it is not changed.
         batch: Inputs and labels, such as `TokenBatches` gives: NumPy arrays. The rows are a multiple
             of the largest number of replicas times `accumulation_steps`.
         replicas: Numbers of devices to compare. By default 1, 2 and all that there are.
