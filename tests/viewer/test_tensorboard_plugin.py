@@ -67,7 +67,7 @@ def server(request, tmp_path_factory):
     write_runs(folder)
     with tensorboard(folder, "--load_fast", request.param) as running:
         deadline = time.monotonic() + LOAD_SECONDS
-        while time.monotonic() < deadline and len(runs_of(running)) < 7:
+        while time.monotonic() < deadline and not is_loaded(runs_of(running)):
             time.sleep(0.2)
         yield running
 
@@ -76,6 +76,15 @@ def runs_of(server):
     status, index = server.attention("index")
     assert status == 200, index
     return {run["name"]: run for run in index["runs"]}
+
+
+def is_loaded(runs):
+    """Whether all runs are there with their last steps: TensorBoard reads them bit by bit."""
+    last = {
+        name: run["sentences"][0]["steps"][-1] for name, run in runs.items() if run["sentences"]
+    }
+    ends = {"good": 590, "resumed": 50, "unmarked": 50}
+    return len(runs) == 7 and ends.items() <= last.items()
 
 
 def stored(server, run, step, seed=0):
