@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.evaluation.perplexity import perplexity
+from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.utils.progress import activity
 
 
@@ -24,8 +24,11 @@ class ValidationPerplexity(keras.callbacks.Callback):
         super().__init__()
         self.batches = batches
         self.cut_short = cut_short
+        self._meter: PerplexityMeter | None = None
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         if logs is not None and not self.cut_short():
             with activity("perplexity of the validation set"):
-                logs["val_perplexity"] = perplexity(self.model, self.batches)
+                if self._meter is None or self._meter.model is not self.model:
+                    self._meter = PerplexityMeter(self.model)
+                logs["val_perplexity"] = self._meter(self.batches)

@@ -28,7 +28,8 @@ def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
         model: A built `Transformer`, or any model from `x` to logits (B, T, V) that has a
             `pad_token_id`.
         batches: `TokenBatches`, any other `keras.utils.PyDataset`, or an iterable of `(x, labels)`,
-            the labels int (B, T). Each shape is compiled once in the life of the model.
+            the labels int (B, T). To measure again and again, keep a `PerplexityMeter`: it is compiled
+            once.
 
     Returns:
         The perplexity; `inf` where it is too large for a float.
@@ -46,32 +47,41 @@ def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
     >>> round(perplexity(model, [(np.ones((2, 3, 5), "float32"), labels)]), 4)
     7.0
     """
-    measure = _measure_of(model)
-    total, count = 0.0, 0
-    for x, labels in _one_epoch(batches):
-        labels = np.asarray(labels)
-        is_token = labels != model.pad_token_id
-        values = ops.convert_to_numpy(measure(x, labels.astype("int32")))
-        total += float(np.sum(values[is_token], dtype="float64"))
-        count += int(np.sum(is_token))
-    if not count:
-        raise ValueError("The batches hold no target token: there is nothing to measure.")
-    try:
-        return math.exp(total / count)
-    except OverflowError:
-        return math.inf
+    return PerplexityMeter(model)(batches)
 
 
-def _measure_of(model: Any) -> Any:
-    """(x, labels) to the negative log-likelihoods, compiled once in the life of the model."""
-    # Kept with the model, as Keras keeps its `test_function`: it is freed when the model is.
-    if not hasattr(model, "_negative_log_likelihoods"):
-        model._negative_log_likelihoods = compile_for_inference(
+class PerplexityMeter:
+    """`perplexity` of one model, compiled once for all measurements; each takes the present weights.
+
+    Args:
+        model: As for `perplexity`.
+
+    Call arguments:
+        batches: As for `perplexity`.
+    """
+
+    def __init__(self, model: Any):
+        self.model = model
+        self._measure = compile_for_inference(
             lambda x, labels: _negative_log_likelihoods(model(x, training=False), labels),
             model,
             any_shape=True,
         )
-    return model._negative_log_likelihoods
+
+    def __call__(self, batches: Iterable[tuple[Any, Any]]) -> float:
+        total, count = 0.0, 0
+        for x, labels in _one_epoch(batches):
+            labels = np.asarray(labels)
+            is_token = labels != self.model.pad_token_id
+            values = ops.convert_to_numpy(self._measure(x, labels.astype("int32")))
+            total += float(np.sum(values[is_token], dtype="float64"))
+            count += int(np.sum(is_token))
+        if not count:
+            raise ValueError("The batches hold no target token: there is nothing to measure.")
+        try:
+            return math.exp(total / count)
+        except OverflowError:
+            return math.inf
 
 
 def _one_epoch(batches: Any) -> Iterable[tuple[Any, Any]]:
@@ -89,7 +99,7 @@ def _negative_log_likelihoods(logits: Any, labels: Any) -> Any:
     ):
         raise ValueError(
             "Labels must have the shape of the logits without their last axis, "
-            f"{tuple(logits.shape[:-1])}; got {tuple(labels.shape)}."
+            f"{tuple(logits.shape[:-1])}. Received: {tuple(labels.shape)}"
         )
     rows = ops.reshape(logits, (-1, logits.shape[-1]))
     return ops.reshape(token_nll(rows, ops.reshape(labels, (-1,))), ops.shape(labels))

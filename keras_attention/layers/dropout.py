@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from keras_attention.ops.residual import dropout
+from keras_attention.utils.checks import check_number
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -29,6 +30,9 @@ class Dropout(keras.layers.Dropout):
     >>> float(np.abs(Dropout(0.5)(x, training=False) - x).max())
     0.0
     """
+
+    def __init__(self, rate: float, **kwargs: Any):
+        super().__init__(check_number("rate", rate, least=0, most=1), **kwargs)
 
     def call(self, inputs: Any, training: bool | None = False) -> Any:
         if not training or not 0.0 < self.rate < 1.0 or self.noise_shape is not None:

@@ -1,5 +1,6 @@
 """One table for source, target and softmax (section 3.4 of the paper)."""
 
+import math
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ from keras_attention.ops.linear import tied_projection
 from keras_attention.ops.lookup import lookup
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import EmbeddingSpec, SpecError
+from keras_attention.utils.checks import check_integer
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -36,7 +38,8 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         reverse: Whether to project hidden states to logits.
 
     Returns:
-        Embeddings `(B, T, D)`, or logits `(B, T, V)`.
+        Embeddings `(B, T, D)`, or logits `(B, T, V)`. Ids that are not in the vocabulary give NaN, or the
+        backend's error where it has one.
 
     Example:
 
@@ -60,9 +63,10 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         embeddings_initializer: Any = None,
         **kwargs: Any,
     ):
-        for name, size in {"vocabulary_size": vocabulary_size, "hidden_dim": hidden_dim}.items():
-            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise ValueError(f"`{name}` must be a positive integer. Received: {name}={size!r}")
+        vocabulary_size = check_integer("vocabulary_size", vocabulary_size, least=1)
+        hidden_dim = check_integer("hidden_dim", hidden_dim, least=1)
+        if pad_token_id is not None:
+            check_integer("pad_token_id", pad_token_id, least=0, most=vocabulary_size - 1)
         if embeddings_initializer is None:
             embeddings_initializer = keras.initializers.RandomNormal(stddev=hidden_dim**-0.5)
         super().__init__(
@@ -82,13 +86,15 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
     def call(self, inputs: Any, reverse: bool = False) -> Any:
         if reverse:
             return unfold_leading_axes(self._project(fold_leading_axes(inputs)), inputs)
+        inputs = ops.convert_to_tensor(inputs)
         embedded = lookup(self.embeddings, ops.cast(inputs, "int32"))
         embedded = ops.cast(embedded, self.compute_dtype)
-        scale = ops.cast(self.hidden_dim**0.5, embedded.dtype)
+        # In a graph nobody can raise an error: an id that is none gives NaN, never another word's row.
+        is_id = ops.logical_and(inputs >= 0, inputs < self.vocabulary_size)
+        scale = ops.where(is_id, self.hidden_dim**0.5, math.nan)
         if self.pad_token_id is not None:
-            is_token = ops.not_equal(inputs, self.pad_token_id)
-            scale = ops.multiply(ops.cast(is_token, embedded.dtype), scale)[..., None]
-        return ops.multiply(embedded, scale)
+            scale = ops.where(ops.equal(inputs, self.pad_token_id), 0.0, scale)
+        return ops.multiply(embedded, ops.cast(scale, embedded.dtype)[..., None])
 
     def _project(self, rows: Any) -> Any:
         is_product = self.tie_weights and self.logit_soft_cap is None

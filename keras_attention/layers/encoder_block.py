@@ -10,6 +10,7 @@ from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.residual import ResidualConnection
 from keras_attention.layers.seeds import part_initializer, part_seed
 from keras_attention.spec.parts import BlockSpec, SpecError
+from keras_attention.utils.checks import check_integer, check_number
 
 
 class TransformerBlock(keras.layers.Layer):
@@ -33,17 +34,23 @@ class TransformerBlock(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.intermediate_dim = intermediate_dim
-        self.key_dim = key_dim
-        self.value_dim = value_dim
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.activation_dropout = activation_dropout
+        self.num_heads = check_integer("num_heads", num_heads, least=1)
+        self.intermediate_dim = check_integer("intermediate_dim", intermediate_dim, least=1)
+        self.key_dim = None if key_dim is None else check_integer("key_dim", key_dim, least=1)
+        self.value_dim = (
+            None if value_dim is None else check_integer("value_dim", value_dim, least=1)
+        )
+        self.dropout = check_number("dropout", dropout, least=0, below=1)
+        self.attention_dropout = check_number(
+            "attention_dropout", attention_dropout, least=0, below=1
+        )
+        self.activation_dropout = check_number(
+            "activation_dropout", activation_dropout, least=0, below=1
+        )
         self.activation = keras.activations.get(activation)
         self.normalize_first = normalize_first
         self.use_attention_bias = use_attention_bias
-        self.layer_norm_epsilon = layer_norm_epsilon
+        self.layer_norm_epsilon = check_number("layer_norm_epsilon", layer_norm_epsilon, above=0)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
         self.supports_masking = True

@@ -10,6 +10,7 @@ from keras_attention.layers.seeds import part_initializer
 from keras_attention.ops.linear import linear
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import FeedForwardSpec
+from keras_attention.utils.checks import check_integer, check_number
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -51,14 +52,9 @@ class FeedForward(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if not isinstance(intermediate_dim, int) or intermediate_dim < 1:
-            raise ValueError(
-                "`intermediate_dim` must be a positive integer. "
-                f"Received: intermediate_dim={intermediate_dim!r}"
-            )
-        self.intermediate_dim = intermediate_dim
+        self.intermediate_dim = check_integer("intermediate_dim", intermediate_dim, least=1)
         self.activation = keras.activations.get(activation)
-        self.dropout = dropout
+        self.dropout = check_number("dropout", dropout, least=0, below=1)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.seed = seed

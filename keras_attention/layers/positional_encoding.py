@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_attention.layers.declared import check_declares_itself
 from keras_attention.spec.parts import LAYOUTS, PositionsSpec, sinusoid
+from keras_attention.utils.checks import check_choice, check_integer
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -39,14 +40,8 @@ class PositionalEncoding(keras.layers.Layer):
 
     def __init__(self, layout: str = "interleaved", max_length: int = 256, **kwargs: Any):
         super().__init__(**kwargs)
-        if layout not in LAYOUTS:
-            raise ValueError(f"`layout` must be one of {LAYOUTS}. Received: layout={layout!r}")
-        if not isinstance(max_length, int) or max_length < 1:
-            raise ValueError(
-                f"`max_length` must be a positive integer. Received: max_length={max_length!r}"
-            )
-        self.layout = layout
-        self.max_length = max_length
+        self.layout = check_choice("layout", layout, LAYOUTS)
+        self.max_length = check_integer("max_length", max_length, least=1)
         self.supports_masking = True
 
     def build(self, input_shape: Any) -> None:

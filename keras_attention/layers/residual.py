@@ -9,6 +9,7 @@ from keras_attention.layers.declared import check_declares_itself, norm_spec
 from keras_attention.layers.dropout import Dropout
 from keras_attention.ops.residual import dropout_add_norm
 from keras_attention.spec.parts import NormSpec
+from keras_attention.utils.checks import check_number
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -53,9 +54,9 @@ class ResidualConnection(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.dropout = dropout
+        self.dropout = check_number("dropout", dropout, least=0, below=1)
         self.normalize_first = normalize_first
-        self.epsilon = epsilon
+        self.epsilon = check_number("epsilon", epsilon, above=0)
         self.seed = seed
         self.supports_masking = True
         self.normalization = keras.layers.LayerNormalization(

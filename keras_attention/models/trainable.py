@@ -65,6 +65,7 @@ class TrainableModel(keras.Model):
             self.optimizer, accumulation_steps, getattr(self, "distribute_strategy", None)
         )
         self.accumulation_steps = accumulation_steps
+        self._jit_compile_as_given = kwargs.get("jit_compile", "auto")
 
     def check_data(self, data: Any) -> None:
         """Raise a ValueError for data that the model cannot read. A subclass says what that is.
@@ -90,6 +91,16 @@ class TrainableModel(keras.Model):
         self.check_data(x)
         return super().predict(x, *args, **kwargs)
 
+    def input_signature(self) -> Any:
+        """The inputs of a model that was built without data, as `keras.InputSpec`s, for `export`."""
+        raise NotImplementedError
+
+    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Keras' `export`, also of a model that was never called; batches and lengths are free."""
+        if len(args) < 3:
+            kwargs.setdefault("input_signature", [self.input_signature()])
+        super().export(filepath, *args, **kwargs)
+
     def train_step(self, *args: Any) -> Any:
         """Keras' `train_step`, in slices if compiled so."""
         if self.accumulation_steps == 1:
@@ -109,7 +120,14 @@ class TrainableModel(keras.Model):
 
     def get_compile_config(self) -> dict[str, Any]:
         config = super().get_compile_config()
-        return {**config, "accumulation_steps": self.accumulation_steps} if config else config
+        if not config:
+            return config
+        # Not what "auto" meant on this backend: another one may load the model.
+        return {
+            **config,
+            "jit_compile": self._jit_compile_as_given,
+            "accumulation_steps": self.accumulation_steps,
+        }
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         self.compile(**keras.saving.deserialize_keras_object(config))

@@ -13,7 +13,7 @@ from keras_attention.layers.recompute import recomputed_call
 from keras_attention.models.declared import declared_transformer, with_weights_of
 from keras_attention.models.parts import Parts, check_arguments
 from keras_attention.models.presets import PRESETS
-from keras_attention.models.token_ids import check_token_ids, split_inputs
+from keras_attention.models.token_ids import INPUT_NAMES, check_token_ids, split_inputs
 from keras_attention.models.trainable import TrainableModel
 from keras_attention.spec import TransformerSpec
 
@@ -161,6 +161,10 @@ class Transformer(TrainableModel):
         if name not in PRESETS:
             raise ValueError(f"Unknown preset {name!r}. Known presets: {', '.join(PRESETS)}.")
         return cls(vocabulary_size=vocabulary_size, **{**copy.deepcopy(PRESETS[name]), **kwargs})
+
+    def input_signature(self) -> dict[str, keras.InputSpec]:
+        """Ids of any number of sentences and any lengths."""
+        return {name: keras.InputSpec(shape=(None, None), dtype="int32") for name in INPUT_NAMES}
 
     def check_data(self, data: Any) -> None:
         """Refuse ids outside of the vocabulary in NumPy arrays and in `TokenBatches`."""

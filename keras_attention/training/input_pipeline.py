@@ -36,7 +36,7 @@ def as_tf_dataset(batches: Any) -> Any:
         batches, keras.utils.PyDataset
     ):
         raise ValueError(
-            "`as_tf_dataset` reads a `keras.utils.PyDataset` with a `signature`, such as "
+            "`batches` must be a `keras.utils.PyDataset` with a `signature`, such as "
             "`TokenBatches`; pass other data to `fit` as they are. "
             f"Received: {type(batches).__name__}"
         )

@@ -6,6 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.utils.checks import check_integer, check_number
+
 
 @keras.saving.register_keras_serializable("keras_attention")
 class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -39,7 +41,9 @@ class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
         name: str = "learning_rate_schedule",
     ):
         super().__init__()
-        _check_positive(hidden_dim=hidden_dim, warmup_steps=warmup_steps, factor=factor)
+        check_integer("hidden_dim", hidden_dim, least=1)
+        check_number("warmup_steps", warmup_steps, above=0)
+        check_number("factor", factor, above=0)
         self.hidden_dim = hidden_dim
         self.warmup_steps = warmup_steps
         self.factor = factor
@@ -93,7 +97,8 @@ class CosineToBudget(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, peak: float, warmup_steps: int, name: str = "cosine_to_budget"):
         super().__init__()
-        _check_positive(peak=peak, warmup_steps=warmup_steps)
+        check_number("peak", peak, above=0)
+        check_number("warmup_steps", warmup_steps, above=0)
         self.peak = peak
         self.warmup_steps = warmup_steps
         self.name = name
@@ -112,9 +117,3 @@ class CosineToBudget(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         return {"peak": self.peak, "warmup_steps": self.warmup_steps, "name": self.name}
-
-
-def _check_positive(**values: float) -> None:
-    for name, value in values.items():
-        if not value > 0:
-            raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")

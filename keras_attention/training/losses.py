@@ -4,10 +4,12 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_attention.ops.crossentropy import smoothed_crossentropy
 from keras_attention.training.distribution import sum_over_replicas
+from keras_attention.utils.checks import check_integer, check_number
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -56,13 +58,8 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
             "reduction", None
         )  # Saved by Keras; the reduction of this loss is its definition.
         super().__init__(name=name, reduction="sum", **kwargs)
-        if not 0.0 <= label_smoothing < 1.0:
-            raise ValueError(
-                "`label_smoothing` must be at least 0 and below 1. "
-                f"Received: label_smoothing={label_smoothing!r}"
-            )
-        self.label_smoothing = label_smoothing
-        self.pad_token_id = pad_token_id
+        self.label_smoothing = check_number("label_smoothing", label_smoothing, least=0, below=1)
+        self.pad_token_id = check_integer("pad_token_id", pad_token_id)
         self.subtract_minimum = subtract_minimum
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
@@ -83,9 +80,10 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         Returns:
             A scalar, nats.
         """
-        y_true, y_pred = check_labels(y_true, y_pred)
-        losses = self.call(y_true, y_pred)
-        return ops.sum(ops.multiply(losses, self._weights(y_true, sample_weight, losses.dtype)))
+        labels, y_pred = check_labels(y_true, y_pred, self.pad_token_id)
+        losses = self.call(labels, y_pred)
+        weights = label_weights(y_true, self.pad_token_id, sample_weight, y_pred.shape[-1])
+        return ops.sum(ops.multiply(losses, ops.cast(weights, losses.dtype)))
 
     def token_count(self, y_true: Any, sample_weight: Any = None) -> Any:
         """The number of real tokens of the whole update, all replicas together; at least 1.
@@ -97,15 +95,8 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         Returns:
             A scalar, float32.
         """
-        y_true = ops.convert_to_tensor(y_true)
-        weights = self._weights(y_true, sample_weight, "float32")
+        weights = label_weights(y_true, self.pad_token_id, sample_weight)
         return ops.maximum(sum_over_replicas(ops.sum(weights)), 1.0)
-
-    def _weights(self, y_true: Any, sample_weight: Any, dtype: Any) -> Any:
-        weights = ops.cast(ops.not_equal(y_true, self.pad_token_id), dtype)
-        if sample_weight is None:
-            return weights
-        return ops.multiply(weights, _token_weights(sample_weight, dtype))
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """The loss of every token, `(B, T)`, padding included."""
@@ -140,8 +131,16 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         }
 
 
-def check_labels(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
-    """Return labels `(B, T)` as int32 and logits `(B, T, V)` as tensors, or say why they do not fit."""
+def check_labels(y_true: Any, y_pred: Any, pad_token_id: int = 0) -> tuple[Any, Any]:
+    """Return labels `(B, T)` as int32 and logits `(B, T, V)` as tensors, or say why they do not fit.
+
+    Labels of padding become 0. NumPy arrays of labels are looked at; tensors, which may have no values
+    yet, are not: see `label_weights`.
+
+    Raises:
+        ValueError: For other shapes, and for labels in NumPy arrays that are not in the vocabulary.
+    """
+    given = y_true
     y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
     fits = len(y_pred.shape) == len(y_true.shape) + 1 and all(
         a is None or b is None or a == b
@@ -153,9 +152,45 @@ def check_labels(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
             f"(batch, length, vocabulary). Received: labels {tuple(y_true.shape)}, predictions "
             f"{tuple(y_pred.shape)}"
         )
-    return ops.cast(y_true, "int32"), y_pred
+    if isinstance(given, np.ndarray):
+        _check_label_values(given, y_pred.shape[-1], pad_token_id)
+    # Padding may be no id of the vocabulary; any id serves, since it counts for nothing.
+    is_padding = ops.equal(y_true, pad_token_id)
+    return ops.cast(ops.where(is_padding, 0, y_true), "int32"), y_pred
 
 
-def _token_weights(sample_weight: Any, dtype: Any) -> Any:
-    sample_weight = ops.cast(sample_weight, dtype)
-    return sample_weight[:, None] if len(sample_weight.shape) == 1 else sample_weight
+def _check_label_values(labels: np.ndarray, vocabulary_size: int, pad_token_id: int) -> None:
+    is_label = (labels >= 0) & (labels < vocabulary_size) & (labels == np.floor(labels))
+    wrong = labels[~is_label & (labels != pad_token_id)]
+    if wrong.size:
+        raise ValueError(
+            f"Labels must be ids of the vocabulary, integers from 0 to {vocabulary_size - 1}, or "
+            f"pad_token_id={pad_token_id}. Received: {wrong.ravel()[:5].tolist()}"
+        )
+
+
+def label_weights(
+    y_true: Any, pad_token_id: int, sample_weight: Any = None, vocabulary_size: int | None = None
+) -> Any:
+    """What each token counts, float32 `(B, T)`: 0 for padding, else 1 or its sample weight.
+
+    In a graph nobody can raise an error: with a `vocabulary_size`, a label that is not in it counts
+    NaN, so that the loss says so instead of learning another word.
+
+    Args:
+        y_true: Labels `(B, T)`.
+        pad_token_id: The label that counts for nothing.
+        sample_weight: Optional weights, `(B,)` or broadcastable to `(B, T)`.
+        vocabulary_size: Number of tokens V.
+    """
+    y_true = ops.convert_to_tensor(y_true)
+    weights = ops.ones_like(y_true, dtype="float32")
+    if vocabulary_size is not None:
+        is_label = ops.logical_and(y_true >= 0, y_true < vocabulary_size)
+        weights = ops.where(is_label, weights, math.nan)
+    if sample_weight is not None:
+        sample_weight = ops.cast(sample_weight, "float32")
+        if len(sample_weight.shape) == 1:
+            sample_weight = sample_weight[:, None]
+        weights = ops.multiply(weights, sample_weight)
+    return ops.where(ops.equal(y_true, pad_token_id), 0.0, weights)

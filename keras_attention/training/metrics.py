@@ -6,7 +6,8 @@ import keras
 from keras import ops
 
 from keras_attention.ops.crossentropy import token_nll
-from keras_attention.training.losses import check_labels
+from keras_attention.training.losses import check_labels, label_weights
+from keras_attention.utils.checks import check_integer
 
 
 class _TokenMean(keras.metrics.Metric):
@@ -14,19 +15,15 @@ class _TokenMean(keras.metrics.Metric):
 
     def __init__(self, name: str, pad_token_id: int = 0, **kwargs: Any):
         super().__init__(name=name, **kwargs)
-        self.pad_token_id = pad_token_id
+        self.pad_token_id = check_integer("pad_token_id", pad_token_id)
         self.total = self.add_variable(shape=(), initializer="zeros", name="total")
         self.count = self.add_variable(shape=(), initializer="zeros", name="count")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        y_true, y_pred = check_labels(y_true, y_pred)
-        values = self.token_values(y_true, y_pred)
-        weights = ops.cast(ops.not_equal(y_true, self.pad_token_id), values.dtype)
-        if sample_weight is not None:
-            sample_weight = ops.cast(sample_weight, values.dtype)
-            if len(sample_weight.shape) == 1:
-                sample_weight = sample_weight[:, None]
-            weights = ops.multiply(weights, sample_weight)
+        labels, y_pred = check_labels(y_true, y_pred, self.pad_token_id)
+        values = self.token_values(labels, y_pred)
+        weights = label_weights(y_true, self.pad_token_id, sample_weight, y_pred.shape[-1])
+        weights = ops.cast(weights, values.dtype)
         self.total.assign_add(ops.cast(ops.sum(ops.multiply(values, weights)), self.dtype))
         self.count.assign_add(ops.cast(ops.sum(weights), self.dtype))
 

@@ -138,7 +138,7 @@ def test_config_round_trip_of_every_argument():
 
 @pytest.mark.parametrize("sizes", [(0, 5), (11, 0), (2.5, 5)])
 def test_sizes_must_be_positive_integers(sizes):
-    with pytest.raises(ValueError, match="positive integer"):
+    with pytest.raises(ValueError, match="must be an int of at least 1"):
         TokenEmbedding(*sizes)
 
 

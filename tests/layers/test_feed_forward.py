@@ -91,5 +91,5 @@ def test_config_round_trip_of_every_argument():
 
 @pytest.mark.parametrize("size", [0, 2.5])
 def test_sizes_must_be_positive_integers(size):
-    with pytest.raises(ValueError, match=f"positive integer.*intermediate_dim={size}"):
+    with pytest.raises(ValueError, match=f"int of at least 1.*intermediate_dim={size}"):
         FeedForward(size)

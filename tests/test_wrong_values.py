@@ -1,0 +1,192 @@
+"""Wrong values at the public doors: each is refused by an error that names the parameter.
+
+The tables below hold, for each kind of parameter, values that it must not take.
+"""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention import (
+    FeedForward,
+    LabelSmoothedCrossentropy,
+    LearningRateSchedule,
+    Perplexity,
+    PositionalEncoding,
+    ResidualConnection,
+    TokenAccuracy,
+    TokenEmbedding,
+    Transformer,
+    TransformerDecoderBlock,
+    TransformerEncoderBlock,
+    as_tf_dataset,
+)
+from keras_attention.training import CosineToBudget
+
+SIZE = [0, -1, 2.5, math.nan, True, "3", [1]]
+RATE = [-0.1, 1.0, math.nan, math.inf, "0.1", None, [0.1]]
+POSITIVE = [0, -1.0, math.nan, math.inf, "1", None]
+SWITCH = [0, "yes", None]
+WORD = ["spiral", None, 3, ["interleaved"]]
+SEED = [-1, 1.5, "x", True]
+TOKEN_ID = [-1, 11, 1.5, math.nan, "0", None]
+V = {"vocabulary_size": 11}
+
+# callable, its right arguments, parameter -> wrong values
+DOORS = [
+    (
+        Transformer,
+        V,
+        {
+            **dict.fromkeys(
+                ("vocabulary_size", "num_layers", "hidden_dim", "intermediate_dim"), [*SIZE, None]
+            ),
+            **dict.fromkeys(("num_heads", "max_length"), [*SIZE, None]),
+            **dict.fromkeys(("key_dim", "value_dim"), SIZE),
+            **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), RATE),
+            **dict.fromkeys(
+                ("normalize_first", "use_attention_bias", "tie_weights", "recompute"), SWITCH
+            ),
+            "layer_norm_epsilon": POSITIVE,
+            "position_layout": WORD,
+            "seed": SEED,
+            "pad_token_id": [*TOKEN_ID, 1],  # 1 ends sentences
+            "end_token_id": [*TOKEN_ID, 0],
+        },
+    ),
+    *(
+        (
+            block,
+            {"num_heads": 2, "intermediate_dim": 8},
+            {
+                **dict.fromkeys(("num_heads", "intermediate_dim"), [*SIZE, None]),
+                **dict.fromkeys(("key_dim", "value_dim"), SIZE),
+                **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), RATE),
+                "layer_norm_epsilon": POSITIVE,
+            },
+        )
+        for block in (TransformerEncoderBlock, TransformerDecoderBlock)
+    ),
+    (FeedForward, {"intermediate_dim": 8}, {"intermediate_dim": [*SIZE, None], "dropout": RATE}),
+    (ResidualConnection, {}, {"dropout": RATE, "epsilon": POSITIVE}),
+    (PositionalEncoding, {}, {"layout": WORD, "max_length": [*SIZE, None]}),
+    (
+        TokenEmbedding,
+        {"vocabulary_size": 11, "hidden_dim": 4},
+        {
+            **dict.fromkeys(("vocabulary_size", "hidden_dim"), [*SIZE, None]),
+            "pad_token_id": TOKEN_ID[:-1],
+        },
+    ),
+    (
+        LabelSmoothedCrossentropy,
+        {},
+        {"label_smoothing": RATE, "pad_token_id": [1.5, "0", None]},
+    ),
+    (TokenAccuracy, {}, {"pad_token_id": [1.5, "0", None]}),
+    (Perplexity, {}, {"pad_token_id": [1.5, "0", None]}),
+    (
+        LearningRateSchedule,
+        {"hidden_dim": 512},
+        {"hidden_dim": [*SIZE, None], "warmup_steps": POSITIVE, "factor": POSITIVE},
+    ),
+    (
+        CosineToBudget,
+        {"peak": 0.1, "warmup_steps": 4},
+        {"peak": POSITIVE, "warmup_steps": POSITIVE},
+    ),
+    (as_tf_dataset, {}, {"batches": [None, 3, [], np.ones(2)]}),
+]
+CASES = [
+    pytest.param(door, right, name, values, id=f"{door.__name__}-{name}")
+    for door, right, table in DOORS
+    for name, values in table.items()
+]
+
+
+@pytest.mark.parametrize(("door", "right", "name", "values"), CASES)
+def test_each_parameter_is_checked_at_the_door(door, right, name, values):
+    for value in values:
+        with pytest.raises((ValueError, TypeError)) as error:
+            door(**{**right, name: value})
+        said = str(error.value)
+        assert name in said and "Received" in said, (value, said)
+
+
+LABELS = [[5, 11], [5, -1], [5, -100], [5, 2**32 + 3], [5, 5.7]]
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("make", [LabelSmoothedCrossentropy, TokenAccuracy, Perplexity])
+def test_labels_that_no_vocabulary_has_are_refused_in_arrays(make, labels):
+    with pytest.raises(ValueError, match=r"integers from 0 to 10.*Received: \["):
+        make()(np.array([labels]), np.zeros((1, 2, 11), "float32"))
+
+
+def test_the_padding_label_may_be_any():
+    loss, logits = LabelSmoothedCrossentropy(pad_token_id=-100), np.zeros((1, 2, 11), "float32")
+    assert float(loss(np.array([[5, -100]]), logits)) == pytest.approx(math.log(11))
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("label", [11, -1, -100, 2**32 + 3])
+def test_labels_in_a_graph_give_an_error_or_nan(label):
+    import tensorflow as tf
+
+    loss = tf.function(LabelSmoothedCrossentropy(), jit_compile=False)
+    try:
+        value = loss(tf.constant([[5, label]], "int64"), tf.zeros((1, 2, 11)))
+    except tf.errors.InvalidArgumentError:
+        return
+    assert math.isnan(float(value))
+
+
+@pytest.mark.parametrize("token_id", [11, -1, -6])
+def test_ids_in_tensors_never_take_another_words_row(token_id):
+    embedding = TokenEmbedding(11, 4)
+    ids = keras.ops.convert_to_tensor(np.array([[5, token_id]], "int32"))
+    try:
+        rows = keras.ops.convert_to_numpy(embedding(ids))
+    except Exception as error:  # each backend has its own
+        assert "ind" in str(error).lower() or "range" in str(error).lower()
+        return
+    assert np.isfinite(rows[0, 0]).all() and np.isnan(rows[0, 1]).all()
+
+
+def test_source_and_target_have_as_many_rows():
+    model = Transformer(11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
+    inputs = {"encoder_token_ids": np.ones((1, 3), int), "decoder_token_ids": np.ones((2, 3), int)}
+    with pytest.raises(ValueError, match=r"as many rows.*\(1, 3\) and \(2, 3\)"):
+        model(inputs)
+
+
+def test_weights_in_float16_are_not_trained():
+    model = Transformer(
+        11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2, dtype="float16"
+    )
+    with pytest.raises(ValueError, match="Use dtype='mixed_float16'.*Received: dtype='float16'"):
+        model.compile("adam", LabelSmoothedCrossentropy())
+
+
+@pytest.mark.tensorflow_only
+def test_a_model_that_was_only_built_is_exported(tmp_path):
+    import tensorflow as tf
+
+    model = Transformer(11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2, seed=1)
+    model.export(tmp_path / "model", verbose=False)
+    inputs = {
+        "encoder_token_ids": np.array([[5, 6, 1], [4, 1, 0]], "int32"),
+        "decoder_token_ids": np.array([[0, 7], [0, 8]], "int32"),
+    }
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    np.testing.assert_allclose(loaded.serve(inputs), model(inputs), atol=1e-5)
+
+
+@pytest.mark.parametrize("given", [{}, {"jit_compile": "auto"}, {"jit_compile": False}])
+def test_another_backend_decides_itself_about_compiling(given):
+    """What "auto" means on this backend is not saved."""
+    model = Transformer(11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
+    model.compile("adam", LabelSmoothedCrossentropy(), **given)
+    assert model.get_compile_config()["jit_compile"] == given.get("jit_compile", "auto")
