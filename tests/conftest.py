@@ -6,6 +6,8 @@ import signal
 # Before Keras is imported: it reads these once.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Threads that wait sleep: beside another test process, spinning ones take most of the time.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import keras
 import pytest
