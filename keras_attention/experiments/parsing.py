@@ -41,8 +41,9 @@ NEVER = 1_000_000_000  # epochs until BLEU, which says nothing about trees
 SYSTEMS = ("constrained", "repaired", "right_branching")
 OPTIONAL_SYSTEMS = ("pcfg",)
 
-# Ten minutes on two CPU cores, the search included: a tiny model, normalised first, which bears a high rate
-# early, small batches without the longest trees (under 1 %), and a rate that ends at 0 with the time.
+# Meant for ten minutes on two CPU cores, the search included: a tiny model, normalised first, which
+# bears a high rate early, small batches without the longest trees (under 1 %), and a rate that ends at 0
+# with the time.
 SMALL = TranslationConfig(
     preset="parsing_small",
     model_arguments={
@@ -63,7 +64,7 @@ SMALL = TranslationConfig(
     beam_size=4,
     length_penalty=PARSING["length_penalty"],
 )
-# An hour, for some ten thousand trees.
+# Meant for an hour, with some ten thousand trees.
 HOUR = dataclasses.replace(
     SMALL,
     model_arguments={"normalize_first": True},
