@@ -21,6 +21,7 @@ from keras_attention.training.distribution import available_devices
 from keras_attention.training.learning_rate import CosineToBudget, LearningRateSchedule
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.optimizer import Adam
+from keras_attention.utils.checks import check_integer
 from keras_attention.utils.progress import activity, say
 
 ALGORITHM_NAMES = {
@@ -151,7 +152,10 @@ def check_model(config: TranslationConfig) -> None:
             similar = difflib.get_close_matches(name, names, 1)
             hint = f" Did you mean {similar[0]!r}?" if similar else ""
             raise ValueError(f"`model_arguments` has {name!r}, which Transformer has not.{hint}")
-    Transformer.from_preset(config.preset, vocabulary_size=8, **config.model_arguments)
+    # A small one of its kind: the widths are what may not fit together.
+    sizes = {**config.model_arguments, "num_layers": 1, "vocabulary_size": 8}
+    Transformer.from_preset(config.preset, **sizes)
+    check_integer("num_layers", config.model_arguments.get("num_layers", 1), least=1, most=1000)
     if config.batch_tokens < 2 * row_multiple(config):
         raise ValueError(
             f"`batch_tokens` ({config.batch_tokens}) is too small: a batch has a multiple of "

@@ -141,7 +141,9 @@ class RunFolder:
         self.check(settings, changeable)
         wanted = _as_json(settings)
         self.path.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(self.path)
+        for folder in (self.path, self.store, self.checkpoints):
+            if folder.is_dir():
+                remove_leftovers(folder)
         there = self._own_settings() if self.config.exists() else {}
         if there == wanted:
             return
