@@ -68,15 +68,18 @@ def is_decided(stop: str, alive_scores: Any, finished_scores: Any, penalties: An
         xp: The arrays' library.
     """
     bound = alive_scores[:, 0] / penalties
-    if stop == "best":
-        decisive = finished_scores[:, 0]
-    elif stop == "n_best":
-        decisive = finished_scores[:, -1]
+    if stop != "n_best_2017":
+        decisive = finished_scores[:, decisive_slot(stop, finished_scores.shape[1])]
     else:
         is_there = xp.isfinite(finished_scores)
         worst = xp.min(xp.where(is_there, finished_scores, float("inf")), axis=1)
         decisive = xp.where(is_there[:, 0], worst, NO_HYPOTHESIS)
     return (decisive > bound) | xp.logical_not(xp.isfinite(bound))
+
+
+def decisive_slot(stop: str, beam_size: int) -> int:
+    """The rank of the finished hypothesis that "best" and "n_best" wait for."""
+    return {"best": 0, "n_best": beam_size - 1}[stop]
 
 
 def result(

@@ -12,9 +12,16 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attention.decoding.beam_search import BeamSearchResult, beam_search
+from keras_attention.decoding.beam_search import beam_search
 from keras_attention.decoding.constraints import TextConstraint
+from keras_attention.decoding.hypotheses import (
+    BeamSearchResult,
+    decisive_slot,
+    penalty,
+    result,
+)
 from keras_attention.decoding.incremental_search import incremental_search
+from keras_attention.engine.base import SearchingEngine, SteppingEngine
 from keras_attention.engine.select import ENGINES, EngineChoice, EngineSelector
 from keras_attention.ops.compile import compile_for_inference
 from keras_attention.spec import SpecError
@@ -161,6 +168,20 @@ class ModelSearch:
         max_length = self._longest(encoder_token_ids.shape[1])
         beam_size: int = self._options["beam_size"]
         engine = self._engines.engine_for(len(encoder_token_ids) * beam_size)
+        if isinstance(engine, SearchingEngine):
+            lengths = np.arange(max_length + 1, dtype="float32")
+            limits = np.clip(max_lengths, 0, max_length)
+            found = engine.search(
+                encoder_token_ids,
+                limits,
+                beam_size,
+                max_length,
+                penalty(lengths, self._options["length_penalty"], np),
+                decisive_slot(stop, beam_size),
+            )
+            end, pad = self._model.end_token_id, self._model.pad_token_id
+            return result(**found, max_lengths=limits, end_token_id=end, pad_token_id=pad, xp=np)
+        assert isinstance(engine, SteppingEngine)
         return incremental_search(
             engine.start(encoder_token_ids, beam_size, max_length),
             max_lengths,

@@ -63,9 +63,9 @@ class Translator:
 
     What decodes is an engine: the `spec()` of a `Transformer`, run fast, with the beams of a sentence in
     one buffer of keys and values; a sentence that is done is dropped from its batch. `engine="auto"` takes
-    Numba's, if it is installed, on a CPU with AVX-512, and for a single sentence on any, on every backend
-    alike; else that of the backend. `engine_for` says which. The plain `decode_step` and `beam_search` are
-    the definition of what is found: `engine="plain"` decodes with them, as is done for any model that no
+    Numba's, if it is installed, on a CPU with AVX-512, and for small models or batches on any, on every
+    backend alike; else that of the backend. `engine_for` says which. The plain `decode_step` and
+    `beam_search` are the definition of what is found: `engine="plain"` decodes with them, as is done for any model that no
     engine runs. The weights are read at each call, so the translator of a model in training translates
     with its present weights.
 

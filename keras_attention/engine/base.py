@@ -1,7 +1,7 @@
 """The contract of an engine: what runs a `TransformerSpec` for a beam search.
 
-An `Engine` holds the weights of a spec as it computes with them; a `State` is one search's. `Engine.start`
-reads a batch of sources and gives a new state, `State.step` feeds every beam one token.
+An `Engine` holds the weights of a spec as it computes with them. A `SteppingEngine` starts a `State`, which
+is one search's, and feeds every beam one token at a time; a `SearchingEngine` makes the whole search.
 
 Shape letters: B sentences, K beams of each, S source length, P slots of the buffer, V vocabulary.
 """
@@ -27,20 +27,13 @@ class Engine(abc.ABC):
 
     Attributes:
         name: The engine's name, as `Translator(engine=...)` takes it.
-        fixed_shapes: Whether it compiles a program for each shape (B, S), so that there should be few.
-            Its buffers then have room for the longest hypothesis from the start.
-        selection_copies: Whether `State.select_rows` copies what it keeps, so that it pays only for a
-            good part of the rows.
     """
 
     name: str
-    fixed_shapes = False
-    selection_copies = True
 
     def __init__(self, spec: TransformerSpec, precision: str):
         self.spec = spec
         self.precision = precision
-        self._positions: dict[tuple[str, int], Any] = {}
 
     @abc.abstractmethod
     def read_weights(self) -> None:
@@ -49,6 +42,24 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def needs_compiling(self, batch_size: int, length: int) -> bool:
         """Whether a batch (B, S) takes longer because something is compiled first."""
+
+
+class SteppingEngine(Engine):
+    """An engine that computes a step at a time; `decoding.incremental_search` keeps the beams' books.
+
+    Attributes:
+        fixed_shapes: Whether it compiles a program for each shape (B, S), so that there should be few.
+            Its buffers then have room for the longest hypothesis from the start.
+        selection_copies: Whether `State.select_rows` copies what it keeps, so that it pays only for a
+            good part of the rows.
+    """
+
+    fixed_shapes = False
+    selection_copies = True
+
+    def __init__(self, spec: TransformerSpec, precision: str):
+        super().__init__(spec, precision)
+        self._positions: dict[tuple[str, int], Any] = {}
 
     @abc.abstractmethod
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> State:
@@ -66,17 +77,43 @@ class Engine(abc.ABC):
     def positions(self, kind: str, length: int) -> Any:
         """The encodings (length, D) of the first positions of the `"encoder"` or the `"decoder"`."""
         if (kind, length) not in self._positions:
-            table = self.spec.positions(getattr(self.spec, kind), length, self.as_array)
+            table = self.spec.positions(getattr(self.spec, kind), length)
             self._positions[kind, length] = self.as_tensor(table)
         return self._positions[kind, length]
 
     @abc.abstractmethod
-    def as_array(self, weight: Any) -> np.ndarray:
-        """A weight of the spec as a NumPy array."""
-
-    @abc.abstractmethod
     def as_tensor(self, array: np.ndarray) -> Any:
         """A NumPy array as the engine computes with it."""
+
+
+class SearchingEngine(Engine):
+    """An engine that makes a whole search by itself, by the rules of `decoding.hypotheses`."""
+
+    @abc.abstractmethod
+    def search(
+        self,
+        token_ids: np.ndarray,
+        limits: np.ndarray,
+        beam_size: int,
+        max_length: int,
+        penalties: np.ndarray,
+        decisive_slot: int,
+    ) -> dict[str, np.ndarray]:
+        """Searches the likeliest hypotheses.
+
+        Args:
+            token_ids: int32 (B, S), padded behind.
+            limits: int32 (B,), the longest hypothesis of each sentence; 0 searches none.
+            beam_size: K.
+            max_length: L, the size of the sequences.
+            penalties: float32 (L + 1,), of hypotheses of each length.
+            decisive_slot: A sentence is done when its finished hypothesis of this rank cannot be
+                beaten.
+
+        Returns:
+            `alive_sequences` int32 (B, K, L), `alive_scores` float32 (B, K), `finished_sequences` and
+            `finished_scores`, as `decoding.hypotheses.result` takes them.
+        """
 
 
 class State(abc.ABC):
@@ -87,7 +124,7 @@ class State(abc.ABC):
         masked: The bias that hides a slot.
     """
 
-    engine: Engine
+    engine: SteppingEngine
     masked: float
 
     @abc.abstractmethod

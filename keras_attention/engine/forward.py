@@ -54,7 +54,12 @@ class Operations:
     def prepare(self, spec: TransformerSpec) -> Weights:
         """The present weights of a spec in the form that the other methods take."""
         store = Preparation(
-            self.prepare_table, self.prepare_matrix, self.prepare_projection, self.prepare_norm
+            read=ops.convert_to_tensor,
+            table=self.prepare_table,
+            matrix=self.prepare_matrix,
+            projection=self.prepare_projection,
+            norm=self.prepare_norm,
+            xp=ops,
         )
         return prepare(spec, store)
 

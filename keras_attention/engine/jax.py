@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
-from keras_attention.engine.base import Engine, State
+from keras_attention.engine.base import State, SteppingEngine
 from keras_attention.engine.forward import Operations, decode, encode
 from keras_attention.spec import TransformerSpec
 
 
-class JaxEngine(Engine):
+class JaxEngine(SteppingEngine):
     """Runs a spec on JAX, in `"float32"`, `"bfloat16"` or `"float16"`.
 
     As sentences are dropped, their number is rounded up to 1, 4, 16, 64, ..., so that few programs are
@@ -52,9 +52,6 @@ class JaxEngine(Engine):
         positions = self.positions("encoder", token_ids.shape[1])
         memory, bias = self._encode(self.weights, token_ids, positions)
         return JaxState(self, memory, bias, self.positions("decoder", max_length), beam_size)
-
-    def as_array(self, weight: Any) -> np.ndarray:
-        return np.asarray(keras.ops.convert_to_tensor(weight))
 
     def as_tensor(self, array: np.ndarray) -> Any:
         return jnp.asarray(array)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from keras import ops
 
 from keras_attention.spec import AttentionSpec, BlockSpec, DenseSpec, NormSpec, TransformerSpec
 
@@ -70,14 +69,19 @@ class Weights(NamedTuple):
 
 
 class Preparation(NamedTuple):
-    """How an engine stores weights: a function for each kind."""
+    """How an engine stores weights: a function for each kind.
 
+    `xp` is the library of its arrays, `numpy` or `keras.ops`.
+    """
+
+    read: Callable[[Any], Any]  # of a weight of the spec
     table: Callable[[Any], Any]  # of a tensor (V, D)
     matrix: Callable[[Matrix], Any]
     projection: Callable[
         [Matrix, tuple[int, ...]], Any
     ]  # and the widths of the heads that it makes
     norm: Callable[[NormSpec], Any]
+    xp: Any
 
 
 def prepare(spec: TransformerSpec, store: Preparation) -> Weights:
@@ -91,8 +95,8 @@ def prepare(spec: TransformerSpec, store: Preparation) -> Weights:
         for stack in (spec.encoder, spec.decoder)
     ]
     return Weights(
-        store.table(ops.convert_to_tensor(spec.embedding.embeddings)),
-        None if softmax is None else store.matrix(Matrix(ops.convert_to_tensor(softmax))),
+        store.table(store.read(spec.embedding.embeddings)),
+        None if softmax is None else store.matrix(Matrix(store.read(softmax))),
         *stacks,
     )
 
@@ -100,23 +104,25 @@ def prepare(spec: TransformerSpec, store: Preparation) -> Weights:
 def _block(block: BlockSpec, store: Preparation) -> BlockWeights:
     own, cross = block.self_attention, block.cross_attention
     widths = _widths(own)
-    scaled = _joined(_scaled(_matrix(own.query), widths[0]), _matrix(own.key), _matrix(own.value))
+    query = _scaled(_matrix(own.query, store), widths[0])
+    joined = _joined(query, _matrix(own.key, store), _matrix(own.value, store), xp=store.xp)
     weights = BlockWeights(
-        self_projection=store.projection(scaled, widths),
-        self_output=store.matrix(_matrix(own.output, input_axes=2)),
+        self_projection=store.projection(joined, widths),
+        self_output=store.matrix(_matrix(own.output, store, input_axes=2)),
         self_norm=store.norm(block.self_attention_norm),
-        inner=store.matrix(_matrix(block.feed_forward.inner)),
-        outer=store.matrix(_matrix(block.feed_forward.outer)),
+        inner=store.matrix(_matrix(block.feed_forward.inner, store)),
+        outer=store.matrix(_matrix(block.feed_forward.outer, store)),
         feed_forward_norm=store.norm(block.feed_forward_norm),
     )
     if cross is None or block.cross_attention_norm is None:
         return weights
     widths = _widths(cross)
-    memory = _joined(_matrix(cross.key), _matrix(cross.value))
+    query = _scaled(_matrix(cross.query, store), widths[0])
+    memory = _joined(_matrix(cross.key, store), _matrix(cross.value, store), xp=store.xp)
     return weights._replace(
         memory_projection=store.projection(memory, widths[1:]),
-        cross_projection=store.projection(_scaled(_matrix(cross.query), widths[0]), widths[:1]),
-        cross_output=store.matrix(_matrix(cross.output, input_axes=2)),
+        cross_projection=store.projection(query, widths[:1]),
+        cross_output=store.matrix(_matrix(cross.output, store, input_axes=2)),
         cross_norm=store.norm(block.cross_attention_norm),
     )
 
@@ -127,19 +133,19 @@ def _widths(attention: AttentionSpec) -> tuple[int, int, int]:
     return key_dim, key_dim, attention.value.kernel.shape[-1]
 
 
-def _matrix(dense: DenseSpec, input_axes: int = 1) -> Matrix:
+def _matrix(dense: DenseSpec, store: Preparation, input_axes: int = 1) -> Matrix:
     """A kernel's axes as two, of which the first `input_axes` are the input's."""
-    kernel = ops.convert_to_tensor(dense.kernel)
+    kernel = store.read(dense.kernel)
     rows = int(np.prod(kernel.shape[:input_axes]))
-    bias = None if dense.bias is None else ops.reshape(ops.convert_to_tensor(dense.bias), (-1,))
-    return Matrix(ops.reshape(kernel, (rows, -1)), bias)
+    bias = None if dense.bias is None else store.xp.reshape(store.read(dense.bias), (-1,))
+    return Matrix(store.xp.reshape(kernel, (rows, -1)), bias)
 
 
-def _joined(*matrices: Matrix) -> Matrix:
+def _joined(*matrices: Matrix, xp: Any) -> Matrix:
     """Matrices for one input side by side."""
     kernels, biases = zip(*matrices, strict=True)
-    bias = None if biases[0] is None else ops.concatenate(biases, axis=-1)
-    return Matrix(ops.concatenate(kernels, axis=-1), bias)
+    bias = None if biases[0] is None else xp.concatenate(biases, axis=-1)
+    return Matrix(xp.concatenate(kernels, axis=-1), bias)
 
 
 def _scaled(matrix: Matrix, key_dim: int) -> Matrix:

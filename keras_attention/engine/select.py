@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 from typing import Any, NamedTuple
 
 import keras
@@ -23,15 +24,20 @@ class Abilities(NamedTuple):
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 ABILITIES = {
-    "numba": Abilities("keras_attention.engine.numba.engine", ("float32", "bfloat16", "int8")),
+    "numba": Abilities(
+        "keras_attention.engine.numba.engine",
+        ("float32", "bfloat16", "int8"),
+        ("relu", "linear", "gelu", "silu", "tanh", "sigmoid"),
+    ),
     "tensorflow": Abilities("keras_attention.engine.tensorflow", FLOATS),
     "torch": Abilities("keras_attention.engine.torch", FLOATS),
     "jax": Abilities("keras_attention.engine.jax", FLOATS),
 }
 # "plain" is no engine, but the search over the model itself.
 ENGINES = ("auto", *ABILITIES, "plain")
-# Rows (sentences times beams) up to which Numba is the faster without AVX-512, too.
-NUMBA_MAX_ROWS = 4
+# Products of two numbers in a step up to which Numba is the faster without AVX-512, too: for larger steps
+# the time is that of products of matrices, in which the backends' libraries are ahead there.
+NUMBA_MAX_PRODUCTS = 500_000_000
 
 
 class EngineChoice(NamedTuple):
@@ -89,13 +95,24 @@ class EngineSelector:
             return EngineChoice(backend, "Numba was not asked for, or cannot run this.")
         if backend not in self._usable:
             return EngineChoice("numba", f"{backend} was not asked for, or cannot run this.")
-        from keras_attention.engine.numba.tiles import has_features
+        from keras_attention.engine.numba.llvm import has_features
 
         if has_features("avx512f"):
             return EngineChoice("numba", "The processor has AVX-512.")
-        if rows <= NUMBA_MAX_ROWS:
-            return EngineChoice("numba", f"{rows} rows are few.")
-        return EngineChoice(backend, f"{rows} rows are many for a processor without AVX-512.")
+        products = rows * self._products_of_a_row()
+        size = f"A step of {rows} rows is {products / 1e6:.0f} million products"
+        if products <= NUMBA_MAX_PRODUCTS:
+            return EngineChoice("numba", f"{size}, few enough without AVX-512.")
+        return EngineChoice(backend, f"{size}, many without AVX-512.")
+
+    def _products_of_a_row(self) -> int:
+        """Products with weights in a decoding step, of one row."""
+        sizes = [
+            math.prod(weight.shape)
+            for path, weight in self._spec.weights().items()
+            if path.startswith("decoder.blocks.")
+        ]
+        return sum(sizes) + self._spec.vocabulary_size * self._spec.hidden_dim
 
     @property
     def fixed_shapes(self) -> bool:

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_attention.engine.base import Engine, State
+from keras_attention.engine.base import State, SteppingEngine
 from keras_attention.engine.forward import Operations, decode, encode
 from keras_attention.engine.prepare import Sizes
 from keras_attention.ops.top_k import top_k
@@ -98,7 +98,7 @@ class TensorFlowOperations(Operations):
         return values - values[:, :1] + tf.math.log(likeliest), ids
 
 
-class TensorFlowEngine(Engine):
+class TensorFlowEngine(SteppingEngine):
     """Runs a spec on TensorFlow, in `"float32"`, `"bfloat16"` or `"float16"`."""
 
     name = "tensorflow"
@@ -138,9 +138,6 @@ class TensorFlowEngine(Engine):
             tf.constant(token_ids), self.positions("encoder", token_ids.shape[1])
         )
         return TensorFlowState(self, memory, bias, self.positions("decoder", max_length))
-
-    def as_array(self, weight: Any) -> np.ndarray:
-        return keras.ops.convert_to_numpy(weight)
 
     def as_tensor(self, array: np.ndarray) -> Any:
         return tf.constant(array)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from keras_attention.engine.base import Engine, State
+from keras_attention.engine.base import State, SteppingEngine
 from keras_attention.engine.forward import Operations, decode, encode
 from keras_attention.engine.prepare import Matrix
 from keras_attention.ops.backends.torch_crossentropy import log_normalizers
@@ -148,7 +148,7 @@ def matrix_product(weight: Any, bias: Any = None) -> Callable[[Any], Any]:
     return lambda x: F.linear(x, weight, bias)
 
 
-class TorchEngine(Engine):
+class TorchEngine(SteppingEngine):
     """Runs a spec on PyTorch, in `"float32"`, `"bfloat16"` or `"float16"`."""
 
     name = "torch"
@@ -173,9 +173,6 @@ class TorchEngine(Engine):
         positions = self.positions("encoder", token_ids.shape[1])
         memory, bias = encode(self.operations, self.weights, self.as_tensor(token_ids), positions)
         return TorchState(self, memory, bias, self.positions("decoder", max_length))
-
-    def as_array(self, weight: Any) -> np.ndarray:
-        return keras.ops.convert_to_numpy(weight)
 
     def as_tensor(self, array: np.ndarray) -> Any:
         return torch.from_numpy(array).to(self._device)

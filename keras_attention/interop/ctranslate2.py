@@ -19,6 +19,7 @@ from keras_attention.spec import (
     NormSpec,
     TransformerSpec,
 )
+from keras_attention.spec.parts import as_array
 from keras_attention.utils.files import atomic_folder, check_destination
 
 # A spec's name of an activation, and the name of CTranslate2's.
@@ -121,7 +122,7 @@ def export_ctranslate2(
     check_destination(folder, folder=True, ours=_is_export, overwrite=overwrite)
     spec = model if isinstance(model, TransformerSpec) else model.spec()
     _check_arguments(spec, tokenizer, quantization, max_length)
-    theirs = _specification(spec.map_weights(_array), tokenizer, max_length)
+    theirs = _specification(spec.map_weights(as_array), tokenizer, max_length)
     theirs.validate()
     theirs.optimize(quantization=quantization)
     with atomic_folder(folder, replace=True) as partial:
@@ -203,7 +204,7 @@ def _specification(spec: TransformerSpec, tokenizer: Any, max_length: int) -> An
     theirs.decoder.projection.weight = table if softmax is None else softmax.T.copy()
     for stack, ours in ((theirs.encoder, spec.encoder), (theirs.decoder, spec.decoder)):
         length = spec.max_length or max_length
-        stack.position_encodings.encodings = spec.positions(ours, length, np.asarray)
+        stack.position_encodings.encodings = spec.positions(ours, length)
         for layer, block in zip(stack.layer, ours.blocks, strict=True):
             _set_block(layer, block)
         if ours.norm is not None:
@@ -247,7 +248,7 @@ def _set_attention(layer: Any, attention: AttentionSpec, own: bool) -> None:
     key_dim, value_dim = attention.query.kernel.shape[2], attention.value.kernel.shape[2]
     width = max(key_dim, value_dim)
     layer.queries_scale = np.float32(key_dim**-0.5)
-    dense = (attention.query, attention.key, attention.value)
+    dense: list[DenseSpec] = [attention.query, attention.key, attention.value]
     weights = [_transposed(_widened(part.kernel, 2, width)) for part in dense]
     groups = [slice(0, 3)] if own else [slice(0, 1), slice(1, 3)]
     for linear, group in zip(layer.linear, groups, strict=False):
@@ -263,13 +264,6 @@ def _set_attention(layer: Any, attention: AttentionSpec, own: bool) -> None:
 
 def _set_norm(layer: Any, norm: NormSpec) -> None:
     layer.gamma, layer.beta = norm.gamma, norm.beta
-
-
-def _array(weight: Any) -> np.ndarray:
-    """A Keras variable, a tensor or an array in float32."""
-    value = getattr(weight, "value", weight)
-    value = value.detach().cpu().float() if hasattr(value, "detach") else value
-    return np.array(value, "float32")
 
 
 def _widened(array: np.ndarray, axis: int, width: int) -> np.ndarray:

@@ -229,6 +229,16 @@ def map_weights(part: Part, function: Callable[[Weight], Weight]) -> Part:
     return dataclasses.replace(part, **changes)  # type: ignore[type-var]
 
 
+def as_array(weight: Weight) -> np.ndarray:
+    """A Keras variable, a tensor or an array, as float32 in NumPy."""
+    value: Any = getattr(weight, "value", weight)
+    if hasattr(
+        value, "detach"
+    ):  # PyTorch's, which NumPy reads only from a CPU, and not in bfloat16
+        value = value.detach().cpu().float()
+    return np.asarray(value).astype("float32", copy=False)
+
+
 def sinusoid(positions: np.ndarray, hidden_dim: int, layout: str = "interleaved") -> np.ndarray:
     """Return the sinusoidal encoding of `positions` (T,) as a float32 array (T, D).
 

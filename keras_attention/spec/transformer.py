@@ -15,6 +15,7 @@ from keras_attention.spec.parts import (
     SpecError,
     StackSpec,
     Weight,
+    as_array,
     map_weights,
     sinusoid,
     weight_fields,
@@ -98,19 +99,16 @@ class TransformerSpec:
         """The same spec with `function(weight)` in place of each weight."""
         return map_weights(self, function)
 
-    def positions(
-        self, stack: StackSpec, length: int, as_array: Callable[[Weight], np.ndarray]
-    ) -> np.ndarray:
+    def positions(self, stack: StackSpec, length: int) -> np.ndarray:
         """The encodings (length, D) of the first positions of a stack, in float32.
 
         Args:
             stack: `encoder` or `decoder`.
             length: How many.
-            as_array: Gives the NumPy array of a weight, for learned positions.
         """
         if stack.positions.table is None:
             return sinusoid(np.arange(length), self.hidden_dim, stack.positions.layout)
-        return as_array(stack.positions.table)[:length].astype("float32")
+        return as_array(stack.positions.table)[:length]
 
     def options(self) -> dict[str, Any]:
         """The arguments of `Transformer` that make a model of this kind.

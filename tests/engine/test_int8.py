@@ -62,19 +62,3 @@ def test_weights_become_integers_with_a_scale_each():
     assert np.abs(integers).max(0).tolist() == [0.0 if f == 4 else 127.0 for f in range(F)]
     np.testing.assert_array_equal(integers, np.round(integers))
     assert (np.abs(integers * scales - kernel) <= scales / 1.999).all()
-
-
-def test_model_in_int8_is_near():
-    from tests.engine.test_engines import (
-        crossing_histories,
-        decoded,
-        expected,
-        model_with,
-        selector_of,
-    )
-
-    model = model_with()
-    selector = selector_of(model, "int8", "numba")
-    got, histories = decoded(selector, *crossing_histories(3), length=3)
-    wanted = expected(model, histories)
-    assert 0.0 < np.abs(got - wanted).max() < 0.15 * np.abs(wanted).max()

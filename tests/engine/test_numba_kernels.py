@@ -1,9 +1,11 @@
 """Numba's operations against NumPy, in float64 where they are not integers."""
 
+import math
 import os
 import platform
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ml_dtypes
@@ -12,9 +14,18 @@ import pytest
 
 pytest.importorskip("numba")
 
-from keras_attention.engine.numba import tiles as tiles
-from keras_attention.engine.numba.attention import attend, exponentials
-from keras_attention.engine.numba.kernels import Storage, best, normalize
+import numba
+
+from keras_attention.engine.numba.attention import FETCHED_AHEAD, attend, exponentials
+from keras_attention.engine.numba.layers import (
+    ACTIVATIONS,
+    activate,
+    normalize,
+    top_log_probs,
+)
+from keras_attention.engine.numba.llvm import has_features, wait_for_all
+from keras_attention.engine.numba.packing import Storage, pack_rows
+from keras_attention.engine.numba.tiles import multiply
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 # Fewer rows than a tile has and more, a group and a rest; no whole panel, no whole step.
@@ -35,9 +46,23 @@ def quantized(x, axis=1):
     return np.rint(x / scale).astype("int64"), scale.astype("float64")
 
 
-def product(storage, x, weight, bias, relu=False):
+@numba.njit
+def packed_product(kinds, tiling, x, scratch, numbers, floor, parts, outputs):
+    """All threads' parts, one after the other."""
+    group_bytes = pack_rows(kinds, tiling, x, x.shape[1], 0, len(x), scratch)
+    at, scales = scratch.packed.ctypes.data, scratch.scales
+    for part in range(parts):
+        of = (part, parts)
+        multiply(kinds, len(x), at, group_bytes, scales, numbers, floor, tiling, of, outputs)
+
+
+def product(storage, x, weight, bias, relu=False, parts=2):
     outputs = np.full((len(x), len(weight)), np.nan, "float32")
-    storage.product(x, storage.packed(weight, bias), relu, outputs[None])
+    packed = storage.packed(weight, bias)
+    numbers = np.array(storage.product(packed, *weight.shape))
+    floor = np.float32(0.0 if relu else -np.inf)
+    scratch = storage.scratch(len(x), weight.shape[1])
+    packed_product(storage.kinds, storage.tiling, x, scratch, numbers, floor, parts, outputs)
     return outputs
 
 
@@ -67,15 +92,16 @@ def test_product(rows, depth, width, precision, native):
     np.testing.assert_array_equal(product(storage, x, weight, bias, relu=True), np.maximum(got, 0))
     alone = [product(storage, x[r : r + 1], weight, bias)[0] for r in (0, rows - 1)]
     np.testing.assert_array_equal(alone, got[[0, -1]], "a row is the same whatever is beside it")
+    np.testing.assert_array_equal(product(storage, x, weight, bias, parts=3), got)
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names processors of x86")
 def test_product_without_avx512():
     """For a processor of another kind, in a process that compiles for it."""
     program = (
-        "import numpy as np; from keras_attention.engine.numba import tiles;"
+        "from keras_attention.engine.numba import llvm, tiles;"
         "from tests.engine.test_numba_kernels import *;"
-        "assert tiles.tile_rows('float32') == (2, 2) and not tiles.has_amx('int8');"
+        "assert tiles.tile_rows('float32') == (2, 2) and not llvm.has_amx('int8');"
         "[test_product(*sizes, precision, ('amx', 'avx512')) for sizes in SIZES for precision in PRECISIONS];"
         "print('the same')"
     )
@@ -112,31 +138,38 @@ def test_bytes_do_not_overflow():
     np.testing.assert_allclose(outputs, [[4096.0] * 3, [-4096.0] * 3], rtol=1e-6)
 
 
+@numba.njit
+def attend_all(kept, query, keys, values, places, number, weights, outputs):
+    """One head's queries (T, d) over places of its keys (P, d) and values (P, d')."""
+    of_keys = (keys.ctypes.data, keys.strides[0])
+    of_values = (values.ctypes.data, values.strides[0])
+    for t in range(len(query)):
+        attend(
+            kept, query[t].ctypes.data, query.shape[1], of_keys, of_values, outputs.shape[1],
+            places.ctypes.data, number, weights.ctypes.data, outputs[t].ctypes.data,
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize("key_dim, value_dim", [(64, 64), (5, 6), (64, 19)])
 @pytest.mark.parametrize("kept", ["float32", "bfloat16"])
-@pytest.mark.parametrize("one_bias", [True, False])
-def test_attention(key_dim, value_dim, kept, one_bias):
-    rows, length, heads, places, room = 2, 3, 5, 9, 4
-    lines = np.array([3, 1])  # of four
-    query = numbers(rows, length, heads, key_dim) / key_dim**0.5
-    key = numbers(4, places + room, heads, key_dim, seed=4)
-    value = numbers(4, places + room, heads, value_dim, seed=5)
-    key[:, places:] = value[:, places:] = np.nan  # room that nobody looks at
+@pytest.mark.parametrize("number", [7, 0])
+def test_attention(key_dim, value_dim, kept, number):
+    length, room = 3, 11
+    query = numbers(length, key_dim) / np.float32(key_dim**0.5)
+    key, value = numbers(room, key_dim, seed=4), numbers(room, value_dim, seed=5)
+    places = np.concatenate([[9, 0, 3, 4, 10, 2, 7], np.zeros(FETCHED_AHEAD, "int64")])
+    unseen = np.setdiff1d(np.arange(room), places[:number])
+    key[unseen] = value[unseen] = np.nan  # that nobody looks at
     given = [key, value]
     if kept == "bfloat16":
         given = [part.astype(ml_dtypes.bfloat16).view("uint16") for part in (key, value)]
         key, value = rounded(key), rounded(value)
-    is_seen = np.random.default_rng(6).random((rows, 1 if one_bias else length, places)) < 0.5
-    is_seen[..., 2] = True
-    is_seen[0, 0] = False
-    bias = np.where(is_seen, 0.0, -1e9).astype("float32")
-    outputs = np.full((rows, length, heads, value_dim), np.nan, "float32")
-    attend(query, *given, lines, bias, outputs)
-    scores = np.einsum("btnd,bpnd->btnp", query, key[lines, :places].astype("float64"))
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True)) * is_seen[:, :, None]
-    weights /= np.maximum(weights.sum(axis=-1, keepdims=True), 1e-30)
-    wanted = np.einsum("btnp,bpnd->btnd", weights, value[lines, :places])
-    assert not wanted[0, 0].any() and np.abs(wanted[1]).min() > 0.0
+    outputs = np.full((length, value_dim), np.nan, "float32")
+    weights = np.empty(room, "float32")
+    attend_all(given[0][:0], query, *given, places.astype("int64"), number, weights, outputs)
+    seen = places[:number]
+    scores = np.exp(query.astype("float64") @ key[seen].astype("float64").T)
+    wanted = scores / np.maximum(scores.sum(axis=1, keepdims=True), 1e-30) @ value[seen]
     np.testing.assert_allclose(outputs, wanted, atol=2e-6)
 
 
@@ -151,37 +184,76 @@ def test_exponentials():
     assert exponentials(hidden, np.float32(0.0)) == pytest.approx(1.0) and hidden[0] < 1e-37
 
 
-def test_norm_of_a_sum():
-    x, update = numbers(3, 37), numbers(3, 37, seed=4)
-    gamma, beta = numbers(37, seed=5), numbers(37, seed=6)
-    outputs = np.empty_like(x)
-    normalize(x, update, gamma, beta, np.float32(1e-3), outputs)
-    total = (x + update).astype("float64")
-    centered = total - total.mean(axis=1, keepdims=True)
-    scale = np.sqrt(centered.var(axis=1, keepdims=True) + 1e-3)
-    np.testing.assert_allclose(outputs, centered / scale * gamma + beta, atol=2e-6)
+def test_norm():
+    x, gamma, beta = numbers(37), numbers(37, seed=5), numbers(37, seed=6)
+    outputs = x.copy()
+    normalize(outputs, gamma, beta, np.float32(1e-3))
+    centered = x.astype("float64") - x.mean(dtype="float64")
+    wanted = centered / np.sqrt(centered.var() + 1e-3) * gamma + beta
+    np.testing.assert_allclose(outputs, wanted, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS[2:])
+def test_activations(name):
+    x = np.linspace(-90.0, 90.0, 361)
+    sigmoid = np.where(x < 0, np.exp(np.minimum(x, 0)), 1.0) / (1.0 + np.exp(-np.abs(x)))
+    wanted = {
+        "gelu": [0.5 * v * (1.0 + math.erf(v / 2**0.5)) for v in x],
+        "silu": x * sigmoid,
+        "tanh": np.tanh(x),
+        "sigmoid": sigmoid,
+    }[name]
+    outputs = x.astype("float32")
+    activate(ACTIVATIONS.index(name), outputs)
+    np.testing.assert_allclose(outputs, wanted, rtol=2e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("vocabulary_size, width", [(700, 7), (6, 6), (3, 1)])
-def test_best(vocabulary_size, width):
+def test_top_log_probs(vocabulary_size, width):
     logits = numbers(5, vocabulary_size)
     logits[2] = np.round(logits[2])  # ties
     wanted = logits - np.log(np.exp(logits.astype("float64")).sum(axis=1, keepdims=True))
     order = np.argsort(-logits, axis=1, kind="stable")[:, :width]
-    values, ids = np.empty((5, width), "float32"), np.empty((5, width), "int32")
-    best(logits, values, ids)
-    np.testing.assert_array_equal(ids, order)
-    np.testing.assert_allclose(values, np.take_along_axis(wanted, order, axis=1), atol=2e-6)
+    for row in range(5):
+        values, ids = np.empty(width, "float32"), np.empty(width, "int32")
+        top_log_probs(logits[row], values, ids)
+        np.testing.assert_array_equal(ids, order[row])
+        np.testing.assert_allclose(values, wanted[row, order[row]], atol=2e-6)
 
 
-def test_best_of_what_is_not_a_number():
-    logits = numbers(2, 300)
-    logits[1, 270] = np.nan
-    values, ids = np.empty((2, 4), "float32"), np.empty((2, 4), "int32")
-    best(logits, values, ids)
-    assert np.isfinite(values[0]).all() and np.isnan(values[1]).all()
-    assert ids.min() >= 0 and ids.max() < 300
+def test_top_log_probs_of_what_is_not_a_number():
+    logits = numbers(300)
+    logits[270] = np.nan
+    values, ids = np.empty(4, "float32"), np.empty(4, "int32")
+    top_log_probs(logits, values, ids)
+    assert np.isnan(values).all() and ids.min() >= 0 and ids.max() < 300
+
+
+@numba.njit(nogil=True)
+def count_rounds(barrier, thread, threads, rounds, counts):
+    """Each round ends when all have counted; returns how many saw another's count too low."""
+    wrong = 0
+    for index in range(rounds):
+        counts[thread] += 1
+        wait_for_all(barrier, threads)
+        for other in range(threads):
+            wrong += counts[other] != index + 1
+        wait_for_all(barrier, threads)
+    return wrong
+
+
+def test_all_wait_for_all():
+    """More threads than most machines that test have processors: some must sleep."""
+    threads, rounds = 5, 40
+    barrier, counts = np.zeros(2, "int64"), np.zeros(threads, "int64")
+
+    def run(thread):
+        return count_rounds(barrier.ctypes.data, thread, threads, rounds, counts)
+
+    with ThreadPoolExecutor(threads) as pool:
+        assert list(pool.map(run, range(threads))) == [0] * threads
+    assert counts.tolist() == [rounds] * threads
 
 
 def test_amx_is_asked_for_only_where_it_is():
-    assert not tiles.has_features("no-such-feature")
+    assert not has_features("no-such-feature")

@@ -1,21 +1,19 @@
 """Attention for decoding by Numba: each query looks at the places that it sees, and at no others.
 
-The loop over the places of a head of 64 numbers, the paper's, is written in LLVM's language: a query, and
-the sum of the values, stay in registers.
+Keys and values are float32 or bfloat16. The loops over places are written in LLVM's language: of heads of
+64 numbers, the paper's, a query and the sum of the values stay in registers.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
-from keras_attention.engine.numba.tiles import (
+from keras_attention.engine.numba.llvm import (
     FLOAT,
     INT,
     LANES,
@@ -24,12 +22,12 @@ from keras_attention.engine.numba.tiles import (
     ONE,
     SIZES,
     STORED,
-    SUMS,
     as_float,
-    compiled,
     fetch,
+    ir,
     load,
     multiply_add,
+    njit_cached,
     number_at,
     splat,
     store,
@@ -38,8 +36,6 @@ from keras_attention.engine.numba.tiles import (
 
 # Of a head, in the paper's models.
 COMMON_WIDTH = 64
-# A place with a bias below this is not looked at.
-UNSEEN = np.float32(-1e4)
 # Places between the one that is read and the one that is fetched.
 FETCHED_AHEAD = 16
 # exp(x) by powers of 2 (the constants of Cephes' expf).
@@ -47,6 +43,35 @@ LOWEST = -87.0
 LOG2_E = 1.44269504
 LN_2, LN_2_REST = 0.693359375, -2.12194440e-4
 POLYNOMIAL = (1.9875691e-4, 1.3981999e-3, 8.3334519e-3, 4.1665796e-2, 0.16666666, 0.5)
+
+
+@njit_cached()
+def attend(kept, query, key_dim, keys, values, value_dim, places, number, weights, output):
+    """Attention of one query of one head; all but sizes are addresses.
+
+    Args:
+        kept: An empty array of the dtype of keys and values.
+        query: Address of `key_dim` float32, scaled.
+        key_dim: Width of the head's keys.
+        keys: Address of the key at place 0, and bytes from a place to the next.
+        values: The same of the values.
+        value_dim: Width of the head's values.
+        places: Address of the places that are seen, integers of 8 bytes, with 16 more behind them.
+        number: How many are seen; who sees none gets zeros.
+        weights: Address of room for `number` float32.
+        output: Address for `value_dim` float32.
+    """
+    is_common = key_dim == COMMON_WIDTH and value_dim == COMMON_WIDTH
+    if is_common:
+        _common_scores(kept, query, *keys, *values, places, number, weights)
+    else:
+        _scores(kept, query, key_dim, *keys, places, number, weights)
+    total = _exponentials(weights, number, _largest(weights, number))
+    factor = ONE / total if number else ONE
+    if is_common:
+        _common_sum(kept, weights, *values, places, number, factor, output)
+    else:
+        _sum(kept, weights, *values, value_dim, places, number, factor, output)
 
 
 @intrinsic
@@ -129,103 +154,60 @@ def _kept_at(
     )
 
 
-def _widened(number):
-    """A float32, which may be stored as its upper half, a bfloat16."""
-
-
-@overload(_widened, inline="always")
-def _widened_in_numba(number):
-    if number == numba.uint16:
-        return lambda number: np.uint32(np.uint32(number) << np.uint32(16)).view(np.float32)
-    return lambda number: number
-
-
-@compiled(parallel=True)
-def attend(query, key, value, lines, bias, outputs):
-    """Attention of (B, T, N, d) over the first P places of (lines, .., N, d), into (B, T, N, d').
-
-    Keys and values are float32 or bfloat16; those of a sentence are in the line that `lines` (B,) says.
-    `bias` (B, 1 or T, P) is 0, or so low that the place is not seen; who sees none gets zeros.
-    """
-    rows, length, heads, width = query.shape
-    is_common = width == COMMON_WIDTH and value.shape[3] == COMMON_WIDTH
-    # Addresses: what stands for a part of an array is counted in and out, which takes longer than the part.
-    queries, keys, values, sums = (
-        query.ctypes.data,
-        key.ctypes.data,
-        value.ctypes.data,
-        outputs.ctypes.data,
-    )
-    for task in numba.prange(rows * heads):
-        row, head = task // heads, task % heads
-        weights = np.empty(bias.shape[2], np.float32)
-        places = np.zeros(bias.shape[2] + FETCHED_AHEAD, np.int64)
-        at_weights, at_places = weights.ctypes.data, places.ctypes.data
-        line = lines[row]
-        at_key = keys + line * key.strides[0] + head * key.strides[2]
-        at_value = values + line * value.strides[0] + head * value.strides[2]
-        number = 0
-        for t in range(length):
-            if t < bias.shape[1]:  # else all see the same
-                number = _seen(bias, row, t, places)
-            if is_common:
-                at = (
-                    queries
-                    + row * query.strides[0]
-                    + t * query.strides[1]
-                    + head * query.strides[2]
-                )
-                of_keys, of_values = (at_key, key.strides[1]), (at_value, value.strides[1])
-                _common_scores(key, at, *of_keys, *of_values, at_places, number, at_weights)
-            else:
-                _scores(query, key, line, (row, t, head), places, number, weights)
-            total = _exponentials(at_weights, number, _largest(at_weights, number))
-            factor = ONE / total if number else ONE
-            if is_common:
-                at = (
-                    sums
-                    + row * outputs.strides[0]
-                    + t * outputs.strides[1]
-                    + head * outputs.strides[2]
-                )
-                _common_sum(
-                    value, at_weights, at_value, value.strides[1], at_places, number, factor, at
-                )
-            else:
-                _sum(weights, value, line, (row, t, head), places, number, factor, outputs)
-
-
-@compiled()
-def _seen(bias, row, t, places):
-    """Writes the places that a query sees; returns their number."""
-    number = 0
-    for place in range(bias.shape[2]):
-        places[number] = place
-        number += bias[row, t, place] > UNSEEN
-    return number
-
-
-@compiled(fastmath=SUMS)
-def _scores(query, key, line, at, places, number, scores):
+@intrinsic
+def _scores(typing_context, kept, query, width, keys, key_bytes, places, number, scores):
     """As `_common_scores`, of heads of any width."""
-    row, t, head = at
-    for i in range(number):
-        total = np.float32(0.0)
-        for d in range(query.shape[3]):
-            total += query[row, t, head, d] * _widened(key[line, places[i], head, d])
-        scores[i] = total
+    stored = _stored(kept)
+
+    def generate(context, builder, signature, arguments):
+        _, query, width, keys, key_bytes, places, number, scores = arguments
+        kind = ir.VectorType(FLOAT, LANES)
+        total = cgutils.alloca_once(builder, kind)
+        with cgutils.for_range(builder, number) as loop:
+            key = _place(builder, keys, key_bytes, places, loop.index)
+            builder.store(kind([0.0] * LANES), total)
+            with vectors(builder, width) as (index, is_there):
+                one = load(builder, number_at(builder, query, index, 4), kind, is_there)
+                other = _part(builder, key, index, is_there, stored)
+                builder.store(multiply_add(builder, one, other, builder.load(total)), total)
+            score = _sum_of_lanes(builder, builder.load(total))
+            address = number_at(builder, scores, loop.index, 4)
+            builder.store(score, builder.inttoptr(address, FLOAT.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(kept, *[types.intp] * 7), generate
 
 
-@compiled(fastmath=SUMS)
-def _sum(weights, value, line, at, places, number, factor, outputs):
+@intrinsic
+def _sum(typing_context, kept, weights, values, value_bytes, width, places, number, factor, output):
     """As `_common_sum`, of heads of any width."""
-    row, t, head = at
-    outputs[row, t, head] = 0.0
-    for i in range(number):
-        for d in range(value.shape[3]):
-            outputs[row, t, head, d] += (
-                factor * weights[i] * _widened(value[line, places[i], head, d])
-            )
+    stored = _stored(kept)
+
+    def generate(context, builder, signature, arguments):
+        _, weights, values, value_bytes, width, places, number, factor, output = arguments
+        kind = ir.VectorType(FLOAT, LANES)
+        total = cgutils.alloca_once(builder, kind)
+        factors = splat(builder, factor)
+        with vectors(builder, width) as (index, is_there):
+            builder.store(kind([0.0] * LANES), total)
+            with cgutils.for_range(builder, number) as loop:
+                value = _place(builder, values, value_bytes, places, loop.index)
+                part = _part(builder, value, index, is_there, stored)
+                weight = load(builder, number_at(builder, weights, loop.index, 4), FLOAT)
+                added = multiply_add(builder, splat(builder, weight), part, builder.load(total))
+                builder.store(added, total)
+            result = builder.fmul(builder.load(total), factors)
+            store(builder, result, number_at(builder, output, index, 4), is_there)
+        return context.get_dummy_value()
+
+    return types.void(kept, *[types.intp] * 6, types.float32, types.intp), generate
+
+
+def _part(builder: Any, address: Any, index: Any, is_there: Any, stored: str) -> Any:
+    """Sixteen numbers of a key or value, in float32, from an index on; zeros where there are none."""
+    kind = ir.VectorType(STORED[stored], LANES)
+    numbers = load(builder, number_at(builder, address, index, SIZES[stored]), kind, is_there)
+    return as_float(builder, numbers, stored)
 
 
 @intrinsic
@@ -295,7 +277,7 @@ def _exp(builder: Any, x: Any) -> Any:
     return builder.fmul(polynomial, builder.bitcast(bits, x.type))
 
 
-@compiled()
+@njit_cached()
 def exponentials(row, largest):
     """Replaces numbers by `exp(number - largest)`; returns their sum."""
     return _exponentials(row.ctypes.data, len(row), largest)

@@ -1,248 +1,218 @@
-"""Inference on CPUs by Numba, on every backend: NumPy arrays, few and cheap calls, tiles of products.
+"""Runs a spec on a CPU by Numba, whatever the backend, and without any.
 
-Few sentences take as long as reading the weights and starting hundreds of small operations, which cost
-little here; many take as long as the products, by the tiles of `numba_tiles`. Weights are stored in
-float32, bfloat16 or 8-bit integers, activations are float32. Heads come after positions, (B, T, N, d), as
-a projection makes them: nothing is transposed.
+A whole search is one compiled call over the arrays of the spec. Small models are held up by how often
+Python is asked, large ones by reading the weights: these are stored in float32, bfloat16 or 8-bit
+integers, activations are float32.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import numba
 import numpy as np
-from keras import ops
 
-from keras_attention.engine.base import Engine, State
-from keras_attention.engine.forward import Operations, decode, encode
-from keras_attention.engine.numba import kernels
-from keras_attention.engine.numba.attention import attend
-from keras_attention.engine.numba.tiles import PANEL
-from keras_attention.engine.prepare import Matrix
-from keras_attention.spec import NormSpec, TransformerSpec
+from keras_attention.engine.base import SearchingEngine
+from keras_attention.engine.numba import tiles
+from keras_attention.engine.numba.attention import FETCHED_AHEAD
+from keras_attention.engine.numba.layers import ACTIVATIONS, Model, Room, Stack, Team
+from keras_attention.engine.numba.packing import Storage
+from keras_attention.engine.numba.search import Books, Found, Rules, Source, search
+from keras_attention.engine.prepare import Matrix, Preparation, StackWeights, prepare
+from keras_attention.spec import NormSpec, StackSpec, TransformerSpec
+from keras_attention.spec.parts import as_array
 
-# Not all of Numba's threading layers bear two callers at once.
-_ONE_CALLER = threading.Lock()
+# Products of two numbers in a step that are worth another thread: a fraction of a millisecond.
+PRODUCTS_PER_THREAD = 6_000_000
+# In the order of `layers.SELF`, .. and `layers.SELF_NORM`, ..
+PRODUCTS = (
+    *("self_projection", "self_output", "inner", "outer"),
+    *("cross_projection", "cross_output", "memory_projection"),
+)
+NORMS = ("self_norm", "feed_forward_norm", "cross_norm")
 
-
-class KVBuffer(NamedTuple):
-    """Keys or values that steps read again. Sentences that are done stay, and nobody looks at them."""
-
-    array: np.ndarray  # (all sentences, P, N, d)
-    rows: np.ndarray  # (B,), where each sentence's are
-
-    def take(self, rows: np.ndarray) -> KVBuffer:
-        """Those of some of the sentences."""
-        return KVBuffer(self.array, self.rows[rows])
-
-
-class NumbaOperations(Operations):
-    """`Operations` on NumPy arrays.
-
-    Args:
-        spec: What is computed.
-        precision: Of products with weights: `"float32"`, `"bfloat16"`, or `"int8"`, which is
-            `ops.int8.int8_linear`.
-    """
-
-    def __init__(self, spec: TransformerSpec, precision: str):
-        super().__init__(spec, "float32")
-        self.storage = kernels.Storage(precision)
-
-    def prepare_matrix(self, matrix: Matrix) -> Any:
-        weight = _array(matrix.kernel).T
-        no_bias = np.zeros(len(weight), "float32")
-        bias = no_bias if matrix.bias is None else _array(matrix.bias)
-        return self.storage.packed(weight, bias), len(weight)
-
-    def prepare_norm(self, norm: NormSpec) -> Any:
-        return _array(norm.gamma), _array(norm.beta)
-
-    def prepare_table(self, table: Any) -> Any:
-        rows = _array(table)
-        return {"rows": rows, "matrix": self.prepare_matrix(Matrix(rows.T))}
-
-    def padding_bias(self, token_ids: Any) -> Any:
-        is_pad = token_ids == self.sizes.pad_token_id
-        return np.where(is_pad, np.float32(self.masked), np.float32(0.0))[:, None, None]
-
-    def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
-        is_token = token_ids != self.sizes.pad_token_id
-        scale = is_token * np.float32(self.sizes.hidden_dim**0.5)
-        x = table["rows"][token_ids] * scale[..., None] + positions
-        return x.reshape(-1, self.sizes.hidden_dim)
-
-    def tokens(self, token_ids: Any) -> Any:
-        is_token = token_ids.ravel() != self.sizes.pad_token_id
-        return None if is_token.all() else (np.flatnonzero(is_token), len(is_token))
-
-    def without_padding(self, x: Any, tokens: Any) -> Any:
-        return x[tokens[0]]
-
-    def with_padding(self, x: Any, tokens: Any) -> Any:
-        places, number = tokens
-        padded = np.zeros((number, x.shape[1]), "float32")
-        padded[places] = x
-        return padded
-
-    def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
-        weight, width = matrix
-        outputs = np.empty((1, len(x), width), "float32")
-        relu = activation is self.activation("relu")
-        self.storage.product(x, weight, relu, outputs)
-        outputs = outputs[0]
-        if activation is None or relu:
-            return outputs
-        return _array(activation(ops.convert_to_tensor(outputs)))
-
-    def norm(self, x: Any, norm: Any, epsilon: float) -> Any:
-        return self.norm_of_sum(x, np.zeros_like(x), norm, epsilon)
-
-    def norm_of_sum(self, x: Any, update: Any, norm: Any, epsilon: float) -> Any:
-        outputs = np.empty_like(x)
-        kernels.normalize(x, update, norm[0], norm[1], np.float32(epsilon), outputs)
-        return outputs
-
-    def project(
-        self, x: Any, matrix: Any, widths: Sequence[int], num_rows: Any, tokens: Any = None
-    ) -> list[Any]:
-        """The heads that a projection makes, each kind (B, T, N, d)."""
-        weight, width = matrix
-        # Kinds of the same width, of whole panels, come apart from the product.
-        number = len(widths) if len(set(widths)) == 1 and width // len(widths) % PANEL == 0 else 1
-        outputs = np.empty((number, len(x), width // number), "float32")
-        self.storage.product(x, weight, False, outputs)
-        parts = list(outputs)
-        if tokens is not None:
-            parts = [self.with_padding(part, tokens) for part in parts]
-        if number < len(widths):
-            ends = np.cumsum([self.sizes.num_heads * width for width in widths])[:-1]
-            parts = np.split(parts[0], ends, axis=1)
-        return [
-            np.ascontiguousarray(part).reshape(num_rows, -1, self.sizes.num_heads, width)
-            for part, width in zip(parts, widths, strict=True)
-        ]
-
-    def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
-        rows, length, num_heads, _ = query.shape
-        lines = np.arange(rows)
-        if isinstance(key, KVBuffer):
-            key, value, lines = key.array, value.array, key.rows
-        outputs = np.empty((rows, length, num_heads, value.shape[3]), "float32")
-        attend(query, key, value, lines, bias[:, 0], outputs)
-        return outputs.reshape(rows * length, -1)
-
-    def append(self, buffer: Any, new: Any, start: Any) -> Any:
-        buffer.array[buffer.rows, start : start + new.shape[1]] = self.storage.kept(new)
-        return buffer  # the bias has no slots for the room behind
-
-    def logits(self, x: Any, table: Any) -> Any:
-        return self.linear(x, table["matrix"])
-
-    def top_log_probs(self, logits: Any, width: int) -> tuple[Any, Any]:
-        values = np.empty((len(logits), width), "float32")
-        ids = np.empty((len(logits), width), "int32")
-        kernels.best(logits, values, ids)
-        return values, ids
+# A search takes all threads: the next one waits for it.
+_ONE_SEARCH = threading.Lock()
 
 
-class NumbaEngine(Engine):
-    """Runs a spec on a CPU, whatever the backend, in `"float32"`, `"bfloat16"` or `"int8"`."""
+class NumbaEngine(SearchingEngine):
+    """Runs a spec on a CPU, in `"float32"`, `"bfloat16"` or `"int8"`."""
 
     name = "numba"
-    selection_copies = False
 
     def __init__(self, spec: TransformerSpec, precision: str):
         super().__init__(spec, precision)
-        self.operations = NumbaOperations(spec, precision)
-        self.weights: Any = None
+        self._storage = Storage(precision)
         self._is_compiled = False
 
     def read_weights(self) -> None:
-        self.weights = None  # the old ones may go before the new ones come
-        self.weights = self.operations.prepare(self.spec)
-        self._positions.clear()
+        self._arrays: list[Any] = []  # what the tables hold addresses of
+        store = Preparation(
+            read=as_array,
+            table=lambda table: (table, self._stored(Matrix(table.T))),
+            matrix=self._stored,
+            projection=lambda matrix, widths: self._stored(matrix),
+            norm=_norm,
+            xp=np,
+        )
+        weights = prepare(self.spec, store)
+        (table, tied), storage = weights.table, self._storage
+        self._model = Model(
+            encoder=_stack(weights.encoder, self.spec.encoder),
+            decoder=_stack(weights.decoder, self.spec.decoder),
+            softmax=np.array(weights.softmax or tied, "int64"),
+            table=np.ascontiguousarray(table),
+            heads=(self.spec.num_heads, self.spec.key_dim, self.spec.value_dim),
+            kinds=storage.kinds,
+            tiling=storage.tiling,
+            kept=storage.kept,
+        )
+
+    def _stored(self, matrix: Matrix) -> list[int]:
+        depth, width = matrix.kernel.shape
+        packed = self._storage.packed(matrix.kernel.T, matrix.bias)
+        self._arrays.append(packed)
+        return self._storage.product(packed, width, depth)
 
     def needs_compiling(self, batch_size: int, length: int) -> bool:
         return not self._is_compiled
 
-    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> NumbaState:
+    def search(
+        self,
+        token_ids: np.ndarray,
+        limits: np.ndarray,
+        beam_size: int,
+        max_length: int,
+        penalties: np.ndarray,
+        decisive_slot: int,
+    ) -> dict[str, np.ndarray]:
+        spec, model, kept = self.spec, self._model, self._storage.kept.dtype
+        sentences, length = token_ids.shape
+        is_token = token_ids != spec.pad_token_id
+        ends = np.concatenate([[0], np.cumsum(is_token.sum(axis=1))]).astype("int64")
+        tokens, rows = int(ends[-1]), sentences * beam_size
+        searched = np.flatnonzero(limits > 0).astype("int64")
+        source = Source(
+            ids=token_ids[is_token].astype("int32"),
+            places=np.nonzero(is_token)[1].astype("int64"),
+            ends=ends,
+            positions=spec.positions(spec.encoder, length),
+            all_places=np.arange(length + FETCHED_AHEAD, dtype="int64"),
+        )
+        rules = Rules(
+            limits=limits.astype("int64"),
+            penalties=penalties,
+            decisive_slot=decisive_slot,
+            start_token_id=spec.start_token_id,
+            end_token_id=spec.end_token_id,
+            pad_token_id=spec.pad_token_id,
+            positions=spec.positions(spec.decoder, max_length),
+        )
+        history = np.zeros((2, sentences, beam_size, max_length + FETCHED_AHEAD), "int64")
+        history[0, :, :, 0] = np.arange(beam_size)
+        width = min(2 * beam_size if beam_size > 1 else 1, spec.vocabulary_size)
+        blocks, slots = len(model.decoder.products), max_length * beam_size
+        heads, key_dim, value_dim = model.heads
+        books = Books(
+            sentences=np.concatenate([searched, np.zeros(sentences - len(searched), "int64")]),
+            left=np.array([len(searched)]),
+            tokens=np.full((sentences, beam_size), spec.start_token_id, "int32"),
+            history=history,
+            values=np.empty((rows, width), "float32"),
+            ids=np.empty((rows, width), "int32"),
+            keys=np.empty((blocks, sentences, slots, heads * key_dim), kept),
+            kept_values=np.empty((blocks, sentences, slots, heads * value_dim), kept),
+            memory=np.empty((blocks, tokens, heads * (key_dim + value_dim)), kept),
+            logits=np.empty((rows, spec.vocabulary_size), "float32"),
+        )
+        found = _nothing_found(sentences, beam_size, max_length, spec.pad_token_id)
+        if len(searched):
+            with _ONE_SEARCH:
+                self._run(self._room(tokens), self._room(rows), source, rules, books, found)
+        return found._asdict()
+
+    def _run(self, encoder_room: Room, room: Room, *arguments: Any) -> None:
+        """Searches, by as many threads as are worth it."""
+        threads = self._threads(len(room.x), len(encoder_room.x)) if self._is_compiled else 1
+        barrier = np.zeros(2, "int64")
+
+        def run(thread: int) -> None:
+            team = Team(thread, threads, barrier.ctypes.data)
+            search(self._model, encoder_room, room, team, *arguments)
+
+        others = [_pool().submit(run, thread) for thread in range(1, threads)]
+        run(0)
+        for other in others:
+            other.result()
         self._is_compiled = True
-        positions = self.positions("encoder", token_ids.shape[1])
-        with _ONE_CALLER:
-            memory, bias = encode(self.operations, self.weights, token_ids, positions)
-            return NumbaState(self, memory, bias, self.positions("decoder", max_length))
 
-    def as_array(self, weight: Any) -> np.ndarray:
-        return _array(weight)
+    def _threads(self, rows: int, tokens: int) -> int:
+        decoder = self._model.decoder.products[:, :6, tiles.WIDTH :].prod(axis=2).sum()
+        decoder += self._model.softmax[tiles.WIDTH :].prod()
+        work = rows * int(decoder) // PRODUCTS_PER_THREAD
+        return max(1, min(numba.config.NUMBA_NUM_THREADS, work))
 
-    def as_tensor(self, array: np.ndarray) -> np.ndarray:
-        return array
+    def _room(self, rows: int) -> Room:
+        products = [stack.products for stack in (self._model.encoder, self._model.decoder)]
+        widest = max(int(table[:, :, tiles.WIDTH].max()) for table in products)
+        deepest = max(int(table[:, :, tiles.DEPTH].max()) for table in products)
+        heads, _, value_dim = self._model.heads
 
+        def numbers(width: int) -> np.ndarray:
+            return np.empty((rows, width), "float32")
 
-class NumbaState(State):
-    """One search of a `NumbaEngine`."""
-
-    def __init__(self, engine: NumbaEngine, memory: Any, memory_bias: Any, positions: Any):
-        self.engine = engine
-        self.masked = engine.operations.masked
-        self._operations, self._weights = engine.operations, engine.weights
-        kept, rows = self._operations.storage.kept, np.arange(len(memory_bias))
-        self._memory = [
-            (KVBuffer(kept(key), rows), KVBuffer(kept(value), rows)) for key, value in memory
-        ]
-        self._memory_bias = memory_bias
-        self._buffers = [
-            (KVBuffer(key.array[:, :0], rows), KVBuffer(value.array[:, :0], rows))
-            for key, value in self._memory
-        ]
-        self._positions = positions
-
-    def step(
-        self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        rows, beam_size = token_ids.shape
-        seen = np.ascontiguousarray(history_bias[:, None, :, : start + beam_size])
-        with _ONE_CALLER:
-            hidden, _ = decode(
-                self._operations,
-                self._weights,
-                token_ids,
-                self._positions[index : index + 1],
-                start,
-                seen,
-                self._buffers,
-                self._memory,
-                self._memory_bias,
-            )
-            logits = self._operations.scores(hidden, self._weights)
-            scores, ids = self._operations.top_log_probs(logits, min(width, logits.shape[1]))
-        shape = (rows, beam_size, -1)
-        return scores.reshape(shape), ids.reshape(shape)
-
-    def compact(self, slots: np.ndarray, room: int) -> None:
-        number, used = slots.shape
-
-        def moved(buffer: KVBuffer) -> KVBuffer:
-            array, rows = buffer
-            into = np.empty((number, used + room, *array.shape[2:]), array.dtype)
-            into[:, :used] = array[rows[:, None], slots]
-            return KVBuffer(into, np.arange(number))
-
-        self._buffers = [(moved(key), moved(value)) for key, value in self._buffers]
-
-    def select_rows(self, rows: np.ndarray) -> None:
-        self._memory_bias = self._memory_bias[rows]
-        self._memory, self._buffers = (
-            [(key.take(rows), value.take(rows)) for key, value in pairs]
-            for pairs in (self._memory, self._buffers)
+        depth = self.spec.hidden_dim
+        return Room(
+            x=numbers(depth),
+            normed=numbers(depth),
+            update=numbers(depth),
+            wide=numbers(widest),
+            attended=numbers(heads * value_dim),
+            packed=self._storage.scratch(rows, deepest),
         )
 
 
-def _array(tensor: Any) -> np.ndarray:
-    return ops.convert_to_numpy(ops.cast(tensor, "float32"))
+def _stack(weights: StackWeights, spec: StackSpec) -> Stack:
+    """The tables of a stack's blocks."""
+    number, depth = len(spec.blocks), spec.blocks[0].self_attention_norm.gamma.shape[0]
+    products = np.zeros((number, len(PRODUCTS), len(tiles.PRODUCT)), "int64")
+    norms = np.zeros((number, len(NORMS), 2, depth), "float32")
+    epsilons = np.zeros((number, len(NORMS)), "float32")
+    options = np.zeros((number, 2), "int64")
+    for index, (part, block) in enumerate(zip(weights.blocks, spec.blocks, strict=True)):
+        for table, names in ((products, PRODUCTS), (norms, NORMS)):
+            for place, name in enumerate(names):
+                if getattr(part, name) is not None:
+                    table[index, place] = getattr(part, name)
+        of_norms = (block.self_attention_norm, block.feed_forward_norm, block.cross_attention_norm)
+        for place, norm in enumerate(of_norms):
+            epsilons[index, place] = 0.0 if norm is None else norm.epsilon
+        activation = ACTIVATIONS.index(block.feed_forward.activation)
+        options[index] = block.normalize_first, activation
+    last = np.zeros((0, 2, depth), "float32") if weights.norm is None else weights.norm[None]
+    epsilon = 0.0 if spec.norm is None else spec.norm.epsilon
+    return Stack(products, norms, epsilons, options, last, epsilon)
+
+
+def _norm(norm: NormSpec) -> np.ndarray:
+    return np.stack([as_array(norm.gamma), as_array(norm.beta)])
+
+
+def _nothing_found(sentences: int, beam_size: int, max_length: int, pad_token_id: int) -> Found:
+    """One alive hypothesis of each sentence, the empty one, and none finished."""
+    scores = np.full((2, sentences, beam_size), -np.inf, "float32")
+    scores[0, :, 0] = 0.0
+    sequences = np.full((2, sentences, beam_size, max_length), pad_token_id, "int32")
+    return Found(sequences[0], scores[0], sequences[1], scores[1])
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    """The threads beside the caller's; they sleep until there is work."""
+    return ThreadPoolExecutor(max(1, numba.config.NUMBA_NUM_THREADS - 1), "keras_attention")
 
 
 ENGINE = NumbaEngine

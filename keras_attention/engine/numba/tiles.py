@@ -12,24 +12,39 @@ first of the rows, `stride` bytes apart, that the sums will be written to.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import functools
-import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding as llvm
-import numba
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from keras_attention.engine.numba.llvm import (
+    BYTE,
+    FLOAT,
+    INT,
+    LANES,
+    LINE,
+    LONG,
+    SIZES,
+    STORED,
+    add,
+    as_float,
+    fetch,
+    has_features,
+    ir,
+    load,
+    multiply_add,
+    njit_cached,
+    number_at,
+    splat,
+    store,
+    vectors,
+)
+
 # Outputs of a panel of weights: two vectors.
 PANEL = 32
-LANES = 16
 VECTORS = PANEL // LANES
 # Rows that lie side by side: of each step four bytes of one, four of the next, ..
 GROUP = 12
@@ -39,54 +54,10 @@ FEW_ROWS = 4
 UNROLLED = 2
 # Of many rows each of the first tiles fetches this part of the next panel, of few their only one all of it.
 FETCHED_PARTS = 4
-LINE = 64  # bytes that a cache fetches at once
-
-# Sums may be formed in any order, that is, in vectors.
-SUMS = {"reassoc", "contract", "nsz"}
-ONE = np.float32(1.0)
-
-BYTE, SHORT, INT, LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-FLOAT = ir.FloatType()
-STORED = {"float32": FLOAT, "bfloat16": SHORT, "int8": BYTE}
-SIZES = {"float32": 4, "bfloat16": 2, "int8": 1}
 STORED_SUMS = {types.float32: FLOAT, types.int32: INT}
-
-# Linux gives a process the tiles of AMX when it asks for them.
-ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18
 
 # What writes a tile: of a builder of LLVM's, and the tile's arguments.
 Body = Callable[..., None]
-
-
-def compiled(parallel: bool = False, fastmath: Any = False) -> Callable[[Any], Any]:
-    """Numba's compiler; it keeps what it compiled for later processes, where it finds a place to."""
-
-    def decorate(function: Any) -> Any:
-        options = {"parallel": parallel, "fastmath": fastmath, "error_model": "numpy"}
-        try:
-            return numba.njit(cache=True, nogil=True, **options)(function)
-        except RuntimeError:  # no folder to write to
-            return numba.njit(nogil=True, **options)(function)
-
-    return decorate
-
-
-@functools.cache
-def has_features(*names: str) -> bool:
-    """Whether Numba compiles for a processor that has LLVM's features of these names."""
-    told = numba.config.CPU_FEATURES
-    if told is None:
-        features = {} if numba.config.CPU_NAME else llvm.get_host_cpu_features()
-        return all(features.get(name, False) for name in names)
-    return all(f"+{name}" in told.split(",") for name in names)
-
-
-def has_amx(stored: str) -> bool:
-    """Whether this process may multiply tiles of `"bfloat16"` or `"int8"`."""
-    feature = {"bfloat16": "amx-bf16", "int8": "amx-int8"}[stored]
-    if platform.system() != "Linux" or not has_features("amx-tile", feature):
-        return False
-    return ctypes.CDLL(None).syscall(ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA) == 0
 
 
 def float_tile(stored: str, rows: int, parts: int) -> Body:
@@ -117,7 +88,6 @@ def dot_tile(kind: str, rows: int, parts: int) -> Body:
     By AVX512-VNNI of bytes without sign times bytes with a sign, or by AVX512-BF16 of pairs of bfloat16.
     A panel holds for each of `steps` groups of positions of the depth its 32 outputs' four bytes.
     """
-    llvm.initialize_native_asmparser()
     name, of_sums = DOT_PRODUCTS[kind]
     weights, vector = ir.VectorType(INT, LANES), ir.VectorType(of_sums, LANES)
 
@@ -157,32 +127,32 @@ def _tile(
         for row in range(rows):
             of_row = builder.add(output, builder.mul(stride, LONG(row)))
             for i in columns:
-                fetch(builder, _add(builder, of_row, 4 * LANES * i), is_written=True)
-        first = [load(builder, _add(builder, starts, 4 * LANES * i), vector) for i in columns]
+                fetch(builder, add(builder, of_row, 4 * LANES * i), is_written=True)
+        first = [load(builder, add(builder, starts, 4 * LANES * i), vector) for i in columns]
         places = [
             [cgutils.alloca_once_value(builder, start) for start in first] for _ in range(rows)
         ]
         with cgutils.for_range(builder, builder.udiv(steps, LONG(UNROLLED))) as loop:
             fetched = builder.add(ahead, builder.mul(loop.index, LONG(fetched_lines * LINE)))
             for line in range(fetched_lines):
-                fetch(builder, _add(builder, fetched, line * LINE))
+                fetch(builder, add(builder, fetched, line * LINE))
             turn = builder.mul(loop.index, LONG(UNROLLED))
             for step in range(UNROLLED):
-                index = _add(builder, turn, step)
+                index = add(builder, turn, step)
                 panel = builder.add(weight, builder.mul(index, LONG(size * PANEL)))
                 group = builder.add(x, builder.mul(index, LONG(4 * GROUP)))
 
                 def number(row: int, group: Any = group) -> Any:
                     # Read just before its use: there are no registers for those of all rows.
-                    return splat(builder, load(builder, _add(builder, group, 4 * row), of_rows))
+                    return splat(builder, load(builder, add(builder, group, 4 * row), of_rows))
 
                 loaded = [
-                    load(builder, _add(builder, panel, size * LANES * i), weights) for i in columns
+                    load(builder, add(builder, panel, size * LANES * i), weights) for i in columns
                 ]
                 add_products(builder, number, loaded, places)
         for row in range(rows):
             for i in columns:
-                address = _add(builder, sums, 4 * (row * PANEL + i * LANES))
+                address = add(builder, sums, 4 * (row * PANEL + i * LANES))
                 store(builder, builder.load(places[row][i]), address)
 
     return body
@@ -231,7 +201,6 @@ def amx_tile(product: str, rows: int, parts: int) -> Body:
     step, for one and the other 16 outputs, for 16 groups of positions of the depth, each of four bytes,
     the outputs' groups. The sums start from zero. `amx_configure` comes before, `amx_release` after.
     """
-    llvm.initialize_native_asmparser()
     names = ("x", "others", "weight", "steps", "output", "ahead", "stride", "line", "sums")
     places = {name: f"${place}" for place, name in enumerate(names)}
     lines = 2048 // LINE // parts
@@ -263,7 +232,7 @@ def _begin(typing_context, x, panels):
     """What a thread needs before its tiles of these."""
 
     def generate(context, builder, signature, values):
-        if _kind(x, panels) in AMX_PRODUCTS:
+        if kind_of(x.dtype, panels.dtype) in AMX_PRODUCTS:
             # Palette 1; of the 8 tiles the bytes of a row and the number of rows.
             palette = bytearray(64)
             palette[0] = 1
@@ -284,7 +253,7 @@ def _end(typing_context, x, panels):
     """What a thread does after its tiles of these."""
 
     def generate(context, builder, signature, values):
-        if _kind(x, panels) in AMX_PRODUCTS:
+        if kind_of(x.dtype, panels.dtype) in AMX_PRODUCTS:
             kind = ir.FunctionType(ir.VoidType(), [])
             builder.call(ir.InlineAsm(kind, "tilerelease", "~{memory}", True), [])
         return context.get_dummy_value()
@@ -303,9 +272,9 @@ KINDS_OF_ROWS = {
 KINDS_OF_WEIGHTS = {types.float32: "float32", types.uint16: "bfloat16", types.int8: "int8"}
 
 
-def _kind(x: Any, panels: Any) -> str:
+def kind_of(rows: Any, weights: Any) -> str:
     """Which tile is meant for rows and weights of these types of Numba's."""
-    return KINDS_OF_ROWS.get(x.dtype) or KINDS_OF_WEIGHTS[panels.dtype]
+    return KINDS_OF_ROWS.get(rows) or KINDS_OF_WEIGHTS[weights]
 
 
 def tile_rows(kind: str) -> tuple[int, int]:
@@ -321,7 +290,7 @@ def _intrinsic(size: int, parts: int) -> Any:
 
     @intrinsic
     def tile(typing_context, x, panels, at, weight, steps, starts, sums, ahead, output, stride):
-        kind = _kind(x, panels)
+        kind = kind_of(x.dtype, panels.dtype)
         rows = tile_rows(kind)[size]
         if kind in AMX_PRODUCTS:
             body = amx_tile(AMX_PRODUCTS[kind], rows, parts)
@@ -378,165 +347,61 @@ def _finish(typing_context, sums, total, row_scale, scales, bias, floor, output,
     return types.void(sums, *kinds), generate
 
 
-@compiled(parallel=True)
-def multiply(
-    x, row_scales, panels, starts, scales, bias, floor, many, few, group, threads, outputs
-):
-    """`row_scales (starts + x W^T) scales + bias`, at least `floor`, into (parts, R, F / parts).
+# A product's numbers, as `multiply` reads them from a table: addresses, and sizes.
+PRODUCT = ("panels", "number", "steps", "stride", "starts", "scales", "bias", "width", "depth")
+PANELS, NUMBER, STEPS, STRIDE, STARTS, SCALES, BIAS, WIDTH, DEPTH = range(len(PRODUCT))
+
+
+@njit_cached()
+def multiply(kinds, rows, packed, group_bytes, row_scales, product, floor, tiling, part, outputs):
+    """`row_scales (starts + x W^T) scales + bias`, at least `floor`, into (R, F).
 
     Args:
-        x: The rows in groups, which are the first axis, see `numba_kernels.Storage.rows`.
-        row_scales: (R,).
-        panels: The weight W (F, D) in panels.
-        starts: (panels, 32), the numbers that sums start from, of their dtype.
-        scales: (panels, 32).
-        bias: (panels, 32).
+        kinds: Empty arrays of the dtypes of rows, of weights and of sums, which say the kind of tile.
+        rows: Their number R.
+        packed: Address of the rows in groups, see `packing.pack_rows`.
+        group_bytes: Between two groups.
+        row_scales: (R,) of the sums of each row.
+        product: The `PRODUCT` numbers of the weight W (F, D) in panels of 32 outputs.
         floor: The least of an output.
-        many, few: The rows of a tile, see `tile_rows`.
-        group: The rows of a group.
-        threads: Among how many the panels are divided.
-        outputs: (parts, R, F / parts); if there is more than one part, of whole panels.
+        tiling: Rows of a tile where there are many, where there are few, and of a group.
+        part: Which part of the panels is computed here, and of how many parts.
+        outputs: (R, at least F).
     """
-    _, rows, width = outputs.shape
-    part_panels = (width + PANEL - 1) // PANEL
-    for thread in numba.prange(threads):
-        sums = np.empty((many, PANEL), starts.dtype)
-        at_sums, sums_stride, stride = sums.ctypes.data, sums.strides[0], outputs.strides[1]
-        _begin(x, panels)
-        for panel in range(len(panels) * thread // threads, len(panels) * (thread + 1) // threads):
-            weight = panels.ctypes.data + panel * panels.strides[0]
-            ahead = weight + panels.strides[0]
-            start = starts.ctypes.data + panel * starts.strides[0]
-            panel_scales = scales.ctypes.data + panel * scales.strides[0]
-            panel_bias = bias.ctypes.data + panel * bias.strides[0]
-            part, first = panel // part_panels, panel % part_panels * PANEL
-            here = min(PANEL, width - first)
-            at_outputs = outputs.ctypes.data + part * outputs.strides[0] + 4 * first
-            row = 0
-            while row < rows:
-                at = x.ctypes.data + row // group * x.strides[0] + row % group * 4
-                output = at_outputs + row * stride
-                if rows - row > few:
-                    number = many
-                    _tile_of_many(
-                        x,
-                        panels,
-                        at,
-                        weight,
-                        panels.shape[1],
-                        start,
-                        at_sums,
-                        ahead,
-                        output,
-                        stride,
-                    )
-                    ahead += panels.strides[0] // FETCHED_PARTS
-                else:
-                    number = few
-                    _tile_of_few(
-                        x,
-                        panels,
-                        at,
-                        weight,
-                        panels.shape[1],
-                        start,
-                        at_sums,
-                        ahead,
-                        output,
-                        stride,
-                    )
-                for i in range(min(number, rows - row)):
-                    total = at_sums + i * sums_stride
-                    scale, into = row_scales[row + i], output + i * stride
-                    _finish(sums, total, scale, panel_scales, panel_bias, floor, into, here)
-                row += number
-        _end(x, panels)
-
-
-def _add(builder: Any, address: Any, offset: int) -> Any:
-    return builder.add(address, LONG(offset))
-
-
-@contextlib.contextmanager
-def vectors(builder: Any, size: Any) -> Iterator[tuple[Any, Any]]:
-    """A loop over vectors of numbers: the index of a vector's first, and which of its places are there."""
-    number = builder.udiv(_add(builder, size, LANES - 1), LONG(LANES))
-    kind = ir.VectorType(INT, LANES)
-    with cgutils.for_range(builder, number) as loop:
-        index = builder.mul(loop.index, LONG(LANES))
-        rest = builder.trunc(builder.sub(size, index), INT)
-        yield index, builder.icmp_signed("<", kind([*range(LANES)]), splat(builder, rest))
-
-
-def number_at(builder: Any, address: Any, index: Any, size: int) -> Any:
-    """The address of a number of `size` bytes among others."""
-    return builder.add(address, builder.mul(index, LONG(size)))
-
-
-def load(builder: Any, address: Any, kind: Any, is_there: Any = None, otherwise: Any = None) -> Any:
-    """What is at an address; of a vector perhaps only the places that are there."""
-    pointer = builder.inttoptr(address, kind.as_pointer())
-    if is_there is not None:
-        arguments = [pointer, INT(1), is_there, otherwise or ir.Constant(kind, None)]
-        return _masked(builder, "load", kind, kind, arguments)
-    loaded = builder.load(pointer)
-    loaded.align = 1
-    return loaded
-
-
-def store(builder: Any, numbers: Any, address: Any, is_there: Any = None) -> None:
-    """Writes a vector to an address, perhaps only the places that are there."""
-    pointer = builder.inttoptr(address, numbers.type.as_pointer())
-    if is_there is not None:
-        arguments = [numbers, pointer, INT(1), is_there]
-        _masked(builder, "store", ir.VoidType(), numbers.type, arguments)
-    else:
-        builder.store(numbers, pointer).align = 1
-
-
-def _masked(builder: Any, name: str, result: Any, vector: Any, arguments: list[Any]) -> Any:
-    kind = ir.FunctionType(result, [argument.type for argument in arguments])
-    of = f"v{vector.count}" + {FLOAT: "f32", INT: "i32", SHORT: "i16"}[vector.element]
-    function = cgutils.get_or_insert_function(
-        builder.module, kind, f"llvm.masked.{name}.{of}.p0{of}"
-    )
-    return builder.call(function, arguments)
-
-
-def fetch(builder: Any, address: Any, is_written: bool = False) -> None:
-    """Asks for the line of the cache at an address, which may be any, to be read or written."""
-    kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), INT, INT, INT])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    line = builder.inttoptr(address, BYTE.as_pointer())
-    # Into the nearest cache, or into the one behind; of data.
-    locality = 3 if is_written else 2
-    builder.call(function, [line, INT(int(is_written)), INT(locality), INT(1)])
-
-
-def splat(builder: Any, number: Any, lanes: int = LANES) -> Any:
-    """A vector of one number."""
-    undefined = ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined)
-    first = builder.insert_element(undefined, number, INT(0))
-    zeros = ir.Constant(ir.VectorType(INT, lanes), [0] * lanes)
-    return builder.shuffle_vector(first, undefined, zeros)
-
-
-def multiply_add(builder: Any, one: Any, other: Any, more: Any) -> Any:
-    """`one * other + more` of vectors of float32, rounded once."""
-    kind = ir.FunctionType(one.type, [one.type] * 3)
-    name = f"llvm.fma.v{one.type.count}f32"
-    return builder.call(
-        cgutils.get_or_insert_function(builder.module, kind, name), [one, other, more]
-    )
-
-
-def as_float(builder: Any, numbers: Any, stored: str) -> Any:
-    """A vector of stored numbers as float32."""
-    lanes = numbers.type.count
-    integers, floats = ir.VectorType(INT, lanes), ir.VectorType(FLOAT, lanes)
-    if stored == "int8":
-        return builder.sitofp(builder.sext(numbers, integers), floats)
-    if stored == "bfloat16":  # the upper half of a float32
-        upper = ir.Constant(integers, [16] * lanes)
-        return builder.bitcast(builder.shl(builder.zext(numbers, integers), upper), floats)
-    return numbers
+    of_rows, of_weights, of_sums = kinds
+    many, few, group = tiling
+    sums = np.empty((many, PANEL), of_sums.dtype)
+    at_sums, sums_stride, stride = sums.ctypes.data, sums.strides[0], outputs.strides[0]
+    number, steps, width = product[NUMBER], product[STEPS], product[WIDTH]
+    _begin(of_rows, of_weights)
+    for panel in range(number * part[0] // part[1], number * (part[0] + 1) // part[1]):
+        weight = product[PANELS] + panel * product[STRIDE]
+        ahead = weight + product[STRIDE]
+        first = panel * PANEL
+        start, scales, bias = (
+            product[STARTS] + 4 * first,
+            product[SCALES] + 4 * first,
+            product[BIAS] + 4 * first,
+        )
+        here = min(PANEL, width - first)
+        at_outputs = outputs.ctypes.data + 4 * first
+        row = 0
+        while row < rows:
+            at = packed + row // group * group_bytes + row % group * 4
+            output = at_outputs + row * stride
+            if rows - row > few:
+                tile = many
+                _tile_of_many(
+                    of_rows, of_weights, at, weight, steps, start, at_sums, ahead, output, stride
+                )
+                ahead += product[STRIDE] // FETCHED_PARTS
+            else:
+                tile = few
+                _tile_of_few(
+                    of_rows, of_weights, at, weight, steps, start, at_sums, ahead, output, stride
+                )
+            for i in range(min(tile, rows - row)):
+                total, into = at_sums + i * sums_stride, output + i * stride
+                _finish(of_sums, total, row_scales[row + i], scales, bias, floor, into, here)
+            row += tile
+    _end(of_rows, of_weights)

@@ -1,0 +1,274 @@
+"""A step's layers by Numba: each thread computes its part, and all wait for each other in between.
+
+Activations are float32. Rows are those of all sentences, one behind the other, without padding. A thread's
+rows are whole groups (see `packing`), so that it packs what it normalised without waiting.
+
+Shape letters: R rows, D hidden_dim, F outputs, N heads.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba.extending import overload
+
+from keras_attention.engine.numba.attention import attend, exponentials
+from keras_attention.engine.numba.llvm import (
+    ANY_ORDER,
+    ONE,
+    copy_floats,
+    njit_cached,
+    wait_for_all,
+)
+from keras_attention.engine.numba.packing import (
+    Kinds,
+    Scratch,
+    Tiling,
+    pack_rows,
+    round_to_bfloat16,
+)
+from keras_attention.engine.numba.tiles import WIDTH, multiply
+
+# Logits that are looked at together.
+CHUNK = 256
+# The products of a block, and its norms.
+SELF, SELF_OUTPUT, INNER, OUTER, CROSS, CROSS_OUTPUT, MEMORY = range(7)
+SELF_NORM, FEED_FORWARD_NORM, CROSS_NORM = range(3)
+ACTIVATIONS = ("relu", "linear", "gelu", "silu", "tanh", "sigmoid")
+RELU, LINEAR, GELU, SILU, TANH, SIGMOID = range(len(ACTIVATIONS))
+ANYTHING, ZERO = np.float32(-np.inf), np.float32(0.0)
+
+
+class Stack(NamedTuple):
+    """The encoder's or the decoder's blocks, as tables over all of them."""
+
+    products: np.ndarray  # int64 (blocks, 7, PRODUCT)
+    norms: np.ndarray  # float32 (blocks, 3, 2, D): gains and offsets
+    epsilons: np.ndarray  # float32 (blocks, 3)
+    options: np.ndarray  # int64 (blocks, 2): whether it is pre-norm, and its activation
+    last_norm: np.ndarray  # float32 (0 or 1, 2, D)
+    last_epsilon: float
+
+
+class Model(NamedTuple):
+    """What compiled code reads of a model."""
+
+    encoder: Stack
+    decoder: Stack
+    softmax: np.ndarray  # int64 (PRODUCT,)
+    table: np.ndarray  # float32 (V, D)
+    heads: tuple[int, int, int]  # N, key_dim, value_dim
+    kinds: Kinds
+    tiling: Tiling
+    kept: np.ndarray  # an empty array of the dtype of keys and values
+
+
+class Room(NamedTuple):
+    """Activations of up to R rows."""
+
+    x: np.ndarray  # (R, D)
+    normed: np.ndarray  # (R, D)
+    update: np.ndarray  # (R, D)
+    wide: np.ndarray  # (R, widest output of a product but the logits)
+    attended: np.ndarray  # (R, N value_dim)
+    packed: Scratch
+
+
+class Team(NamedTuple):
+    """A thread among others."""
+
+    thread: int
+    threads: int
+    barrier: int  # an address, see `wait_for_all`
+
+
+@njit_cached()
+def wait(team):
+    """Until all threads are here."""
+    if team.threads > 1:
+        wait_for_all(team.barrier, team.threads)
+
+
+@njit_cached()
+def own_rows(team, rows, group):
+    """The first and the last of a thread's rows, in whole groups."""
+    groups = (rows + group - 1) // group
+    first = groups * team.thread // team.threads * group
+    return first, min(rows, groups * (team.thread + 1) // team.threads * group)
+
+
+@njit_cached()
+def product(model, room, team, rows, group_bytes, numbers, floor, outputs):
+    """A thread's part of a product with the rows that are packed."""
+    part = (team.thread, team.threads)
+    packed = room.packed.packed.ctypes.data
+    scales, tiling = room.packed.scales, model.tiling
+    multiply(model.kinds, rows, packed, group_bytes, scales, numbers, floor, tiling, part, outputs)
+
+
+@njit_cached()
+def pack(model, room, x, depth, first, last):
+    """Packs rows for `product`; returns the bytes between groups."""
+    return pack_rows(model.kinds, model.tiling, x, depth, first, last, room.packed)
+
+
+@njit_cached()
+def enter(model, stack, room, block, norm, first, last):
+    """Packs what a sub-layer reads: the rows, normalised in a pre-norm block."""
+    depth = room.x.shape[1]
+    if stack.options[block, 0]:
+        weights, epsilon = stack.norms[block, norm], stack.epsilons[block, norm]
+        for row in range(first, last):
+            room.normed[row] = room.x[row]
+            normalize(room.normed[row], weights[0], weights[1], epsilon)
+        return pack(model, room, room.normed, depth, first, last)
+    return pack(model, room, room.x, depth, first, last)
+
+
+@njit_cached()
+def leave(stack, room, block, norm, first, last):
+    """Adds a sub-layer's output to the rows, and normalises the sum in a post-norm block."""
+    weights, epsilon = stack.norms[block, norm], stack.epsilons[block, norm]
+    for row in range(first, last):
+        numbers, update = room.x[row], room.update[row]
+        for d in range(len(numbers)):
+            numbers[d] += update[d]
+        if not stack.options[block, 0]:
+            normalize(numbers, weights[0], weights[1], epsilon)
+
+
+@njit_cached()
+def output_product(model, stack, room, team, block, which, norm, rows):
+    """The heads' product behind an attention, and the residual connection around both."""
+    first, last = own_rows(team, rows, model.tiling.group)
+    numbers = stack.products[block, which]
+    group_bytes = pack(model, room, room.attended, room.attended.shape[1], first, last)
+    wait(team)
+    product(model, room, team, rows, group_bytes, numbers, ANYTHING, room.update)
+    wait(team)
+    leave(stack, room, block, norm, first, last)
+
+
+@njit_cached()
+def feed_forward(model, stack, room, team, block, rows):
+    """The position-wise network, and the residual connection around it."""
+    first, last = own_rows(team, rows, model.tiling.group)
+    inner, outer = stack.products[block, INNER], stack.products[block, OUTER]
+    group_bytes = enter(model, stack, room, block, FEED_FORWARD_NORM, first, last)
+    wait(team)
+    activation = stack.options[block, 1]
+    floor = ZERO if activation == RELU else ANYTHING
+    product(model, room, team, rows, group_bytes, inner, floor, room.wide)
+    wait(team)
+    width = inner[WIDTH]
+    if activation != RELU and activation != LINEAR:
+        for row in range(first, last):
+            activate(activation, room.wide[row, :width])
+    group_bytes = pack(model, room, room.wide, width, first, last)
+    wait(team)
+    product(model, room, team, rows, group_bytes, outer, ANYTHING, room.update)
+    wait(team)
+    leave(stack, room, block, FEED_FORWARD_NORM, first, last)
+
+
+@njit_cached()
+def last_norm(model, stack, room, team, rows):
+    """The normalisation behind the last block, if there is one, and the rows packed."""
+    first, last = own_rows(team, rows, model.tiling.group)
+    if len(stack.last_norm):
+        for row in range(first, last):
+            weights = stack.last_norm[0]
+            normalize(room.x[row], weights[0], weights[1], np.float32(stack.last_epsilon))
+    group_bytes = pack(model, room, room.x, room.x.shape[1], first, last)
+    wait(team)
+    return group_bytes
+
+
+@njit_cached()
+def attend_rows(model, room, query_at, keys, values, places, numbers, weights, row, head):
+    """One head of one row: a query in `room.wide`, keys and values anywhere."""
+    heads, key_dim, value_dim = model.heads
+    query = room.wide.ctypes.data + row * room.wide.strides[0] + 4 * (query_at + head * key_dim)
+    line = room.attended.strides[0]
+    output = room.attended.ctypes.data + row * line + 4 * head * value_dim
+    attend(model.kept, query, key_dim, keys, values, value_dim, places, numbers, weights, output)
+
+
+def keep(kept, number, output, width):
+    """Stores numbers at an address as keys and values are kept, at another."""
+
+
+@overload(keep)
+def _keep(kept, number, output, width):
+    if kept.dtype.bitwidth == 16:
+        return lambda kept, number, output, width: round_to_bfloat16(number, output, width)
+    return lambda kept, number, output, width: copy_floats(number, output, width)
+
+
+@njit_cached(fastmath=ANY_ORDER)
+def normalize(numbers, gamma, beta, epsilon):
+    """Layer normalisation of one row, in place."""
+    depth = np.float32(len(numbers))
+    mean = np.float32(0.0)
+    for d in range(len(numbers)):
+        mean += numbers[d]
+    mean /= depth
+    variance = np.float32(0.0)
+    for d in range(len(numbers)):
+        variance += (numbers[d] - mean) * (numbers[d] - mean)
+    factor = ONE / np.sqrt(variance / depth + epsilon)
+    for d in range(len(numbers)):
+        numbers[d] = (numbers[d] - mean) * factor * gamma[d] + beta[d]
+
+
+@njit_cached()
+def activate(activation, numbers):
+    """An activation of one row, in place."""
+    for d in range(len(numbers)):
+        x = numbers[d]
+        if activation == GELU:
+            x = np.float32(0.5) * x * (ONE + np.float32(math.erf(x * np.float32(0.5**0.5))))
+        elif activation == TANH:
+            x = np.tanh(x)
+        else:
+            # Of a number that is not positive: it cannot overflow.
+            power = np.exp(-abs(x))
+            share = ONE / (ONE + power) if x >= 0 else power / (ONE + power)
+            x = x * share if activation == SILU else share
+        numbers[d] = x
+
+
+@njit_cached()
+def _has_above(numbers, limit):
+    """Looks at all of them, in vectors."""
+    count = 0
+    for i in range(len(numbers)):
+        count += numbers[i] > limit
+    return count > 0
+
+
+@njit_cached()
+def top_log_probs(numbers, found, ids):
+    """The largest of a row of logits (V,) as log-probabilities, and where, best first.
+
+    Ties go to the lower id. The logits are overwritten.
+    """
+    width = len(found)
+    found[:] = -np.inf
+    ids[:] = 0
+    for start in range(0, len(numbers), CHUNK):
+        chunk = numbers[start : start + CHUNK]
+        if _has_above(chunk, found[width - 1]):
+            for i in range(len(chunk)):
+                slot = width
+                while slot and chunk[i] > found[slot - 1]:
+                    slot -= 1
+                    if slot < width - 1:
+                        found[slot + 1], ids[slot + 1] = found[slot], ids[slot]
+                    found[slot], ids[slot] = chunk[i], start + i
+    largest = found[0]
+    normalizer = largest + np.log(exponentials(numbers, largest))
+    for slot in range(width):
+        found[slot] -= normalizer
