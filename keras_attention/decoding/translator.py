@@ -65,9 +65,9 @@ class Translator:
     one buffer of keys and values; a sentence that is done is dropped from its batch. `engine="auto"` takes
     Numba's, if it is installed, on a CPU with AVX-512, and for small models or batches on any, on every
     backend alike; else that of the backend. `engine_for` says which. The plain `decode_step` and
-    `beam_search` are the definition of what is found: `engine="plain"` decodes with them, as is done for any model that no
-    engine runs. The weights are read at each call, so the translator of a model in training translates
-    with its present weights.
+    `beam_search` are the definition of what is found: `engine="plain"` decodes with them, as is done
+    for any model that no engine runs. The weights are read at each call, so the translator of a model
+    in training translates with its present weights.
 
     Numba compiles at the first call, and keeps it for later processes. TensorFlow compiles two
     programs at the first call, for all shapes; PyTorch runs eagerly. JAX, and every backend with
