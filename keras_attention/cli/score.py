@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from keras_attention.cli.quiet import start_backend
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     from keras_attention.recipes.scoring import log_probabilities
 
     translator = Translator.from_run(options.run)
-    pairs = map(_pair, itertools.count(1), sys.stdin.buffer)
+    pairs: Iterator[tuple[str, str]] = map(_pair, itertools.count(1), sys.stdin.buffer)
     if options.source_file is not None:
         pairs = iter(FilePairs(options.source_file, options.target_file))
     while chunk := list(itertools.islice(pairs, CHUNK_LINES)):

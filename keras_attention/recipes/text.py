@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from keras_attention.data.corpora import Corpus
@@ -100,12 +100,12 @@ class TextOptions:
         filters = None
         if self.max_words is not None or self.max_ratio is not None or self.drop_duplicates:
             filters = Filters(self.max_words, self.max_ratio, self.drop_duplicates)
-        languages = {
+        languages: dict[str, Any] = {
             "source_language": self.source_language,
             "target_language": self.target_language,
             "filters": filters,
         }
-        held_out = {"validation": self.validation_files, "test": self.test_files}
+        held_out: dict[str, Any] = {"validation": self.validation_files, "test": self.test_files}
         if self.tsv is not None:
             if any(held_out.values()):
                 raise ValueError(

@@ -1,0 +1,90 @@
+"""What the progress line says: nothing at first, then lines in a pipe and one moving line on a terminal."""
+
+import io
+import re
+import time
+
+import pytest
+
+from keras_attention.utils import progress
+from keras_attention.utils.progress import Progress, activity, say
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """As if minutes were hundredths of seconds."""
+    for name in ("SILENT_SECONDS", "TERMINAL_SECONDS", "PIPE_SECONDS", "PIPE_SECONDS_LATER"):
+        monkeypatch.setattr(progress, name, 0.02)
+
+
+def test_short_work_is_silent():
+    stream = io.StringIO()
+    with Progress(3, "counting", "sheep", stream=stream) as shown:
+        shown.add(3)
+    assert stream.getvalue() == ""
+
+
+def test_whole_lines_in_a_pipe(impatient):
+    stream = io.StringIO()
+    with Progress(4, "counting", "sheep", stream=stream) as shown:
+        for _ in range(4):
+            time.sleep(0.05)
+            shown.values("3 black")
+            shown.add(1)
+    lines = stream.getvalue().splitlines()
+    assert lines and "\r" not in stream.getvalue()
+    assert all(re.match(r"counting: \d of 4 sheep, \d+%, .* left", line) for line in lines)
+    assert lines[-1].startswith("counting: 4 of 4 sheep, 100%") and lines[-1].endswith("3 black")
+    assert len(set(lines)) == len(lines)
+
+
+def test_the_line_lives_while_nothing_is_counted(impatient):
+    stream = io.StringIO()
+    with Progress(2, "counting", "sheep", stream=stream), activity("compiling"):
+        deadline = time.monotonic() + 10
+        while "compiling" not in stream.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.02)
+    assert "counting: 0 of 2 sheep" in stream.getvalue() and "compiling" in stream.getvalue()
+
+
+def test_one_moving_line_on_a_terminal(impatient):
+    stream = Terminal()
+    with Progress(3, "counting", "sheep", stream=stream) as shown:
+        for _ in range(3):
+            time.sleep(0.05)
+            shown.add(1)
+    text = stream.getvalue()
+    assert text.count("\n") == 1 and text.count("\r") > 1
+    assert "3 of 3 sheep" in text.split("\n")[0].split("\r")[-1]
+
+
+def test_work_within_work_is_a_note(impatient):
+    outer_stream, inner_stream = io.StringIO(), io.StringIO()
+    with Progress(2, "training", "updates", stream=outer_stream) as outer:
+        time.sleep(0.05)
+        with Progress(5, "translating", "sentences", stream=inner_stream) as inner:
+            inner.add(2)
+            time.sleep(0.05)
+            outer.add(1)
+    assert inner_stream.getvalue() == ""
+    assert "translating 2 of 5 sentences" in outer_stream.getvalue()
+
+
+def test_a_line_that_stays():
+    stream = io.StringIO()
+    say("epoch 1", stream)
+    assert stream.getvalue() == "epoch 1\n"
+
+
+def test_disabled(impatient):
+    stream = io.StringIO()
+    with Progress(2, "counting", "sheep", enabled=False, stream=stream) as shown:
+        time.sleep(0.05)
+        shown.add(2)
+        shown.note("resting")
+    assert stream.getvalue() == ""
