@@ -13,7 +13,7 @@ import numpy as np
 from keras_attention.data.buckets import BatchShape, choose_buckets, round_up
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import PAD_TOKEN_ID
-from keras_attention.utils.checks import check_integer
+from keras_attention.utils.checks import check_boolean, check_integer
 
 PADDING_ROW = -1
 
@@ -106,6 +106,7 @@ class TokenBatches(keras.utils.PyDataset):
                 f"`store` must be a TokenStore: see `TokenStore.build`. Received: {store!r}"
             )
         check_integer("batch_tokens", batch_tokens, 1)
+        check_boolean("shuffle", shuffle)
         check_integer("seed", seed, 0)
         check_integer("num_replicas", num_replicas, 1)
         check_integer("max_shapes", max_shapes, 2)

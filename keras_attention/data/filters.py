@@ -14,7 +14,7 @@ import numpy as np
 
 from keras_attention.data.held_out import pair_hash
 from keras_attention.data.parallel_text import Pair, ParallelText
-from keras_attention.utils.checks import check_integer, check_number
+from keras_attention.utils.checks import check_boolean, check_integer, check_number
 
 KEPT = 0
 RULES = ("empty", "over_long", "length_ratio", "duplicate")  # in the order in which they are asked
@@ -48,6 +48,7 @@ class Filters:
             check_integer("max_words", self.max_words, 1)
         if self.max_ratio is not None:
             check_number("max_ratio", self.max_ratio, least=1)
+        check_boolean("drop_duplicates", self.drop_duplicates)
 
     def rule_against(self, pair: Pair) -> int:
         """The number of the first rule that removes a pair, `KEPT` if none; duplicates aside."""

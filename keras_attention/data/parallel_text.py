@@ -36,7 +36,9 @@ class ParallelText:
     """
 
     def __init__(self, name: str, pairs: Iterable[Pair]) -> None:
-        if isinstance(pairs, Iterator) or not isinstance(pairs, Iterable):
+        if not isinstance(name, str):
+            raise ValueError(f"`name` must be a str. Received: name={name!r}")
+        if isinstance(pairs, Iterator | str | bytes) or not isinstance(pairs, Iterable):
             raise ValueError(
                 "`pairs` must be iterable more than once, as a list is. "
                 f"Received: {type(pairs).__name__}"

@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from keras_attention.data.normalization import normalize, normalized_texts
-from keras_attention.data.parallel_text import read_lines
+from keras_attention.data.parallel_text import existing_file, read_lines
 from keras_attention.data.presegmented import PresegmentedVocabulary
 from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.word_pieces import WordPieces
@@ -116,7 +116,7 @@ class Tokenizer:
             algorithm: `"bpe"`, trained by SentencePiece, or `"wordpiece"`, trained by
                 TensorFlow Text (needs `tensorflow` and `tensorflow-text`; minutes).
             character_coverage: The share of the characters of `texts` that get an id of their own;
-                rarer ones are written as bytes. "bpe" only.
+                rarer ones are written as bytes. At least 0.98. "bpe" only.
             max_sentences: If there are more texts, a random sample of this size is used, which
                 bounds memory: about 1.1 GB for two million sentences of WMT14. "bpe" only.
 
@@ -129,7 +129,7 @@ class Tokenizer:
         check_choice("algorithm", algorithm, TRAINABLE)
         check_integer("vocabulary_size", vocabulary_size, 4, LARGEST_VOCABULARY)
         check_integer("max_sentences", max_sentences, 101)
-        check_number("character_coverage", character_coverage, above=0, most=1)
+        check_number("character_coverage", character_coverage, least=0.98, most=1)
         sentences: Iterator[str] = filter(None, normalized_texts(texts))
         first = list(itertools.islice(sentences, 1))
         if not first:
@@ -173,7 +173,7 @@ class Tokenizer:
         >>> tokenizer.decode([3, 4, 5])
         'ein Waschbär'
         """
-        lines = (line.split() for line in read_lines(check_path("path", path)))
+        lines = (line.split() for line in read_lines(existing_file(path)))
         pieces = [words[0] for words in lines if words]
         if not pieces:
             raise ValueError(f"'{path}' holds no subword; one a line was expected.")
@@ -245,6 +245,8 @@ class Tokenizer:
 
     def tokens(self, text: str) -> list[str]:
         """The subwords of a text, for display; "▁" marks the begin of a word in "bpe"."""
+        if not isinstance(text, str):
+            raise ValueError(f"`text` must be a str. Received: {text!r}")
         return [self.id_to_token(token_id) for token_id in self.encode(text)]
 
     def id_to_token(self, token_id: int) -> str:

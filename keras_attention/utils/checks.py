@@ -68,6 +68,17 @@ def check_number(
     )
 
 
+def check_boolean(name: str, value: Any) -> bool:
+    """Raise ValueError unless a value is True or False.
+
+    >>> check_boolean("shuffle", True)
+    True
+    """
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
+
+
 def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
     """Raise ValueError unless a value is one of a few words.
 

@@ -108,14 +108,14 @@ def _die_within(within, count):
     original = files.flush
 
     def flush(path):
-        if path.name.startswith(files.PARTIAL):
+        if path.name == checkpoint_store.WEIGHTS:
             writes.append(path)
-            if len(writes) == count and within == "rename":
-                die()  # All is there, but for the name.
-        elif path.name == checkpoint_store.WEIGHTS and len(writes) == count - 1:
-            if within == "weights":
+            if len(writes) == count and within == "weights":
                 os.truncate(path, path.stat().st_size // 2)
                 die()
+        elif path.name.startswith(f"{files.PARTIAL}update-") and len(writes) == count:
+            if within == "rename":
+                die()  # All is there, but for the name.
         original(path)
 
     files.flush = flush

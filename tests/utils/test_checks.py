@@ -43,6 +43,13 @@ def test_numbers():
         checks.check_number("rate", "a")
 
 
+@pytest.mark.parametrize("value", [None, "yes", 1, 0.0, [], np.True_])
+def test_no_truth_value(value):
+    with pytest.raises(ValueError, match="`shuffle` must be True or False. Received: shuffle="):
+        checks.check_boolean("shuffle", value)
+    assert checks.check_boolean("shuffle", False) is False
+
+
 @pytest.mark.parametrize("value", [None, "c", ["a"], {}, 3])
 def test_no_such_choice(value):
     with pytest.raises(ValueError, match="`kind` must be one of 'a', 'b'. Received: kind="):
