@@ -32,6 +32,9 @@ ONE = np.float32(1.0)
 STORED = {"float32": FLOAT, "bfloat16": SHORT, "int8": BYTE}
 SIZES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
+# What writes a tile: of a builder of LLVM's, and the tile's arguments.
+Body = Callable[..., None]
+
 # Linux gives a process the tiles of AMX when it asks for them.
 ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18
 # Looks at a barrier's number before the processor is given away, and before the thread sleeps.
