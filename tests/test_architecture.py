@@ -126,6 +126,7 @@ CALLED_ON_IMPORT = {
     "dataclasses.replace",
     "float",
     "frozenset",
+    "len",
     "np.dtype",
     "np.float32",
     "np.float32(1e-30).view",
