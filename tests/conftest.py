@@ -10,6 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import keras
+import numpy as np
 import pytest
 
 BACKEND = keras.backend.backend()
@@ -34,3 +35,10 @@ def same_start():
     policy = keras.config.dtype_policy()
     yield
     keras.config.set_dtype_policy(policy)
+
+
+@pytest.fixture(autouse=True)
+def own_random_numbers(request, monkeypatch):
+    """A module's `rng` begins anew for each test: its numbers do not hang on which tests ran before."""
+    if isinstance(getattr(request.module, "rng", None), np.random.Generator):
+        monkeypatch.setattr(request.module, "rng", np.random.default_rng(20170612))
