@@ -237,11 +237,13 @@ def _tick_on() -> None:
     idle_since = time.monotonic()
     while True:
         time.sleep(TERMINAL_SECONDS)
-        shown = _active[:1]
-        if shown:
+        if _active:
             idle_since = time.monotonic()
+        # In several threads the outermost work may end first; what is left has no line of its own.
+        shown = next((work for work in tuple(_active) if work._bar is not None), None)
+        if shown is not None:
             with contextlib.suppress(ValueError):  # the stream was closed meanwhile
-                shown[0]._tick()
+                shown._tick()
         with _ticker_lock:
             if not _active and time.monotonic() - idle_since > IDLE_SECONDS:
                 _ticker = None

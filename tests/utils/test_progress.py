@@ -1,7 +1,9 @@
 """What the progress line says: nothing at first, then lines in a pipe and one moving line on a terminal."""
 
+import contextlib
 import io
 import re
+import threading
 import time
 
 import pytest
@@ -88,3 +90,18 @@ def test_disabled(impatient):
         shown.add(2)
         shown.note("resting")
     assert stream.getvalue() == ""
+
+
+def test_the_outermost_work_may_end_first(impatient, monkeypatch):
+    """As in several threads: what is left has no line of its own, and the ticker lives on."""
+    errors = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+    outer, inner = Progress(3, "outer", "sheep"), Progress(5, "inner", "goats")
+    with contextlib.ExitStack() as stack:
+        outer.__enter__()
+        stack.enter_context(inner)
+        ticker = progress._ticker
+        outer.__exit__(None, None, None)
+        time.sleep(0.1)
+        assert ticker.is_alive()
+    assert not errors
