@@ -141,7 +141,7 @@ LEAST_INTEGERS = {
     "bpe_samples": 1,
     "batch_tokens": 1,
     "max_length": 2,
-    "max_shapes": 1,
+    "max_shapes": 2,
     "replicas": 1,
     "accumulation_steps": 1,
     "row_multiple": 1,

@@ -6,16 +6,18 @@ import { el, fillSelect, selectField } from "./dom.js";
 export function createHeadMenu({ set }) {
   let model = null;
   const layer = selectField("Layer", (value) => set({ layer: Number(value), heads: model.heads }));
+  // Not that of the picture: a layer that was just chosen may still be loading.
+  const chosen = () => Number(layer.select.value);
   const squares = el("div", { class: "squares", role: "group", "aria-label": "Heads" });
   const all = el("button", { type: "button", class: "toggle", text: "All heads", title: "All heads of the layer (A)",
-    onclick: () => set({ layer: model.layer, heads: allOf(model) }) });
+    onclick: () => set({ layer: chosen(), heads: allOf(model) }) });
   const root = el("div", { class: "bar" }, layer.root, squares, all);
 
   squares.addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (!button) return;
     const head = Number(button.dataset.head);
-    set({ layer: model.layer, heads: event.shiftKey || event.ctrlKey ? toggledHeads(model.heads, head) : [head] });
+    set({ layer: chosen(), heads: event.shiftKey || event.ctrlKey ? toggledHeads(model.heads, head) : [head] });
   });
 
   function update(next) {

@@ -385,6 +385,8 @@ def test_no_file_is_replaced(copier, tmp_path):
 
 
 def test_progress_of_long_work_only(copier, capsys, monkeypatch):
+    copier(["bed", "cabin", ""])  # the first time it is compiled, which may be long work
+    capsys.readouterr()
     copier(["bed", "cabin", ""])
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(progress, "SILENT_SECONDS", -1.0)
@@ -396,9 +398,9 @@ def test_progress_of_long_work_only(copier, capsys, monkeypatch):
     chatty(["bed", "cabin", ""])
     out, err = capsys.readouterr()
     assert out == ""
-    lines = err.splitlines()
+    # How often a line is shown depends on the clock, what it counts does not.
+    counted = list(dict.fromkeys(line.split(",")[0] for line in err.splitlines()))
+    assert counted[-2:] == [f"translating: {number} of 2 sentences" for number in (1, 2)]
+    assert counted[:-2] in ([], ["translating: 0 of 2 sentences"])
     is_compiled = BACKEND != "torch"
-    assert [line.split(",")[0] for line in lines] == [
-        f"translating: {number} of 2 sentences" for number in range(1 - is_compiled, 3)
-    ]
-    assert ("compiling for 1 x 16 tokens" in lines[0]) == is_compiled
+    assert ("compiling for 1 x 16 tokens" in err) == is_compiled
