@@ -32,6 +32,10 @@ def start_backend() -> None:
             import tensorflow as tf
 
             tf.config.list_logical_devices()  # Where devices are looked for, more notes come.
+        else:
+            # On other backends, too, Keras imports it where it is installed, to open files.
+            with contextlib.suppress(ImportError):
+                import tensorflow  # noqa: F401
 
 
 @contextlib.contextmanager

@@ -122,7 +122,9 @@ def export_ctranslate2(
     check_destination(folder, folder=True, ours=_is_export, overwrite=overwrite)
     spec = model if isinstance(model, TransformerSpec) else model.spec()
     _check_arguments(spec, tokenizer, quantization, max_length)
-    theirs = _specification(spec.map_weights(as_array), tokenizer, max_length)
+    # Copies: CTranslate2 quantizes in place, and an array may share the model's memory.
+    copies = spec.map_weights(lambda weight: as_array(weight).copy())
+    theirs = _specification(copies, tokenizer, max_length)
     theirs.validate()
     theirs.optimize(quantization=quantization)
     with atomic_folder(folder, replace=True) as partial:
