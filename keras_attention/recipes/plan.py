@@ -191,7 +191,6 @@ def plan_training(
     >>> from keras_attention.data import load_corpus
     >>> from keras_attention.recipes import RECIPES
     >>> plan = plan_training(load_corpus("demo"), RECIPES["demo"], Path(tempfile.mkdtemp()), False)
-    Tokenizer: byte-pair encoding, 2,000 word-pieces, shared
     >>> plan.pairs, sum(shape["pairs"] for shape in plan.shapes)
     (10000, 10000)
     """

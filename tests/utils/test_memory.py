@@ -42,7 +42,14 @@ callback.on_train_batch_end(0)
 callback.on_train_batch_end(1)
 assert mebibytes_in_huge_pages() < before + 32
 callback.on_train_batch_end(0)  # of the next epoch
-print(before, mebibytes_in_huge_pages(), all(memory[place] == 1 for place in range(0, 2**27, 4096)))
+# The control: memory that is asked for in huge pages from the start, without our help.
+control = mmap.mmap(-1, 2**27, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+ours = mebibytes_in_huge_pages()
+control.madvise(mmap.MADV_HUGEPAGE)
+for place in range(0, 2**27, 4096):
+    control[place] = 1
+print(mebibytes_in_huge_pages() - ours)
+print(before, ours, all(memory[place] == 1 for place in range(0, 2**27, 4096)))
 """
 FAULTS = """
 import resource
@@ -94,7 +101,9 @@ def test_the_heap(limit):
 @needs_huge_pages
 @pytest.mark.tensorflow_only
 def test_what_is_used_already():
-    before, after, is_the_same = printed(USED)
+    control, before, after, is_the_same = printed(USED)
+    if float(control) < 96:
+        pytest.skip("Linux has no huge pages to give just now")
     assert float(after) - float(before) > 96 and is_the_same == "True"
 
 
