@@ -54,8 +54,8 @@ def run_folder(tmp_path_factory):
 
 
 @pytest.fixture
-def frame(visits, run_folder):
-    """The tab's frame, when TensorBoard has read the last step."""
+def tab(visits, run_folder):
+    """The page and the tab's frame in it, when TensorBoard has read the last step."""
     with tensorboard(run_folder / "logs", "--reload_interval", "1") as server:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
@@ -68,13 +68,14 @@ def frame(visits, run_folder):
         page = visits.open(f"{server.address}#attention&p.attention.view=matrix", viewport=viewport)
         frame = page.frame_locator("iframe")
         frame.locator(".picture .title").wait_for()
-        yield frame
+        yield page, frame
         page.goto("about:blank")  # nothing is asked of a server that has ended
     # TensorBoard's own pages complain about things that are not ours.
     visits.errors[:] = [text for text in visits.errors if "attention" in text]
 
 
-def test_the_tab_shows_the_weights_of_the_trained_model(frame, run_folder):
+def test_the_tab_shows_the_weights_of_the_trained_model(tab, run_folder):
+    page, frame = tab
     translator = Translator.from_run(run_folder)
     model, tokenizer = translator.model, translator.tokenizer
     expect_text(frame.locator(".step"), f"step {UPDATES}")
@@ -102,3 +103,20 @@ def test_the_tab_shows_the_weights_of_the_trained_model(frame, run_folder):
     expect_text(frame.locator(".step"), "step 0")
     first = np.array([float(text) for text in texts(frame.locator(".values span"))])
     assert np.abs(first - before).max() > 0.01
+
+    # Word, difference of two steps, play, keys, and the link of what is seen.
+    frame.get_by_label("Compare with").select_option("step")
+    expect_text(frame.locator(".pane h3"), "step 0 − step 1")
+    difference = [float(t.replace("−", "-")) for t in texts(frame.locator(".values span"))]
+    frame.get_by_label("Compare with").select_option("")
+    frame.get_by_role("slider", name="Step").press("ArrowRight")
+    expect_text(frame.locator(".step"), "step 1")
+    second = np.array([float(text) for text in texts(frame.locator(".values span"))])
+    np.testing.assert_allclose(difference, (first - second).ravel(), atol=0.0101)
+    frame.locator(".matrix-rows li").nth(1).click()
+    frame.locator(".readings q").first.wait_for()
+    frame.get_by_role("button", name="Play").click()
+    expect_text(frame.locator(".step"), f"step {UPDATES}")
+    frame.locator("body").press("h")
+    expect_text(frame.locator(".picture .title"), "Encoder · layer 1 · head 3")
+    page.wait_for_url("**p.attention.heads=3**")
