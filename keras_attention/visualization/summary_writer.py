@@ -58,7 +58,7 @@ class SummaryWriter:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         # TensorBoard reads files by this prefix, in the order of their names.
-        number = f"{socket.gethostname()}.{os.getpid()}.{next(_file_numbers)}"
+        number = f"{socket.gethostname()}.{os.getpid()}.{next(_file_numbers):06d}"
         self.path = self.folder / f"events.out.tfevents.{int(time.time()):010d}.{number}"
         self._records = RecordWriter(open(self.path, "xb"))
         self._write(file_version="brain.Event:2")

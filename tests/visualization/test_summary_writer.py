@@ -152,3 +152,12 @@ def test_blobs_come_back_with_their_last_zeros(tmp_path):
     assert [dim.size for dim in value.tensor.tensor_shape.dim] == [3]
     assert value.metadata.plugin_data.plugin_name == "attention"
     assert value.metadata.data_class == 3  # DATA_CLASS_BLOB_SEQUENCE
+
+
+def test_files_are_read_in_the_order_in_which_they_were_made(tmp_path):
+    """TensorBoard takes them by name, and many can be made within a second."""
+    paths = []
+    for _ in range(12):
+        with SummaryWriter(tmp_path) as writer:
+            paths.append(writer.path)
+    assert sorted(paths) == paths
