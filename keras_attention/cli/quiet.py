@@ -32,6 +32,7 @@ def start_backend() -> None:
             import tensorflow as tf
 
             tf.config.list_logical_devices()  # Where devices are looked for, more notes come.
+            tf.get_logger().setLevel("ERROR")  # It warns of programs that are meant to be traced.
         else:
             # On other backends, too, Keras imports it where it is installed, to open files.
             with contextlib.suppress(ImportError):
@@ -44,7 +45,9 @@ def _held_back() -> Iterator[None]:
     sys.stderr.flush()
     python_stderr = sys.stderr
     terminal = os.dup(2)
-    with tempfile.TemporaryFile() as notes, open(terminal, "w", buffering=1) as shown:
+    # Never closed: loggers that libraries set up meanwhile write to it later.
+    shown = open(terminal, "w", buffering=1)
+    with tempfile.TemporaryFile() as notes:
         os.dup2(notes.fileno(), 2)
         sys.stderr = shown  # What Python writes, such as progress, still appears.
         try:
