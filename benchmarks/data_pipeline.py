@@ -113,11 +113,23 @@ def measure(folder: Path, vocabulary_size: int, batch_tokens: int) -> dict[str, 
         )
         batches = timed("buckets chosen", lambda: TokenBatches(store, batch_tokens))
         timed("store to batches", lambda: read_epoch(batches))
+        result["seconds_to_open_a_gigabyte"] = seconds_to_open(store.folder)
     result["pairs"] = len(text)
     result["tokens"] = store.metadata["source_tokens"] + store.metadata["target_tokens"]
     for stage in ("text to store", "store to batches"):
         result[stage]["tokens_per_core_second"] = result["tokens"] / result[stage]["cpu_seconds"]
     return result
+
+
+def seconds_to_open(store: Path) -> float:
+    """Seconds a gigabyte, in a process of its own: one process reads the same file once."""
+    code = (
+        "import sys, time; from keras_attention import TokenStore; start = time.perf_counter(); "
+        "TokenStore(sys.argv[1]); print(time.perf_counter() - start)"
+    )
+    command = [sys.executable, "-c", code, str(store)]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return float(printed) / sum(path.stat().st_size for path in store.iterdir()) * 1e9
 
 
 def measure_plan(folder: Path) -> dict[str, Any]:
@@ -159,6 +171,7 @@ def main() -> None:
             result["examples/wmt14_en_de.py --plan"] = measure_plan(Path(folder))
         result |= measure(Path(folder), options.vocabulary_size, options.batch_tokens)
     print(f"{result['pairs']:,} pairs, {result['tokens']:,} tokens")
+    print(f"opening a store, checksums compared: {result['seconds_to_open_a_gigabyte']:.2f} s/GB")
     print(f"{'stage':32} {'CPU s':>8} {'tokens/s a core':>16} {'peak GiB':>9}")
     for stage, figures in result.items():
         if isinstance(figures, dict):

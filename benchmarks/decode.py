@@ -3,7 +3,11 @@
     python benchmarks/decode.py                                     # random base model, forced lengths
     python benchmarks/decode.py --presets tiny small medium base --batch-sizes 1 8 32 --record
     python benchmarks/decode.py --run RUN --source-file newstest2014.en --reference-file newstest2014.de
+    python benchmarks/decode.py --baseline ../before --against      # another checkout of ours
+    python benchmarks/decode.py --presets tiny --sentences 12 --busy 0 2     # beside two busy processes
+    python benchmarks/decode.py --ours torch:float32:torch --against weighted    # the cost of branches
     python benchmarks/decode.py --ours torch:int8 --against ctranslate2:int8 --batch-sizes 1 --json FILE
+    python benchmarks/decode.py --isa avx2        # every program as on a processor without AVX-512
 
 Beam 4. A preset has random weights; its sources are random, with the lengths of newstest2014; it never
 chooses the end token, so every program writes translations of a given length: that of the source and
@@ -13,18 +17,23 @@ end where they end, each program by its own rule; with `--reference-file` their 
 All but KerasHub's compute with the very same weights, and what they translate is compared with this
 package's before anything is timed. Each program has a process of its own; they take turns. This package
 is timed from text to text through `Translator`, which makes its own batches; CTranslate2 from tokens to
-tokens, the others from ids to ids, in batches of sentences of like length.
+tokens, the others from ids to ids, in batches of sentences of like length. CTranslate2 translates a batch
+by all CPUs or by one, whichever a trial of its own shows to be the faster; `ctranslate2:float32:at_once`
+translates several batches at once, one on each CPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +49,7 @@ from harness import (
     table,
     write_json,
 )
-from peers.backends import keras_environment
+from peers.backends import EMULATIONS, keras_environment
 from records import record_path
 
 OURS = ("tensorflow:float32", "torch:float32", "jax:float32")
@@ -62,6 +71,8 @@ PEERS: dict[str, tuple[str, str, dict[str, str]]] = {
         "peers.decoding.keras_hub_bart:Bart",
         {"keras_hub": "keras-hub", "tensorflow": "tensorflow"},
     ),
+    # On backend and engine of the first of ours: a branch for each head.
+    "weighted": ("weighted", "peers.decoding.ours:WeightedTransformer", {"keras": "keras"}),
 }
 # Presets for small corpora, which have few word-pieces.
 SMALL = ("tiny", "small", "medium")
@@ -76,20 +87,40 @@ def main() -> None:
     for model in [*options.presets, *([options.run] if options.run else [])]:
         with tempfile.TemporaryDirectory(prefix="decode-") as folder:
             case = write_job(Path(folder), model, options)
-            for batch_size in options.batch_sizes:
+            for batch_size, neighbours in itertools.product(options.batch_sizes, options.busy):
                 present, missing = split_by_presence(subjects(options, folder, batch_size))
                 print(missing_text(missing), flush=True)
-                outcomes = compare(
-                    present,
-                    options.rounds,
-                    1,
-                    threads=options.threads,
-                    prepare_limit=1800,
-                    run_limit=1800,
-                    differing=differing_translations,
-                    log=lambda line: print(line, flush=True),
-                )
-                report({**case, "batch_size": batch_size}, outcomes, facts, options)
+                with busy(neighbours):
+                    outcomes = compare(
+                        present,
+                        options.rounds,
+                        1,
+                        threads=options.threads,
+                        prepare_limit=1800,
+                        run_limit=1800,
+                        differing=differing_translations,
+                        log=lambda line: print(line, flush=True),
+                    )
+                beside = {"busy": neighbours, "sentences": options.sentences}
+                beside = {} if options.busy == [0] else beside
+                if options.isa:
+                    beside["isa"] = options.isa
+                report({**case, "batch_size": batch_size, **beside}, outcomes, facts, options)
+
+
+@contextlib.contextmanager
+def busy(number: int) -> Iterator[None]:
+    """So many processes that take all the time that they get, each of a core."""
+    # It ends with its parent, however that ends.
+    program = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+    spin = [sys.executable, "-c", program]
+    processes = [subprocess.Popen(spin, start_new_session=True) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def arguments() -> argparse.Namespace:
@@ -99,8 +130,30 @@ def arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--ours", nargs="*", default=list(OURS), metavar="BACKEND:PRECISION[:ENGINE]")
-    add("--against", nargs="*", default=list(AGAINST), metavar="PEER:PRECISION", help=str([*PEERS]))
+    add(
+        "--against",
+        nargs="*",
+        default=list(AGAINST),
+        metavar="PEER:PRECISION[:at_once]",
+        help=str([*PEERS]),
+    )
+    add("--isa", choices=[*EMULATIONS], help="instructions that all programs are held to")
+    add("--no-ceilings", action="store_true", help="products of matrices are not measured")
+    add(
+        "--baseline",
+        type=Path,
+        metavar="DIR",
+        help="another checkout of this package, which takes its turns with this one",
+    )
     add("--batch-sizes", nargs="+", type=int, default=[32, 1])
+    add(
+        "--busy",
+        nargs="+",
+        type=int,
+        default=[0],
+        metavar="N",
+        help="busy processes beside; `0 2` measures without and with two",
+    )
     add("--sentences", type=int, default=200)
     add("--rounds", type=int, default=3)
     add("--threads", type=int, help="CPUs of each program; all if not given")
@@ -185,6 +238,7 @@ def subjects(options: argparse.Namespace, folder: str, batch_size: int) -> list[
             True,
         )
         for name in backends
+        if not options.no_ceilings
     ]
     job = {"folder": folder, "batch_size": batch_size}
     for name in options.ours:
@@ -198,17 +252,33 @@ def subjects(options: argparse.Namespace, folder: str, batch_size: int) -> list[
                 {backend: backend},
             )
         )
+    if options.baseline:
+        specs += [
+            dataclasses.replace(
+                spec,
+                name=f"{spec.name}, {options.baseline}",
+                environment=keras_environment(spec.environment["KERAS_BACKEND"], options.baseline),
+            )
+            for spec in specs
+            if not spec.is_ceiling
+        ]
     for name in options.against:
-        peer, _, precision = name.partition(":")
+        peer, precision, at_once = [*name.split(":"), "", ""][:3]
         precision = precision or "float32"
         title, target, requires = PEERS[peer]
         more: dict[str, Any] = {"precision": precision}
+        environment = keras_environment("tensorflow" if peer == "keras_hub" else "torch")
+        if peer == "weighted":
+            backend, _, engine = ours_parts(options.ours[0])
+            environment, more["engine"] = keras_environment(backend), engine or "auto"
         if peer == "keras_hub":
             # About ten times slower, and each length is compiled: one batch, or four sentences.
             more["limit"] = min(options.sentences, max(batch_size, 4))
-        environment = keras_environment("tensorflow" if peer == "keras_hub" else "torch")
+        if at_once:
+            more["at_once"], title = True, f"{title} at once"
         specs.append(Spec(f"{title} {precision}", target, {**job, **more}, environment, requires))
-    return specs
+    held = EMULATIONS.get(options.isa, {})
+    return [dataclasses.replace(spec, environment={**spec.environment, **held}) for spec in specs]
 
 
 def ours_parts(name: str) -> tuple[str, str, str]:
@@ -280,15 +350,24 @@ def report(
     title = (
         f"{case['model']}, V {case['vocabulary_size']:,}, batches of {case['batch_size']}, "
         f"beam {case['beam_size']}, {options.sentences} sentences"
+        + (f", beside {case['busy']} busy processes" if "busy" in case else "")
+        + (f", {case['isa']} emulated" if "isa" in case else "")
     )
     print(f"\n{title}\n")
-    ratio_to = ("CTranslate2 float32", "CTranslate2 int8")
+    ratio_to = ["CTranslate2 float32", "CTranslate2 int8"]
+    ours = [o.spec.name for o in outcomes if o.spec.name.startswith("keras_attention")]
+    if any(name.startswith("weighted") for name in options.against):
+        ratio_to = ours[:1]
     print(table(outcomes, rates, "pass", best_ceiling(outcomes), ratio_to))
     agreement = agreements(outcomes, options if case["model"] not in options.presets else None)
     for name, found in agreement.items():
         share, bleu = found["identical"], found["bleu"]
         text = "" if bleu is None else f", BLEU {bleu:.2f}"
         print(f"{name}: {share:.1%} of the compared translations identical to the first's{text}")
+    for outcome in outcomes:
+        if tried := outcome.facts.get("tried"):
+            each = ", ".join(f"{setting}: {seconds:.3g} s" for setting, seconds in tried.items())
+            print(f"{outcome.spec.name}: batches at once x threads of each, tried: {each}")
     print(flush=True)
     record = record_path("decode", case, facts) if options.record else None
     for path in filter(None, (options.json and named(options.json, case, options), record)):
@@ -301,9 +380,11 @@ def report(
 
 def named(path: Path, case: Mapping[str, Any], options: argparse.Namespace) -> Path:
     """`path`, with model and batch size in its name if there are several."""
-    if len(options.batch_sizes) * (len(options.presets) + bool(options.run)) == 1:
+    models = len(options.presets) + bool(options.run)
+    if len(options.batch_sizes) * len(options.busy) * models == 1:
         return path
-    return path.with_stem(f"{path.stem}_{case['model'].split(',')[0]}_batch{case['batch_size']}")
+    name = f"{path.stem}_{case['model'].split(',')[0]}_batch{case['batch_size']}"
+    return path.with_stem(name + (f"_busy{case['busy']}" if "busy" in case else ""))
 
 
 if __name__ == "__main__":

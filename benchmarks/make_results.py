@@ -130,7 +130,7 @@ def decoding(records: Sequence[Record]) -> str:
     """Sentences a second: a row for each model, batch and processor."""
     rows = []
     for record in newest(records, "decode", by=decoding_order):
-        if subject(record, KERAS_HUB):
+        if subject(record, KERAS_HUB) or "busy" in record["case"]:
             continue
         cells = [rate_text(record, names) for names in OURS.values()]
         cells += [rate_text(record, [name]) for name in CTRANSLATE2.values()]
@@ -256,6 +256,7 @@ def readme_cells(
         for record in records:
             # The runs against KerasHub have few rounds: they stand for KerasHub alone.
             usable = peer(ours[0]) == KERAS_HUB or subject(record, KERAS_HUB) is None
+            usable = usable and "busy" not in record["case"]
             if usable and not texts and processor(record) == name and is_of(record, case):
                 found = [times_as_long(record, peer(program), program) for program in ours]
                 texts = [number(ratio["median"]) for ratio in found if ratio]

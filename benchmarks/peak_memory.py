@@ -21,7 +21,8 @@ from peers.backends import BACKENDS, keras_environment
 from peers.training.batches import random_batch, write_batches
 from records import record_path, write_figures
 
-VARIANTS = ("plain", "recompute", "sliced", "hf")
+VARIANTS = ("plain", "recompute", "sliced", "hf", "weighted")
+VARIANTS_HELP = "hf: Marian, in PyTorch; weighted: ours with a branch for each head"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,7 +66,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--variants", nargs="+", choices=VARIANTS, default=VARIANTS, help="hf: Marian, in PyTorch")
+    add("--variants", nargs="+", choices=VARIANTS, default=VARIANTS[:4], help=VARIANTS_HELP)
     add("--dtype", choices=("float32", "mixed_bfloat16"), default="mixed_bfloat16")
     add("--tokens", type=int, default=25_000, help="of a batch's side")
     add("--length", type=int, default=32, help="tokens of a sentence")
@@ -111,6 +112,8 @@ def measured(
         target, environment = "peers.training.huggingface:Marian", {}
     elif variant == "recompute":
         arguments["model_options"] = {"recompute": True}
+    elif variant == "weighted":
+        target = "peers.training.ours:WeightedTransformer"
     elif variant == "sliced":
         arguments["accumulation_steps"] = options.slices
     try:
@@ -138,6 +141,7 @@ def estimate(variant: str, options: argparse.Namespace, pairs: int) -> dict[str,
 
     slices = options.slices if variant == "sliced" else 1
     model = {**sizes(options), "recompute": variant == "recompute"}
+    model |= {"branch_feed_forward": "shared"} if variant == "weighted" else {}
     length = options.length
     parts = training_memory(model, pairs // slices, length, length, options.dtype, slices > 1)
     return {**dataclasses.asdict(parts), "total": parts.total}

@@ -82,7 +82,7 @@ def read_records(folder: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def processor(record: Mapping[str, Any]) -> str:
-    """The GPU's name, or the best instruction set of the CPU.
+    """The GPU's name, or the best instruction set of the CPU, or the one that it was held to.
 
     Example:
 
@@ -91,6 +91,8 @@ def processor(record: Mapping[str, Any]) -> str:
     """
     if record.get("gpus"):
         return record["gpus"][0].partition(",")[0]
+    if held := record.get("case", {}).get("isa"):
+        return f"{PROCESSORS[held]} (emulated)"
     flags = record["cpu"]["flags"]
     return next((name for flag, name in PROCESSORS.items() if flag in flags), "other")
 

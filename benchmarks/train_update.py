@@ -7,12 +7,15 @@ the losses of one batch are compared, dropout off. Large matrix products run in 
     python benchmarks/train_update.py                         # base, 64 pairs of 32 tokens, float32
     python benchmarks/train_update.py --dtype mixed_bfloat16 --record --plot run.png
     python benchmarks/train_update.py --workload small --data-dir multi30k     # whole epochs
+    python benchmarks/train_update.py --against weighted     # the cost of branches
+    python benchmarks/train_update.py --baseline ../before --against none      # another checkout of ours
     python benchmarks/train_update.py --workload paper --batch-tokens 25000 --backends jax \\
         --dtype mixed_bfloat16 --peak-tflops 989              # a GPU; no TensorFlow needed
 
 Peers (`--against`): hf is Marian of Hugging Face transformers, torch is torch.nn.Transformer, both with
 PyTorch's fused Adam; kerashub is KerasHub's layers on each backend of ours, on TensorFlow without XLA, and
-kerashub-xla with it, Keras' own choice. Those that are not installed are named.
+kerashub-xla with it, Keras' own choice. Those that are not installed are named. `--against weighted` is ours
+with a branch for each head, a Weighted Transformer.
 """
 
 import argparse
@@ -93,7 +96,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add(
         "--against",
         type=names(PEERS),
-        default=PEERS,
+        default=tuple(name for name in PEERS if name != "weighted"),
         metavar="LIST",
         help=f"of {', '.join(PEERS)}, or none",
     )
@@ -102,6 +105,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         type=names(tuple(BACKENDS)),
         metavar="LIST",
         help="ours; default: all installed",
+    )
+    add(
+        "--baseline",
+        type=Path,
+        metavar="DIR",
+        help="another checkout of this package, which takes its turns with this one",
     )
     add("--dtype", choices=("float32", "mixed_bfloat16"), default="float32")
     add("--rounds", type=int, help="how often all take their turn")
@@ -239,7 +248,8 @@ def notes(outcomes: list[Outcome], data: dict[str, Any]) -> list[str]:
         if outcome.failure or outcome.spec.is_ceiling:
             continue
         facts, parts = outcome.facts, []
-        parts.append(f"loss {outcome.outputs['loss']:.4f}")
+        if "loss" in outcome.outputs:
+            parts.append(f"loss {outcome.outputs['loss']:.4f}")
         if "loss" in outcome.outputs_after:
             parts.append(f"at the end {outcome.outputs_after['loss']:.4f}")
         if facts["work"].get("updates", 1) > 1:
@@ -248,7 +258,8 @@ def notes(outcomes: list[Outcome], data: dict[str, Any]) -> list[str]:
         device_peak = outcome.memory.get("device_peak_bytes")
         parts += [f"peak of the GPU {device_peak / 2**30:.2f} GiB"] if device_peak else []
         parts += [facts["differs"]] if "differs" in facts else []
-        lines.append(f"{outcome.spec.name}: {'; '.join(parts)}")
+        if parts:
+            lines.append(f"{outcome.spec.name}: {'; '.join(parts)}")
     return lines
 
 

@@ -12,11 +12,8 @@ time to learn where words stand; an hour on CRAFT is to reach 72. The constraine
 tree, and finds at least the F1 of repaired trees.
 """
 
-import os
-
-# The command line starts Keras when it needs it, without the notes that TensorFlow writes: `--help` is quick.
-os.environ["KERAS_ATTENTION_LAZY"] = "1"
-
+# First: the command line starts Keras when it needs it, without the notes that TensorFlow writes.
+import keras_attention_light  # noqa: F401
 from keras_attention.cli.parse import run
 
 if __name__ == "__main__":

@@ -6,11 +6,8 @@ folder with its files. `--plan` says first what a run will read and cost. `--cor
 captions; `--source-file` and `--target-file` on your own text.
 """
 
-import os
-
-# The command line starts Keras when it needs it, without the notes that TensorFlow writes: `--help` is quick.
-os.environ["KERAS_ATTENTION_LAZY"] = "1"
-
+# First: the command line starts Keras when it needs it, without the notes that TensorFlow writes.
+import keras_attention_light  # noqa: F401
 from keras_attention.cli.train import run
 
 if __name__ == "__main__":

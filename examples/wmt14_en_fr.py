@@ -4,11 +4,8 @@ Downloads the corpus (gigabytes) unless `--data-dir` names a folder with its fil
 the run will read and cost; `--preset big_en_fr` is the model of the paper's best result.
 """
 
-import os
-
-# The command line starts Keras when it needs it, without the notes that TensorFlow writes: `--help` is quick.
-os.environ["KERAS_ATTENTION_LAZY"] = "1"
-
+# First: the command line starts Keras when it needs it, without the notes that TensorFlow writes.
+import keras_attention_light  # noqa: F401
 from keras_attention.cli.train import run
 
 if __name__ == "__main__":

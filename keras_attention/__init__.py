@@ -1,23 +1,22 @@
 """keras_attention: the Transformer of "Attention Is All You Need" for Keras 3."""
 
-import importlib
-import os
 import sys
-from typing import Any
+
+from keras_attention.utils.backend import check_backend
+from keras_attention.utils.lazily import imported_lazily
 
 __version__ = "0.1.0"
 
-# Keras can load a saved model only if its classes are registered, so these are imported at once. Not by
-# the command line, which decides itself whether it needs Keras: `--help` answers without it. Python
-# calls a program "-m" as long as it imports the packages of `python -m keras_attention`.
-# Scripts on top of the command line, such as the examples, set the variable.
-_PROGRAM = os.path.splitext(os.path.basename(sys.argv[0] if sys.argv else ""))[0]
-if _PROGRAM not in ("-m", "keras-attention") and "KERAS_ATTENTION_LAZY" not in os.environ:
+# Keras can load a saved model only if its classes are registered, so these are imported at once; but not
+# for who has imported `keras_attention_light`, which means that nothing needs Keras until it is asked for.
+if "keras_attention_light" not in sys.modules:
+    check_backend()
     from keras_attention import layers, models, training  # noqa: F401
 
-# Public name -> room. The other rooms are imported on the first use of one of their names.
+# Room -> its public names. The other rooms are imported on the first use of one of their names.
 _ROOMS = {
     "layers": (
+        "BranchedAttention",
         "FeedForward",
         "MultiHeadAttention",
         "PositionalEncoding",
@@ -32,6 +31,7 @@ _ROOMS = {
         "LabelSmoothedCrossentropy",
         "LearningRateSchedule",
         "Perplexity",
+        "SimplexLearningRate",
         "TokenAccuracy",
         "as_tf_dataset",
         "average_checkpoints",
@@ -74,21 +74,6 @@ _ROOMS = {
     ),
     "visualization": ("SummaryWriter",),
     "utils": ("tune_memory",),
-    "recipes": ("TranslationConfig", "train_translation"),
+    "recipes": ("TranslationConfig", "train_translation", "translate_corpus"),
 }
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
-
-# Without the rooms: `import *` must not hide a user's own `layers` or `models`.
-__all__ = sorted(_ROOM_OF)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return importlib.import_module(f"{__name__}.{name}")
-    if name in _ROOM_OF:
-        return getattr(importlib.import_module(f"{__name__}.{_ROOM_OF[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS})
+__getattr__, __dir__, __all__ = imported_lazily(__name__, _ROOMS, modules_too=True)

@@ -1,4 +1,4 @@
-"""`python -m keras_attention`: the same as `keras-attention`."""
+"""`python -m keras_attention`: the same as `keras-attention`, but that Keras is imported at once."""
 
 from keras_attention.cli.main import main
 

@@ -9,7 +9,7 @@ from keras_attention_viewer.codec import VERSION, parse_tag
 
 # Curves that are drawn over the steps -> tags that they may have in TensorBoard, the best first.
 SCALAR_TAGS = {
-    "loss": ("train/loss", "epoch/loss", "epoch_loss", "loss"),
+    "loss": ("train/loss", "train/epoch_loss", "epoch/loss", "epoch_loss", "loss"),
     "bleu": ("validation/bleu", "bleu"),
     "perplexity": ("validation/perplexity", "perplexity"),
 }

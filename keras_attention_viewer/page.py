@@ -56,7 +56,7 @@ def save_html(
             there is a file already and `overwrite` is False, or it is not a viewer's.
     """
     path = Path(path)
-    _check_place(path, overwrite)
+    check_place(path, overwrite)
     _write_whole(path, page(entries, title=title, scalars=scalars))
     return path
 
@@ -211,7 +211,8 @@ def _tagged(entries: Sequence[Entry]) -> dict[str, dict[int, Entry]]:
     return tagged
 
 
-def _check_place(path: Path, overwrite: bool) -> None:
+def check_place(path: Path, overwrite: bool) -> None:
+    """Raise ValueError unless a page may be written there: nothing, or, with `overwrite`, a page."""
     if path.is_dir():
         raise ValueError(f"'{path}' is a folder. Name a file in it, such as 'attention.html'.")
     if not path.exists():

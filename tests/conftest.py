@@ -2,12 +2,22 @@
 
 import os
 import signal
+from pathlib import Path
 
 # Before Keras is imported: it reads these once.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Threads that wait sleep: beside another test process, spinning ones take most of the time.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# JAX: most of the time was compiling. Without most of XLA's optimisations, as in JAX' own tests; and what was
+# compiled once, by whichever file of tests, is kept (the key is the program, the versions and the options).
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parent.parent / ".pytest_cache/jax")
+)
+os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(512 * 2**20))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import keras
 import numpy as np
@@ -18,8 +28,92 @@ BACKEND = keras.backend.backend()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+TESTS = Path(__file__).resolve().parent
+# Files and rooms in whose tests no tensor of the backend is computed: files on disk, text, numbers in
+# NumPy, Numba's own machine code, pictures. Once, on TensorFlow, says all; elsewhere only who names them
+# on the command line runs them.
+ONE_BACKEND = (
+    "benchmarks/test_harness.py",
+    "benchmarks/test_results.py",
+    "callbacks/test_metrics_log.py",
+    "cli/test_parse.py",
+    "cli/test_scale.py",
+    "data/test_archives.py",
+    "data/test_batch_shards.py",
+    "data/test_corpora.py",
+    "data/test_download.py",
+    "data/test_filters.py",
+    "data/test_held_out.py",
+    "data/test_killed.py",
+    "data/test_parallel_text.py",
+    "data/test_token_store.py",
+    "data/test_treebanks.py",
+    "data/test_trees.py",
+    "data/test_wmt.py",
+    "decoding/test_incremental_search.py",
+    "decoding/test_without_keras.py",
+    "engine/test_numba_kernels.py",
+    "evaluation/test_bleu.py",
+    "evaluation/test_bracketing.py",
+    "evaluation/test_comparison.py",
+    "evaluation/test_moses_bleu.py",
+    "evaluation/test_report.py",
+    "evaluation/test_training_cost.py",
+    "experiments/test_parsing_baselines.py",
+    "experiments/test_published.py",
+    "recipes/test_bulk.py",
+    "recipes/test_bulk_ray.py",
+    "recipes/test_bulk_store.py",
+    "test_architecture.py",
+    "test_damage.py",
+    "test_docs.py",
+    "training/test_full_disk.py",
+    "tools",
+    "utils/test_checks.py",
+    "utils/test_files.py",
+    "utils/test_progress.py",
+    "utils/test_run_folder.py",
+    "viewer",
+    "visualization/test_figures.py",
+    "visualization/test_run_curves.py",
+    "visualization/test_summary_writer.py",
+)
+
+# What XLA compiles for minutes, of code that is the same on every backend (Keras' operations, arrays):
+# on JAX, too, only for who names it.
+NOT_ON_JAX = (
+    "cli/test_commands.py",
+    "engine/test_ctranslate2_engine.py",
+    "evaluation/test_head_importance.py",
+    "experiments/test_layer_complexity.py",
+    "experiments/test_layer_types.py",
+    "experiments/test_position_lengths.py",
+    "interop/test_ctranslate2.py",
+    "visualization/test_attention_entries.py",
+)
+LEFT_OUT = {
+    "tensorflow": (),
+    "torch": ONE_BACKEND,
+    "jax": ONE_BACKEND + NOT_ON_JAX,
+}[BACKEND]
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leaves out what the lists above say, unless it is named."""
+    if not collection_path.is_relative_to(TESTS):
+        return None
+    if collection_path.relative_to(TESTS).as_posix() not in LEFT_OUT:
+        return None
+    given = [Path(argument.split("::")[0]).resolve() for argument in config.args]
+    return None if any(path.is_relative_to(collection_path) for path in given) else True
+
+
 def pytest_collection_modifyitems(items):
     """Skips `@pytest.mark.tensorflow_only` tests on the other backends."""
+    # Gzip's bytes hold the time of day: the processes of pytest-xdist would find unlike tests.
+    unlike = [item.nodeid for item in items if r"\x1f\x8b" in item.nodeid]
+    if unlike:
+        raise pytest.UsageError(f"Tests whose names hold gzip's bytes; give them `ids`: {unlike}")
     if BACKEND == "tensorflow":
         return
     skip = pytest.mark.skip(reason=f"only TensorFlow has this; the backend is {BACKEND}")

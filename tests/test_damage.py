@@ -11,7 +11,8 @@ from keras_attention.data.corpora import load_corpus
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.training.checkpoint_store import load_checkpoint, write_checkpoint
-from keras_attention.utils.files import read_json, write_json
+from keras_attention.utils.files import DamagedFile, read_json, write_json
+from keras_attention.utils.signed_archive import sign_archive, verify_archive
 from tests.data.counting_text import NumberTokenizer, number_text
 
 PLACES = 200
@@ -90,6 +91,36 @@ def test_json(tmp_path):
     path = tmp_path / "report.json"
     write_json(path, {"bleu": 27.3, "updates": 100_000, "systems": {"average of 5": [1e-9, None]}})
     assert check_flipped_bits(path, lambda: read_json(path)) > 0.7 * PLACES
+
+
+def test_saved_model(tmp_path):
+    """As `model.keras` of a run: a zip archive that Keras alone reads."""
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    path = tmp_path / "model.keras"
+    model.save(path)
+    sign_archive(path)
+
+    def read():
+        verify_archive(path)
+        return [weights.tolist() for weights in keras.saving.load_model(path).get_weights()]
+
+    assert check_flipped_bits(path, read) == PLACES
+
+
+def test_cut_off_and_unsigned_models(tmp_path):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    path = tmp_path / "model.keras"
+    model.save(path)
+    verify_archive(path)  # as an older version wrote it
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedFile, match="its part|cannot be read"):
+        verify_archive(path)
+    for size in (0, 10, len(content) - 1):
+        path.write_bytes(content[:size])
+        with pytest.raises(DamagedFile, match="model.keras"):
+            verify_archive(path)
 
 
 def test_demo_corpus(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from keras_attention.recipes.config import RESUMABLE_FIELDS
 from tests.test_architecture import ALLOWED, TOP
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,3 +40,16 @@ def test_links_lead_somewhere(path):
     anchors = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in headings}
     for anchor in re.findall(r"\]\(#([^)]+)\)", text):
         assert anchor in anchors, anchor
+
+
+def test_what_may_change_between_two_starts_is_what_a_run_lets_change():
+    text = (ROOT / "docs" / "training.md").read_text("utf-8")
+    sentence = re.search(r"([^.]*) may change between two starts\.", text)[1]
+    options = re.findall(r"`--([\w-]+)`", sentence)
+    assert {name.replace("-", "_") for name in options} == set(RESUMABLE_FIELDS)
+
+
+def test_searches_are_tried_by_the_names_that_the_help_shows():
+    text = (ROOT / "docs" / "training.md").read_text("utf-8")
+    options = re.findall(r"--[\w-]*(?:beam-size|length-penalty)", text)
+    assert options and all(option.startswith("--try-") for option in options)

@@ -130,3 +130,40 @@ from keras_attention.utils.memory import is_memory_tuned
 import keras_attention.decoding.translator
 print(is_memory_tuned(), addresses() - before)
 """
+
+
+def test_a_backend_that_is_not_installed_is_named():
+    """In Python and on the command line: a message, not Keras' long traceback."""
+    message = (
+        "Keras' backend is 'tensorflow', and the package 'tensorflow' is not installed. Install it: pip "
+        "install tensorflow, or choose one that is installed: KERAS_BACKEND="
+    )
+    if not any(importlib.util.find_spec(name) for name in ("jax", "torch")):
+        message = message.split(", or")[0]
+    command = "from keras_attention_light import main; main(['train', '--steps', '3'])"
+    for code in ("import keras_attention", command):
+        result = subprocess.run(
+            [sys.executable, "-c", WITHOUT_TENSORFLOW + code],
+            cwd=ROOT,
+            env={**os.environ, "KERAS_BACKEND": "tensorflow"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert result.returncode != 0 and message in result.stderr.splitlines()[-1]
+        assert "site-packages/keras" not in result.stderr
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+
+
+def test_a_star_hides_no_module_of_the_users():
+    program = (
+        "from keras import layers, losses, models, ops, callbacks, utils\n"
+        "mine = dict(globals())\n"
+        "from keras_attention import *\n"
+        "Transformer, Translator\n"
+        "print([name for name, value in mine.items() if globals()[name] is not value])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"

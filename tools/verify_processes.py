@@ -1,12 +1,13 @@
-"""Do several processes train as one? On JAX, over loopback, on this machine's CPU.
+"""Do several processes train as one? On JAX and PyTorch, over loopback, on this machine's CPU.
 
-Trains a small Transformer with dropout on the demo corpus, first in one process on one device, then in
-several processes, each of which reads its own rows of every batch, and compares the loss of every
-update. Ends with an error if they differ by more than 1e-5. Usage:
+Trains a small Transformer on the demo corpus, first in one process on one device, then in several processes,
+each of which reads its own rows of every batch, and compares the loss of every update and the weights at the
+end. With dropout on JAX; on PyTorch each process draws masks of its own. Ends with an error if they differ by
+more than 1e-5. Usage:
 
-    KERAS_BACKEND=jax python tools/verify_processes.py
+    KERAS_BACKEND=jax python tools/verify_processes.py --processes 2
 
-On several machines it is the same, started once on each with these variables set:
+On several machines it is the same, started once on each with these variables set, or by torchrun:
 
     KERAS_BACKEND=jax KERAS_DISTRIBUTION_JOB_ADDRESSES=10.0.0.1:1234 KERAS_DISTRIBUTION_NUM_PROCESSES=2 \\
         KERAS_DISTRIBUTION_PROCESS_ID=0 python tools/verify_processes.py --join --store FOLDER
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_attention import (
     Adam,
@@ -34,7 +36,7 @@ from keras_attention import (
     Transformer,
     load_corpus,
 )
-from keras_attention.training.distribution import distribution_scope, initialize_processes
+from keras_attention.training.distribution import distribution_scope
 
 TOLERANCE = 1e-5
 
@@ -53,19 +55,26 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.join:
-        initialize_processes()
         print(json.dumps(train(options, "data_parallel")))
         return
     with tempfile.TemporaryDirectory() as folder:
         options.store = make_store(options.store or Path(folder) / "store")
         alone = train(options, None)
         together = train_together(options)
+    losses = [found["losses"] for found in (alone, *together)]
     print(f"{'update':>6} {'1 process':>12} " + f"{options.processes} processes".rjust(12))
-    for update, (one, many) in enumerate(zip(alone, together[0], strict=True), start=1):
+    for update, (one, many) in enumerate(zip(*losses[:2], strict=True), start=1):
         print(f"{update:>6} {one:>12.7f} {many:>12.7f}")
-    largest = max(abs(x - y) / x for losses in together for x, y in zip(alone, losses, strict=True))
-    print(f"Largest relative difference of a loss: {largest:.1e}; below {TOLERANCE:.0e} expected")
-    sys.exit(largest > TOLERANCE)
+    far = {name: max(difference(found, alone, name) for found in together) for name in alone}
+    for name, largest in far.items():
+        print(f"Largest relative difference of the {name}: {largest:.1e}; {TOLERANCE:.0e} expected")
+    sys.exit(max(far.values()) > TOLERANCE)
+
+
+def difference(found: dict[str, Any], expected: dict[str, Any], name: str) -> float:
+    """The norm of the difference of two lists of numbers, beside that of the second."""
+    ours, theirs = np.array(found[name]), np.array(expected[name])
+    return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
 
 
 def make_store(folder: Path) -> Path:
@@ -75,8 +84,8 @@ def make_store(folder: Path) -> Path:
     return TokenStore.build(folder, text, tokenizer).folder
 
 
-def train(options: argparse.Namespace, strategy: str | None) -> list[float]:
-    """Train; return the loss of every update."""
+def train(options: argparse.Namespace, strategy: str | None) -> dict[str, list[float]]:
+    """Train; return the loss of every update, and all weights."""
     with distribution_scope(strategy) as devices:
         rows = options.processes * options.accumulation_steps
         batches = TokenBatches(
@@ -93,6 +102,7 @@ def train(options: argparse.Namespace, strategy: str | None) -> list[float]:
             hidden_dim=8,
             intermediate_dim=12,
             num_heads=2,
+            dropout=0.1 if keras.backend.backend() == "jax" else 0.0,
             seed=3,
         )
         optimizer = Adam(LearningRateSchedule(model.hidden_dim, warmup_steps=4))
@@ -105,11 +115,12 @@ def train(options: argparse.Namespace, strategy: str | None) -> list[float]:
         # Each process reads its own rows of every batch, and all of them agree on when to stop.
         own = batches.shard(devices.process_index, devices.num_processes)
         model.fit(own, shuffle=False, verbose=0, callbacks=[losses])
-    return losses.losses
+        weights = np.concatenate([weight.ravel() for weight in model.get_weights()]).tolist()
+    return {"losses": losses.losses, "weights": weights}
 
 
-def train_together(options: argparse.Namespace) -> list[list[float]]:
-    """Train in several processes over loopback; return the losses that each reports."""
+def train_together(options: argparse.Namespace) -> list[dict[str, list[float]]]:
+    """Train in several processes over loopback; return what each reports."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     command = [sys.executable, __file__, "--join", "--store", str(options.store)]
@@ -125,6 +136,12 @@ def train_together(options: argparse.Namespace) -> list[list[float]]:
                 "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}",
                 "KERAS_DISTRIBUTION_NUM_PROCESSES": str(options.processes),
                 "KERAS_DISTRIBUTION_PROCESS_ID": str(index),
+                # PyTorch's.
+                "RANK": str(index),
+                "LOCAL_RANK": str(index),
+                "WORLD_SIZE": str(options.processes),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
             }
             started.append(
                 subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)

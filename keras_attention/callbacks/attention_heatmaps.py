@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_attention.callbacks.monitor import TrainingMonitor, updates_of
+from keras_attention.callbacks.nonfinite import has_diverged
+from keras_attention.training.distribution import computing_alone
+from keras_attention.utils.checks import check_callable, check_has, check_integer, check_text
 from keras_attention.visualization.heatmaps import attention_figures
 from keras_attention.visualization.summary_writer import SummaryWriter
 
@@ -19,8 +23,8 @@ class AttentionHeatmaps(keras.callbacks.Callback):
     """Draws the attention of one sentence pair into TensorBoard while the model trains.
 
     An entry has one picture per layer and kind, with a panel per head: `attention/encoder/layer_1`,
-    `attention/decoder/layer_1`, `attention/cross/layer_1`, and so on. There is one before training,
-    one after it, and one every few batches.
+    `attention/decoder/layer_1`, `attention/cross/layer_1`, and so on. There is one before the first
+    update, one after training, and one every few batches; none of a model that has diverged.
 
     Args:
         model: The model that is trained. Has `attention_scores(encoder_token_ids,
@@ -30,6 +34,8 @@ class AttentionHeatmaps(keras.callbacks.Callback):
         writer: Where to write; stays open, its owner closes it.
         every: Number of batches between two entries; 0 for none but the first and the last.
         note: Small print in every picture, such as `"synthetic data"`.
+        interrupted: Called at the end of training; whether a signal cut it short. Who goes on with it
+            draws the last entry.
 
     Raises:
         ValueError: If `every` is negative or `sentence_pair` is no pair of texts.
@@ -46,20 +52,27 @@ class AttentionHeatmaps(keras.callbacks.Callback):
         writer: SummaryWriter,
         every: int = 1000,
         note: str = "",
+        interrupted: Callable[[], bool] = lambda: False,
     ):
         super().__init__()
-        if every < 0:
-            raise ValueError(f"`every` must be a number of batches, or 0. Received: {every}")
-        texts = [sentence_pair] if isinstance(sentence_pair, str) else list(sentence_pair)
+        check_has("tokenizer", tokenizer, "a Tokenizer", "encode", "id_to_token")
+        check_has("writer", writer, "a SummaryWriter", "image", "flush")
+        check_integer("every", every, 0)
+        check_text("note", note)
+        check_callable("interrupted", interrupted)
+        is_list = isinstance(sentence_pair, Sequence) and not isinstance(sentence_pair, str)
+        texts = list(sentence_pair) if is_list else [sentence_pair]
         if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
             raise ValueError(
                 "`sentence_pair` must be a source text and a target text. "
                 f"Received: {sentence_pair!r}"
             )
+        check_has("model", model, "a model that gives its attention", "attention_scores")
         source, target = ([*tokenizer.encode(text), tokenizer.end_token_id] for text in texts)
         self.writer = writer
         self.every = every
         self.note = note
+        self.interrupted = interrupted
         self._attention_model = model
         self._source_ids = np.array([source], "int32")
         self._decoder_ids = np.array([[tokenizer.start_token_id, *target[:-1]]], "int32")
@@ -68,9 +81,10 @@ class AttentionHeatmaps(keras.callbacks.Callback):
         self._complete = -1
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Draws the model as it comes."""
+        """Draws the model that has not been trained yet."""
         self._complete = -1
-        self._draw_now()
+        if updates_of(self.model) == 0:
+            self._draw_now()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Counts the batches of all epochs, and draws every now and then."""
@@ -80,11 +94,19 @@ class AttentionHeatmaps(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         """Draws the trained model."""
-        self._draw_now()
+        if not self.interrupted():
+            self._draw_now()
 
     def draw(self, step: int) -> None:
         """Adds the pictures of the model as it is, at `step`."""
         scores = self._attention_model.attention_scores(self._source_ids, self._decoder_ids)
+        layers = [keras.ops.convert_to_numpy(layer) for kind in scores.values() for layer in kind]
+        if not all(np.isfinite(layer).all() for layer in layers):
+            warnings.warn(
+                f"No attention was drawn at step {step}: it is not finite. Has the training diverged?",
+                stacklevel=2,
+            )
+            return
         figures = attention_figures(
             scores, self._source_tokens, self._target_tokens, note=self.note
         )
@@ -95,4 +117,7 @@ class AttentionHeatmaps(keras.callbacks.Callback):
     def _draw_now(self) -> None:
         # In this order: asking for `self.model` brings back the weights that JAX keeps elsewhere.
         step = updates_of(self.model)
-        self.draw(step)
+        if has_diverged(self.model):
+            return
+        with computing_alone(self._attention_model):
+            self.draw(step)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_attention.callbacks.monitor import updates_of
+from keras_attention.callbacks.nonfinite import has_diverged
 from keras_attention.evaluation.head_importance import head_importance
+from keras_attention.training.distribution import computing_alone
+from keras_attention.utils.checks import check_boolean, check_callable, check_has, check_integer
+from keras_attention.utils.progress import activity
 from keras_attention.visualization.attention_entries import (
     Links,
     attention_entries,
+    check_ranks,
     padded_pairs,
 )
 from keras_attention.visualization.summary_writer import SummaryWriter
@@ -33,7 +38,7 @@ class AttentionLog(keras.callbacks.Callback):
     and which one aligns the words. The decoder reads the given translations, so that the steps can be
     compared. Entries are written after 0, 1, 2, 5, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 120, ...
     updates, as heads form early, and at the end: 60 in a million updates. Between entries nothing is
-    computed, and nothing read from the device.
+    computed, and nothing read from the device. Of a model that has diverged nothing is logged.
 
     Args:
         writer: Where to write; stays open, its owner closes it.
@@ -49,6 +54,8 @@ class AttentionLog(keras.callbacks.Callback):
         importance: Whether the importance of the heads is measured at the end, on all pairs; see
             `keras_attention.evaluation.head_importance`.
         monitor: A `TrainingMonitor`, whose clock is stopped meanwhile.
+        interrupted: Called at the end of training; whether a signal cut it short. Who goes on with it
+            adds the last entry.
 
     Raises:
         ValueError: If there are no pairs, or one is empty or too long.
@@ -69,11 +76,27 @@ class AttentionLog(keras.callbacks.Callback):
         translate: Callable[[list[str]], Sequence[Sequence[Any]]] | None = None,
         importance: bool = False,
         monitor: Any = None,
+        interrupted: Callable[[], bool] = lambda: False,
     ):
         super().__init__()
+        check_has("writer", writer, "a SummaryWriter", "flush")
+        check_has("tokenizer", tokenizer, "a Tokenizer", "encode", "id_to_token")
         _check_pairs(pairs, tokenizer)
-        if shown < 1:
-            raise ValueError(f"`shown` must be at least 1. Received: {shown}")
+        check_integer("shown", shown, 1)
+        check_boolean("importance", importance)
+        check_callable("interrupted", interrupted)
+        if translate is not None:
+            check_callable("translate", translate)
+        if monitor is not None:
+            check_has("monitor", monitor, "a TrainingMonitor", "paused")
+        if alignments is not None and (
+            not isinstance(alignments, list | tuple) or len(alignments) != len(pairs)
+        ):
+            raise ValueError(
+                f"`alignments` must be a list with an entry for each of {len(pairs)} pairs. "
+                f"Received: {alignments!r}"
+            )
+        check_ranks(token_ranks)
         self.writer = writer
         self.tokenizer = tokenizer
         self.pairs = [(source, target) for source, target in pairs]
@@ -83,6 +106,7 @@ class AttentionLog(keras.callbacks.Callback):
         self.translate = translate
         self.importance = importance
         self.monitor = monitor
+        self.interrupted = interrupted
         self._resumed = False
         self._logged = self._logged_output = -1  # the last steps that are in the log
         self._next = 0
@@ -130,13 +154,15 @@ class AttentionLog(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         """Logs the trained model, and the importance of its heads."""
+        if self.interrupted():
+            return
         step = updates_of(self.model)
         self._log(step, self.importance)
         self._log_output(step)
 
     def _log(self, step: int, with_importance: bool = False) -> None:
         """Adds an entry of the model as it is, once a step."""
-        if step <= self._logged:
+        if step <= self._logged or has_diverged(self.model):
             return
         self._logged = step
         with self._paused():
@@ -147,12 +173,16 @@ class AttentionLog(keras.callbacks.Callback):
 
     def _log_output(self, step: int) -> None:
         """Adds the attention on the model's own translations, once a step."""
-        if self.translate is None or step <= self._logged_output:
+        if self.translate is None or step <= self._logged_output or has_diverged(self.model):
             return
         self._logged_output = step
         with self._paused():
             sources = [source for source, _ in self.pairs[: self.shown]]
-            found = [best[0] for best in self.translate(sources)]
+            try:
+                found = [best[0] for best in self.translate(sources)]
+            except FloatingPointError as error:
+                warnings.warn(f"No translation was logged at step {step}. {error}", stacklevel=2)
+                return
             pairs = [(source, best.text) for source, best in zip(sources, found, strict=True)]
             ids = [best.token_ids for best in found]
             entries = self._entries(pairs, step=step, target="output", target_ids=ids)
@@ -184,8 +214,11 @@ class AttentionLog(keras.callbacks.Callback):
             self.writer.blobs(tag, entry.to_blobs(), entry.header["step"], PLUGIN_NAME)
         self.writer.flush()
 
-    def _paused(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self.monitor is None else self.monitor.paused()
+    @contextlib.contextmanager
+    def _paused(self) -> Iterator[None]:
+        paused = contextlib.nullcontext() if self.monitor is None else self.monitor.paused()
+        with paused, activity("looking at the attention"), computing_alone(self.model):
+            yield
 
 
 def next_entry(step: int) -> int:
@@ -201,10 +234,10 @@ def next_entry(step: int) -> int:
 
 
 def _check_pairs(pairs: Sequence[tuple[str, str]], tokenizer: Any) -> None:
-    if isinstance(pairs, str) or not pairs:
+    if not isinstance(pairs, Sequence) or isinstance(pairs, str) or not pairs:
         raise ValueError(f"`pairs` must be pairs of texts, at least one. Received: {pairs!r}")
     for pair in pairs:
-        texts = [] if isinstance(pair, str) else list(pair)
+        texts = list(pair) if isinstance(pair, Sequence) and not isinstance(pair, str) else []
         if len(texts) != 2 or not all(isinstance(text, str) and text.strip() for text in texts):
             raise ValueError(
                 f"Each of `pairs` must be a source text and its translation. Received: {pair!r}"

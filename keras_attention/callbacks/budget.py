@@ -9,7 +9,9 @@ from typing import Any
 
 import keras
 
+from keras_attention.training.distribution import chief_says
 from keras_attention.training.learning_rate import CosineToBudget
+from keras_attention.utils.checks import check_integer, check_iterable, check_number
 
 # Shares of a budget after which the learning rate falls again: no update is far from the cosine.
 RATE_STEP = 1 / 400
@@ -28,7 +30,7 @@ class Budget(keras.callbacks.Callback):
         minutes: Minutes of training, counted over all starts of a run; None for no limit.
         seconds_before: Seconds that earlier starts of the run have used.
         batches: The training data, if it has `batch_shape(epoch, index)`, as `TokenBatches` has.
-            Without it, only the very first batch is taken to compile.
+            Without it, only the very first batch is expected to compile.
 
     Attributes:
         updates: Updates so far.
@@ -43,6 +45,13 @@ class Budget(keras.callbacks.Callback):
         batches: Any = None,
     ):
         super().__init__()
+        if steps is not None:
+            check_integer("steps", steps, 1)
+        if minutes is not None:
+            check_number("minutes", minutes, above=0)
+        check_number("seconds_before", seconds_before, least=0)
+        if batches is not None:
+            check_iterable("batches", batches)
         self.steps = steps
         self.minutes = minutes
         self.batches = batches
@@ -92,6 +101,8 @@ class Budget(keras.callbacks.Callback):
     # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._count_time()
+        if self.minutes is not None:
+            self.seconds = chief_says(self.seconds)  # The learning rate may follow it.
         shape = None
         if self.batches is not None:
             shape = self.batches.batch_shape(self._epoch, batch)

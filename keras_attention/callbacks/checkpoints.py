@@ -15,6 +15,7 @@ from keras_attention.training.checkpoint_store import (
     averages,
     first_nonfinite,
     load_checkpoint,
+    read_manifest,
     set_aside,
     write_checkpoint,
 )
@@ -23,8 +24,18 @@ from keras_attention.training.checkpoints import (
     list_checkpoints,
     select_checkpoints,
 )
+from keras_attention.training.distribution import computing_alone
 from keras_attention.training.input_pipeline import as_tf_dataset
-from keras_attention.utils.files import remove_folder, remove_leftovers
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_callable,
+    check_has,
+    check_integer,
+    check_iterable,
+    check_number,
+    check_path,
+)
+from keras_attention.utils.files import check_still_there, remove_folder, remove_leftovers
 from keras_attention.utils.progress import activity
 
 
@@ -48,7 +59,8 @@ class Checkpoints(keras.callbacks.Callback):
         average_updates: Updates between them, in place of minutes.
         stateful: Callbacks with `get_state()`, which returns what JSON can hold, and
             `set_state(state)`: kept in the checkpoints too.
-        write: Whether this process writes. Of several that train one model together, one should.
+        write: Whether this process writes. Where several processes train one model together, one of
+            them should.
 
     Attributes:
         epoch: Number of epochs done.
@@ -86,8 +98,17 @@ class Checkpoints(keras.callbacks.Callback):
         write: bool = True,
     ):
         super().__init__()
-        _check_positive(keep=keep, every_minutes=every_minutes, every_updates=every_updates)
-        check_intervals(average_minutes, average_updates)
+        check_path("folder", folder)
+        check_integer("keep", keep, 1)
+        check_callable("interrupted", interrupted)
+        check_boolean("write", write)
+        if every_minutes is not None:
+            check_number("every_minutes", every_minutes, above=0)
+        if every_updates is not None:
+            check_integer("every_updates", every_updates, 1)
+        for callback in check_iterable("stateful", stateful):
+            check_has("stateful", callback, "callbacks", "get_state", "set_state")
+        check_intervals(average_minutes, average_updates, "average_")
         self.folder = Path(folder)
         self.keep = keep
         self.interrupted = interrupted
@@ -97,7 +118,7 @@ class Checkpoints(keras.callbacks.Callback):
         self.average_updates = average_updates
         self.stateful = {type(callback).__name__: callback for callback in stateful}
         if len(self.stateful) != len(stateful):
-            raise ValueError("Of each class, one callback can be `stateful`.")
+            raise ValueError("Only one callback of each class can be `stateful`.")
         self.write = write
         self.epoch = self.batch = self.updates = 0
         self.seconds = 0.0
@@ -127,22 +148,39 @@ class Checkpoints(keras.callbacks.Callback):
         Raises:
             ValueError: If the checkpoint is another model's, or none is intact.
         """
+        manifest = self._last_intact(lambda path: load_checkpoint(model, path))
+        if manifest is not None:
+            self._take(manifest)
+            if self.write:
+                self._delete_old()  # A process killed between writing and deleting left one too many.
+        return self.epoch if manifest is not None else 0
+
+    def set_damaged_aside(self) -> None:
+        """Rename damaged checkpoints after the last intact one, if this process writes.
+
+        Of several processes the one that writes does it before all of them `restore` the same.
+
+        Raises:
+            ValueError: If none is intact.
+        """
+        if self.write:
+            self._last_intact(read_manifest)
+
+    def _last_intact(self, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any] | None:
+        """What is read of the last intact checkpoint; None if there is no checkpoint."""
         paths = self.paths
         for path in reversed(paths):
             try:
-                manifest = load_checkpoint(model, path)
+                return read(path)
             except DamagedCheckpoint as error:
                 aside = set_aside(path) if self.write else path
                 print(f"{error} It is kept as '{aside.name}'; the one before it is used.")
-                continue
-            self._take(manifest)
-            return self.epoch
         if paths:
             raise ValueError(
                 f"None of the {len(paths)} checkpoints in '{self.folder}' is intact. To begin anew, "
                 "choose another folder."
             )
-        return 0
+        return None
 
     def _take(self, manifest: dict[str, Any]) -> None:
         """Be as it was when the checkpoint was written."""
@@ -160,9 +198,9 @@ class Checkpoints(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         if averages.get(self.model):
             raise ValueError(
-                f"The model is the average of {averages[self.model]}: training on from it is "
-                "hardly meant. Load a checkpoint first, the average itself with "
-                "`load_checkpoint(..., allow_average=True)` if it is."
+                f"The model is the average of {averages[self.model]}, and training would go on from "
+                "it. Load a checkpoint first. If you mean to train the average, load it with "
+                "`load_checkpoint(..., allow_average=True)`."
             )
         # An epoch that the end of a training cut short is in the logs already; it goes on now.
         self.history = [entry for entry in self.history if entry["epoch"] <= self.epoch]
@@ -245,7 +283,9 @@ class Checkpoints(keras.callbacks.Callback):
                 "callbacks": {name: c.get_state() for name, c in self.stateful.items()},
                 "history": self.history,
             }
-            write_checkpoint(self.folder / f"update-{self.updates:08d}", model, record)
+            check_still_there(self.folder)
+            with computing_alone():
+                write_checkpoint(self.folder / f"update-{self.updates:08d}", model, record)
             self._delete_old()
         self._saved_updates, self._saved_interval = self.updates, self._interval()
 
@@ -279,7 +319,11 @@ def fit_resumably(
         callbacks: Keras callbacks, in the order in which they are called.
         epochs: Number of epochs in all.
     """
-    if checkpoints not in callbacks:
+    check_has("model", model, "a compiled Keras model", "fit")
+    check_has("batches", batches, "TokenBatches", "set_epoch", "from_batch")
+    check_has("checkpoints", checkpoints, "`Checkpoints`", "epoch", "batch")
+    check_integer("epochs", epochs, 1)
+    if checkpoints not in check_iterable("callbacks", callbacks):
         raise ValueError("`checkpoints` must be among `callbacks`.")
     if getattr(model, "steps_per_execution", 1) != 1:
         raise ValueError("`steps_per_execution` must be 1: a training may stop after every batch.")
@@ -354,9 +398,3 @@ def _make_metrics(model: keras.Model, batches: Any, checkpoints: Checkpoints) ->
     saved = checkpoints._metrics
     if saved is not None and len(saved) != len(model.metrics_variables):
         model.test_on_batch(*batches.batch(checkpoints.epoch, 0))
-
-
-def _check_positive(**values: float | None) -> None:
-    for name, value in values.items():
-        if value is not None and value <= 0:
-            raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")

@@ -7,7 +7,8 @@ from typing import Any, TextIO
 import keras
 
 from keras_attention.callbacks.budget import Budget
-from keras_attention.callbacks.monitor import TrainingMonitor
+from keras_attention.callbacks.monitor import TrainingMonitor, spoken_name
+from keras_attention.utils.checks import check_has
 from keras_attention.utils.progress import Progress, say
 
 
@@ -27,10 +28,15 @@ class ConsoleProgress(keras.callbacks.Callback):
         self, budget: Budget, monitor: TrainingMonitor | None = None, stream: TextIO | None = None
     ):
         super().__init__()
+        check_has("budget", budget, "a Budget", "steps", "minutes")
+        if monitor is not None:
+            check_has("monitor", monitor, "a TrainingMonitor", "last")
+        if stream is not None:
+            check_has("stream", stream, "a file to write to", "write")
         self.budget = budget
         self.monitor = monitor
         self.stream = stream
-        self._progress = Progress(None, "training")
+        self._progress = Progress(None, "training", enabled=False)
 
     def on_train_begin(self, logs: Any = None) -> None:
         budget = self.budget
@@ -51,8 +57,7 @@ class ConsoleProgress(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         values = ", ".join(
-            f"{name.removeprefix('val_').replace('_', ' ') if name != 'loss' else name} {value:.3f}"
-            for name, value in (logs or {}).items()
+            f"{spoken_name(name)} {value:.3f}" for name, value in (logs or {}).items()
         )
         say(f"epoch {epoch + 1}, update {self.budget.updates:,}: {values}", self.stream)
 

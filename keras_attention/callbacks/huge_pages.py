@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from keras_attention.training.distribution import has_accelerator
 from keras_attention.utils.memory import advise_huge_pages
 
 # In the beginning frameworks take more memory with each update.
@@ -32,13 +33,6 @@ class HugePages(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._updates += 1
-        if self._updates == WARMUP_UPDATES and _is_tensorflow_on_cpu():
+        is_tensorflow = keras.backend.backend() == "tensorflow"
+        if self._updates == WARMUP_UPDATES and is_tensorflow and not has_accelerator():
             advise_huge_pages()
-
-
-def _is_tensorflow_on_cpu() -> bool:
-    if keras.backend.backend() != "tensorflow":
-        return False
-    import tensorflow as tf
-
-    return not (tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU"))

@@ -8,10 +8,10 @@ import math
 import os
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, BinaryIO
 
-from keras_attention.utils.files import DamagedFile
+from keras_attention.utils.checks import check_path
+from keras_attention.utils.files import DamagedFile, check_still_there, naming_errors
 
 CHECKSUM = "crc32"
 # What depends on the machine and not on the run: all that may differ after a resume.
@@ -37,6 +37,7 @@ class MetricsLog:
     Example:
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> log = MetricsLog(Path(tempfile.mkdtemp()) / "metrics.jsonl")
     >>> log.write({"update": 100, "loss": 4.5})
     >>> log.write({"update": 200, "loss": 4.25})
@@ -46,7 +47,7 @@ class MetricsLog:
     """
 
     def __init__(self, path: str | os.PathLike[str]):
-        self.path = Path(path)
+        self.path = check_path("path", path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -59,7 +60,8 @@ class MetricsLog:
         time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         entry = {**{name: _writable(value) for name, value in values.items()}, "time": time}
         line = json.dumps({**entry, CHECKSUM: _checksum(entry)}, ensure_ascii=False) + "\n"
-        with open(self.path, "ab+") as file:
+        check_still_there(self.path.parent)
+        with naming_errors(self.path), open(self.path, "ab+") as file:
             if not _ends_with_line(file):
                 file.truncate(sum(len(whole) for whole in self._lines()))
             file.write(line.encode("utf-8"))

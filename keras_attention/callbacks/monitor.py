@@ -10,6 +10,13 @@ from typing import Any, TextIO
 import keras
 
 from keras_attention.callbacks.metrics_log import MetricsLog
+from keras_attention.utils.checks import (
+    check_callable,
+    check_has,
+    check_integer,
+    check_iterable,
+    check_number,
+)
 from keras_attention.visualization.summary_writer import SummaryWriter
 
 
@@ -26,13 +33,14 @@ class TrainingMonitor(keras.callbacks.Callback):
     | `train/<metric>` | compiled metrics as in the progress bar: since the epoch began |
     | `train/learning_rate` | rate of the next update |
     | `train/gradient_norm` | of the last update, if the optimizer knows it, as `Adam` does |
-    | `speed/batches_per_second` | validation and the first batch, which compiles, left out |
-    | `speed/tokens_per_second` | likewise, in source plus target tokens, padding left out |
-    | `speed/padding` | share of padding in the positions since the last entry |
-    | `speed/flops_per_second` | counted FLOPs of training, padding included |
-    | `speed/mfu` | that as a share of the peak |
-    | `epoch/<metric>` | Keras' logs at the end of an epoch |
+    | `work/batches_per_second` | validation and the first batch, which compiles, left out |
+    | `work/tokens_per_second` | likewise, in source plus target tokens, padding left out |
+    | `work/padding` | share of padding in the positions since the last entry |
+    | `work/flops_per_second` | counted FLOPs of training, padding included |
+    | `work/mfu` | that as a share of the peak |
+    | `train/epoch_<metric>` | Keras' logs at the end of an epoch |
     | `validation/<metric>` | those that Keras calls `val_<metric>` |
+    | `train/loss` of `validation_writer` | `val_loss`: one chart shows both losses |
 
     The lines of `log` hold the same numbers under the same names without what is before the slash,
     with `kind` (`"train"`, `"epoch"` or what `record` is told), `update` and `epoch`, which counts
@@ -44,14 +52,16 @@ class TrainingMonitor(keras.callbacks.Callback):
         writer: Where the curves go; stays open, its owner closes it. None for no curves.
         batches: The training data, if it has a method `tokens_in_batch(epoch, index)` that returns
             the numbers of source and of target tokens in a batch, and `batch_shape(epoch, index)`
-            for its padded shape (B, S, T), as `TokenBatches` has. Without them there is no
-            tokens-per-second curve, and neither padding nor FLOPs.
+            for its padded shape (B, S, T), as `TokenBatches` has. Without them there are no curves of
+            tokens per second, padding and FLOPs.
         every: Number of batches between two entries. A shorter epoch has one, before its end.
         log: A file of JSON lines to write the numbers to as well.
         flops: From B, S and T to the FLOPs of training on such a batch: see
             `keras_attention.evaluation.training_flops`.
         peak: FLOP/s of all devices together, for the MFU.
         console: A stream that gets a short line for every entry.
+        validation_writer: Another writer, which gets `val_loss` under the name of the training loss:
+            TensorBoard draws the two in one chart, as two runs.
 
     Attributes:
         last: The numbers of the last entry of kind `"train"`, without what is before the slash.
@@ -83,11 +93,27 @@ class TrainingMonitor(keras.callbacks.Callback):
         flops: Callable[[int, int, int], float] | None = None,
         peak: float | None = None,
         console: TextIO | None = None,
+        validation_writer: SummaryWriter | None = None,
     ):
         super().__init__()
-        if every < 1:
-            raise ValueError(f"`every` must be at least 1 batch. Received: {every}")
+        if writer is not None:
+            check_has("writer", writer, "a SummaryWriter", "scalar")
+        if batches is not None:
+            if not hasattr(batches, "tokens_in_batch"):
+                check_iterable("batches", batches)
+        check_integer("every", every, 1)
+        if log is not None:
+            check_has("log", log, "a MetricsLog", "write")
+        if flops is not None:
+            check_callable("flops", flops)
+        if peak is not None:
+            check_number("peak", peak, above=0)
+        if console is not None:
+            check_has("console", console, "a file to write to", "write")
+        if validation_writer is not None:
+            check_has("validation_writer", validation_writer, "a SummaryWriter", "scalar")
         self.writer = writer
+        self.validation_writer = validation_writer
         self.batches = batches
         self.every = every
         self.log = log
@@ -246,6 +272,9 @@ class TrainingMonitor(keras.callbacks.Callback):
                 if name != "seconds":
                     self.writer.scalar(_tag(kind, name), value, step)
             self.writer.flush()
+        if self.validation_writer is not None and "val_loss" in values:
+            self.validation_writer.scalar(_tag("train", "loss"), values["val_loss"], step)
+            self.validation_writer.flush()
         if self.log is not None:
             self.log.write({"kind": kind, "update": step, "epoch": epoch, **values})
         if self.console is not None:
@@ -268,11 +297,21 @@ def console_line(update: int, values: Mapping[str, float]) -> str:
     }
     hidden = ("seconds", "batches_per_second")
     parts = [
-        f"{name.removeprefix('val_').replace('_', ' ')} {formats.get(name, '{:.3f}').format(value)}"
+        f"{spoken_name(name)} {formats.get(name, '{:.3f}').format(value)}"
         for name, value in values.items()
         if name not in hidden
     ]
     return "  ".join([f"update {update:,}", *parts])
+
+
+def spoken_name(name: str) -> str:
+    """The name of a number in Keras' logs, for people.
+
+    >>> [spoken_name(name) for name in ("loss", "val_loss", "val_perplexity", "learning_rate")]
+    ['loss', 'validation loss', 'perplexity', 'learning rate']
+    """
+    # The other numbers are measured on the validation part alone.
+    return name.replace("val_loss", "validation_loss").removeprefix("val_").replace("_", " ")
 
 
 def updates_of(model: keras.Model) -> int:
@@ -289,5 +328,6 @@ def _tag(kind: str, name: str) -> str:
     if name.startswith("val_"):
         return f"validation/{name[4:]}"
     if kind == "train" and (name == "padding" or name == "mfu" or name.endswith("_per_second")):
-        return f"speed/{name}"
-    return f"{kind}/{name}"
+        return f"work/{name}"
+    # TensorBoard unfolds the first two groups of the alphabet: they are `train` and `validation`.
+    return f"train/epoch_{name}" if kind == "epoch" else f"{kind}/{name}"

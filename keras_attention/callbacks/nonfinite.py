@@ -7,6 +7,9 @@ from typing import Any
 
 import keras
 
+from keras_attention.training.checkpoint_store import first_nonfinite
+from keras_attention.utils.checks import check_has, check_integer
+
 
 class NonFiniteTraining(RuntimeError):
     """Training met a loss or a gradient that is infinite or not a number; the message says where."""
@@ -17,8 +20,8 @@ class StopOnNonFinite(keras.callbacks.Callback):
 
     The optimizer `keras_attention.training.Adam` remembers the first update with such a gradient and
     changes no weights from then on, so the weights that training leaves are the last good ones. It is
-    asked every few batches, at the end of an epoch and of training. With another optimizer only the
-    loss is looked at, and the update cannot be told exactly.
+    asked every few batches and at the end of an epoch, where the weights are looked at too. With another
+    optimizer the callback looks at the loss and the weights, and cannot name the exact update.
 
     Args:
         batches: `TokenBatches` of the training part, in the order of `fit`.
@@ -36,9 +39,11 @@ class StopOnNonFinite(keras.callbacks.Callback):
 
     def __init__(self, batches: Any, tokenizer: Any = None, every: int = 100, shown: int = 5):
         super().__init__()
-        for name, value in (("every", every), ("shown", shown)):
-            if value < 1:
-                raise ValueError(f"`{name}` must be at least 1. Received: {value}")
+        check_has("batches", batches, "TokenBatches", "pairs")
+        if tokenizer is not None:
+            check_has("tokenizer", tokenizer, "a Tokenizer", "decode")
+        check_integer("every", every, 1)
+        check_integer("shown", shown, 1)
         self.batches = batches
         self.tokenizer = tokenizer
         self.every = every
@@ -57,6 +62,12 @@ class StopOnNonFinite(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._look()
+        found = None if self.error is not None else first_nonfinite(self.model)
+        if found is not None:
+            self._stop(
+                f"Not finite any more, by update {_updates(self.model):,}, are {found}. A lower learning "
+                "rate, more warm-up steps or float32 may help."
+            )
 
     def on_train_end(self, logs: Any = None) -> None:
         if self.error is not None:
@@ -68,17 +79,19 @@ class StopOnNonFinite(keras.callbacks.Callback):
             return
         first = int(getattr(model.optimizer, "first_nonfinite", 0))
         if first:
-            self.error = NonFiniteTraining(self._message(first))
+            self._stop(self._message(first))
         elif not all(map(math.isfinite, _losses(model))):
-            self.error = NonFiniteTraining(
+            self._stop(
                 f"The loss is not finite any more, since one of the updates {self._good_updates + 1:,} "
                 f"to {_updates(model):,}. The optimizer {type(model.optimizer).__name__} does not "
                 "know which; keras_attention's Adam would, and would keep the last good weights."
             )
-        if self.error is not None:
-            model.stop_training = True
         else:
             self._good_updates = _updates(model)
+
+    def _stop(self, message: str) -> None:
+        self.error = NonFiniteTraining(message)
+        self.model.stop_training = True
 
     def _message(self, update: int) -> str:
         epoch, index = divmod(update - 1, len(self.batches))
@@ -101,6 +114,11 @@ class StopOnNonFinite(keras.callbacks.Callback):
                 lines.append(f"  {pair}  source: {self.tokenizer.decode(store.source(pair))}")
                 lines.append(f"  {pair}  target: {self.tokenizer.decode(store.target(pair))}")
         return "\n".join(lines)
+
+
+def has_diverged(model: keras.Model) -> bool:
+    """Whether a gradient was not finite, or the state is not: what such a model says is not worth a look."""
+    return first_nonfinite(model) is not None
 
 
 def _losses(model: keras.Model) -> list[float]:

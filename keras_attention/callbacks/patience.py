@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 
+from keras_attention.utils.checks import check_callable, check_integer, check_text
 from keras_attention.utils.progress import say
 
 
@@ -41,6 +42,10 @@ class StopWithoutGain(keras.callbacks.Callback):
         cut_short: Callable[[], bool] = lambda: False,
     ):
         super().__init__()
+        if patience is not None:
+            check_integer("patience", patience, 1)
+        check_text("monitor", monitor)
+        check_callable("cut_short", cut_short)
         self.patience = patience
         self.monitor = monitor
         self.cut_short = cut_short
@@ -51,13 +56,13 @@ class StopWithoutGain(keras.callbacks.Callback):
     def get_state(self) -> dict[str, Any]:
         """What a resumed run needs to go on counting; JSON can hold it."""
         best = self._best if math.isfinite(self._best) else None
-        return {"best": best, "epochs_since": self._epochs_since, "is_over": self.is_over}
+        return {"best": best, "epochs_since": self._epochs_since}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from `get_state`."""
+        """Go on from `get_state`; with more patience than it had, a training that it ended goes on."""
         self._best = math.inf if state["best"] is None else state["best"]
         self._epochs_since = state["epochs_since"]
-        self.is_over = state["is_over"]
+        self.is_over = self.patience is not None and self._epochs_since >= self.patience
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         value = (logs or {}).get(self.monitor)

@@ -5,6 +5,8 @@ from typing import Any
 
 import keras
 
+from keras_attention.utils.checks import check_boolean
+
 
 class TrainingStopped(KeyboardInterrupt):
     """A signal ended training in order; a checkpoint was written.
@@ -26,12 +28,22 @@ class TrainingStopped(KeyboardInterrupt):
 class StopOnSignal(keras.callbacks.Callback):
     """Ends training in order on Ctrl-C or SIGTERM, after the present batch.
 
-    A second Ctrl-C interrupts at once, as ever. `signal_name` says what ended the training.
+    A second Ctrl-C interrupts at once, as ever.
+
+    Args:
+        at_once: Whether the signal ends the training itself. Several processes must end together: use
+            `StopTogether` there, which then says `signal_name`.
+
+    Attributes:
+        signal_name: What ends the training, or None.
+        received: The signal that came to this process, or None.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: bool = True) -> None:
         super().__init__()
+        self.at_once = check_boolean("at_once", at_once)
         self.signal_name: str | None = None
+        self.received: str | None = None
         self._previous: dict[int, Any] = {}
         self._trained: Any = None
 
@@ -42,7 +54,8 @@ class StopOnSignal(keras.callbacks.Callback):
             self._previous[number] = signal.signal(number, self._stop)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if self.signal_name is not None:  # It came before `fit` set `stop_training` to False.
+        # It came before `fit` set `stop_training` to False.
+        if self.received is not None and self.at_once:
             self._trained.stop_training = True
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -50,6 +63,8 @@ class StopOnSignal(keras.callbacks.Callback):
             signal.signal(number, handler)
 
     def _stop(self, number: int, frame: Any) -> None:
-        self.signal_name = signal.Signals(number).name
-        self._trained.stop_training = True
+        self.received = signal.Signals(number).name
+        if self.at_once:
+            self.signal_name = self.received
+            self._trained.stop_training = True
         signal.signal(number, self._previous[number])

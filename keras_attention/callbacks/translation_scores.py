@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 
+from keras_attention.callbacks.nonfinite import has_diverged
 from keras_attention.evaluation.bleu import check_lines, corpus_bleu, corpus_chrf
+from keras_attention.utils.checks import check_callable, check_has, check_integer
 from keras_attention.utils.progress import activity
 
 
@@ -16,7 +19,8 @@ class TranslationScores(keras.callbacks.Callback):
     """Translates the development set every now and then, and logs BLEU and chrF (sacreBLEU's).
 
     At the end of an epoch the scores are added to Keras' logs, as `val_bleu` and `val_chrf`, which the
-    callbacks after this one read. Within epochs, which may last for hours, they go to `monitor`.
+    callbacks after this one read. Within epochs, which may last for hours, they go to `monitor`. A model
+    that has diverged has no scores.
 
     Args:
         translate: From sentences to translations with the present weights of the model in training,
@@ -55,15 +59,17 @@ class TranslationScores(keras.callbacks.Callback):
         cut_short: Callable[[], bool] = lambda: False,
     ):
         super().__init__()
-        check_lines(sources, references)
+        check_callable("translate", translate)
+        check_callable("cut_short", cut_short)
         for name, value in (("every_epochs", every_epochs), ("every_updates", every_updates)):
-            if value is not None and value < 1:
-                raise ValueError(f"`{name}` must be at least 1, or None. Received: {value}")
+            if value is not None:
+                check_integer(name, value, 1)
+        if monitor is not None:
+            check_has("monitor", monitor, "a TrainingMonitor", "paused")
         if every_updates is not None and monitor is None:
             raise ValueError("`every_updates` needs a `monitor` that the scores are logged by.")
         self.translate = translate
-        self.sources = list(sources)
-        self.references = list(references)
+        self.sources, self.references = check_lines(sources, references, "sources")
         self.every_epochs = every_epochs
         self.every_updates = every_updates
         self.monitor = monitor
@@ -89,13 +95,25 @@ class TranslationScores(keras.callbacks.Callback):
         done = self._epoch * (self.params.get("steps") or 0) + batch
         if done and done % self.every_updates == 0 and done != self._scored:
             self._scored = done
-            self.monitor.record("validation", self.scores())
+            scores = self._scores_if_any()
+            if scores:
+                self.monitor.record("validation", scores)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         if logs is None or not self.every_epochs or (epoch + 1) % self.every_epochs:
             return
         if not self.cut_short():
-            logs.update({f"val_{name}": value for name, value in self.scores().items()})
+            logs.update({f"val_{name}": value for name, value in self._scores_if_any().items()})
+
+    def _scores_if_any(self) -> dict[str, float]:
+        """The scores; none, and a warning, if the model has diverged since it was last looked at."""
+        if has_diverged(self.model):
+            return {}
+        try:
+            return self.scores()
+        except FloatingPointError as error:
+            warnings.warn(f"There are no scores of translations. {error}", stacklevel=2)
+            return {}
 
     def scores(self) -> dict[str, float]:
         """BLEU and chrF of the model as it is."""

@@ -10,6 +10,7 @@ from keras_attention.cli.quiet import start_backend
 from keras_attention.utils.files import atomic_path, check_destination
 from keras_attention.utils.progress import activity
 from keras_attention.utils.run_folder import RunFolder
+from keras_attention.utils.signed_archive import sign_archive
 
 
 def main(arguments: Sequence[str], program: str) -> None:
@@ -32,8 +33,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     if options.output.suffix != ".keras":
         raise ValueError(f"--output must end in .keras. Received: {options.output}")
     check_destination(options.output)
-    if not run.model.is_file():
-        raise ValueError(f"The run in '{run.path}' is not finished: it has no {run.model.name}.")
+    trained = run.trained_model()
     start_backend()
     import keras
 
@@ -47,9 +47,10 @@ def main(arguments: Sequence[str], program: str) -> None:
         settings.get("checkpoint_updates"),
     )
     with activity(f"averaging {len(chosen)} checkpoints"):
-        model = keras.saving.load_model(run.model, compile=False)
+        model = keras.saving.load_model(trained, compile=False)
         model.compile(optimizer=None)  # Weights are wanted, not the state of an optimizer.
         average_checkpoints(model, chosen)
         with atomic_path(options.output) as partial:
             model.save(partial)
+            sign_archive(partial)
     print(f"The average of {', '.join(path.name for path in chosen)} is in {options.output}")

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
     sources = list(read_lines(options.source_file))
     references = list(read_lines(options.reference_file))
     tokenizer = Tokenizer.load(run.tokenizer)
-    model = keras.saving.load_model(run.model, compile=False)
+    model = keras.saving.load_model(run.trained_model(), compile=False)
     if tries_searches:
         _compare_searches(options, settings, model, tokenizer, sources, references)
     elif options.precision:
@@ -109,6 +109,8 @@ def _report(
         raise ValueError(
             f"--gpu must be one of {', '.join(SUSTAINED_FLOPS)}. Received: {options.gpu}"
         )
+    # Another measure would give another share than the one in the run's log.
+    training = (run.finished_report() or {}).get("training", {})
     # The weights of checkpoints are wanted, not the state of their optimizer.
     model.compile(optimizer=None)
     report = evaluate_run(
@@ -122,6 +124,7 @@ def _report(
         name=options.name or options.source_file.name,
         devices=options.devices,
         device=options.gpu,
+        peak=training.get("device_peak"),
         samples=options.samples,
     )
     write_report(report, run.path, settings)

@@ -7,6 +7,7 @@ import errno
 import os
 import sys
 from collections.abc import Iterator
+from typing import NoReturn
 
 FAILURE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 
@@ -31,17 +32,26 @@ def orderly_exit(program: str) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         raise SystemExit(getattr(stop, "exit_code", INTERRUPTED)) from None
     except (MemoryError, ArithmeticError, RuntimeError) as error:
-        _say(program, error)
-        raise SystemExit(FAILURE) from error
+        _end(program, error, FAILURE)
     except OSError as error:
-        _say(program, error)
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-        raise SystemExit(FAILURE if full else BAD_INPUT) from error
+        _end(program, error, FAILURE if full else BAD_INPUT)
     except (ValueError, TypeError, ImportError) as error:
-        _say(program, error)
-        raise SystemExit(BAD_INPUT) from error
+        _end(program, error, BAD_INPUT)
 
 
-def _say(program: str, error: BaseException) -> None:
-    text = str(error) or type(error).__name__
-    print(f"{program}: {text}", file=sys.stderr)
+def _end(program: str, error: Exception, code: int) -> NoReturn:
+    """Say what happened, unless another process does, and end this one."""
+    # Of an error in all processes that train together one of them speaks, see `failing_together`.
+    if getattr(error, "is_told_here", True):
+        print(f"{program}: {str(error) or type(error).__name__}", file=sys.stderr)
+    jax = sys.modules.get("jax")
+    if jax is not None and jax.distributed.is_initialized():
+        from keras_attention.ops.processes import LostProcess
+
+        # JAX would wait for minutes for processes that wait for this one; but it knows who is lost.
+        if not isinstance(error, LostProcess):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    raise SystemExit(code) from error

@@ -19,6 +19,7 @@ COMMANDS = {
     "attention": "show the attention of a sentence, in a browser or as pictures",
     "heads": "say how much a model needs each of its heads",
     "average": "average the checkpoints of a run",
+    "verify": "compare the checksums of a run, a store or other files",
 }
 EXAMPLE = f"""
 a first run, some minutes on a CPU, and what it can do then:

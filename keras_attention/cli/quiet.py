@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+from keras_attention.utils.backend import check_backend
 from keras_attention.utils.progress import activity
 
 
@@ -22,6 +23,7 @@ def start_backend() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if "keras" in sys.modules:
         return
+    check_backend()
     with activity("starting Keras and its backend"), _held_back():
         import keras
 

@@ -8,9 +8,20 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from keras_attention.cli.bulk_options import (
+    add_bulk_options,
+    expanded,
+    refuse_spread,
+    spread,
+)
 from keras_attention.cli.quiet import start_backend
 
 CHUNK_LINES = 1000
+EXAMPLE = """
+examples:
+  keras-attention score runs/demo --source-file new.en --target-file new.de
+  keras-attention score runs/demo --source-file 'a/*.gz' --target-file 'b/*.gz' --output-dir scores --ray
+"""
 
 
 def main(arguments: Sequence[str], program: str) -> None:
@@ -20,13 +31,29 @@ def main(arguments: Sequence[str], program: str) -> None:
         description="Read pairs, a source, a tab and a translation on each line of the standard input, "
         "or two files; print the natural logarithm of the translation's probability, end token "
         "included, a line for each.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
-    parser.add_argument("--source-file", type=Path, metavar="FILE", help="sentences, one a line")
-    parser.add_argument("--target-file", type=Path, metavar="FILE", help="their translations")
+    add = parser.add_argument
+    add("run", type=Path, metavar="RUN", help="the run's folder")
+    add(
+        "--source-file",
+        nargs="+",
+        metavar="FILE",
+        help="sentences, one a line; with --output-dir several files or patterns",
+    )
+    add("--target-file", nargs="+", metavar="FILE", help="their translations")
+    add_bulk_options(add)
     options = parser.parse_args(arguments)
     if (options.source_file is None) != (options.target_file is None):
         raise ValueError("--source-file and --target-file belong together.")
+    if options.output_dir is not None:
+        _score_corpus(options)
+        return
+    refuse_spread(options, "--output-dir")
+    for name in ("source_file", "target_file"):
+        if len(getattr(options, name) or ()) > 1:
+            raise ValueError(f"Several files of --{name.replace('_', '-')} need --output-dir.")
     start_backend()
     from keras_attention.data.parallel_text import FilePairs
     from keras_attention.decoding.translator import Translator
@@ -35,12 +62,26 @@ def main(arguments: Sequence[str], program: str) -> None:
     translator = Translator.from_run(options.run)
     pairs: Iterator[tuple[str, str]] = map(_pair, itertools.count(1), sys.stdin.buffer)
     if options.source_file is not None:
-        pairs = iter(FilePairs(options.source_file, options.target_file))
+        pairs = iter(FilePairs(options.source_file[0], options.target_file[0]))
     while chunk := list(itertools.islice(pairs, CHUNK_LINES)):
         sources, targets = zip(*chunk, strict=True)
         for value in log_probabilities(translator.model, translator.tokenizer, sources, targets):
             print(f"{value:.6f}")
         sys.stdout.flush()
+
+
+def _score_corpus(options: argparse.Namespace) -> None:
+    """Many files or large ones, in chunks."""
+    if options.source_file is None:
+        raise ValueError("--output-dir needs --source-file and --target-file.")
+    sources = expanded("--source-file", options.source_file)
+    translations = expanded("--target-file", options.target_file)
+    given = spread(options)
+    start_backend()
+    from keras_attention.recipes.bulk import score_corpus
+
+    for path in score_corpus(options.run, sources, translations, options.output_dir, **given):
+        print(path)
 
 
 def _pair(number: int, line: bytes) -> tuple[str, str]:

@@ -11,12 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_attention.cli.bulk_options import add_bulk_options, refuse_spread, spread
 from keras_attention.cli.exits import orderly_exit
 from keras_attention.cli.options import add_options, as_toml, read_toml
 from keras_attention.cli.quiet import start_backend
+from keras_attention.data.parallel_text import read_lines
 from keras_attention.recipes.catalog import RECIPES, recipe_for
 from keras_attention.recipes.config import ModelOptions, TranslationConfig
 from keras_attention.recipes.text import OWN_FILES, TextOptions
+from keras_attention.utils.checks import check_number
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
@@ -136,12 +139,15 @@ def _train(
     from keras_attention.recipes.run import train_translation
     from keras_attention.utils.memory import tune_memory
 
-    tuned = tune_memory()
-    if tuned:
-        say(f"Memory of this process: {'; '.join(tuned)}.")
+    tune_memory()
     folder = RunFolder(options.get("output_dir") or _fresh_folder(name, config.preset))
+    if "prepare_only" in options:
+        from keras_attention.recipes.bulk_store import prepare_corpus
+
+        store = prepare_corpus(corpus, config, folder.path, **spread(argparse.Namespace(**options)))
+        return {} if store is None else {"store": str(store)}
     report = train_translation(corpus, config, folder.path)
-    if "translate" in options:
+    if "translate" in options and report:  # Of several processes one has it.
         _translate_file(folder, *options["translate"])
     return report
 
@@ -210,7 +216,16 @@ def _add_run_options(group: Any) -> None:
     add("--translate", nargs=2, type=Path, metavar=("IN", "OUT"), help="then translate a file")
     add("--config", type=Path, metavar="FILE", help="read settings from a TOML file")
     add("--dump-config", action="store_true", help="print the settings as TOML, and leave")
+    add(
+        "--prepare-only",
+        action="store_true",
+        help="make the tokenizer and the token ids, and leave",
+    )
+    add_bulk_options(add, output=False)
     add("--plan", action="store_true", help="print what the run will read and cost, and leave")
+    for name, kind, letter, text in PLAN_DEVICES:
+        option = f"--{name.replace('_', '-')}"
+        add(option, type=kind, metavar=letter, help=f"plan: {text}")
     add("--plan-json", type=Path, metavar="FILE", help="write these figures too; implies --plan")
     tried = group.add_mutually_exclusive_group()
     for flag, value, text in (
@@ -225,6 +240,20 @@ def _add_run_options(group: Any) -> None:
             default=argparse.SUPPRESS,
             help=text,
         )
+
+
+# What `scaling_estimate` is told of the devices: option, its unit, what it is.
+PLAN_DEVICES = (
+    ("plan_devices", int, "N", "devices that share a batch"),
+    (
+        "plan_tflops",
+        float,
+        "X",
+        "TFLOP/s that a device reaches in training, such as 0.4 of its peak",
+    ),
+    ("plan_bandwidth", float, "X", "GB/s between two devices"),
+    ("plan_price", float, "X", "price of a device for an hour"),
+)
 
 
 def _part(options: Mapping[str, Any], cls: type) -> dict[str, Any]:
@@ -242,6 +271,19 @@ def _check_outputs(options: Mapping[str, Any], text: TextOptions, plan: bool) ->
     """Refuse what cannot be written, before hours of training and not after."""
     if "plan_try" in options and not plan:
         raise ValueError("--plan-try and --plan-no-try go with --plan.")
+    given = [name for name, *_ in PLAN_DEVICES if name in options]
+    for name in given:
+        check_number(name, options[name], above=0)
+    needed = [name for name, *_ in PLAN_DEVICES[:3] if name not in options]
+    if given and (needed or not plan):
+        names = ", ".join(f"--{name.replace('_', '-')}" for name, *_ in PLAN_DEVICES[:3])
+        raise ValueError(f"What devices give is told by --plan with all of {names}.")
+    if "prepare_only" not in options:
+        refuse_spread(argparse.Namespace(**options), "--prepare-only")
+    elif "output_dir" not in options or plan or "translate" in options:
+        raise ValueError(
+            "--prepare-only needs --output-dir, and goes without --plan and --translate."
+        )
     if "plan_json" in options:
         check_destination(options["plan_json"], sources=text.files)
     if "translate" in options:
@@ -254,6 +296,8 @@ def _check_outputs(options: Mapping[str, Any], text: TextOptions, plan: bool) ->
             raise ValueError(
                 f"--translate: '{target}' lies in the run's folder. Choose another file."
             )
+        for _ in read_lines(source):  # Raises if it is no text.
+            pass
 
 
 def _recipe(
@@ -305,6 +349,20 @@ def _plan(corpus: Corpus, config: TranslationConfig, options: Mapping[str, Any])
     plan = plan_training(corpus, config, try_longest=options.get("plan_try"))
     print(plan)
     figures = plan.as_dict()
+    if "plan_devices" in options:
+        from keras_attention.evaluation.scaling import scaling_estimate
+
+        estimate = scaling_estimate(
+            plan.flops / plan.batches,
+            plan.parameters,
+            options["plan_devices"],
+            options["plan_tflops"] * 1e12,
+            options["plan_bandwidth"] * 1e9,
+            plan.steps,
+            options.get("plan_price"),
+        )
+        print(f"On {estimate}")
+        figures["scaling"] = dataclasses.asdict(estimate)
     if "plan_json" in options:
         write_atomically(options["plan_json"], json.dumps(figures, indent=2) + "\n")
     return figures

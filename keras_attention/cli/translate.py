@@ -5,14 +5,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from keras_attention.cli.bulk_options import (
+    add_bulk_options,
+    expanded,
+    refuse_spread,
+    spread,
+)
 from keras_attention.cli.quiet import start_backend
+from keras_attention.utils.backend import BACKENDS
 from keras_attention.utils.files import atomic_file, check_destination
+from keras_attention.utils.progress import say
 
 # Lines that are sorted by length and translated together.
 CHUNK_LINES = 1000
@@ -20,6 +28,7 @@ EXAMPLE = """
 examples:
   echo "The dog sleeps." | keras-attention translate runs/demo
   keras-attention translate runs/demo --input new.en --output new.de
+  keras-attention translate runs/demo --input 'corpus/*.gz' --output-dir translated --ray
 """
 
 
@@ -28,12 +37,24 @@ def main(arguments: Sequence[str], program: str) -> None:
     options = _parser(program).parse_args(arguments)
     if not 1 <= options.n_best:
         raise ValueError(f"--n-best must be at least 1. Received: {options.n_best}")
+    if options.output_dir is not None:
+        _translate_corpus(options)
+        return
+    refuse_spread(options, "--output-dir")
+    if options.input is not None:
+        if len(options.input) > 1:
+            raise ValueError(
+                f"Several files of --input need --output-dir. Received: {len(options.input)} files"
+            )
+        options.input = Path(options.input[0])
     if options.input is not None and not options.input.is_file():
         raise FileNotFoundError(f"--input: there is no file '{options.input}'.")
     if options.output is not None:
         sources = [] if options.input is None else [options.input]
         check_destination(options.output, sources=sources)
-    translator = _translator(options)
+    translator = _translator(options, program)
+    from keras_attention.decoding.result_lines import result_lines
+
     with contextlib.ExitStack() as files:
         lines: IO[Any] = sys.stdin.buffer
         if options.input is not None:
@@ -43,7 +64,8 @@ def main(arguments: Sequence[str], program: str) -> None:
             written = files.enter_context(atomic_file(options.output, "w"))
         name = str(options.input or "the standard input")
         for number, chunk in _chunks(lines, name):
-            for text in _results(translator, chunk, number, options):
+            found = result_lines(translator, chunk, number, options.n_best, options.json)
+            for text in found:
                 written.write(f"{text}\n")
             written.flush()
 
@@ -57,8 +79,14 @@ def _parser(program: str) -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="the run's folder")
-    add("--input", type=Path, metavar="FILE", help="lines to translate (the standard input)")
+    add(
+        "--input",
+        nargs="+",
+        metavar="FILE",
+        help="lines to translate (the standard input); with --output-dir several files or patterns",
+    )
     add("--output", type=Path, metavar="FILE", help="a new file (the standard output)")
+    add_bulk_options(add)
     add("--beam-size", type=int, metavar="N", help="hypotheses kept (the run's)")
     add("--length-penalty", type=float, metavar="X", help="the paper's alpha (the run's)")
     add(
@@ -76,22 +104,67 @@ def _parser(program: str) -> argparse.ArgumentParser:
         metavar="NAME",
         help="float32, bfloat16, float16 or int8 (that of the model)",
     )
+    add(
+        "--engine",
+        metavar="NAME",
+        help="what decodes: auto, numba, tensorflow, torch, jax, plain (the search that defines the "
+        "result), or ctranslate2, which has a search of its own (auto)",
+    )
     return parser
 
 
-def _translator(options: argparse.Namespace) -> Any:
-    start_backend()
+def _translator(options: argparse.Namespace, program: str) -> Any:
+    given = {**_search_options(options), "show_progress": options.input is not None}
     from keras_attention.decoding.translator import Translator
+    from keras_attention.spec import SpecError
 
-    names = ("beam_size", "length_penalty", "batch_tokens", "precision")
-    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    translator = Translator.from_run(options.run, show_progress=options.input is not None, **given)
+    try:
+        translator = Translator.from_spec(options.run, **given)
+    except SpecError:  # There is none, or no engine that runs it without Keras.
+        _start_backend(options)
+        translator = Translator.from_run(options.run, **given)
     if options.n_best > translator.beam_size:
         raise ValueError(
             f"--n-best must be at most the beam size, which is {translator.beam_size}. Raise "
             f"--beam-size. Received: {options.n_best}"
         )
+    name, reason = translator.engine_for(1)
+    say(f"{program}: decoded by {name}. {reason}")
     return translator
+
+
+def _start_backend(options: argparse.Namespace) -> None:
+    """Starts Keras; whoever asks for a backend's engine wants that backend."""
+    if options.engine in BACKENDS:
+        os.environ.setdefault("KERAS_BACKEND", options.engine)
+    start_backend()
+
+
+def _search_options(options: argparse.Namespace) -> dict[str, Any]:
+    names = ("beam_size", "length_penalty", "batch_tokens", "precision", "engine")
+    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+
+
+def _translate_corpus(options: argparse.Namespace) -> None:
+    """Many files or large ones, in chunks."""
+    if options.input is None or options.output is not None:
+        raise ValueError("--output-dir needs --input, and goes without --output.")
+    inputs = expanded("--input", options.input)
+    given = spread(options)
+    _start_backend(options)
+    from keras_attention.recipes.bulk import translate_corpus
+
+    results = translate_corpus(
+        options.run,
+        inputs,
+        options.output_dir,
+        n_best=options.n_best,
+        as_json=options.json,
+        **given,
+        **_search_options(options),
+    )
+    for path in results:
+        print(path)
 
 
 def _chunks(lines: IO[bytes], name: str) -> Iterator[tuple[int, list[str]]]:
@@ -107,20 +180,3 @@ def _chunks(lines: IO[bytes], name: str) -> Iterator[tuple[int, list[str]]]:
                 raise ValueError(f"{name}, line {index} is not UTF-8: {error}.") from None
         yield number, texts
         number += len(chunk)
-
-
-def _results(
-    translator: Any, sources: list[str], number: int, options: argparse.Namespace
-) -> Iterator[str]:
-    for index, (source, found) in enumerate(
-        zip(sources, translator.translate(sources, options.n_best), strict=True), start=number
-    ):
-        # A tokenizer of bytes can spell a line break, which would shift all lines after it.
-        best = [(" ".join(one.text.splitlines()), one.score) for one in found]
-        if options.json:
-            translations = [{"text": text, "score": score} for text, score in best]
-            yield json.dumps({"source": source, "translations": translations}, ensure_ascii=False)
-        elif options.n_best > 1:
-            yield from (f"{index} ||| {text} ||| {score:.6f}" for text, score in best)
-        else:
-            yield best[0][0]

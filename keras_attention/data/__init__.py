@@ -1,28 +1,14 @@
 """Text in, batches of token ids out: corpora, tokenizer, token store, batches."""
 
-from keras_attention.data.batches import TokenBatches
-from keras_attention.data.corpora import (
-    Corpus,
-    corpus_from_files,
-    corpus_from_tsv,
-    load_corpus,
-    write_corpus,
-)
-from keras_attention.data.filters import FilteredText, Filters
-from keras_attention.data.parallel_text import ParallelText
-from keras_attention.data.token_store import TokenStore
-from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.utils.lazily import imported_lazily
 
-__all__ = [
-    "Corpus",
-    "FilteredText",
-    "Filters",
-    "ParallelText",
-    "TokenBatches",
-    "TokenStore",
-    "Tokenizer",
-    "corpus_from_files",
-    "corpus_from_tsv",
-    "load_corpus",
-    "write_corpus",
-]
+# Batches need Keras, corpora the network: who translates needs the tokenizer alone.
+_PLACES = {
+    "batches": ("TokenBatches",),
+    "corpora": ("Corpus", "corpus_from_files", "corpus_from_tsv", "load_corpus", "write_corpus"),
+    "filters": ("FilteredText", "Filters"),
+    "parallel_text": ("ParallelText",),
+    "token_store": ("TokenStore",),
+    "tokenizer": ("Tokenizer",),
+}
+__getattr__, __dir__, __all__ = imported_lazily(__name__, _PLACES)

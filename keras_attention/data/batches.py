@@ -13,7 +13,7 @@ import numpy as np
 from keras_attention.data.buckets import BatchShape, choose_buckets, round_up
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import PAD_TOKEN_ID
-from keras_attention.utils.checks import check_boolean, check_integer
+from keras_attention.utils.checks import check_boolean, check_integer, divisors
 
 PADDING_ROW = -1
 
@@ -38,13 +38,13 @@ class TokenBatches(keras.utils.PyDataset):
     nothing) up to a multiple of `num_replicas`.
 
     **Order.** `batch(epoch, i)` is a pure function of store, arguments, epoch and i, whatever was
-    read before. With `shuffle` the pairs of a bucket and the order of the batches are permuted anew
-    each epoch; without, all epochs are alike. The first two batches differ in S and in T where any
-    do: on TensorFlow, `fit` learns from them which axes vary.
+    read before. `shuffle` permutes the pairs of a bucket and the order of the batches anew in each
+    epoch; without it, all epochs are the same. The first two batches differ in S and in T where any do:
+    on TensorFlow, `fit` learns from them which axes vary.
 
     **Short epochs.** Checkpoints, validation and reports come at the end of an epoch. With
     `epochs_per_pass` N above 1, which needs `shuffle`, a pass over all pairs takes N epochs, each with
-    as many of its batches; what the last lacks, the first batches of the pass fill up.
+    the same number of batches; the first batches of the pass fill up the last epoch.
 
     **In fit.** `batches[i]` belongs to the epoch `batches.epoch`, which grows by one when Keras
     ends an epoch of which all batches were read. Pass `fit(batches, shuffle=False)`: Keras' own
@@ -63,8 +63,8 @@ class TokenBatches(keras.utils.PyDataset):
         max_shapes: Bound on the number of different (B, S, T). Fewer compile sooner, but pad
             more.
         length_multiple: S and T are multiples of it. Some accelerators like 8; it pads more.
-        epochs_per_pass: How many epochs show every pair once, above 1 for a large corpus. By
-            default, with `shuffle`, the number of `samples` of the text that the store holds.
+        epochs_per_pass: How many epochs show every pair once, above 1 for a large corpus. Defaults,
+            with `shuffle`, to the number of `samples` of the text that the store holds.
 
     Raises:
         ValueError: No pair is left, or a batch cannot hold the longest pair on every replica.
@@ -160,6 +160,11 @@ class TokenBatches(keras.utils.PyDataset):
         return self.store.metadata.get("vocabulary_size")
 
     @property
+    def longest(self) -> int:
+        """The greatest length of a side of a batch."""
+        return max(max(shape.source_length, shape.target_length) for shape in self._shapes)
+
+    @property
     def signature(self) -> tuple[dict[str, keras.KerasTensor], keras.KerasTensor]:
         """Shapes and dtypes of `(inputs, labels)`; axes that vary are None, the batch axis always."""
 
@@ -184,7 +189,7 @@ class TokenBatches(keras.utils.PyDataset):
         return inputs, labels
 
     def pairs(self, epoch: int, index: int) -> np.ndarray:
-        """Where in the store the pairs of a batch are, int64 (B,); -1 is a row of padding."""
+        """The places in the store of a batch's pairs, int64 (B,); -1 is a row of padding."""
         return self._planned(epoch, index)[1]
 
     def batch_shape(self, epoch: int, index: int) -> tuple[int, int, int]:
@@ -240,8 +245,8 @@ class TokenBatches(keras.utils.PyDataset):
         if self.num_replicas % count:
             raise ValueError(
                 f"The rows of a batch are a multiple of num_replicas={self.num_replicas}, which "
-                f"{count} processes cannot share evenly. Make TokenBatches with the number of "
-                "replicas of all processes together."
+                f"{count} processes cannot share evenly. {divisors(self.num_replicas)} processes can. "
+                "Make TokenBatches with the number of replicas of all processes together."
             )
         part = copy.copy(self)
         part._read = self._read.copy()
@@ -388,6 +393,6 @@ def _check_room(batch_tokens: int, longest: int, num_replicas: int) -> None:
     if batch_tokens < longest * num_replicas:
         raise ValueError(
             f"`batch_tokens` ({batch_tokens}) is too small for the longest sentence: {longest} "
-            f"positions on each of {num_replicas} replica(s). Raise it to "
+            f"positions in each of {num_replicas} row(s), which a batch has at least. Raise it to "
             f"{longest * num_replicas}, or lower `max_length`."
         )

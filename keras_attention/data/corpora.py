@@ -45,8 +45,8 @@ def load_corpus(
         cache_dir: Folder for downloads, by default $KERAS_ATTENTION_CACHE or
             ~/.cache/keras_attention.
         base_url: Mirror to download from.
-        filters: `Filters` for the training pairs. By default "wmt14" and "wmt16_en_de" drop empty
-            ones, as the authors' code did.
+        filters: `Filters` for the training pairs. "wmt14" and "wmt16_en_de" drop empty ones by default,
+            as the authors' code did.
 
     Returns:
         Corpus, read once from start to end and found in order.
@@ -254,9 +254,11 @@ def _own_corpus(
         raise ValueError("A validation part is needed: name files, or a `validation_size` above 0.")
     wanted = {split: size for split, size in sizes.items() if split not in pairs}
     pairs = {**pairs, **hold_out(pairs["train"], wanted)}
+    held_out = " and ".join(split for split in wanted if split in pairs)
+    own = f"your own text; {held_out} held out of it" if held_out else "your own text"
     texts = {split: ParallelText(f"{name}/{split}", part) for split, part in pairs.items()}
     return Corpus(
-        name, *languages, False, "Own files.",
+        name, *languages, False, own,
         train=texts["train"], validation=texts["validation"], test=texts.get("test"),
     ).filtered(filters).check()  # fmt: skip
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
+from typing import Any
 
 from keras_attention.data.filters import FilteredText, Filters
 from keras_attention.data.parallel_text import Pair, ParallelText
 from keras_attention.data.presegmented import join_pieces
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_has,
+    check_integer,
+    check_path,
+    check_text,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +48,20 @@ class Corpus:
     vocabulary: Path | None = None
     alignments: dict[Pair, tuple[tuple[int, int], ...]] = dataclasses.field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in ("name", "source_language", "target_language", "description"):
+            check_text(name, getattr(self, name))
+        check_boolean("synthetic", self.synthetic)
+        if self.vocabulary is not None:
+            check_path("vocabulary", self.vocabulary)
+        check_has("extra", self.extra, "a dict of texts by name", "items")
+        check_has("alignments", self.alignments, "a dict of links by pair", "get")
+        parts = {"train": self.train, "validation": self.validation}
+        parts |= {} if self.test is None else {"test": self.test}
+        parts |= {f"extra[{name!r}]": text for name, text in self.extra.items()}
+        for name, text in parts.items():
+            check_has(name, text, "a ParallelText", "sources", "targets", "fingerprint")
+
     @property
     def splits(self) -> dict[str, ParallelText]:
         """All parts that there are, by name: "train", "validation", "test" and the extra ones."""
@@ -58,6 +81,22 @@ class Corpus:
             return self
         text = self.train.unfiltered if isinstance(self.train, FilteredText) else self.train
         return dataclasses.replace(self, train=FilteredText(text, filters))
+
+    def first(self, pairs: int | None = None, test: int | None = None) -> Corpus:
+        """The corpus with so many of its first training and test pairs; None for all of them.
+
+        Raises:
+            ValueError: It has not so many.
+        """
+        parts = {"train": pairs, "test": None if self.test is None else test}
+        cut: dict[str, Any] = {}
+        for name, number in parts.items():
+            if number is not None:
+                text = self.splits[name]
+                check_integer("pairs" if name == "train" else name, number, 1, len(text))
+                some = list(itertools.islice(text, number))
+                cut[name] = ParallelText(f"{text.name}[:{number}]", some)
+        return dataclasses.replace(self, **cut)
 
     def check(self) -> Corpus:
         """Reads every part once, so that a broken file shows now. Returns the corpus itself."""

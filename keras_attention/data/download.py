@@ -26,16 +26,6 @@ SLOWEST = 1000  # bytes a second
 RETRY_CODES = (408, 429, 500, 502, 503, 504)
 
 
-def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
-    """`cache_dir`, else the folder $KERAS_ATTENTION_CACHE, else ~/.cache/keras_attention.
-
-    >>> cache_folder("downloads").name
-    'downloads'
-    """
-    default = Path.home() / ".cache" / "keras_attention"
-    return Path(cache_dir or os.environ.get("KERAS_ATTENTION_CACHE") or default).expanduser()
-
-
 def download(
     url: str,
     path: str | os.PathLike[str],
@@ -50,9 +40,9 @@ def download(
     """Downloads a file to `path` unless it is there already.
 
     The bytes go to `path` + ".part", which a later call continues if the server still has the same
-    file, and get their name only when the checksum is right. Where no checksum is published, that of
-    the first download is recorded in `path` + ".sha256" and expected from then on. Of several
-    processes one downloads, and the others wait for it.
+    file, and get their name only when the checksum is right. If no checksum is published, the first
+    download's is recorded in `path` + ".sha256", and every later download must have it. If several
+    processes ask for the same file, one downloads it and the others wait.
 
     Args:
         url: An address of http or https.

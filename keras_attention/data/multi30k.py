@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from keras_attention.data.corpus import Corpus
-from keras_attention.data.download import cache_folder, download
+from keras_attention.data.download import download
 from keras_attention.data.parallel_text import FilePairs, ParallelText, PathLike, plain_or_gzip
+from keras_attention.utils.cache import cache_folder
 
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d/data/task1/raw"
 MULTI30K_LANGUAGES = ("en", "de", "fr")

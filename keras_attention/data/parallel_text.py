@@ -5,11 +5,13 @@ from __future__ import annotations
 import codecs
 import gzip
 import hashlib
+import io
 import itertools
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from keras_attention.utils.checks import check_integer, check_path
 
@@ -119,15 +121,20 @@ def read_lines(path: PathLike) -> Iterator[str]:
             of; a damaged gzip file.
     """
     with open(path, "rb") as file:
-        compressed = file.peek(2)[:2] == GZIP_MAGIC
-        stream = gzip.GzipFile(fileobj=file) if compressed else file
-        try:
-            for number, line in enumerate(stream, start=1):
-                if number == 1:
-                    line = line.removeprefix(codecs.BOM_UTF8)
-                yield _decode(line, number, path).removesuffix("\n").removesuffix("\r")
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"'{path}' is a damaged gzip file: {error}") from error
+        yield from lines_of(file, path)
+
+
+def lines_of(file: io.BufferedReader, name: PathLike) -> Iterator[str]:
+    """As `read_lines`, of a file that is open, from its start; `name` is for the messages."""
+    compressed = file.peek(2)[:2] == GZIP_MAGIC
+    stream = gzip.GzipFile(fileobj=file) if compressed else file
+    try:
+        for number, line in enumerate(stream, start=1):
+            if number == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            yield _decode(line, number, name).removesuffix("\n").removesuffix("\r")
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"'{name}' is a damaged gzip file: {error}") from error
 
 
 def _decode(line: bytes, number: int, path: PathLike) -> str:
@@ -164,6 +171,27 @@ def plain_or_gzip(path: Path) -> Path | None:
     return next((file for file in candidates if file.is_file()), None)
 
 
+def zip_lines(sides: Sequence[Iterator[str]], names: Sequence[Any]) -> Iterator[Pair]:
+    """Line i of one file and line i of the other.
+
+    Args:
+        sides: The lines of both.
+        names: Both files, for the message.
+
+    Raises:
+        ValueError: If one ends before the other.
+    """
+    for number, (source, target) in enumerate(itertools.zip_longest(*sides)):
+        if source is None or target is None:
+            counts = [number + (line is not None) for line in (source, target)]
+            counts = [n + sum(1 for _ in side) for n, side in zip(counts, sides, strict=True)]
+            raise ValueError(
+                f"'{names[0]}' has {counts[0]} lines, '{names[1]}' has {counts[1]}. "
+                "Line i of one must be the translation of line i of the other."
+            )
+        yield source, target
+
+
 class FilePairs:
     """Pairs from two files, line i of one and line i of the other.
 
@@ -177,18 +205,11 @@ class FilePairs:
         self.paths = (self.source, self.target)
 
     def __iter__(self) -> Iterator[Pair]:
-        sides = read_lines(self.source), read_lines(self.target)
-        number = -1
-        for number, (source, target) in enumerate(itertools.zip_longest(*sides)):
-            if source is None or target is None:
-                lines = [number + (line is not None) for line in (source, target)]
-                lines = [n + sum(1 for _ in side) for n, side in zip(lines, sides, strict=True)]
-                raise ValueError(
-                    f"'{self.source}' has {lines[0]} lines, '{self.target}' has {lines[1]}. "
-                    "Line i of one must be the translation of line i of the other."
-                )
-            yield source, target
-        if number < 0:
+        is_empty = True
+        for pair in zip_lines((read_lines(self.source), read_lines(self.target)), self.paths):
+            is_empty = False
+            yield pair
+        if is_empty:
             raise ValueError(f"'{self.source}' and '{self.target}' are empty.")
 
 
@@ -223,13 +244,23 @@ class TsvPairs:
 
     def __iter__(self) -> Iterator[Pair]:
         number = 0
-        for number, line in enumerate(read_lines(self.path), start=1):
+        lines = enumerate(read_lines(self.path), start=1)
+        for number, line in lines:
             columns = line.split("\t")
             if len(columns) != 2:
+                others = [other for other, rest in lines if rest.count("\t") != 1]
                 raise ValueError(
                     f"'{self.path}', line {number}: expected one tab, between source and target. "
-                    f"Received {len(columns) - 1} tabs: {line[:80]!r}"
+                    f"Received {len(columns) - 1} tabs: {line[:80]!r}.{_also(others)}"
                 )
             yield columns[0], columns[1]
         if number == 0:
             raise ValueError(f"'{self.path}' is empty.")
+
+
+def _also(numbers: Sequence[int], shown: int = 10) -> str:
+    """Other lines with the same fault, so that all can be mended at once."""
+    if not numbers:
+        return ""
+    listed = ", ".join(map(str, numbers[:shown])) + (", .." if len(numbers) > shown else "")
+    return f" So it is with {len(numbers):,} other lines: {listed}."

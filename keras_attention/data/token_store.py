@@ -6,12 +6,20 @@ import contextlib
 import hashlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from keras_attention.data.token_chunks import (
+    CHUNK_PAIRS,
+    OFFSETS,
+    SIDES,
+    TokenChunk,
+    encoded_chunk,
+    ids_type,
+)
 from keras_attention.data.tokenizer import PAD_TOKEN_ID, Tokenizer
 from keras_attention.utils.checks import check_choice, check_integer, check_number, check_path
 from keras_attention.utils.files import (
@@ -27,9 +35,6 @@ from keras_attention.utils.progress import Progress
 FORMAT_VERSION = 2
 METADATA_FILE = "metadata.json"
 REMEDY = "Delete the folder '{}' and build the store again."
-OFFSETS = np.dtype("<i8")
-SIDES = ("source", "target")
-CHUNK_PAIRS = 10_000
 
 
 class TokenStore:
@@ -94,9 +99,9 @@ class TokenStore:
         Pairs with an empty side are left out (`metadata["dropped_empty"]` counts them); long ones
         stay, `TokenBatches` decides about them.
 
-        With `dropout` the store holds the text `samples` times, cut into other subwords each time:
-        subword regularisation, for little text. An epoch of `TokenBatches` is then one of `samples`
-        parts of a pass over the store.
+        With `dropout` the store holds the text `samples` times, each time cut into different subwords:
+        subword regularisation, which helps with small corpora. An epoch of `TokenBatches` is then one
+        of `samples` parts of a pass over the store.
 
         Args:
             folder: Where stores are kept; made if absent.
@@ -121,6 +126,53 @@ class TokenStore:
         parent = check_path("folder", folder)
         if parent.exists() and not parent.is_dir():
             raise ValueError(f"`folder` must be a folder. Received a file: '{parent}'")
+        wanted = cls.wanted(text, tokenizer, dropout, samples, seed)
+        sized: Any = text
+
+        def chunks() -> Iterator[TokenChunk]:
+            with Progress(samples * len(sized), "tokenizing", "pairs", verbose) as progress:
+                for position, pairs in _chunks(text, samples):
+                    yield encoded_chunk(tokenizer, pairs, position, sampling_of(wanted))
+                    progress.add(len(pairs))
+
+        return cls.written(parent, tokenizer, wanted, chunks)
+
+    @classmethod
+    def written(
+        cls,
+        folder: Path,
+        tokenizer: Tokenizer,
+        wanted: dict[str, Any],
+        chunks: Callable[[], Iterable[TokenChunk]],
+    ) -> TokenStore:
+        """As `build`, of chunks that are computed already, or are when they are asked for.
+
+        Args:
+            folder: Where stores are kept.
+            tokenizer: For both sides.
+            wanted: What `wanted` gave.
+            chunks: Gives all of them, in order; called if the store is not there.
+        """
+        sampling = {key: wanted[key] for key in ("dropout", "samples", "seed") if key in wanted}
+        final = cls.path(folder, wanted["text_fingerprint"], tokenizer, **sampling)
+        remove_leftovers(folder)
+        if not final.exists():
+            # A process that is building the same store is waited for.
+            with contextlib.suppress(OccupiedPath), atomic_folder(final) as building:
+                _write_store(building, chunks(), tokenizer, wanted)
+        store = cls(final)
+        different = [key for key, value in wanted.items() if store.metadata.get(key) != value]
+        if different:
+            raise ValueError(
+                f"'{final}' holds another store ({', '.join(different)} differ). Move it away."
+            )
+        return store
+
+    @staticmethod
+    def wanted(
+        text: Any, tokenizer: Tokenizer, dropout: float = 0.0, samples: int = 1, seed: int = 0
+    ) -> dict[str, Any]:
+        """What a store is known by; raises a ValueError for arguments that `build` refuses."""
         _check_sampling(dropout, samples, seed)
         if not hasattr(tokenizer, "encode") or not hasattr(tokenizer, "fingerprint"):
             raise ValueError(f"`tokenizer` must be a Tokenizer. Received: {tokenizer!r}")
@@ -136,19 +188,7 @@ class TokenStore:
         }
         if dropout:
             wanted |= {"dropout": dropout, "samples": samples, "seed": seed}
-        final = cls.path(parent, wanted["text_fingerprint"], tokenizer, dropout, samples, seed)
-        remove_leftovers(parent)
-        if not final.exists():
-            # A process that is building the same store is waited for.
-            with contextlib.suppress(OccupiedPath), atomic_folder(final) as building:
-                _write_store(building, text, tokenizer, wanted, verbose)
-        store = cls(final)
-        different = [key for key, value in wanted.items() if store.metadata.get(key) != value]
-        if different:
-            raise ValueError(
-                f"'{final}' holds another store ({', '.join(different)} differ). Move it away."
-            )
-        return store
+        return wanted
 
     @staticmethod
     def path(
@@ -233,26 +273,21 @@ def _check_sampling(dropout: float, samples: int, seed: int) -> None:
         )
 
 
+def sampling_of(wanted: dict[str, Any]) -> dict[str, Any]:
+    """What `encoded_chunk` is told of dropout."""
+    return {key: wanted[key] for key in ("dropout", "seed") if key in wanted}
+
+
 def _write_store(
-    folder: Path, text: Any, tokenizer: Tokenizer, wanted: dict[str, Any], verbose: bool
+    folder: Path, chunks: Iterable[TokenChunk], tokenizer: Tokenizer, wanted: dict[str, Any]
 ) -> None:
-    dtype = np.dtype("<u2" if tokenizer.vocabulary_size <= 2**16 else "<u4")
+    dtype = ids_type(tokenizer)
     dropped = pairs = 0
-    tokens = dict.fromkeys(SIDES, 0)
-    samples, drop = wanted.get("samples", 1), "dropout" in wanted
-    progress = Progress(samples * len(text), "tokenizing", "pairs", verbose)
-    with progress, _Writers(folder, dtype) as writers:
-        for position, chunk in _chunks(text, samples):
-            options = [_encoding(wanted, position, side) if drop else {} for side in SIDES]
-            sources = tokenizer.encode([source for source, _ in chunk], **options[0])
-            targets = tokenizer.encode([target for _, target in chunk], **options[1])
-            kept = [pair for pair in zip(sources, targets, strict=True) if all(pair)]
-            dropped += len(chunk) - len(kept)
-            pairs += len(kept)
-            for column, side in enumerate(SIDES):
-                rows = [pair[column] for pair in kept]
-                tokens[side] += writers.append(side, rows, tokenizer.end_token_id)
-            progress.add(len(chunk))
+    with _Writers(folder) as writers:
+        for chunk in chunks:
+            writers.append(chunk)
+            dropped += chunk.dropped
+            pairs += chunk.pairs
     if not pairs:
         raise ValueError(
             f"No pair of sentences is left of {dropped}: every pair has an empty side. "
@@ -262,9 +297,10 @@ def _write_store(
         wanted,
         dtype=dtype.str,
         pairs=pairs,
-        dropped_empty=dropped // samples,  # What is empty is so every time.
-        source_tokens=tokens["source"],
-        target_tokens=tokens["target"],
+        # What is empty is so every time.
+        dropped_empty=dropped // wanted.get("samples", 1),
+        source_tokens=writers.tokens["source"],
+        target_tokens=writers.tokens["target"],
         vocabulary_size=tokenizer.vocabulary_size,
         sha256=writers.sha256(),
     )
@@ -274,32 +310,22 @@ def _write_store(
 class _Writers:
     """The four files of a store while it grows, and their checksums."""
 
-    def __init__(self, folder: Path, dtype: np.dtype) -> None:
-        self._dtype = dtype
+    def __init__(self, folder: Path) -> None:
         names = [f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets")]
         self._digests = {name: hashlib.sha256() for name in names}
-        self._ends = dict.fromkeys(SIDES, 0)
+        self.tokens = dict.fromkeys(SIDES, 0)
         self._files: dict[str, BinaryIO] = {}
         for name in names:
             self._files[name] = open(folder / name, "wb")
         for side in SIDES:
             self._write(f"{side}.offsets", np.zeros(1, OFFSETS))
 
-    def append(self, side: str, rows: list[list[int]], end_token_id: int) -> int:
-        """Adds sentences, each closed by the end token; returns the number of tokens."""
-        if not rows:
-            return 0
-        ends = np.cumsum([len(row) + 1 for row in rows])
-        ids = np.full(ends[-1], end_token_id, self._dtype)
-        inside = np.ones(ends[-1], bool)
-        inside[ends - 1] = False
-        ids[inside] = np.fromiter(
-            itertools.chain.from_iterable(rows), self._dtype, ends[-1] - len(rows)
-        )
-        self._write(f"{side}.ids", ids)
-        self._write(f"{side}.offsets", (self._ends[side] + ends).astype(OFFSETS))
-        self._ends[side] += int(ends[-1])
-        return int(ends[-1])
+    def append(self, chunk: TokenChunk) -> None:
+        """Adds sentences; counts their tokens."""
+        for side in SIDES:
+            self._write(f"{side}.ids", chunk.ids[side])
+            self._write(f"{side}.offsets", self.tokens[side] + chunk.ends[side])
+            self.tokens[side] += len(chunk.ids[side])
 
     def sha256(self) -> dict[str, str]:
         """The checksum of each file, as far as it was written."""
@@ -329,13 +355,6 @@ def _chunks(
             if not chunk:
                 break
             yield (sample, number), chunk
-
-
-def _encoding(wanted: dict[str, Any], position: tuple[int, int], side: str) -> dict[str, Any]:
-    """Arguments of `Tokenizer.encode` for a side of a chunk: every one has random numbers of its own."""
-    entropy = [wanted["seed"], *position, SIDES.index(side)]
-    seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
-    return {"dropout": wanted["dropout"], "seed": seed}
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:

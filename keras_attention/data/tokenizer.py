@@ -52,11 +52,11 @@ class Tokenizer:
     decoder starts from the padding token, whose embedding is the zero vector, as in the authors'
     code.
 
-    Text is first brought into the form of `normalization.normalize`. With the default `"bpe"` any
-    text survives the round trip: `decode(encode(text)) == normalize(text)`, as characters outside
-    the vocabulary are written as their UTF-8 bytes, for which 256 ids are kept. With `"wordpiece"`
-    a word that holds an unknown character becomes the unknown token. `"presegmented"` takes text that
-    is cut into subwords already ("Wasch@@ bär") and gives back words.
+    Text is first brought into the form of `normalization.normalize`. The default `"bpe"` brings back
+    any text: `decode(encode(text)) == normalize(text)`. It writes characters outside the vocabulary as
+    their UTF-8 bytes, which have 256 ids of their own. With `"wordpiece"` a word that holds an unknown
+    character becomes the unknown token. `"presegmented"` takes text that is cut into subwords already
+    ("Wasch@@ bär") and gives back words.
 
     Make one with `Tokenizer.train`, `Tokenizer.load` or, for `"presegmented"`,
     `Tokenizer.from_vocabulary`.
@@ -176,7 +176,7 @@ class Tokenizer:
         lines = (line.split() for line in read_lines(existing_file(path)))
         pieces = [words[0] for words in lines if words]
         if not pieces:
-            raise ValueError(f"'{path}' holds no subword; one a line was expected.")
+            raise ValueError(f"'{path}' holds no subword; expected one on each line.")
         return cls(PresegmentedVocabulary.model(pieces), "presegmented")
 
     @overload
@@ -221,8 +221,8 @@ class Tokenizer:
         a model can produce, become U+FFFD; the text never holds a line break.
 
         Args:
-            ids: Sequence of ids, or sequence of such; also an array or a tensor. An empty list is
-                one empty sequence, an array of shape (0, T) no sequence.
+            ids: A sequence of ids, or a list of such sequences; also an array or a tensor. An empty
+                list is one empty sequence; an array of shape (0, T) holds no sequence.
 
         Returns:
             A str, or a list of str.
@@ -238,7 +238,7 @@ class Tokenizer:
         else:
             rows = None
         if not isinstance(rows, list):
-            raise ValueError(f"`ids` must be a sequence of ids, or of such. Received: {ids!r}")
+            raise ValueError(f"`ids` must be a sequence of ids, or several. Received: {ids!r}")
         trimmed = [self._without_special(row) for row in ([rows] if single else rows)]
         decoded = [normalize(text) for text in self._pieces.decode(trimmed)]
         return decoded[0] if single else decoded
@@ -287,6 +287,7 @@ class Tokenizer:
             "algorithm": self.algorithm,
             "vocabulary_size": self.vocabulary_size,
             "fingerprint": self.fingerprint(),
+            "sha256": {MODEL_FILE: hashlib.sha256(self._model).hexdigest()},
         }
         is_shared = folder.is_dir() and any(
             file.name not in (MODEL_FILE, METADATA_FILE) for file in folder.iterdir()

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.craft_files import CRAFT_SHA256
-from keras_attention.data.download import cache_folder, download
+from keras_attention.data.download import download
 from keras_attention.data.parallel_text import ParallelText, PathLike
 from keras_attention.data.trees import linearize, read_trees, strip_tree
+from keras_attention.utils.cache import cache_folder
 from keras_attention.utils.progress import Progress
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from keras_attention.data.archives import check_is_archive, extract
 from keras_attention.data.corpus import Corpus
-from keras_attention.data.download import cache_folder, check_recorded, download
+from keras_attention.data.download import check_recorded, download
 from keras_attention.data.filters import Filters
 from keras_attention.data.parallel_text import (
     ChainedPairs,
@@ -18,6 +18,7 @@ from keras_attention.data.parallel_text import (
     PathLike,
     plain_or_gzip,
 )
+from keras_attention.utils.cache import cache_folder
 
 STATMT = "http://www.statmt.org"
 

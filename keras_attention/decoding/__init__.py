@@ -1,22 +1,12 @@
 """From a model to text: beam search, and the `Translator` around it."""
 
-from keras_attention.decoding.beam_search import beam_search
-from keras_attention.decoding.constraints import (
-    ForcedPrefix,
-    RequiredPhrases,
-    TextConstraint,
-    WellFormedTrees,
-)
-from keras_attention.decoding.hypotheses import BeamSearchResult
-from keras_attention.decoding.translator import Translation, Translator
+from keras_attention.utils.lazily import imported_lazily
 
-__all__ = [
-    "BeamSearchResult",
-    "ForcedPrefix",
-    "RequiredPhrases",
-    "TextConstraint",
-    "Translation",
-    "Translator",
-    "WellFormedTrees",
-    "beam_search",
-]
+# The plain search and constraints need Keras, the `Translator` of a spec does not.
+_PLACES = {
+    "plain_search": ("beam_search",),
+    "constraints": ("ForcedPrefix", "RequiredPhrases", "TextConstraint", "WellFormedTrees"),
+    "hypotheses": ("BeamSearchResult",),
+    "translator": ("Translation", "Translator"),
+}
+__getattr__, __dir__, __all__ = imported_lazily(__name__, _PLACES)

@@ -16,7 +16,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attention.decoding.beam_search import Constraint
+from keras_attention.decoding.plain_search import Constraint
+from keras_attention.utils.checks import check_callable, check_has, check_integer, check_iterable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,10 @@ class TextConstraint:
     constraint: Constraint
     start: Callable[[Sequence[str], Sequence[int], int], Any]
 
+    def __post_init__(self) -> None:
+        check_has("constraint", self.constraint, "a constraint", "allowed")
+        check_callable("start", self.start)
+
 
 class ForcedPrefix:
     """Every hypothesis begins with given tokens; the model goes on from there.
@@ -47,7 +52,7 @@ class ForcedPrefix:
     Args:
         vocabulary_size: V.
 
-    >>> from keras_attention.decoding.beam_search import beam_search
+    >>> from keras_attention.decoding.plain_search import beam_search
     >>> step = lambda token_ids, index, cache: (ops.zeros((1, 1, 4)), cache)  # all the same to it
     >>> constraint = ForcedPrefix(4)
     >>> result = beam_search(step, {}, [3], 1, start_token_id=0, end_token_id=1,
@@ -57,7 +62,7 @@ class ForcedPrefix:
     """
 
     def __init__(self, vocabulary_size: int):
-        self.vocabulary_size = _at_least("vocabulary_size", vocabulary_size, 1)
+        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1)
 
     def start(self, prefixes: Sequence[Sequence[int]], beam_size: int) -> Any:
         """States for the prefixes of a batch; an empty one leaves its sentence free.
@@ -99,8 +104,8 @@ class RequiredPhrases:
     """
 
     def __init__(self, vocabulary_size: int, end_token_id: int):
-        self.vocabulary_size = _at_least("vocabulary_size", vocabulary_size, 1)
-        self.end_token_id = end_token_id
+        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1)
+        self.end_token_id = check_integer("end_token_id", end_token_id, 0, vocabulary_size - 1)
 
     def start(
         self, phrases: Sequence[Sequence[Sequence[int]]], max_lengths: Sequence[int], beam_size: int
@@ -204,6 +209,14 @@ class WellFormedTrees:
         end_token_id: int,
         max_depth: int = 64,
     ):
+        check_integer("vocabulary_size", vocabulary_size, 1)
+        check_integer("end_token_id", end_token_id, 0, vocabulary_size - 1)
+        check_has("phrases", phrases, "a dict of the ids that open and close each", "values")
+        for token_id in check_iterable("tags", tags):
+            check_integer("tags", token_id, 0, vocabulary_size - 1)
+        for pair in phrases.values():
+            for token_id in check_iterable("phrases", pair):
+                check_integer("phrases", token_id, 0, vocabulary_size - 1)
         opens = [pair[0] for pair in phrases.values()]
         closes = [pair[1] for pair in phrases.values()]
         ids = [*opens, *closes, *tags, end_token_id]
@@ -211,12 +224,11 @@ class WellFormedTrees:
             raise ValueError(
                 f"Trees need phrases and tags. Received: {len(opens)} phrases, {len(tags)} tags"
             )
-        _check_ids("phrases, tags, end_token_id", ids, vocabulary_size)
         if len(set(ids)) < len(ids):
             raise ValueError(
                 "Phrases, tags and the end token need ids of their own: one occurs twice."
             )
-        self.max_depth = _at_least("max_depth", max_depth, 1)
+        self.max_depth = check_integer("max_depth", max_depth, 1)
         # The number of the phrase that a symbol opens or closes; of others -1.
         phrase = np.full(vocabulary_size, -1, "int32")
         phrase[opens] = phrase[closes] = np.arange(len(opens))
@@ -322,9 +334,3 @@ def _check_ids(name: str, ids: Sequence[int], vocabulary_size: int, never: int =
             f"`{name}` must hold token ids from 0 to {vocabulary_size - 1}"
             f"{f', but not the end token {never}' if never >= 0 else ''}. Received: {wrong}"
         )
-
-
-def _at_least(name: str, value: int, least: int) -> int:
-    if int(value) != value or value < least:
-        raise ValueError(f"`{name}` must be an integer of at least {least}. Received: {value!r}")
-    return int(value)

@@ -10,6 +10,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from keras_attention.engine.base import SearchOptions
+from keras_attention.utils.checks import check_choice, check_integer, check_number
+
 STOPPING_RULES = ("best", "n_best", "n_best_2017")
 # The score of a slot that holds no hypothesis: sums and penalties leave it as it is.
 NO_HYPOTHESIS = float("-inf")
@@ -30,15 +35,9 @@ class BeamSearchResult(NamedTuple):
 
 def check_search_options(beam_size: int, length_penalty: float, stop: str = "best") -> None:
     """Raises a ValueError for options that no search can take."""
-    if beam_size < 1:
-        raise ValueError(f"`beam_size` must be 1 (greedy) or more. Received: {beam_size}")
-    if not length_penalty >= 0:
-        raise ValueError(
-            "`length_penalty` must be 0 or more (the stopping rules need it). Received: "
-            f"{length_penalty}"
-        )
-    if stop not in STOPPING_RULES:
-        raise ValueError(f"`stop` must be one of {STOPPING_RULES}. Received: {stop!r}")
+    check_integer("beam_size", beam_size, 1)
+    check_number("length_penalty", length_penalty, least=0)
+    check_choice("stop", stop, STOPPING_RULES)
 
 
 def num_candidates(beam_size: int) -> int:
@@ -80,6 +79,14 @@ def is_decided(stop: str, alive_scores: Any, finished_scores: Any, penalties: An
 def decisive_slot(stop: str, beam_size: int) -> int:
     """The rank of the finished hypothesis that "best" and "n_best" wait for."""
     return {"best": 0, "n_best": beam_size - 1}[stop]
+
+
+def search_options(
+    stop: str, beam_size: int, length_penalty: float, max_length: int
+) -> SearchOptions:
+    """The rules of a search as an engine that makes all of it takes them, in NumPy."""
+    penalties = penalty(np.arange(max_length + 1, dtype="float32"), length_penalty, np)
+    return SearchOptions(beam_size, max_length, penalties, decisive_slot(stop, beam_size))
 
 
 def result(

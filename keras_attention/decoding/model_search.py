@@ -5,38 +5,42 @@ Shape letters: B sentences, S source length, K beams, L longest output.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
-from keras_attention.decoding.beam_search import beam_search
-from keras_attention.decoding.constraints import TextConstraint
+from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.hypotheses import (
     BeamSearchResult,
-    decisive_slot,
-    penalty,
     result,
+    search_options,
 )
 from keras_attention.decoding.incremental_search import incremental_search
-from keras_attention.engine.base import SearchingEngine, SteppingEngine
+from keras_attention.engine.base import Engine, SearchingEngine, SteppingEngine
 from keras_attention.engine.select import ENGINES, EngineChoice, EngineSelector
-from keras_attention.ops.compile import compile_for_inference
-from keras_attention.spec import SpecError
+from keras_attention.spec import SpecError, TransformerSpec
+from keras_attention.utils.progress import Progress
+
+if TYPE_CHECKING:
+    from keras_attention.decoding.compiled_search import CompiledSearch
+    from keras_attention.decoding.constraints import TextConstraint
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
 
 class ModelSearch:
-    """Searches the translations of batches of source ids.
+    """Searches the translations of source ids.
 
     The plain search runs `beam_search` over the model's `decode_step`, compiled for each shape of
     batches. An engine finds the same faster; one is taken where the model has a `spec()` that it runs.
 
     Args:
-        model: The model, as `Translator` takes it.
+        model: The model, or its spec, as `Translator` takes it.
         beam_size: K.
         length_penalty: alpha.
         max_extra_length: Tokens that a translation may have more than its source.
@@ -46,6 +50,7 @@ class ModelSearch:
 
     Raises:
         ValueError: A precision or an engine that is unknown, or that cannot be had.
+        SpecError: A spec, which is no Keras model, that no engine runs so.
     """
 
     def __init__(
@@ -64,6 +69,7 @@ class ModelSearch:
             )
         if engine not in ENGINES:
             raise ValueError(f"`engine` must be one of {ENGINES}. Received: {engine!r}")
+        self._process = os.getpid()
         self._model = model
         self._max_extra_length = max_extra_length
         self._options = {
@@ -73,23 +79,31 @@ class ModelSearch:
             "pad_token_id": model.pad_token_id,
             "length_penalty": length_penalty,
         }
-        self._constraint = constraint
-        self._engines, self._plain_reason = self._selector(precision, engine)
-        self._compiled_shapes: set[tuple[tuple[int, int], bool]] = set()
+        self._engines, self._plain_reason = self._selector(precision, engine, constraint)
+        self._plain = self._plain_search(constraint) if self._engines is None else None
 
-    def _selector(self, precision: str | None, engine: str) -> tuple[EngineSelector | None, str]:
+    def _selector(
+        self, precision: str | None, engine: str, constraint: TextConstraint | None
+    ) -> tuple[EngineSelector | None, str]:
         """The model's engines; or None, and why the plain search is taken."""
+        model = self._model
+        is_spec = isinstance(model, TransformerSpec)
         try:
             if engine == "plain":
                 raise SpecError("The plain search computes in the model's own dtype.")
-            if self._constraint is not None:
+            if constraint is not None:
                 raise SpecError("Only the plain search has constraints.")
-            if not hasattr(self._model, "spec"):
-                raise SpecError(f"{type(self._model).__name__} has no `spec()`.")
-            spec = self._model.spec()
+            if not is_spec and not hasattr(model, "spec"):
+                raise SpecError(f"{type(model).__name__} has no `spec()`.")
+            spec = model if is_spec else model.spec()
             return EngineSelector(spec, precision or spec.dtype, engine), ""
         except SpecError as error:
             reason = str(error)
+        if is_spec:
+            raise SpecError(
+                f"engine={engine!r} cannot decode a spec, which is no Keras model: {reason} "
+                "`Translator.from_run` loads the model itself."
+            )
         if engine not in ("auto", "plain") or precision is not None:
             raise ValueError(
                 f"engine={engine!r} cannot decode this model with precision={precision!r}: {reason} "
@@ -97,131 +111,106 @@ class ModelSearch:
             )
         return None, reason
 
+    def _plain_search(self, constraint: TextConstraint | None) -> CompiledSearch:
+        # It needs Keras, which who runs a spec has not imported.
+        from keras_attention.decoding.compiled_search import CompiledSearch
+
+        return CompiledSearch(self._model, self._options, constraint)
+
     def choice(self, batch_size: int) -> EngineChoice:
         """What searches a batch of this many sentences, and why."""
         if self._engines is None:
             return EngineChoice("plain", self._plain_reason)
-        return self._engines.choice(batch_size * self._options["beam_size"])
-
-    @property
-    def fixed_shapes(self) -> bool:
-        """Whether each shape (B, S) of a batch is compiled, so that there should be few."""
-        return self._engines is None or self._engines.fixed_shapes
-
-    def refresh(self) -> None:
-        """Has the model's present weights read."""
-        if self._engines is not None:
-            self._engines.refresh()
-
-    def needs_compiling(self, shape: tuple[int, int], n_best: int) -> bool:
-        """Whether the next search of this shape is the first."""
-        if self._engines is not None:
-            return self._engines.needs_compiling(shape[0], self._options["beam_size"], shape[1])
-        is_compiled = keras.backend.backend() != "torch"
-        return is_compiled and (shape, n_best == 1) not in self._compiled_shapes
+        return self._engines.choice_for(batch_size * self._options["beam_size"])
 
     def __call__(
         self,
         sources: Sequence[Sequence[int]],
-        shape: tuple[int, int],
+        texts: Sequence[str],
+        batching: Batching,
+        progress: Progress,
         n_best: int = 1,
-        texts: Sequence[str] = (),
-    ) -> BeamSearchResult:
-        """Searches the translations of at most B sources.
+    ) -> Iterator[tuple[list[int], BeamSearchResult]]:
+        """Searches the translations of sources, batch by batch, with the model's present weights.
 
         Args:
-            sources: Source ids, the end token included, at most S each.
-            shape: (B, S), to which they are padded.
-            n_best: How many hypotheses must be certain.
+            sources: Source ids, the end token included; sources without any are left out.
             texts: The text of each source; a constraint needs it.
+            batching: Which sources are searched together.
+            progress: Says for which batches something is compiled first.
+            n_best: How many hypotheses must be certain.
 
-        Returns:
-            A `BeamSearchResult` of NumPy arrays, with empty slots for dummy rows.
+        Yields:
+            The places of a batch's sources, and a `BeamSearchResult` of NumPy arrays, with empty slots
+            in the dummy rows behind them.
         """
-        encoder_token_ids = np.full(shape, self._model.pad_token_id, "int32")
-        max_lengths = np.zeros(shape[0], "int32")  # 0 ends the search of a dummy row at once
-        for row, source in enumerate(sources):
-            encoder_token_ids[row, : len(source)] = source
-            max_lengths[row] = len(source) + self._max_extra_length
-        if self._engines is not None:
-            return self._search_by_engine(encoder_token_ids, max_lengths, _stop(n_best))
-        self._compiled_shapes.add((shape, n_best == 1))
-        search = self._search_best if n_best == 1 else self._search_n_best
-        state = self._constraint_state(texts, max_lengths, shape[1])
-        return keras.tree.map_structure(
-            keras.ops.convert_to_numpy, search(encoder_token_ids, max_lengths, state)
-        )
+        few_shapes = self._engines is None or self._engines.fixed_shapes
+        lengths = [len(source) for source in sources]
+        batches = (batching.of_few_shapes if few_shapes else batching.of_like_length)(lengths)
+        # In a forked process PyTorch would wait for ever for threads that only its parent has.
+        if os.getpid() != self._process and "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)
+        search: Callable[..., BeamSearchResult] = self._search_plainly
+        if batches and self._engines is not None:
+            search = functools.partial(self._search_by_engine, self._engines.engine())
+        stop = "best" if n_best == 1 else "n_best"
+        for lines, shape in batches:
+            encoder_token_ids = np.full(shape, self._model.pad_token_id, "int32")
+            max_lengths = np.zeros(shape[0], "int32")  # 0 ends the search of a dummy row at once
+            for row, line in enumerate(lines):
+                encoder_token_ids[row, : lengths[line]] = sources[line]
+                max_lengths[row] = lengths[line] + self._max_extra_length
+            yield (
+                lines,
+                search(
+                    encoder_token_ids, max_lengths, stop, [texts[line] for line in lines], progress
+                ),
+            )
 
-    def _constraint_state(
-        self, texts: Sequence[str], max_lengths: np.ndarray, source_length: int
-    ) -> Any:
-        if self._constraint is None:
-            return {}
-        limits = np.minimum(max_lengths, self._longest(source_length))
-        texts = [*texts, *[""] * (len(limits) - len(texts))]  # of dummy rows
-        return self._constraint.start(texts, limits, self._options["beam_size"])
+    def _search_plainly(
+        self,
+        encoder_token_ids: np.ndarray,
+        max_lengths: np.ndarray,
+        stop: str,
+        texts: Sequence[str],
+        progress: Progress,
+    ) -> BeamSearchResult:
+        assert self._plain is not None
+        shape = encoder_token_ids.shape
+        with _said(progress, self._plain.needs_compiling(shape, stop), shape):
+            longest = self._longest(shape[1])
+            return self._plain(encoder_token_ids, max_lengths, longest, stop, texts)
 
     def _search_by_engine(
-        self, encoder_token_ids: np.ndarray, max_lengths: np.ndarray, stop: str
+        self,
+        engine: Engine,
+        encoder_token_ids: np.ndarray,
+        max_lengths: np.ndarray,
+        stop: str,
+        texts: Sequence[str],
+        progress: Progress,
     ) -> BeamSearchResult:
-        assert self._engines is not None
-        max_length = self._longest(encoder_token_ids.shape[1])
         beam_size: int = self._options["beam_size"]
-        engine = self._engines.engine_for(len(encoder_token_ids) * beam_size)
-        if isinstance(engine, SearchingEngine):
-            lengths = np.arange(max_length + 1, dtype="float32")
-            limits = np.clip(max_lengths, 0, max_length)
-            found = engine.search(
-                encoder_token_ids,
-                limits,
-                beam_size,
-                max_length,
-                penalty(lengths, self._options["length_penalty"], np),
-                decisive_slot(stop, beam_size),
+        shape = encoder_token_ids.shape
+        max_length = self._longest(shape[1])
+        with _said(progress, engine.needs_compiling(*shape), shape):
+            if isinstance(engine, SearchingEngine):
+                limits = np.clip(max_lengths, 0, max_length)
+                penalty = self._options["length_penalty"]
+                options = search_options(stop, beam_size, penalty, max_length)
+                found = engine.search(encoder_token_ids, limits, options)
+                end, pad = self._model.end_token_id, self._model.pad_token_id
+                return result(
+                    **found, max_lengths=limits, end_token_id=end, pad_token_id=pad, xp=np
+                )
+            assert isinstance(engine, SteppingEngine)
+            return incremental_search(
+                engine.start(encoder_token_ids, beam_size, max_length),
+                max_lengths,
+                stop=stop,
+                max_length=max_length,
+                **self._options,
             )
-            end, pad = self._model.end_token_id, self._model.pad_token_id
-            return result(**found, max_lengths=limits, end_token_id=end, pad_token_id=pad, xp=np)
-        assert isinstance(engine, SteppingEngine)
-        return incremental_search(
-            engine.start(encoder_token_ids, beam_size, max_length),
-            max_lengths,
-            stop=stop,
-            max_length=max_length,
-            **self._options,
-        )
-
-    # Two programs: only who wants the n best must pay for the certainty of the others.
-    @functools.cached_property
-    def _search_best(self) -> Callable[..., Any]:
-        return compile_for_inference(
-            lambda *batch: self._search_plain(_stop(1), *batch), self._model
-        )
-
-    @functools.cached_property
-    def _search_n_best(self) -> Callable[..., Any]:
-        return compile_for_inference(
-            lambda *batch: self._search_plain(_stop(2), *batch), self._model
-        )
-
-    def _search_plain(self, stop: str, encoder_token_ids: Any, max_lengths: Any, state: Any) -> Any:
-        """Encoder and beam search of one batch: (B, S) and (B,) to a `BeamSearchResult`."""
-        rows, source_length = encoder_token_ids.shape
-        max_length = self._longest(source_length)
-        memory = self._model.encode(encoder_token_ids)
-
-        def step(token_ids, index, cache):
-            return self._model.decode_step(token_ids, index, memory, cache)
-
-        return beam_search(
-            step,
-            self._model.initial_cache(rows, self._options["beam_size"], max_length),
-            max_lengths,
-            stop=stop,
-            max_length=max_length,
-            constraint=None if self._constraint is None else self._constraint.constraint,
-            constraint_state=state,
-            **self._options,
-        )
 
     def _longest(self, source_length: int) -> int:
         """L, the most tokens of any translation of sources of a padded length."""
@@ -229,5 +218,10 @@ class ModelSearch:
         return longest if self._model.max_length is None else min(longest, self._model.max_length)
 
 
-def _stop(n_best: int) -> str:
-    return "best" if n_best == 1 else "n_best"
+def _said(
+    progress: Progress, needs_compiling: bool, shape: tuple[int, ...]
+) -> contextlib.AbstractContextManager[None]:
+    """Says on the progress line that a batch takes longer, and for which shape."""
+    if not needs_compiling:
+        return contextlib.nullcontext()
+    return progress.during(f"compiling for {shape[0]} x {shape[1]} tokens")

@@ -5,28 +5,27 @@ Shape letters: B sentences, S source length, K beams, L longest output, V vocabu
 
 from __future__ import annotations
 
-import codecs
-import contextlib
 import dataclasses
 import functools
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, overload
 
-import keras
-
+from keras_attention.data.parallel_text import read_lines
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.decoding.constraints import TextConstraint
+from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.hypotheses import BeamSearchResult, check_search_options
 from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.engine.select import EngineChoice
+from keras_attention.spec.files import load_spec
+from keras_attention.utils.checks import check_boolean, check_has, check_integer
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import Progress
 from keras_attention.utils.run_folder import RunFolder
 
-SHORTEST_SOURCE = 16
+if TYPE_CHECKING:
+    from keras_attention.decoding.constraints import TextConstraint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +34,8 @@ class Translation:
 
     Attributes:
         text: The translation.
-        score: Log-probability divided by the length penalty; plain where `is_finished` is False. Of
-            an empty line 0.
+        score: Log-probability divided by the length penalty; not divided if `is_finished` is False. An
+            empty line scores 0.
         token_ids: The target tokens, without the end token.
         is_finished: False if the maximum length cut it off.
     """
@@ -45,6 +44,10 @@ class Translation:
     score: float
     token_ids: tuple[int, ...]
     is_finished: bool
+
+
+class NonFiniteLogits(ValueError, FloatingPointError):
+    """The model's logits are infinite or not a number: nothing can be chosen."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,8 +66,9 @@ class Translator:
 
     What decodes is an engine: the `spec()` of a `Transformer`, run fast, with the beams of a sentence in
     one buffer of keys and values; a sentence that is done is dropped from its batch. `engine="auto"` takes
-    Numba's, if it is installed, on a CPU with AVX-512, and for small models or batches on any, on every
-    backend alike; else that of the backend. `engine_for` says which. The plain `decode_step` and
+    Numba's on a CPU, if it is installed and runs the model, on every backend alike; else that of the
+    backend. Neither a clock nor the batch decides, so that results do not hang on them. `engine_for` says
+    which. The plain `decode_step` and
     `beam_search` are the definition of what is found: `engine="plain"` decodes with them, as is done
     for any model that no engine runs. The weights are read at each call, so the translator of a model
     in training translates with its present weights.
@@ -82,11 +86,14 @@ class Translator:
       anything is translated; with sinusoids there is no limit;
     * characters unknown to the tokenizer become whatever it makes of them (bytes, or its unknown
       token);
-    * a beam larger than the vocabulary works, and there may be fewer than `n_best` translations.
+    * a beam larger than the vocabulary works, and there may be fewer than `n_best` translations;
+    * a process that was forked translates with one thread of PyTorch: the others do not live on in it.
+      Processes started with `multiprocessing.get_context("spawn")` have all.
 
     Args:
         model: A built `Transformer`, or what has its `encode`, `initial_cache`, `decode_step`,
-            `vocabulary_size`, `max_length` and special token ids.
+            `vocabulary_size`, `max_length` and special token ids; or a `TransformerSpec` of NumPy
+            arrays, which is decoded without Keras.
         tokenizer: A `Tokenizer` of the same vocabulary, for source and target.
         beam_size: Hypotheses kept; 1 is greedy search.
         length_penalty: The paper's alpha; 0 compares plain log-probabilities.
@@ -97,11 +104,13 @@ class Translator:
         batch_size: Most sentences in a batch, `None` for as many as `batch_tokens` allows.
         show_progress: Whether work of more than 3 seconds writes a progress line to the standard
             error.
-        precision: Of weights and activations: `"float32"`, `"bfloat16"`, `"float16"`, or `"int8"`,
-            which is products of 8-bit integers, quantized for each output of the weights and for each
-            row of activations (by Numba, on a CPU). None for that of the model's dtype policy.
+        precision: Precision of weights and activations: `"float32"`, `"bfloat16"`, `"float16"`, or
+            `"int8"`, which multiplies 8-bit integers with a scale for each output of the weights and
+            for each row of activations (by Numba, on a CPU). Defaults to that of the model's dtype
+            policy.
         engine: What decodes: `"auto"`, `"numba"`, the backend's engine by its name (`"tensorflow"`,
-            `"torch"` or `"jax"`), or `"plain"`.
+            `"torch"` or `"jax"`), `"plain"`, or `"ctranslate2"`, where it is installed: its search is
+            its own, and may choose other translations; see `export_ctranslate2`.
         constraint: What translations may be, a `TextConstraint`; with one, the plain search decodes.
         fast: Deprecated: `fast=False` is `engine="plain"`, `fast=True` is `engine="auto"`.
 
@@ -140,6 +149,7 @@ class Translator:
 
     def __post_init__(self) -> None:
         if self.fast is not None:
+            check_boolean("fast", self.fast)
             engine = "auto" if self.fast else "plain"
             warnings.warn(
                 f"`fast` will go in the next version: write engine={engine!r} instead.",
@@ -152,8 +162,13 @@ class Translator:
         smallest = {"beam_size": 1, "max_extra_length": 0, "batch_tokens": 1, "batch_size": 1}
         for name, least in smallest.items():
             value = getattr(self, name)
-            if value is not None and (int(value) != value or value < least):
-                raise ValueError(f"{name} must be an integer of at least {least}; got {value!r}.")
+            if value is not None or name != "batch_size":
+                check_integer(name, value, least)
+        check_boolean("show_progress", self.show_progress)
+        if self.constraint is not None:
+            check_has("constraint", self.constraint, "a TextConstraint", "constraint", "start")
+        check_has("model", self.model, "a built Transformer", "vocabulary_size", "pad_token_id")
+        check_has("tokenizer", self.tokenizer, "a Tokenizer", "encode", "decode", "end_token_id")
         for name in ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id"):
             ours, theirs = getattr(self.model, name), getattr(self.tokenizer, name)
             if ours != theirs:
@@ -172,18 +187,45 @@ class Translator:
             **options: Arguments of `Translator`, in place of the run's.
 
         Raises:
-            ValueError: If it is not the folder of a run, or the run is not finished.
+            ValueError: If it is not the folder of a run, the run is not finished, or its model is damaged.
         """
+        import keras  # Here alone: who runs a spec does without it.
+
+        def load(run: RunFolder) -> Any:
+            return keras.saving.load_model(run.trained_model(), compile=False)
+
+        return cls._of_run(folder, load, options)
+
+    @classmethod
+    def from_spec(cls, folder: str | os.PathLike[str], **options: Any) -> Translator:
+        """The same without Keras: runs the spec that a finished run has written beside its model.
+
+        What `from_run` gives translates the same. `keras_attention_light` says how a program starts
+        without Keras.
+
+        Args:
+            folder: The folder that a training wrote.
+            **options: Arguments of `Translator`, in place of the run's.
+
+        Raises:
+            ValueError: If it is not the folder of a run, the run is not finished or has no spec, or no
+                engine runs it without Keras.
+            DamagedFile: If the weights are not those that were written.
+        """
+        return cls._of_run(folder, lambda run: load_spec(run.spec), options)
+
+    @classmethod
+    def _of_run(
+        cls,
+        folder: str | os.PathLike[str],
+        load: Callable[[RunFolder], Any],
+        options: Mapping[str, Any],
+    ) -> Translator:
         run = RunFolder(folder)
         settings = run.settings()
-        if not run.model.is_file():
-            raise ValueError(
-                f"The run in '{run.path}' is not finished: it has no {run.model.name}. The command "
-                "that started it goes on with it."
-            )
+        run.check_finished()
         search = {name: settings[name] for name in ("beam_size", "length_penalty")}
-        model = keras.saving.load_model(run.model, compile=False)
-        return cls(model, Tokenizer.load(run.tokenizer), **{**search, **options})
+        return cls(load(run), Tokenizer.load(run.tokenizer), **{**search, **options})
 
     @overload
     def __call__(self, texts: str) -> str: ...  # type: ignore[overload-overlap]
@@ -227,23 +269,14 @@ class Translator:
         texts = _checked(texts)
         sources = self._encode(texts)
         results = [[Translation("", 0.0, (), True)] for _ in sources]
-        batches = self._batches([len(source) for source in sources])
-        total = sum(len(lines) for lines, _ in batches)
+        batching = Batching(self.batch_tokens, self.batch_size, self.model.max_length)
+        total = sum(1 for source in sources if source)
         with Progress(total, "translating", "sentences", self.show_progress) as progress:
-            if batches:
-                self._search.refresh()
-            for lines, shape in batches:
-                with self._said(progress, shape, n_best):
-                    result = self._search(
-                        [sources[line] for line in lines],
-                        shape,
-                        n_best,
-                        [texts[line] for line in lines],
-                    )
+            for lines, result in self._search(sources, texts, batching, progress, n_best):
                 found = self._translations(result, len(lines), n_best)
                 for line, translations in zip(lines, found, strict=True):
                     if not translations:
-                        raise ValueError(
+                        raise NonFiniteLogits(
                             f"The model's logits for text {line} are not finite, so nothing could "
                             "be chosen. Has its training diverged?"
                         )
@@ -254,20 +287,17 @@ class Translator:
     def translate_file(
         self, source: str | os.PathLike[str], destination: str | os.PathLike[str]
     ) -> None:
-        """Translates a UTF-8 text file line by line; line i of the result belongs to line i.
+        """Translates a UTF-8 text file, plain or gzip; line i of the result belongs to line i.
 
         The result is written when it is complete; an interrupted translation leaves nothing behind.
 
         Raises:
-            ValueError: Bytes that are not UTF-8, named by file and line, a `destination` that exists,
-                or one in a folder that does not exist.
+            ValueError: What is no UTF-8 text, named by file and line, a `destination` that exists, or
+                one in a folder that does not exist.
         """
         destination = check_destination(destination, sources=[source])
-        lines = Path(source).read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
-        if not lines[-1]:
-            lines.pop()
         # A tokenizer of bytes can spell a line break, which would shift all lines after it.
-        translations = [" ".join(text.splitlines()) for text in self(_decoded(lines, source))]
+        translations = [" ".join(text.splitlines()) for text in self(read_lines(source))]
         write_atomically(destination, "".join(f"{text}\n" for text in translations))
 
     def engine_for(self, batch_size: int) -> EngineChoice:
@@ -277,7 +307,8 @@ class Translator:
             batch_size: Number of sentences B.
 
         Returns:
-            An `EngineChoice`: the `name` of an engine, or `"plain"`, and the `reason`.
+            An `EngineChoice`: the `name` of an engine, or `"plain"`, and the `reason`, with the size of a
+            step.
         """
         return self._search.choice(batch_size)
 
@@ -295,53 +326,6 @@ class Translator:
                     f"learned {limit} positions. Split it into sentences: {texts[line][:60]!r}..."
                 )
         return sources
-
-    def _batches(self, lengths: Sequence[int]) -> list[tuple[list[int], tuple[int, int]]]:
-        """Lines that are translated together, and their padded shape (B, S); longest first."""
-        lines = sorted(
-            (line for line, length in enumerate(lengths) if length),
-            key=lambda line: -lengths[line],
-        )
-        if self._search.fixed_shapes:
-            return self._batches_of_few_shapes(lines, lengths)
-        batches, start = [], 0
-        while start < len(lines):
-            longest = lengths[lines[start]]
-            batch = lines[start : start + self._most_rows(max(SHORTEST_SOURCE, longest))]
-            batches.append((batch, (len(batch), longest)))
-            start += len(batch)
-        return batches
-
-    def _batches_of_few_shapes(
-        self, lines: list[int], lengths: Sequence[int]
-    ) -> list[tuple[list[int], tuple[int, int]]]:
-        """S is a function of a line's own length, and the rest of a group has dummy rows."""
-        groups: dict[int, list[int]] = {}
-        for line in lines:
-            groups.setdefault(self._padded_length(lengths[line]), []).append(line)
-        batches = []
-        for length, group in groups.items():
-            most = self._most_rows(length)
-            rows = most if len(group) >= most else min(most, _next_power(len(group), 4))
-            batches += [(group[i : i + rows], (rows, length)) for i in range(0, len(group), rows)]
-        return batches
-
-    def _most_rows(self, length: int) -> int:
-        """Lines of a padded length that are translated together at most."""
-        most = max(1, self.batch_tokens // length)
-        return most if self.batch_size is None else min(most, self.batch_size)
-
-    def _padded_length(self, length: int) -> int:
-        padded = max(SHORTEST_SOURCE, _next_power(length, 2))
-        return padded if self.model.max_length is None else min(padded, self.model.max_length)
-
-    def _said(
-        self, progress: Progress, shape: tuple[int, int], n_best: int
-    ) -> contextlib.AbstractContextManager[None]:
-        """Says on the progress line that a batch takes longer, and for which shape."""
-        if not self._search.needs_compiling(shape, n_best):
-            return contextlib.nullcontext()
-        return progress.during(f"compiling for {shape[0]} x {shape[1]} tokens")
 
     def _translations(
         self, result: BeamSearchResult, number: int, n_best: int
@@ -383,19 +367,3 @@ def _checked(texts: Iterable[str]) -> list[str]:
                 f"Texts must be strings; text {index} is {type(text).__name__}: {text!r}."
             )
     return texts
-
-
-def _decoded(lines: Sequence[bytes], path: str | os.PathLike[str]) -> Iterator[str]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{os.fspath(path)}, line {number} is not UTF-8: {error}.") from error
-
-
-def _next_power(number: int, base: int) -> int:
-    """The smallest power of `base` that is not less than `number`."""
-    power = 1
-    while power < number:
-        power *= base
-    return power

@@ -9,7 +9,7 @@ Shape letters: B sentences, K beams of each, S source length, P slots of the buf
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class Engine(abc.ABC):
     def __init__(self, spec: TransformerSpec, precision: str):
         self.spec = spec
         self.precision = precision
+        self._positions: dict[tuple[str, int], Any] = {}
 
     @abc.abstractmethod
     def read_weights(self) -> None:
@@ -42,6 +43,17 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def needs_compiling(self, batch_size: int, length: int) -> bool:
         """Whether a batch (B, S) takes longer because something is compiled first."""
+
+    def positions(self, kind: str, length: int) -> Any:
+        """The encodings (length, D) of the first positions of the `"encoder"` or the `"decoder"`."""
+        if (kind, length) not in self._positions:
+            table = self.spec.positions(getattr(self.spec, kind), length)
+            self._positions[kind, length] = self.as_tensor(table)
+        return self._positions[kind, length]
+
+    def as_tensor(self, array: np.ndarray) -> Any:
+        """A NumPy array as the engine computes with it."""
+        return array
 
 
 class SteppingEngine(Engine):
@@ -57,10 +69,6 @@ class SteppingEngine(Engine):
     fixed_shapes = False
     selection_copies = True
 
-    def __init__(self, spec: TransformerSpec, precision: str):
-        super().__init__(spec, precision)
-        self._positions: dict[tuple[str, int], Any] = {}
-
     @abc.abstractmethod
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> State:
         """Encodes sources.
@@ -74,16 +82,21 @@ class SteppingEngine(Engine):
             The state of a new search, before its first step.
         """
 
-    def positions(self, kind: str, length: int) -> Any:
-        """The encodings (length, D) of the first positions of the `"encoder"` or the `"decoder"`."""
-        if (kind, length) not in self._positions:
-            table = self.spec.positions(getattr(self.spec, kind), length)
-            self._positions[kind, length] = self.as_tensor(table)
-        return self._positions[kind, length]
 
-    @abc.abstractmethod
-    def as_tensor(self, array: np.ndarray) -> Any:
-        """A NumPy array as the engine computes with it."""
+class SearchOptions(NamedTuple):
+    """How a whole search is made; `decoding.hypotheses.search_options` makes it.
+
+    Attributes:
+        beam_size: K.
+        max_length: L, the size of the sequences.
+        penalties: float32 (L + 1,), of hypotheses of each length.
+        decisive_slot: A sentence is done when its finished hypothesis of this rank cannot be beaten.
+    """
+
+    beam_size: int
+    max_length: int
+    penalties: np.ndarray
+    decisive_slot: int
 
 
 class SearchingEngine(Engine):
@@ -91,24 +104,14 @@ class SearchingEngine(Engine):
 
     @abc.abstractmethod
     def search(
-        self,
-        token_ids: np.ndarray,
-        limits: np.ndarray,
-        beam_size: int,
-        max_length: int,
-        penalties: np.ndarray,
-        decisive_slot: int,
+        self, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
     ) -> dict[str, np.ndarray]:
         """Searches the likeliest hypotheses.
 
         Args:
             token_ids: int32 (B, S), padded behind.
             limits: int32 (B,), the longest hypothesis of each sentence; 0 searches none.
-            beam_size: K.
-            max_length: L, the size of the sequences.
-            penalties: float32 (L + 1,), of hypotheses of each length.
-            decisive_slot: A sentence is done when its finished hypothesis of this rank cannot be
-                beaten.
+            options: How it searches.
 
         Returns:
             `alive_sequences` int32 (B, K, L), `alive_scores` float32 (B, K), `finished_sequences` and

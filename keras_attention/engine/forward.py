@@ -22,6 +22,7 @@ from keras import ops
 
 from keras_attention.engine.prepare import (
     BlockWeights,
+    BranchWeights,
     Matrix,
     Preparation,
     Sizes,
@@ -29,7 +30,7 @@ from keras_attention.engine.prepare import (
     prepare,
 )
 from keras_attention.ops.top_k import top_k
-from keras_attention.spec import BlockSpec, NormSpec, TransformerSpec
+from keras_attention.spec import BlockSpec, BranchedAttentionSpec, NormSpec, TransformerSpec
 
 # Added to the score of a position that a row may not attend to; its weight is exactly zero.
 MASKED = -1e9
@@ -199,14 +200,14 @@ def encode(
 
     for block, part in zip(operations.spec.encoder.blocks, weights.encoder.blocks, strict=True):
 
-        def attention(x: Any, part: BlockWeights = part) -> Any:
+        def attention(x: Any, part: BlockWeights = part, block: BlockSpec = block) -> Any:
             query, key, value = operations.project(
                 x, part.self_projection, (key_dim, key_dim, value_dim), num_rows, tokens
             )
             outputs = operations.attend(query, key, value, bias)
             if tokens is not None:
                 outputs = operations.without_padding(outputs, tokens)
-            return operations.linear(outputs, part.self_output)
+            return _joined_heads(operations, outputs, part.self_output, block.branched)
 
         x = _connected(operations, x, attention, part.self_norm, block, block.self_attention_norm)
         x = _feed_forward(operations, x, part, block)
@@ -256,7 +257,9 @@ def decode(
         operations.spec.decoder.blocks, weights.decoder.blocks, buffers, memory, strict=True
     ):
 
-        def self_attention(x: Any, part: BlockWeights = part, buffer: Any = buffer) -> Any:
+        def self_attention(
+            x: Any, part: BlockWeights = part, buffer: Any = buffer, block: BlockSpec = block
+        ) -> Any:
             query, *new = operations.project(
                 x, part.self_projection, (key_dim, key_dim, value_dim), num_rows
             )
@@ -265,12 +268,14 @@ def decode(
             )
             new_buffers.append((key, value))
             outputs = operations.attend(query, key, value, history_bias)
-            return operations.linear(outputs, part.self_output)
+            return _joined_heads(operations, outputs, part.self_output, block.branched)
 
-        def cross_attention(x: Any, part: BlockWeights = part, source: Any = source) -> Any:
+        def cross_attention(
+            x: Any, part: BlockWeights = part, source: Any = source, block: BlockSpec = block
+        ) -> Any:
             (query,) = operations.project(x, part.cross_projection, (key_dim,), num_rows)
             outputs = operations.attend(query, source[0], source[1], memory_bias)
-            return operations.linear(outputs, part.cross_output)
+            return _joined_heads(operations, outputs, part.cross_output, block.branched)
 
         x = _connected(
             operations, x, self_attention, part.self_norm, block, block.self_attention_norm
@@ -284,9 +289,34 @@ def decode(
     ), new_buffers
 
 
+def _joined_heads(
+    operations: Operations, outputs: Any, weights: Any, branched: BranchedAttentionSpec | None
+) -> Any:
+    """What a block adds of its heads' outputs (R, N d): by a matrix, or by the networks of branches."""
+    if not isinstance(weights, BranchWeights):
+        return operations.linear(outputs, weights)
+    assert branched is not None  # Only a branched attention has such weights.
+    activation = operations.activation(branched.feed_forwards[0].activation)
+    width = operations.sizes.value_dim
+    parts = [
+        operations.linear(outputs[:, i * width : (i + 1) * width], matrix, activation)
+        for i, matrix in enumerate(weights.inner)
+    ]
+    if weights.alpha is None:
+        hidden = ops.concatenate(parts, axis=-1)
+    else:
+        alpha = ops.cast(weights.alpha, operations.dtype)
+        hidden = sum(part * alpha[i] for i, part in enumerate(parts))
+    return operations.linear(hidden, weights.outer)
+
+
 def _feed_forward(operations: Operations, x: Any, part: BlockWeights, block: BlockSpec) -> Any:
+    if block.feed_forward is None:
+        return x
+    feed_forward = block.feed_forward
+
     def network(x: Any) -> Any:
-        activation = operations.activation(block.feed_forward.activation)
+        activation = operations.activation(feed_forward.activation)
         return operations.linear(operations.linear(x, part.inner, activation), part.outer)
 
     norm = block.feed_forward_norm

@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_attention.spec import AttentionSpec, BlockSpec, DenseSpec, NormSpec, TransformerSpec
+from keras_attention.spec import (
+    AttentionSpec,
+    BlockSpec,
+    BranchedAttentionSpec,
+    DenseSpec,
+    NormSpec,
+    TransformerSpec,
+)
 
 
 class Sizes(NamedTuple):
@@ -43,13 +50,26 @@ class BlockWeights(NamedTuple):
     self_projection: Any  # to queries, keys and values
     self_output: Any
     self_norm: Any
-    inner: Any
-    outer: Any
-    feed_forward_norm: Any
+    inner: Any = None
+    outer: Any = None
+    feed_forward_norm: Any = None
     memory_projection: Any = None  # of the encoder's output, to keys and values
     cross_projection: Any = None  # to queries
     cross_output: Any = None
     cross_norm: Any = None
+
+
+class BranchWeights(NamedTuple):
+    """What stands behind a branched attention's heads, in place of a matrix: its networks.
+
+    The output is `hidden outer`, and the hidden layer is made of the branches' own,
+    `activation(head_i inner_i)`: their sum, each times its part of `alpha`, or where `alpha` is None,
+    all of them side by side.
+    """
+
+    inner: tuple[Any, ...]
+    outer: Any
+    alpha: Any  # (N, 1)
 
 
 class StackWeights(NamedTuple):
@@ -108,12 +128,15 @@ def _block(block: BlockSpec, store: Preparation) -> BlockWeights:
     joined = _joined(query, _matrix(own.key, store), _matrix(own.value, store), xp=store.xp)
     weights = BlockWeights(
         self_projection=store.projection(joined, widths),
-        self_output=store.matrix(_matrix(own.output, store, input_axes=2)),
+        self_output=_output(own, store),
         self_norm=store.norm(block.self_attention_norm),
-        inner=store.matrix(_matrix(block.feed_forward.inner, store)),
-        outer=store.matrix(_matrix(block.feed_forward.outer, store)),
-        feed_forward_norm=store.norm(block.feed_forward_norm),
     )
+    if block.feed_forward is not None and block.feed_forward_norm is not None:
+        weights = weights._replace(
+            inner=store.matrix(_matrix(block.feed_forward.inner, store)),
+            outer=store.matrix(_matrix(block.feed_forward.outer, store)),
+            feed_forward_norm=store.norm(block.feed_forward_norm),
+        )
     if cross is None or block.cross_attention_norm is None:
         return weights
     widths = _widths(cross)
@@ -122,8 +145,35 @@ def _block(block: BlockSpec, store: Preparation) -> BlockWeights:
     return weights._replace(
         memory_projection=store.projection(memory, widths[1:]),
         cross_projection=store.projection(query, widths[:1]),
-        cross_output=store.matrix(_matrix(cross.output, store, input_axes=2)),
+        cross_output=_output(cross, store),
         cross_norm=store.norm(block.cross_attention_norm),
+    )
+
+
+def _output(attention: AttentionSpec, store: Preparation) -> Any:
+    """What joins the heads: a matrix, or the networks of branches with kappa and W^O multiplied in."""
+    if not isinstance(attention, BranchedAttentionSpec):
+        return store.matrix(_matrix(attention.output, store, input_axes=2))
+    xp, number = store.xp, attention.output.kernel.shape[0]
+    kappa, alpha = store.read(attention.kappa), store.read(attention.alpha)
+    kernel = store.read(attention.output.kernel)
+    bias = None if attention.output.bias is None else store.read(attention.output.bias)
+    networks = attention.feed_forwards
+    inner = []
+    for i in range(number):
+        network = _matrix(networks[i % len(networks)].inner, store)
+        added = network.bias
+        if bias is not None:
+            added = added + xp.matmul(kappa[i] * bias[None], network.kernel)[0]
+        inner.append(store.matrix(Matrix(xp.matmul(kappa[i] * kernel[i], network.kernel), added)))
+    outer = [_matrix(network.outer, store) for network in networks]
+    if len(networks) == 1:
+        last = Matrix(outer[0].kernel, outer[0].bias * xp.sum(alpha))
+        return BranchWeights(tuple(inner), store.matrix(last), xp.reshape(alpha, (-1, 1)))
+    joined = [part.kernel * alpha[i] for i, part in enumerate(outer)]
+    total = sum(part.bias * alpha[i] for i, part in enumerate(outer))
+    return BranchWeights(
+        tuple(inner), store.matrix(Matrix(xp.concatenate(joined, axis=0), total)), None
     )
 
 

@@ -7,8 +7,10 @@ The paper's 27.3 and 28.4 (Table 2) are tokenised BLEU with hyphens split, not t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from keras_attention.utils.checks import check_boolean, check_choice, check_integer, check_iterable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,8 +35,8 @@ class CorpusScore:
 
 
 def corpus_bleu(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
+    hypotheses: Iterable[str],
+    references: Iterable[str],
     *,
     tokenize: str = "13a",
     lowercase: bool = False,
@@ -65,14 +67,17 @@ def corpus_bleu(
     """
     from sacrebleu.metrics import BLEU
 
-    check_lines(hypotheses, references)
+    hypotheses, references = check_lines(hypotheses, references)
+    check_choice("tokenize", tokenize, tuple(BLEU.TOKENIZERS))
+    check_boolean("lowercase", lowercase)
+    check_choice("smoothing", smoothing, tuple(BLEU.SMOOTH_DEFAULTS))
     metric = BLEU(tokenize=tokenize, lowercase=lowercase, smooth_method=smoothing)
     return _scored(metric, hypotheses, references)
 
 
 def corpus_chrf(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
+    hypotheses: Iterable[str],
+    references: Iterable[str],
     *,
     word_order: int = 0,
     lowercase: bool = False,
@@ -98,7 +103,9 @@ def corpus_chrf(
     """
     from sacrebleu.metrics import CHRF
 
-    check_lines(hypotheses, references)
+    hypotheses, references = check_lines(hypotheses, references)
+    check_integer("word_order", word_order, 0)
+    check_boolean("lowercase", lowercase)
     return _scored(CHRF(word_order=word_order, lowercase=lowercase), hypotheses, references)
 
 
@@ -109,20 +116,30 @@ def _scored(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -
     )
 
 
-def check_lines(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Raise ValueError unless both are lists of strings, of the same length and not empty."""
-    for name, lines in (("hypotheses", hypotheses), ("references", references)):
-        if isinstance(lines, str):
-            raise ValueError(f"{name} must be a list of sentences; got one string: {lines[:60]!r}.")
-        for index, line in enumerate(lines):
-            if not isinstance(line, str):
-                raise ValueError(
-                    f"{name} must be strings; number {index} is {type(line).__name__}: {line!r}."
-                )
+def check_lines(
+    hypotheses: Iterable[str], references: Iterable[str], name: str = "hypotheses"
+) -> tuple[list[str], list[str]]:
+    """Both as lists; ValueError unless they hold strings, equally many and at least one."""
+    hypotheses, references = _lines(name, hypotheses), _lines("references", references)
     if len(hypotheses) != len(references):
         raise ValueError(
-            f"Each hypothesis needs its reference; got {len(hypotheses)} hypotheses and "
+            f"Each hypothesis needs its reference; got {len(hypotheses)} {name} and "
             f"{len(references)} references."
         )
     if not hypotheses:
         raise ValueError("There is nothing to score: both lists are empty.")
+    return hypotheses, references
+
+
+def _lines(name: str, values: Iterable[str]) -> list[str]:
+    if isinstance(values, str):
+        raise ValueError(
+            f"{name} must be a list of sentences. Received: one string, {values[:60]!r}"
+        )
+    lines = list(check_iterable(name, values))
+    for index, line in enumerate(lines):
+        if not isinstance(line, str):
+            raise ValueError(
+                f"{name} must be strings; number {index} is {type(line).__name__}: {line!r}."
+            )
+    return lines

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
+from keras_attention.utils.checks import check_has, check_iterable
+
 TRACE = "-NONE-"
 # The words of EVALB's repair of 2006: as quotation marks they are deleted, under another tag they are not.
 QUOTES = ("'", '"', "/")
@@ -174,7 +176,7 @@ def bracketing_f1(
     Args:
         golds: `nltk.Tree` of each sentence, as the treebank has it or stripped.
         parses: A tree for each, a list of several that stand side by side, or None where there is none.
-        rules: What is deleted, and what counts as equal.
+        rules: The rules of what is deleted and what counts as equal.
 
     Returns:
         `"all"`, and `"short"`: of the sentences of at most `rules.longest` words.
@@ -189,6 +191,9 @@ def bracketing_f1(
     >>> score.f1, round(score.f1_of_all, 1)  # of 1 of 3, 2 brackets; 3 more in the second sentence
     (40.0, 25.0)
     """
+    golds = list(check_iterable("golds", golds))
+    parses = list(check_iterable("parses", parses))
+    check_has("rules", rules, "BracketingRules", "deleted_labels", "longest")
     if len(golds) != len(parses) or not golds:
         raise ValueError(
             "A parse, or None, is needed for each gold tree, and at least one. "

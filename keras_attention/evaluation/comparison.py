@@ -8,13 +8,19 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from keras_attention.evaluation.bleu import CorpusScore, corpus_bleu, corpus_chrf
+from keras_attention.evaluation.bleu import (
+    CorpusScore,
+    check_lines,
+    corpus_bleu,
+    corpus_chrf,
+)
 from keras_attention.evaluation.moses_bleu import (
     METRIC_NAME,
     moses_tokenizer,
     multi_bleu_metric,
     tokenized_bleu,
 )
+from keras_attention.utils.checks import check_integer, check_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +73,8 @@ def corpus_scores(
     >>> [f"{name} {score.score:.1f}" for name, score in scores.items()]
     ['bleu 100.0', 'tokenized_bleu 100.0', 'chrf 100.0']
     """
+    hypotheses, references = check_lines(hypotheses, references)
+    check_text("language", language)
     return {
         "bleu": corpus_bleu(hypotheses, references),
         "tokenized_bleu": tokenized_bleu(hypotheses, references, language=language),
@@ -110,26 +118,29 @@ def paired_bootstrap(
     >>> [(d.metric, d.system, d.difference < 0) for d in differences][0]
     ('BLEU', 'other', True)
     """
-    baseline = next(iter(systems), "") if baseline is None else baseline
+    if not isinstance(systems, Mapping):
+        raise ValueError(f"`systems` must be a dict of translations by name. Received: {systems!r}")
+    translations = {}
+    for name, lines in systems.items():
+        translations[name], references = check_lines(lines, references, f"systems[{name!r}]")
+    check_text("language", language)
+    check_integer("samples", samples, 1)
+    check_integer("seed", seed, 0)
+    baseline = next(iter(systems), "") if baseline is None else check_text("baseline", baseline)
     if len(systems) < 2 or baseline not in systems:
         raise ValueError(
             "A comparison needs two systems or more, the baseline among them. Received: "
             f"systems {list(systems)}, baseline {baseline!r}"
         )
-    if samples < 1 or seed < 0:
-        raise ValueError(
-            "`samples` must be at least 1 and `seed` not negative. Received: "
-            f"samples={samples}, seed={seed}"
-        )
     from sacrebleu.metrics import BLEU, CHRF
 
     tokenize = moses_tokenizer(language)
-    tokenized = {name: [tokenize(line) for line in lines] for name, lines in systems.items()}
+    tokenized = {name: [tokenize(line) for line in lines] for name, lines in translations.items()}
     tokenized_references = [tokenize(line) for line in references]
     differences = []
     for metric_name, metric, texts, reference in (
-        ("BLEU", BLEU(), systems, references),
-        ("chrF2", CHRF(), systems, references),
+        ("BLEU", BLEU(), translations, references),
+        ("chrF2", CHRF(), translations, references),
         (METRIC_NAME, multi_bleu_metric(), tokenized, tokenized_references),
     ):
         results = _resampled(metric, texts, reference, baseline, samples, seed)

@@ -15,6 +15,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attention.ops.windowed_attention import saves_by_blocks, window_block
+from keras_attention.utils.checks import check_has, check_integer, check_iterable, check_number
+
 # Sustained single-precision FLOP/s of a GPU, as in the footnote of section 6.1 of the paper.
 SUSTAINED_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 
@@ -37,6 +40,9 @@ class ModelSizes:
         learned_positions: Number of learned positions; 0 with sinusoids.
         attention_dropout: Rate on the attention weights; any keeps one more copy of them.
         recompute: Whether training computes blocks again instead of keeping what they need.
+        branch_feed_forward: `"shared"` or `"split"` for a Weighted Transformer, else None.
+        branched_decoder: Which attention of its decoder has the branches: `"cross"` or `"self"`.
+        attention_window: Of restricted self-attention; None where all positions see each other.
     """
 
     vocabulary_size: int
@@ -52,6 +58,9 @@ class ModelSizes:
     learned_positions: int = 0
     attention_dropout: float = 0.0
     recompute: bool = False
+    branch_feed_forward: str | None = None
+    branched_decoder: str = "cross"
+    attention_window: int | None = None
 
     @classmethod
     def of(cls, model: Any) -> ModelSizes:
@@ -69,6 +78,8 @@ class ModelSizes:
         """
         if isinstance(model, cls):
             return model
+        if not isinstance(model, Mapping):
+            check_has("model", model, "a Transformer, or its arguments", "get_config")
         config = model if isinstance(model, Mapping) else model.get_config()
         required = (
             "vocabulary_size",
@@ -96,6 +107,9 @@ class ModelSizes:
             learned_positions=config.get("max_length", 256) if learned else 0,
             attention_dropout=config.get("attention_dropout", 0.0),
             recompute=config.get("recompute", False),
+            branch_feed_forward=config.get("branch_feed_forward"),
+            branched_decoder=config.get("branched_decoder", "cross"),
+            attention_window=config.get("attention_window"),
         )
 
     @property
@@ -107,6 +121,10 @@ class ModelSizes:
             attention += 2 * heads * self.key_dim + heads * self.value_dim + d
         feed_forward = 2 * d * self.intermediate_dim + self.intermediate_dim + d
         layer = 3 * attention + 2 * feed_forward + 5 * 2 * d  # five normalisations
+        if self.branch_feed_forward is not None:  # kappa and alpha; a normalisation less
+            layer += 2 * (2 * heads - 2 * d)
+        if self.branch_feed_forward == "split":  # an outer bias for each
+            layer += 2 * (heads - 1) * d
         last = 4 * d if self.normalize_first else 0
         positions = 2 * self.learned_positions * d
         tables = 1 if self.tie_weights else 2
@@ -119,7 +137,8 @@ def transformer_flops(model: Any, source_length: Any, target_length: Any) -> Any
     Counted are the projections, attention scores and their products with the values, feed-forward
     networks and the projection to the vocabulary. Not counted: look-ups, normalisation, softmax,
     residuals and dropout, which are no matrix products and well below 1 % of the base model. Causal
-    attention counts in full, as it is computed.
+    attention counts in full, and attention within a window by whole blocks, as they are computed. The
+    product of W^O and W_1 of branches is formed once for all rows: `training_flops` counts it.
 
     The FLOPs of positions that are computed come from padded lengths, those of real tokens alone
     from the sentences' own lengths.
@@ -139,30 +158,83 @@ def transformer_flops(model: Any, source_length: Any, target_length: Any) -> Any
     >>> f"{transformer_flops(base, 25, 25) / 25:.3g} FLOPs for a source and a target token"
     '1.27e+08 FLOPs for a source and a target token'
     """
+    return sum(flops_by_part(model, source_length, target_length).values())
+
+
+def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[str, Any]:
+    """The parts of `transformer_flops`, whose sum it is.
+
+    Args:
+        model: A `Transformer`, or its arguments; see `ModelSizes.of`.
+        source_length: S, end token counted: an int, or an integer array with one entry a row.
+        target_length: T, likewise.
+
+    Example:
+
+    >>> from keras_attention.models import PRESETS
+    >>> base = {**PRESETS["base"], "vocabulary_size": 37000}
+    >>> flops_by_part(base, 7, 5)["encoder: scores and sums"] == 6 * 2 * 2 * 512 * 7 * 7
+    True
+    """
     sizes = ModelSizes.of(model)
-    d, heads = sizes.hidden_dim, sizes.num_heads
-    widths = heads * (sizes.key_dim + sizes.value_dim)
+    d, layers, window = sizes.hidden_dim, sizes.num_layers, sizes.attention_window
+    widths = sizes.num_heads * (sizes.key_dim + sizes.value_dim)
     source, target = (
         _length("source_length", source_length),
         _length("target_length", target_length),
     )
+    branched = None if sizes.branch_feed_forward is None else sizes.branched_decoder
 
-    def attention(queries: Any, keys: Any) -> Any:
-        # W^Q and W^O at each query, W^K and W^V at each key, then Q K^T and its product with V.
-        return 2 * d * widths * (queries + keys) + 2 * widths * queries * keys
+    def projections(queries: Any, keys: Any, branches: bool) -> Any:
+        # W^Q and W^O at each query, W^K and W^V at each key; the W^O of branches is in their W_1.
+        output = 2 * d * sizes.num_heads * sizes.value_dim * queries
+        return layers * (2 * d * widths * (queries + keys) - (output if branches else 0))
+
+    def scores(pairs: Any) -> Any:
+        return layers * 2 * widths * pairs
 
     def feed_forward(positions: Any) -> Any:
-        return 4 * d * sizes.intermediate_dim * positions
+        inner, outer = branch_kernels(sizes), d * sizes.intermediate_dim
+        return layers * 2 * ((inner or outer) + outer) * positions
 
-    encoder = attention(source, source) + feed_forward(source)
-    decoder = attention(target, target) + attention(target, source) + feed_forward(target)
-    return sizes.num_layers * (encoder + decoder) + 2 * d * sizes.vocabulary_size * target
+    return {
+        "encoder: projections": projections(source, source, branched is not None),
+        "encoder: scores and sums": scores(self_attention_pairs(source, window, causal=False)),
+        "encoder: feed-forward": feed_forward(source),
+        "decoder: projections, self": projections(target, target, branched == "self"),
+        "decoder: scores and sums, self": scores(self_attention_pairs(target, window, causal=True)),
+        "decoder: projections, cross": projections(target, source, branched == "cross"),
+        "decoder: scores and sums, cross": scores(target * source),
+        "decoder: feed-forward": feed_forward(target),
+        "softmax": 2 * d * sizes.vocabulary_size * target,
+    }
+
+
+def self_attention_pairs(length: Any, window: int | None, causal: bool) -> Any:
+    """Pairs of a query and a key that are computed, masked ones among them; by blocks in a window."""
+    if window is None:
+        return length * length
+    block = window_block(window)
+    in_blocks = -(-length // block) * block * (2 if causal else 3) * block
+    saves = saves_by_blocks(length, window)
+    if isinstance(length, int):
+        return in_blocks if saves else length * length
+    return np.where(saves, in_blocks, length * length)
+
+
+def branch_kernels(sizes: ModelSizes) -> int:
+    """How many numbers the products of W^O and W_1 of a branched layer have; 0 without branches."""
+    if sizes.branch_feed_forward is None:
+        return 0
+    numbers = sizes.num_heads * sizes.value_dim * sizes.intermediate_dim
+    return numbers if sizes.branch_feed_forward == "shared" else numbers // sizes.num_heads
 
 
 def training_flops(model: Any, shapes: Iterable[tuple[int, int, int]]) -> int:
     """FLOPs of training on batches: three times the forward pass (Kaplan et al. 2020).
 
-    The backward pass multiplies each matrix twice: for the gradient of either factor.
+    The backward pass multiplies each matrix twice: for the gradient of either factor. Work that is
+    repeated to save memory does not count.
 
     Args:
         model: A `Transformer`, or its arguments; see `ModelSizes.of`.
@@ -179,7 +251,16 @@ def training_flops(model: Any, shapes: Iterable[tuple[int, int, int]]) -> int:
     '9.5e+17'
     """
     sizes = ModelSizes.of(model)
-    return 3 * sum(rows * transformer_flops(sizes, s, t) for rows, s, t in shapes)
+    # Of encoder and decoder, for a batch of any size: the kernels of the branches.
+    total, once = 0, 2 * sizes.num_layers * 2 * sizes.hidden_dim * branch_kernels(sizes)
+    for shape in check_iterable("shapes", shapes):
+        if not isinstance(shape, list | tuple) or len(shape) != 3:
+            raise ValueError(f"`shapes` must hold (rows, S, T) of batches. Received: {shape!r}")
+        for size in shape:
+            check_integer("shapes", size, 0)
+        rows, source, target = shape
+        total += rows * transformer_flops(sizes, source, target) + once
+    return 3 * total
 
 
 def paper_training_cost(seconds: float, devices: int = 8, device: str = "P100") -> float:
@@ -205,17 +286,14 @@ def paper_training_cost(seconds: float, devices: int = 8, device: str = "P100") 
     >>> paper_training_cost(12 * 3600)  # the base model: 12 hours on 8 P100
     3.2832e+18
     """
-    if device not in SUSTAINED_FLOPS:
+    if not isinstance(device, str) or device not in SUSTAINED_FLOPS:
         raise ValueError(
             f"The paper gives the sustained speed of {', '.join(SUSTAINED_FLOPS)}. "
             f"Received: device={device!r}. For another one, multiply seconds, devices and its "
             "FLOP/s, such as `matmul_peak()` measures."
         )
-    if seconds < 0 or devices < 1:
-        raise ValueError(
-            "`seconds` must not be negative and `devices` at least 1. Received: "
-            f"seconds={seconds!r}, devices={devices!r}"
-        )
+    check_number("seconds", seconds, least=0)
+    check_integer("devices", devices, 1)
     return float(seconds) * devices * SUSTAINED_FLOPS[device]
 
 
@@ -238,7 +316,8 @@ def matmul_peak(dtype: str = "float32", seconds: float = 1.0) -> float:
     >>> matmul_peak(seconds=0.05) > 1e6
     True
     """
-    compute_dtype = keras.dtype_policies.get(dtype).compute_dtype
+    check_number("seconds", seconds, above=0)
+    compute_dtype = check_policy("dtype", dtype).compute_dtype
     best, size, ends = 0.0, 256, time.perf_counter() + seconds
     while size <= 8192:
         values = np.random.default_rng(size).standard_normal((size, size), "float32")
@@ -271,10 +350,9 @@ def flops_utilization(flops: float, seconds: float, peak: float) -> float:
     >>> flops_utilization(3e12, seconds=2.0, peak=6e12)
     0.25
     """
-    if seconds <= 0 or peak <= 0:
-        raise ValueError(
-            f"`seconds` and `peak` must be positive. Received: seconds={seconds!r}, peak={peak!r}"
-        )
+    check_number("flops", flops, least=0)
+    check_number("seconds", seconds, above=0)
+    check_number("peak", peak, above=0)
     return flops / seconds / peak
 
 
@@ -284,6 +362,19 @@ def _seconds_of_products(matrix: Any, count: int) -> float:
         product = ops.matmul(product, matrix)
     ops.convert_to_numpy(ops.cast(product[0, 0], "float32"))  # waits for the device
     return time.perf_counter() - start
+
+
+def check_policy(name: str, dtype: Any) -> keras.DTypePolicy:
+    """The dtype policy of this name; raises ValueError if there is none."""
+    try:
+        if dtype is not None:
+            return keras.dtype_policies.get(dtype)
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(
+        f"`{name}` must be a floating-point dtype or a Keras dtype policy, such as 'float32' or "
+        f"'mixed_bfloat16'. Received: {name}={dtype!r}"
+    )
 
 
 def _length(name: str, length: Any) -> Any:

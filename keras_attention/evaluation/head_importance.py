@@ -8,6 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attention.utils.checks import check_has
+
 Batch = tuple[np.ndarray, np.ndarray, np.ndarray]  # source, target shifted right, target
 
 # Logits of so many positions are computed at a time.
@@ -47,8 +49,14 @@ def head_importance(
     Reference: Michel et al. 2019, [Are Sixteen Heads Really Better than
     One?](https://arxiv.org/abs/1905.10650)
     """
+    check_has("model", model, "a Transformer", "num_heads", "num_layers", "vocabulary_size")
+    named = {
+        "encoder_token_ids": encoder_token_ids,
+        "decoder_token_ids": decoder_token_ids,
+        "target_token_ids": target_token_ids,
+    }
     source, read, target = (
-        np.asarray(ids) for ids in (encoder_token_ids, decoder_token_ids, target_token_ids)
+        _token_ids(name, ids, model.vocabulary_size) for name, ids in named.items()
     )
     _check(source, read, target, model.pad_token_id)
     heads = model.num_heads
@@ -90,6 +98,16 @@ def _losses(
     losses = -keras.ops.convert_to_numpy(scores)[..., 0]
     losses = np.where(wanted[..., 0] == model.pad_token_id, 0.0, losses)
     return losses.reshape(heads, -1).sum(axis=1, dtype="float64")
+
+
+def _token_ids(name: str, ids: Any, vocabulary_size: int) -> np.ndarray:
+    array = np.asarray(ids)
+    is_right = array.ndim > 0 and array.dtype.kind in "iu" and array.size
+    if not is_right or not 0 <= array.min() <= array.max() < vocabulary_size:
+        raise ValueError(
+            f"`{name}` must be integers (B, length) from 0 to {vocabulary_size - 1}. Received: {ids!r}"
+        )
+    return array
 
 
 def _check(source: np.ndarray, read: np.ndarray, target: np.ndarray, pad_token_id: int) -> None:

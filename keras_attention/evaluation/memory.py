@@ -8,9 +8,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import keras
-
-from keras_attention.evaluation.cost import ModelSizes
+from keras_attention.evaluation.cost import (
+    ModelSizes,
+    branch_kernels,
+    check_policy,
+    self_attention_pairs,
+)
+from keras_attention.ops.windowed_attention import window_block
+from keras_attention.utils.checks import check_boolean, check_integer
 
 _WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -79,7 +84,11 @@ def training_memory(
     >>> print(training_memory(base, rows=128, source_length=32, target_length=32))  # doctest: +ELLIPSIS
     about ... GiB, an estimate (weights 0.23, gradients 0.23, moments 0.47, activations ..., logits 1.13)
     """
-    policy = keras.dtype_policies.get(dtype)
+    check_integer("rows", rows, 1)
+    check_integer("source_length", source_length, 1)
+    check_integer("target_length", target_length, 1)
+    check_boolean("accumulate", accumulate)
+    policy = check_policy("dtype", dtype)
     sizes = ModelSizes.of(model)
     width = _WIDTHS[policy.compute_dtype]
     weights = sizes.parameters * _WIDTHS[policy.variable_dtype]
@@ -89,7 +98,7 @@ def training_memory(
         weights=weights,
         gradients=weights * (2 if accumulate else 1),
         moments=2 * weights,
-        activations=rows * row * width,
+        activations=(rows * row + _kept_once(sizes)) * width,
         logits=logits * width,
     )
 
@@ -99,10 +108,17 @@ def _kept_numbers(sizes: ModelSizes, source: int, target: int) -> int:
     d, heads = sizes.hidden_dim, sizes.num_heads
     copies = 3 if sizes.attention_dropout else 2  # scores and weights, and weights dropped
 
-    def attention(queries: int, keys: int) -> int:
+    def attention(queries: int, keys: int, pairs: int) -> int:
         queries_and_context = queries * heads * (sizes.key_dim + sizes.value_dim)
         keys_and_values = keys * heads * (sizes.key_dim + sizes.value_dim)
-        return queries_and_context + keys_and_values + copies * heads * queries * keys
+        return queries_and_context + keys_and_values + copies * heads * pairs
+
+    def self_attention(positions: int, causal: bool) -> int:
+        window = sizes.attention_window
+        pairs = self_attention_pairs(positions, window, causal)
+        # In a window each block has a copy of the keys and values that it sees.
+        seen = positions if pairs == positions**2 else pairs // window_block(window or 1)
+        return attention(positions, seen, pairs)
 
     def residual(positions: int) -> int:
         return 3 * positions * d  # what was dropped, the normalised sum, the output
@@ -110,10 +126,18 @@ def _kept_numbers(sizes: ModelSizes, source: int, target: int) -> int:
     def feed_forward(positions: int) -> int:
         return positions * sizes.intermediate_dim
 
-    encoder = attention(source, source) + feed_forward(source) + 2 * residual(source)
-    decoder = attention(target, target) + attention(target, source) + feed_forward(target)
-    decoder += 3 * residual(target)
+    # Attention and network of a branched layer share one residual connection.
+    fewer = 0 if sizes.branch_feed_forward is None else 1
+    encoder = self_attention(source, False) + feed_forward(source) + (2 - fewer) * residual(source)
+    decoder = self_attention(target, True) + attention(target, source, target * source)
+    decoder += feed_forward(target) + (3 - fewer) * residual(target)
     embedded = d * (source + target)
     if sizes.recompute:
         return (sizes.num_layers + 1) * embedded + max(encoder, decoder)
     return sizes.num_layers * (encoder + decoder) + embedded
+
+
+def _kept_once(sizes: ModelSizes) -> int:
+    """How many numbers a batch of any size keeps: the kernels of branches."""
+    blocks = 1 if sizes.recompute else sizes.num_layers
+    return 2 * blocks * branch_kernels(sizes)

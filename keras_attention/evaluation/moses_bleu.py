@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_attention.evaluation.bleu import CorpusScore, check_lines
+from keras_attention.utils.checks import check_boolean, check_text
 
 METRIC_NAME = "tokenised, hyphen-split BLEU (get_ende_bleu.sh)"
 
@@ -36,7 +37,9 @@ def tokenized_bleu(
 
     * the dot after an abbreviation (`usw.`) that ends a line stays with it, as in the Perl of 2017;
       since then it is split off;
-    * the wide digit one becomes `1`; the Perl script turns it into a quotation mark, by mistake.
+    * the wide digit one becomes `1`; the Perl script turns it into a quotation mark, by mistake;
+    * Chinese, Japanese and Korean letters, Devanagari's virama and the control characters U+001C to
+      U+001F, white space in Python, are cut at other places: score such text with the Perl script.
 
     Args:
         hypotheses: Translations as plain text, not tokenised.
@@ -58,7 +61,9 @@ def tokenized_bleu(
     >>> print(score)  # doctest: +ELLIPSIS
     tokenised, hyphen-split BLEU (get_ende_bleu.sh) 100.00 (...|tok:moses-de|hyphens:split|...)
     """
-    check_lines(hypotheses, references)
+    hypotheses, references = check_lines(hypotheses, references)
+    check_text("language", language)
+    check_boolean("references_are_tokenized", references_are_tokenized)
     metric = multi_bleu_metric()
     split = split_hyphens if references_are_tokenized else moses_tokenizer(language)
     tokenized = [moses_tokenizer(language)(line) for line in hypotheses]
@@ -110,7 +115,7 @@ def multi_bleu_metric() -> Any:
 
 
 def signature(language: str = "de") -> str:
-    """What is needed to repeat the score, in the form of sacreBLEU's signatures."""
+    """All that is needed to repeat the score, in the form of sacreBLEU's signatures."""
     version = importlib.metadata.version
     return (
         f"nrefs:1|case:mixed|eff:no|punct:replace-unicode|tok:moses-{language}|hyphens:split|"

@@ -14,6 +14,7 @@ from keras import ops
 
 from keras_attention.ops.compile import compile_for_inference
 from keras_attention.ops.crossentropy import token_nll
+from keras_attention.utils.checks import check_callable, check_has, check_iterable
 
 
 def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
@@ -47,7 +48,8 @@ def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
     >>> round(perplexity(model, [(np.ones((2, 3, 5), "float32"), labels)]), 4)
     7.0
     """
-    return PerplexityMeter(model)(batches)
+    meter = PerplexityMeter(model)
+    return meter(check_iterable("batches", batches))
 
 
 class PerplexityMeter:
@@ -55,31 +57,48 @@ class PerplexityMeter:
 
     Args:
         model: As for `perplexity`.
+        loss: A `LabelSmoothedCrossentropy` to measure as well.
 
     Call arguments:
         batches: As for `perplexity`.
+
+    Attributes:
+        last_loss: Mean `loss` of a target token in the last measurement, without dropout; None before,
+            and without `loss`.
     """
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any, loss: Any = None):
+        check_has("model", check_callable("model", model), "a model", "pad_token_id")
+        if loss is not None:
+            check_has("loss", loss, "a LabelSmoothedCrossentropy", "call")
         self.model = model
-        self._measure = compile_for_inference(
-            lambda x, labels: _negative_log_likelihoods(model(x, training=False), labels),
-            model,
-            any_shape=True,
-        )
+        self.loss = loss
+        self.last_loss: float | None = None
+
+        def measure(x: Any, labels: Any) -> list[Any]:
+            logits = model(x, training=False)
+            values = [_negative_log_likelihoods(logits, labels)]
+            return values if loss is None else [*values, loss.call(labels, logits)]
+
+        self._measure = compile_for_inference(measure, model, any_shape=True)
 
     def __call__(self, batches: Iterable[tuple[Any, Any]]) -> float:
-        total, count = 0.0, 0
+        totals, count = np.zeros(1 if self.loss is None else 2), 0
         for x, labels in _one_epoch(batches):
             labels = np.asarray(labels)
             is_token = labels != self.model.pad_token_id
-            values = ops.convert_to_numpy(self._measure(x, labels.astype("int32")))
-            total += float(np.sum(values[is_token], dtype="float64"))
+            measured = self._measure(x, labels.astype("int32"))
+            totals += [
+                np.sum(ops.convert_to_numpy(values)[is_token], dtype="float64")
+                for values in measured
+            ]
             count += int(np.sum(is_token))
         if not count:
             raise ValueError("The batches hold no target token: there is nothing to measure.")
+        means = [float(total) / count for total in totals]
+        self.last_loss = None if self.loss is None else means[1]
         try:
-            return math.exp(total / count)
+            return math.exp(means[0])
         except OverflowError:
             return math.inf
 

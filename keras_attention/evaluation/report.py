@@ -15,6 +15,14 @@ from keras_attention.evaluation.bleu import check_lines
 from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.training.checkpoints import average_checkpoints
+from keras_attention.utils.checks import (
+    check_callable,
+    check_has,
+    check_integer,
+    check_iterable,
+    check_path,
+    check_text,
+)
 from keras_attention.utils.files import DamagedFile, read_json, write_atomically, write_json
 from keras_attention.utils.progress import activity
 from keras_attention.utils.run_folder import RunFolder
@@ -68,15 +76,26 @@ def evaluation_report(
     Raises:
         ValueError: If there is no checkpoint, or sources and references do not fit together.
     """
-    check_lines(sources, references)
-    if not checkpoints:
-        raise ValueError("There are no checkpoints to report on. Pass at least one.")
+    for function_name, function in (("translate", translate), ("set_weights", set_weights)):
+        check_callable(function_name, function)
+    if measure_perplexity is not None:
+        check_callable("measure_perplexity", measure_perplexity)
+    for text_name, text in (("name", name), ("language", language)):
+        check_text(text_name, text)
+    _check_dicts(cost=cost, decoding=decoding)
+    sources, references = check_lines(sources, references, "sources")
+    check_integer("samples", samples, 1)
+    check_integer("seed", seed, 0)
+    if not list(check_iterable("checkpoints", checkpoints)):
+        raise ValueError("`checkpoints` is empty: there are no checkpoints to report on. Pass one.")
+    for path in checkpoints:
+        check_path("checkpoints", path)
     translations, systems = {}, {}
     for title, paths in _systems(checkpoints).items():
         with activity(f"scoring: {title}"):
             set_weights(model, paths)
             started = time.monotonic()
-            translations[title] = list(translate(list(sources)))
+            translations[title] = list(translate(sources))
             seconds = time.monotonic() - started
             scores = corpus_scores(translations[title], references, language)
             systems[title] = {
@@ -85,32 +104,38 @@ def evaluation_report(
                 "perplexity": None if measure_perplexity is None else float(measure_perplexity()),
                 "seconds": round(seconds, 1),
             }
-    titles = list(systems)
-    report: dict[str, Any] = {
+    # The last checkpoint, and behind it the average of several.
+    baseline, *average = list(systems)[-2:]
+    differences = (
+        paired_bootstrap(
+            translations,
+            references,
+            baseline=baseline,
+            language=language,
+            samples=samples,
+            seed=seed,
+        )
+        if average
+        else []
+    )
+    return {
         "test_set": name,
         "sentences": len(sources),
         "language": language,
         "decoding": dict(decoding or {}),
         "systems": systems,
         "averaging": _averaging(systems),
-        "significance": [],
+        "significance": [dataclasses.asdict(difference) for difference in differences],
         "training_cost": dict(cost) if cost else None,
-        "translations": translations[titles[-1]],
+        "translations": translations[list(systems)[-1]],
     }
-    if len(titles) > 1:
-        last = titles[-2]  # the average comes after it
-        report["significance"] = [
-            dataclasses.asdict(difference)
-            for difference in paired_bootstrap(
-                translations,
-                references,
-                baseline=last,
-                language=language,
-                samples=samples,
-                seed=seed,
-            )
-        ]
-    return report
+
+
+def _check_dicts(**values: Any) -> None:
+    """Arguments that are dicts or None, by their names."""
+    for name, value in values.items():
+        if value is not None:
+            check_has(name, value, "a dict", "items")
 
 
 def write_report(
@@ -136,7 +161,9 @@ def write_report(
     Raises:
         ValueError: If the folder is another run's, or none's. Nothing is written then.
     """
-    run_folder = RunFolder(folder)
+    check_has("report", report, "what `evaluation_report` returned", "items")
+    _check_dicts(config=config, figures=figures)
+    run_folder = RunFolder(check_path("folder", folder))
     there = run_folder.settings()
     wanted = there if config is None else json.loads(json.dumps(config))
     if wanted != there:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from keras_attention.utils.checks import check_has, check_text
+
 
 def report_text(report: Mapping[str, Any], title: str = "") -> str:
     """The text of a report.
@@ -16,6 +18,8 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
     Returns:
         Lines of text, the last one ended.
     """
+    check_has("report", report, "what `evaluation_report` returned", "items")
+    check_text("title", title)
     headline = f"Evaluation of {title}" if title else "Evaluation"
     lines = [headline, "=" * len(headline), ""]
     decoding = ", ".join(f"{key} {value}" for key, value in report["decoding"].items())
@@ -28,7 +32,7 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
     for name, section in (
         ("Scores", _scores),
         ("Averaging", _averaging),
-        ("Paired bootstrap resampling", _significance),
+        ("More than chance? (paired bootstrap resampling)", _significance),
         ("Training cost", _cost),
         ("Signatures", _signatures),
     ):
@@ -37,7 +41,7 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
 
 
 def _scores(report: Mapping[str, Any]) -> list[str]:
-    systems = report["systems"]
+    systems = dict(reversed(report["systems"].items()))  # the result first: the average
     first = next(iter(systems.values()))
     rows = [["", *systems]]
     for key, score in first["scores"].items():
@@ -108,7 +112,10 @@ def _cost(report: Mapping[str, Any]) -> list[str]:
     ]
     if cost.get("seconds") is not None:
         rows += [
-            ["time", f"{cost['seconds']:,.0f} s on {cost['devices']} device(s)"],
+            [
+                "time",
+                f"{cost['seconds']:,.0f} s on {cost['devices']} device{'s' * (cost['devices'] > 1)}",
+            ],
             [
                 "FLOPs by the paper's formula",
                 f"{cost['paper_flops']:.4g} = {cost['paper_formula']}",

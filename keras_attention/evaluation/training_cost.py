@@ -14,6 +14,7 @@ from keras_attention.evaluation.cost import (
     training_flops,
     transformer_flops,
 )
+from keras_attention.utils.checks import check_choice, check_has, check_integer, check_number
 
 
 def training_cost(
@@ -51,9 +52,15 @@ def training_cost(
     Raises:
         ValueError: If the speed of the device is not known, or a number is too small.
     """
-    for name, value in (("updates", updates), ("batches_per_update", batches_per_update)):
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1. Received: {name}={value!r}")
+    check_integer("updates", updates, 1)
+    check_integer("batches_per_update", batches_per_update, 1)
+    check_integer("devices", devices, 1)
+    check_has("batches", batches, "TokenBatches", "shape_statistics", "pairs")
+    for name, value in (("seconds", seconds), ("peak", peak)):
+        if value is not None:
+            check_number(name, value, above=0)
+    if device is not None:
+        check_choice("device", device, tuple(SUSTAINED_FLOPS))
     sizes = ModelSizes.of(model)
     statistics = batches.shape_statistics()
     per_epoch = sum(

@@ -22,15 +22,16 @@ from keras_attention.recipes.config import BUDGET, RESUMABLE_FIELDS, Translation
 from keras_attention.recipes.messages import batches_text, forecast
 from keras_attention.recipes.prepare import (
     check_model,
+    check_room,
     compiled_model,
     prepared_batches,
     prepared_tokenizer,
     replica_count,
     row_multiple,
 )
-from keras_attention.recipes.train import average_last, train_to_budget
+from keras_attention.recipes.train import average_last, save_model, train_to_budget
 from keras_attention.training.distribution import distribution_scope
-from keras_attention.utils.files import DamagedFile, atomic_path, read_json, write_json
+from keras_attention.utils.files import DamagedFile, read_json, write_json
 from keras_attention.utils.progress import Progress, activity, say
 from keras_attention.utils.run_folder import RunFolder
 
@@ -129,6 +130,7 @@ def train_parser(
     _check_options(systems, test_sentences)
     check_model(config)
     corpus = treebank.corpus(tags)
+    check_room(corpus.train, config)
     settings = _settings(corpus, config, tags)
     changeable = _changeable(config)
     folder = RunFolder(output_dir)
@@ -198,8 +200,8 @@ def _trained(
     say(f"Model {config.preset}, {config.dtype}. {forecast(model, batches, config, peak)}.")
     checkpoints = train_to_budget(model, batches, validation, tokenizer, cut, config, folder, peak)
     average_last(model, checkpoints, config, folder)
-    with activity("saving the model"), atomic_path(folder.model) as partial:
-        model.save(partial)
+    with activity("saving the model"):
+        save_model(model, folder)
 
     def parser_of(constrained: bool) -> Parser:
         return Parser(

@@ -50,9 +50,6 @@ TABLE_1: Mapping[str, LayerType] = MappingProxyType(
         ),
     }
 )
-# Section 4. Without dilation, a convolution needs O(n/k) layers to join the farthest positions.
-CONTIGUOUS_PATH_LENGTH = "O(n/k)"
-SEPARABLE_COMPLEXITY = "O(k n d + n d^2)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +174,58 @@ TABLE_3: Mapping[str, Variation] = MappingProxyType(
         ),
     }
 )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionPicture:
+    """A picture of the appendix that shows one asking word: weights read from its opacities.
+
+    Encoder self-attention, layer 5 of 6. The paper's pictures have padding behind the sentence, too.
+
+    Attributes:
+        sentence: The sentence, spaces between its tokens.
+        query: The word that asks.
+        num_heads: Heads of the layer.
+        weights: For each head drawn, from 1, the weights of the words that it draws.
+    """
+
+    sentence: str
+    query: str
+    num_heads: int
+    weights: Mapping[int, Mapping[str, float]]
+
+    @property
+    def tokens(self) -> list[str]:
+        """The words of the sentence."""
+        return self.sentence.split()
+
+
+FIGURE_3 = AttentionPicture(
+    "It is in this spirit that a majority of American governments have passed new laws since 2009 "
+    "making the registration or voting process more difficult . <EOS>",
+    "making",
+    8,
+    {
+        1: {"more": 0.525, "difficult": 0.455},
+        2: {"making": 0.067, "more": 0.863, "difficult": 0.063},
+        3: {"more": 0.376, "difficult": 0.600},
+        4: {"more": 0.161, "difficult": 0.835},
+        5: {"making": 0.557, "more": 0.035, "difficult": 0.169, "<EOS>": 0.196},
+        6: {"difficult": 0.980},
+        7: {"laws": 0.086, "2009": 0.533, "making": 0.145, ".": 0.055, "<EOS>": 0.106},
+        8: {"making": 0.020, "more": 0.812, "difficult": 0.161},
+    },
+)
+FIGURE_4 = AttentionPicture(
+    "The Law will never be perfect , but its application should be just - this is what we are "
+    "missing , in my opinion . <EOS>",
+    "its",
+    8,
+    {
+        5: {"Law": 0.914, "application": 0.035},
+        6: {"The": 0.020, "Law": 0.412, "application": 0.502},
+    },
+)
 
 
 @dataclasses.dataclass(frozen=True)

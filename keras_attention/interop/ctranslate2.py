@@ -20,6 +20,13 @@ from keras_attention.spec import (
     TransformerSpec,
 )
 from keras_attention.spec.parts import as_array
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_choice,
+    check_has,
+    check_integer,
+    check_path,
+)
 from keras_attention.utils.files import atomic_folder, check_destination
 
 # A spec's name of an activation, and the name of CTranslate2's.
@@ -87,7 +94,7 @@ def export_ctranslate2(
     Args:
         model: A built `Transformer`, or a `TransformerSpec`.
         tokenizer: Its `Tokenizer`.
-        folder: Where to write; made by this function.
+        folder: The folder to write; this function makes it.
         quantization: How the weights are stored: None as they are, `"int8"`, `"int16"`, `"float16"`,
             `"bfloat16"`, `"float32"`, or `"int8_float16"` and the like for what is not quantized.
         max_length: Positions written for models with sinusoids; longer sentences are an error in
@@ -99,7 +106,7 @@ def export_ctranslate2(
 
     Raises:
         ImportError: If CTranslate2 is not installed.
-        ValueError: For what CTranslate2 does not have (an activation, attention windows), a model
+        ValueError: For what CTranslate2 does not have (an activation, attention windows, branches), a model
             without a spec, a tokenizer of another model, an unknown `quantization`, and a path that
             is taken by anything but an exported model.
 
@@ -118,19 +125,46 @@ def export_ctranslate2(
     >>> ids = {tokenizer.id_to_token(i): i for i in range(tokenizer.vocabulary_size)}
     >>> text = tokenizer.decode([ids[t] for t in result[0].hypotheses[0]])  # doctest: +SKIP
     """
-    folder = Path(folder)
+    if not isinstance(model, TransformerSpec):
+        check_has("model", model, "a built Transformer, or its spec", "spec")
+    check_has("tokenizer", tokenizer, "a Tokenizer", "vocabulary_size", "id_to_token", "save")
+    check_integer("max_length", max_length, 1)
+    check_boolean("overwrite", overwrite)
+    if quantization is not None:
+        check_choice("quantization", quantization, QUANTIZATIONS)
+    folder = check_path("folder", folder)
     check_destination(folder, folder=True, ours=_is_export, overwrite=overwrite)
     spec = model if isinstance(model, TransformerSpec) else model.spec()
-    _check_arguments(spec, tokenizer, quantization, max_length)
+    _check_arguments(spec, tokenizer)
+    with atomic_folder(folder, replace=True) as partial:
+        write_model(spec, tokenizer, partial, quantization, max_length)
+        tokenizer.save(partial / "tokenizer")
+    return folder
+
+
+def write_model(
+    spec: TransformerSpec,
+    tokenizer: Any,
+    folder: Path,
+    quantization: str | None = None,
+    max_length: int = 2048,
+) -> None:
+    """Writes a spec for CTranslate2 into a folder that is there, as `export_ctranslate2` does.
+
+    Args:
+        spec: A complete spec.
+        tokenizer: What has `vocabulary_size`, `id_to_token` and `unknown_token_id`.
+        folder: Where to.
+        quantization: As for `export_ctranslate2`.
+        max_length: The same.
+    """
+    check_exportable(spec)
     # Copies: CTranslate2 quantizes in place, and an array may share the model's memory.
     copies = spec.map_weights(lambda weight: as_array(weight).copy())
     theirs = _specification(copies, tokenizer, max_length)
     theirs.validate()
     theirs.optimize(quantization=quantization)
-    with atomic_folder(folder, replace=True) as partial:
-        theirs.save(str(partial))
-        tokenizer.save(partial / "tokenizer")
-    return folder
+    theirs.save(str(folder))
 
 
 def _library() -> SimpleNamespace:
@@ -150,15 +184,7 @@ def _is_export(folder: Path) -> bool:
     return found >= {MODEL_FILE, TOKENIZER_FILES[-1]} and found <= {*EXPORTED, *TOKENIZER_FILES}
 
 
-def _check_arguments(
-    spec: TransformerSpec, tokenizer: Any, quantization: str | None, max_length: int
-) -> None:
-    if quantization is not None and quantization not in QUANTIZATIONS:
-        raise ValueError(
-            f"`quantization` must be None or one of {QUANTIZATIONS}. Received: {quantization!r}"
-        )
-    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:
-        raise ValueError(f"`max_length` must be a positive integer. Received: {max_length!r}")
+def _check_arguments(spec: TransformerSpec, tokenizer: Any) -> None:
     for name in ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id"):
         ours, theirs = getattr(spec, name), getattr(tokenizer, name)
         if ours != theirs:
@@ -166,7 +192,23 @@ def _check_arguments(
                 f"The model has {name} {ours}, the tokenizer {theirs}: they do not belong together. "
                 "Use the tokenizer that the model was trained with."
             )
-    options = spec.options()  # refuses blocks that differ, and windows
+    check_exportable(spec)
+
+
+def check_exportable(spec: TransformerSpec) -> None:
+    """Raise ValueError for what CTranslate2 does not have."""
+    options = spec.options()  # refuses blocks that differ
+    if options["attention_window"] is not None:
+        raise ValueError(
+            "The export has no attention windows. A model with attention_window="
+            f"{options['attention_window']} cannot be exported."
+        )
+    if "branch_feed_forward" in options:
+        raise ValueError(
+            "CTranslate2 has no branched attention, so a Weighted Transformer cannot be exported: it has "
+            "a nonlinear network behind each head, where CTranslate2 joins the heads before. Translate "
+            "with `Translator`."
+        )
     activation = options["activation"]
     if activation not in ACTIVATIONS:
         raise ValueError(
@@ -228,6 +270,8 @@ def _specification(spec: TransformerSpec, tokenizer: Any, max_length: int) -> An
 
 def _set_block(layer: Any, block: BlockSpec) -> None:
     """Weights of an encoder or decoder block."""
+    # A block of branches, which has neither, was refused before.
+    assert block.feed_forward is not None and block.feed_forward_norm is not None
     _set_attention(layer.self_attention, block.self_attention, own=True)
     _set_norm(layer.self_attention.layer_norm, block.self_attention_norm)
     if block.cross_attention is not None and block.cross_attention_norm is not None:

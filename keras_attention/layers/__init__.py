@@ -1,5 +1,6 @@
 """The layers of the Transformer, each usable alone in a Keras model."""
 
+from keras_attention.layers.branched_attention import BranchedAttention
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.embedding import TokenEmbedding
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
@@ -9,6 +10,7 @@ from keras_attention.layers.positional_encoding import PositionalEncoding, sinus
 from keras_attention.layers.residual import ResidualConnection
 
 __all__ = [
+    "BranchedAttention",
     "FeedForward",
     "MultiHeadAttention",
     "PositionalEncoding",

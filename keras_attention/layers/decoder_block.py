@@ -6,7 +6,8 @@ import keras
 
 from keras_attention.layers.encoder_block import TransformerBlock, first_given, given
 from keras_attention.layers.multi_head_attention import State
-from keras_attention.spec.parts import BlockSpec
+from keras_attention.spec.parts import BRANCHED_DECODERS, BlockSpec
+from keras_attention.utils.checks import check_choice
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -25,8 +26,15 @@ class TransformerDecoderBlock(TransformerBlock):
         normalize_first: False for the paper's post-norm, True for pre-norm.
         use_attention_bias: Whether the attention projections have biases; the paper's have none.
         layer_norm_epsilon: Added to the variance in the layer normalisations.
+        sliding_window: Positions less than this far apart see each other in the self-attention, the
+            paper's restricted self-attention with r = 2 sliding_window - 1; all do if not given.
+        branch_feed_forward: None for the paper's block. `"shared"` or `"split"` for the Weighted
+            Transformer's: one attention and the network become one sub-layer, `BranchedAttention`.
         kernel_initializer: Initializer of all kernels.
         seed: Optional integer seed of the dropouts.
+        branched_decoder: Which attention has the branches: `"cross"`, or `"self"` with the attention to the
+            encoder, unbranched, behind it. Equation 7 joins an attention to the network behind it,
+            which is `"cross"`; the paper's text says "masked in the decoder layers", which is `"self"`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -43,6 +51,7 @@ class TransformerDecoderBlock(TransformerBlock):
         memory: Keys and values of the encoder sequence, from `project_memory`. Its batch axis may be a
             divisor of the decoder sequence's: consecutive rows (beams) share one row of the memory.
         cache: Keys and values of earlier positions, `{"key": (B, L, N, K), "value": (B, L, N, V)}`.
+            With a `sliding_window`, L need not be larger than it if positions come one at a time.
         start_index: Position of the first row of `decoder_sequence` in the cache.
         self_head_mask: `(B, N)`, 0 for heads of the self-attention that are switched off; see
             `MultiHeadAttention`.
@@ -60,21 +69,60 @@ class TransformerDecoderBlock(TransformerBlock):
     (2, 3, 8)
     """
 
+    def __init__(
+        self,
+        num_heads: int,
+        intermediate_dim: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: Any = "relu",
+        normalize_first: bool = False,
+        use_attention_bias: bool = False,
+        layer_norm_epsilon: float = 1e-6,
+        sliding_window: int | None = None,
+        branch_feed_forward: str | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        seed: int | None = None,
+        branched_decoder: str = "cross",
+        **kwargs: Any,
+    ):
+        super().__init__(
+            num_heads,
+            intermediate_dim,
+            key_dim=key_dim,
+            value_dim=value_dim,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation_dropout=activation_dropout,
+            activation=activation,
+            normalize_first=normalize_first,
+            use_attention_bias=use_attention_bias,
+            layer_norm_epsilon=layer_norm_epsilon,
+            sliding_window=sliding_window,
+            branch_feed_forward=branch_feed_forward,
+            kernel_initializer=kernel_initializer,
+            seed=seed,
+            **kwargs,
+        )
+        check_choice("branched_decoder", branched_decoder, BRANCHED_DECODERS)
+        self.branched_decoder = branched_decoder
+
     def build(self, decoder_sequence_shape: Any, encoder_sequence_shape: Any = None) -> None:
         memory_shape = encoder_sequence_shape or decoder_sequence_shape
         hidden_dim = decoder_sequence_shape[-1]
-        self.self_attention = self._attention("self_attention", hidden_dim)
+        branched = self.branched_decoder if self.branch_feed_forward is not None else None
+        self.self_attention = self._attention("self_attention", hidden_dim, branched == "self")
         self.self_attention.build(decoder_sequence_shape, decoder_sequence_shape)
         self.self_attention_residual = self._residual("self_attention_residual")
         self.self_attention_residual.build(decoder_sequence_shape)
-        self.cross_attention = self._attention("cross_attention", hidden_dim)
+        self.cross_attention = self._attention("cross_attention", hidden_dim, branched == "cross")
         self.cross_attention.build(decoder_sequence_shape, memory_shape)
         self.cross_attention_residual = self._residual("cross_attention_residual")
         self.cross_attention_residual.build(decoder_sequence_shape)
-        self.feed_forward = self._feed_forward()
-        self.feed_forward.build(decoder_sequence_shape)
-        self.feed_forward_residual = self._residual("feed_forward_residual")
-        self.feed_forward_residual.build(decoder_sequence_shape)
+        self._build_feed_forward(decoder_sequence_shape)
         self.built = True
 
     def project_memory(self, encoder_sequence: Any) -> State:
@@ -128,13 +176,12 @@ class TransformerDecoderBlock(TransformerBlock):
             results.insert(1, cross_scores)
         x = self.cross_attention_residual(x, update, training=training)
 
-        update = self.feed_forward(self.feed_forward_residual.normalize_input(x), training=training)
-        x = self.feed_forward_residual(x, update, training=training)
+        x = self._apply_feed_forward(x, training)
         return (x, *results) if results else x
 
     def spec(self) -> BlockSpec:
         """What this block computes in inference, declared."""
-        return self._block_spec("self_attention", "cross_attention", "feed_forward")
+        return self._block_spec("self_attention", "cross_attention")
 
     def _self_attend(
         self,
@@ -163,6 +210,11 @@ class TransformerDecoderBlock(TransformerBlock):
         )
         return list(results) if isinstance(results, tuple) else [results]
 
+    def compute_output_shape(
+        self, decoder_sequence_shape: Any, encoder_sequence_shape: Any = None
+    ) -> Any:
+        return decoder_sequence_shape
+
     def compute_output_spec(
         self,
         decoder_sequence: Any,
@@ -183,3 +235,6 @@ class TransformerDecoderBlock(TransformerBlock):
         if cache is not None:
             results.append({k: keras.KerasTensor(v.shape, v.dtype) for k, v in cache.items()})
         return tuple(results) if len(results) > 1 else results[0]
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "branched_decoder": self.branched_decoder}

@@ -12,7 +12,7 @@ from keras_attention.ops.linear import tied_projection
 from keras_attention.ops.lookup import lookup
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import EmbeddingSpec, SpecError
-from keras_attention.utils.checks import check_integer
+from keras_attention.utils.checks import check_boolean, check_integer
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -72,7 +72,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         super().__init__(
             vocabulary_size,
             hidden_dim,
-            tie_weights=tie_weights,
+            tie_weights=check_boolean("tie_weights", tie_weights),
             embeddings_initializer=embeddings_initializer,
             **kwargs,
         )
@@ -87,10 +87,12 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         if reverse:
             return unfold_leading_axes(self._project(fold_leading_axes(inputs)), inputs)
         inputs = ops.convert_to_tensor(inputs)
-        embedded = lookup(self.embeddings, ops.cast(inputs, "int32"))
-        embedded = ops.cast(embedded, self.compute_dtype)
+        ids = ops.cast(inputs, "int32")
+        embedded = ops.cast(lookup(self.embeddings, ids), self.compute_dtype)
         # In a graph nobody can raise an error: an id that is none gives NaN, never another word's row.
         is_id = ops.logical_and(inputs >= 0, inputs < self.vocabulary_size)
+        if keras.backend.is_float_dtype(keras.backend.standardize_dtype(inputs.dtype)):
+            is_id = ops.logical_and(is_id, ops.equal(inputs, ids))
         scale = ops.where(is_id, self.hidden_dim**0.5, math.nan)
         if self.pad_token_id is not None:
             scale = ops.where(ops.equal(inputs, self.pad_token_id), 0.0, scale)

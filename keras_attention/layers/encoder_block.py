@@ -4,13 +4,20 @@ from typing import Any
 
 import keras
 
+from keras_attention.layers.branched_attention import BranchedAttention
 from keras_attention.layers.declared import check_declares_itself, declared
 from keras_attention.layers.feed_forward import FeedForward
+from keras_attention.layers.masks import check_masks
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.residual import ResidualConnection
 from keras_attention.layers.seeds import part_initializer, part_seed
-from keras_attention.spec.parts import BlockSpec, SpecError
-from keras_attention.utils.checks import check_integer, check_number
+from keras_attention.spec.parts import BRANCH_FEED_FORWARDS, BlockSpec, SpecError
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_choice,
+    check_integer,
+    check_number,
+)
 
 
 class TransformerBlock(keras.layers.Layer):
@@ -29,11 +36,16 @@ class TransformerBlock(keras.layers.Layer):
         normalize_first: bool = False,
         use_attention_bias: bool = False,
         layer_norm_epsilon: float = 1e-6,
+        sliding_window: int | None = None,
+        branch_feed_forward: str | None = None,
         kernel_initializer: Any = "glorot_uniform",
         seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        if branch_feed_forward is not None:
+            check_choice("branch_feed_forward", branch_feed_forward, BRANCH_FEED_FORWARDS)
+        self.branch_feed_forward = branch_feed_forward
         self.num_heads = check_integer("num_heads", num_heads, least=1)
         self.intermediate_dim = check_integer("intermediate_dim", intermediate_dim, least=1)
         self.key_dim = None if key_dim is None else check_integer("key_dim", key_dim, least=1)
@@ -48,25 +60,41 @@ class TransformerBlock(keras.layers.Layer):
             "activation_dropout", activation_dropout, least=0, below=1
         )
         self.activation = keras.activations.get(activation)
-        self.normalize_first = normalize_first
-        self.use_attention_bias = use_attention_bias
+        self.normalize_first = check_boolean("normalize_first", normalize_first)
+        self.use_attention_bias = check_boolean("use_attention_bias", use_attention_bias)
         self.layer_norm_epsilon = check_number("layer_norm_epsilon", layer_norm_epsilon, above=0)
+        self.sliding_window = (
+            None if sliding_window is None else check_integer("sliding_window", sliding_window, 1)
+        )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.seed = seed
+        self.seed = None if seed is None else check_integer("seed", seed, least=0)
         self.supports_masking = True
 
-    def _attention(self, name: str, hidden_dim: int) -> MultiHeadAttention:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        check_masks(kwargs)
+        return super().__call__(*args, **kwargs)
+
+    def _attention(self, name: str, hidden_dim: int, branched: bool = False) -> MultiHeadAttention:
         if self.key_dim is None and hidden_dim % self.num_heads:
             raise ValueError(
                 f"`num_heads` must divide the width of the inputs when `key_dim` is not given. "
                 f"Received: num_heads={self.num_heads}, width {hidden_dim}. Pass `key_dim`, or a "
                 "number of heads that divides the width."
             )
-        return MultiHeadAttention(
+        network: dict[str, Any] = {
+            "intermediate_dim": self.intermediate_dim,
+            "branch_feed_forward": self.branch_feed_forward,
+            "activation": self.activation,
+            "activation_dropout": self.activation_dropout,
+        }
+        kind = BranchedAttention if branched else MultiHeadAttention
+        return kind(
+            **(network if branched else {}),
             num_heads=self.num_heads,
             key_dim=self.key_dim or hidden_dim // self.num_heads,
             value_dim=self.value_dim,
             dropout=self.attention_dropout,
+            sliding_window=self.sliding_window if name == "self_attention" else None,
             use_bias=self.use_attention_bias,
             kernel_initializer=part_initializer(self.kernel_initializer, name),
             seed=part_seed(self.seed, name),
@@ -74,8 +102,12 @@ class TransformerBlock(keras.layers.Layer):
             name=name,
         )
 
-    def _feed_forward(self) -> FeedForward:
-        return FeedForward(
+    def _build_feed_forward(self, input_shape: Any) -> None:
+        """The network and the connection around it; none of both where branches have it inside."""
+        self.feed_forward = self.feed_forward_residual = None
+        if self.branch_feed_forward is not None:
+            return
+        self.feed_forward = FeedForward(
             self.intermediate_dim,
             activation=self.activation,
             dropout=self.activation_dropout,
@@ -84,6 +116,15 @@ class TransformerBlock(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="feed_forward",
         )
+        self.feed_forward.build(input_shape)
+        self.feed_forward_residual = self._residual("feed_forward_residual")
+        self.feed_forward_residual.build(input_shape)
+
+    def _apply_feed_forward(self, x: Any, training: bool | None) -> Any:
+        if self.feed_forward is None or self.feed_forward_residual is None:
+            return x
+        update = self.feed_forward(self.feed_forward_residual.normalize_input(x), training=training)
+        return self.feed_forward_residual(x, update, training=training)
 
     def _residual(self, name: str) -> ResidualConnection:
         return ResidualConnection(
@@ -99,7 +140,7 @@ class TransformerBlock(keras.layers.Layer):
         """The block's spec, from sub-layers of these names and the connections around them."""
         check_declares_itself(self)
         parts = {}
-        for name in sublayers:
+        for name in sublayers if self.feed_forward is None else (*sublayers, "feed_forward"):
             residual = getattr(self, f"{name}_residual")
             parts[name] = declared(self, getattr(self, name))
             parts[f"{name}_norm"] = declared(self, residual)
@@ -124,6 +165,8 @@ class TransformerBlock(keras.layers.Layer):
             "normalize_first": self.normalize_first,
             "use_attention_bias": self.use_attention_bias,
             "layer_norm_epsilon": self.layer_norm_epsilon,
+            "sliding_window": self.sliding_window,
+            "branch_feed_forward": self.branch_feed_forward,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,
         }
@@ -145,6 +188,10 @@ class TransformerEncoderBlock(TransformerBlock):
         normalize_first: False for the paper's post-norm, True for pre-norm.
         use_attention_bias: Whether the attention projections have biases; the paper's have none.
         layer_norm_epsilon: Added to the variance in the layer normalisations.
+        sliding_window: Positions less than this far apart see each other in the self-attention, the
+            paper's restricted self-attention with r = 2 sliding_window - 1; all do if not given.
+        branch_feed_forward: None for the paper's block. `"shared"` or `"split"` for the Weighted
+            Transformer's: one sub-layer, `BranchedAttention`, in place of both.
         kernel_initializer: Initializer of all kernels.
         seed: Optional integer seed of the dropouts.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
@@ -169,14 +216,12 @@ class TransformerEncoderBlock(TransformerBlock):
     """
 
     def build(self, input_shape: Any) -> None:
-        self.self_attention = self._attention("self_attention", input_shape[-1])
+        is_branched = self.branch_feed_forward is not None
+        self.self_attention = self._attention("self_attention", input_shape[-1], is_branched)
         self.self_attention.build(input_shape, input_shape)
         self.self_attention_residual = self._residual("self_attention_residual")
         self.self_attention_residual.build(input_shape)
-        self.feed_forward = self._feed_forward()
-        self.feed_forward.build(input_shape)
-        self.feed_forward_residual = self._residual("feed_forward_residual")
-        self.feed_forward_residual.build(input_shape)
+        self._build_feed_forward(input_shape)
         self.built = True
 
     def call(
@@ -204,13 +249,15 @@ class TransformerEncoderBlock(TransformerBlock):
         )
         update, scores = update if return_attention_scores else (update, None)
         x = self.self_attention_residual(inputs, update, training=training)
-        update = self.feed_forward(self.feed_forward_residual.normalize_input(x), training=training)
-        x = self.feed_forward_residual(x, update, training=training)
+        x = self._apply_feed_forward(x, training)
         return (x, scores) if return_attention_scores else x
 
     def spec(self) -> BlockSpec:
         """What this block computes in inference, declared."""
-        return self._block_spec("self_attention", "feed_forward")
+        return self._block_spec("self_attention")
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        return input_shape
 
     def compute_output_spec(self, inputs: Any, return_attention_scores: bool = False, **_: Any):
         outputs = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)

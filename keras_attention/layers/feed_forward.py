@@ -57,7 +57,7 @@ class FeedForward(keras.layers.Layer):
         self.dropout = check_number("dropout", dropout, least=0, below=1)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed = seed
+        self.seed = None if seed is None else check_integer("seed", seed, least=0)
         self.supports_masking = True
 
     def build(self, input_shape: Any) -> None:

@@ -1,7 +1,9 @@
 """Attention masks: boolean, True = may attend; built and merged here and nowhere else."""
 
+import math
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 
@@ -47,6 +49,60 @@ def window_mask(target_length: Any, source_length: Any, window: int, start_index
     return ops.less(distance, window)
 
 
+def check_masks(arguments: dict[str, Any]) -> None:
+    """Refuse additive masks, whose 0 means the opposite of a boolean mask's.
+
+    This looks at NumPy arrays and lists. Tensors may have no values yet: see `nan_if_additive`.
+
+    Args:
+        arguments: The arguments of a layer by name; masks are looked at.
+
+    Raises:
+        ValueError: Names the mask, and says how to make a boolean one of it.
+
+    Example:
+
+    >>> check_masks({"attention_mask": np.array([[0.0, -1e9]])})
+    Traceback (most recent call last):
+    ValueError: `attention_mask` must be boolean, True where a query may attend, or of 0 and 1. ...
+    """
+    for name, mask in arguments.items():
+        if "mask" not in name.split("_") or not isinstance(mask, (np.ndarray, list)):
+            continue
+        values = np.asarray(mask)
+        if name != "head_mask" and values.dtype.kind == "f" and not np.isin(values, (0, 1)).all():
+            raise ValueError(
+                f"`{name}` must be boolean, True where a query may attend, or of 0 and 1. Received: "
+                f"values from {values.min():g} to {values.max():g}. Is it an additive mask? Pass "
+                f"{name} == 0."
+            )
+
+
+def nan_if_additive(outputs: Any, mask: Any) -> Any:
+    """The outputs, or NaN if a tensor as mask has other numbers than 0 and 1: graphs cannot raise."""
+    if mask is None or "float" not in ops.dtype(mask):
+        return outputs
+    is_boolean = ops.all(ops.logical_or(ops.equal(mask, 0), ops.equal(mask, 1)))
+    return ops.where(is_boolean, outputs, ops.cast(math.nan, outputs.dtype))
+
+
+def ring_mask(size: Any, window: Any, position: Any) -> Any:
+    """Return a `(1, 1, L)` mask of a ring buffer: what the position that was written last sees.
+
+    Position p stands in slot `p % L`; it sees itself and the `window - 1` positions before it.
+
+    Example:
+
+    >>> from keras import ops
+    >>> ops.convert_to_numpy(ring_mask(4, 3, 5)).astype(int).tolist()
+    [[[1, 1, 0, 1]]]
+    """
+    position = ops.cast(position, "int32")
+    behind = ops.mod(ops.subtract(position, ops.arange(size, dtype="int32")), size)
+    seen = ops.logical_and(ops.less(behind, window), ops.less_equal(behind, position))
+    return seen[None, None, :]
+
+
 def merge_masks(*masks: Any) -> Any:
     """Return the logical and of all masks that are not None, or None if there is none."""
     merged = None
@@ -67,6 +123,7 @@ def combined_mask(
     is_causal: bool = False,
     window: int | None = None,
     start_index: Any = 0,
+    is_ring: bool = False,
 ) -> Any:
     """Return the one mask of an attention `(B, T, S)`, or None if everything may be attended to.
 
@@ -78,8 +135,14 @@ def combined_mask(
         is_causal: Whether `causal_mask` is among them.
         window: The width of `window_mask`, if that is among them.
         start_index: Position of the first query.
+        is_ring: Whether there is one query, and the keys stand in a ring buffer: `ring_mask` takes
+            the place of the causal mask and of the window.
     """
     lengths = target_length, source_length
+    if is_ring:
+        ring = ring_mask(source_length, window, start_index)
+        masks = combined_mask(*lengths, query_mask, value_mask, key_mask, attention_mask)
+        return merge_masks(ring, masks)
     return merge_masks(
         None if query_mask is None else query_mask[:, :, None],
         None if value_mask is None else value_mask[:, None, :],

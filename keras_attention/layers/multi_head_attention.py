@@ -5,15 +5,22 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.layers.attention_in_blocks import attend_in_blocks, may_save_by_blocks
 from keras_attention.layers.declared import check_declares_itself, dense_spec
-from keras_attention.layers.masks import causal_mask, combined_mask, merge_masks
+from keras_attention.layers.masks import (
+    causal_mask,
+    check_masks,
+    combined_mask,
+    merge_masks,
+    nan_if_additive,
+)
 from keras_attention.layers.seeds import part_initializer
-from keras_attention.layers.windowed_attention import window_block, windowed_attention
 from keras_attention.ops.attention import dot_product_attention
 from keras_attention.ops.linear import joined_linear, linear
 from keras_attention.ops.reference import masked_softmax
 from keras_attention.ops.shapes import reshape
 from keras_attention.spec.parts import AttentionSpec, SpecError
+from keras_attention.utils.checks import check_boolean, check_integer, check_number
 
 State = dict[str, Any]
 
@@ -23,7 +30,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
     """`keras.layers.MultiHeadAttention` with a float32 softmax, decoding state and two-dimensional products.
 
     A drop-in for Keras' own layer: the same constructor and call arguments, defaults, weights, masks,
-    scores and errors. On top of it:
+    scores and errors, but for what stands here:
 
     * the softmax runs in float32 whatever the dtype policy, and a row that may attend to nothing gives
       zeros, never NaN;
@@ -60,12 +67,13 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         return_attention_scores: Whether to return the weights after the softmax as well.
         training: Whether dropout is on.
         use_causal_mask: Whether position t sees the positions up to t only.
-        cache: Projected keys and values, `{"key": (B, L, N, K), "value": (B, L, N, V)}`. With `value`
-            given, the projections of `value` are written at `start_index` and everything up to there is
-            attended to (masked self-attention, one or several positions at a time); the updated cache is
-            returned last. Without `value`, the cache is attended to as it is (cross-attention); then
-            query rows may be a multiple of the cache's rows: consecutive rows share one row of the cache
-            (the beams of a sentence share its memory).
+        cache: Projected keys and values, `{"key": (B, L, N, K), "value": (B, L, N, V)}`. If `value` is
+            given, its projections are written at `start_index`, and queries attend to everything up to
+            there (masked self-attention, one or several positions at a time); the updated cache is
+            returned last. Without `value`, queries attend to the cache as it is (cross-attention).
+            There may then be several query rows for each row of the cache: consecutive rows share one
+            (the beams of a sentence share its memory). With a `sliding_window`, a cache that is fed one
+            position at a time is a ring: `sliding_window` positions are enough.
         start_index: Position of the first query in the cache; an integer or a scalar tensor.
         head_mask: `(B, N)`: what each head's output is multiplied by before the heads are combined; 0
             switches a head off ([Michel et al. 2019](https://arxiv.org/abs/1905.10650)).
@@ -75,7 +83,8 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         and values were written to a cache, the new cache.
 
     Raises:
-        ValueError: For sizes that are not positive integers, and for masks that do not broadcast.
+        ValueError: For sizes that are not positive integers, for masks that do not broadcast or are
+            additive (as tensors: the outputs are NaN).
 
     Example:
 
@@ -88,6 +97,27 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
     """
 
     _projections_made = 0
+
+    def __init__(
+        self,
+        num_heads: int,
+        key_dim: int,
+        value_dim: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        **kwargs: Any,
+    ):
+        check_integer("num_heads", num_heads, least=1)
+        check_integer("key_dim", key_dim, least=1)
+        if value_dim is not None:
+            check_integer("value_dim", value_dim, least=1)
+        check_number("dropout", dropout, least=0, below=1)
+        check_boolean("use_bias", use_bias)
+        super().__init__(num_heads, key_dim, value_dim, dropout, use_bias, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        check_masks(kwargs)
+        return super().__call__(*args, **kwargs)
 
     def call(
         self,
@@ -114,26 +144,45 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             "key_mask": key_mask,
             "attention_mask": attention_mask,
         }
-        needs_all = cache is not None or return_attention_scores
-        if not needs_all and self._saves_by_blocks(projected, attention_mask):
-            scores = None
-            outputs = self._attend_in_blocks(projected, masks, use_causal_mask, training)
-        else:
-            outputs, scores = self._compute_attention(
-                _share_rows(projected[0], projected[1]) if shared_rows else projected[0],
-                projected[1],
-                projected[2],
-                combined_mask(
-                    ops.shape(projected[0])[1],
-                    ops.shape(projected[2])[1],
-                    **masks,
-                    is_causal=use_causal_mask or cache_to_return is not None,
-                    window=self._sliding_window,
-                    start_index=start_index,
-                ),
-                training,
-                return_attention_scores,
+        written = cache_to_return is not None
+
+        def attend() -> tuple[Any, Any]:
+            mask = combined_mask(
+                ops.shape(projected[0])[1],
+                ops.shape(projected[2])[1],
+                **masks,
+                is_causal=use_causal_mask or written,
+                window=self._sliding_window,
+                start_index=start_index,
+                is_ring=written and self._is_ring(query),
             )
+            queries, keys, values = projected
+            if shared_rows:  # (B K, T, N, d) to (B, K T, N, d)
+                queries = reshape(queries, (ops.shape(keys)[0], -1, *queries.shape[2:]))
+            return self._compute_attention(
+                queries, keys, values, mask, training, return_attention_scores
+            )
+
+        def in_blocks() -> Any:
+            return attend_in_blocks(
+                *projected,
+                lambda q, k, v, mask: self._compute_attention(q, k, v, mask, training)[0],
+                self._sliding_window,
+                masks,
+                use_causal_mask,
+            )
+
+        needs_all = cache is not None or return_attention_scores or self._sliding_window is None
+        saves = not needs_all and may_save_by_blocks(
+            projected, self._sliding_window, attention_mask
+        )
+        scores = None
+        if saves is False:
+            outputs, scores = attend()
+        elif saves is True:
+            outputs = in_blocks()
+        else:
+            outputs = ops.cond(saves, in_blocks, lambda: attend()[0])
         if shared_rows:
             outputs = reshape(outputs, (*ops.shape(projected[0])[:-1], self._value_dim))
         if gate is not None:
@@ -142,6 +191,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             heads = ops.cast(head_mask, outputs.dtype)
             inner = [1] * (len(outputs.shape) - 3)
             outputs = ops.multiply(outputs, ops.reshape(heads, (-1, *inner, self._num_heads, 1)))
+        outputs = nan_if_additive(outputs, attention_mask)
         results = [self._combine_heads(outputs, training)]
         if return_attention_scores:
             results.append(scores)
@@ -193,7 +243,8 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
                 return fused, None
         state = self.project_key_value(value, key)
         if cache is not None:
-            start = (0, start_index, 0, 0)
+            ring = ops.shape(cache["key"])[1] if self._is_ring(query) else None
+            start = (0, start_index if ring is None else start_index % ring, 0, 0)
             state = {
                 name: ops.slice_update(cache[name], start, ops.cast(new, cache[name].dtype))
                 for name, new in state.items()
@@ -204,7 +255,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
     def _project_self(self, inputs: Any) -> tuple[Any, Any, Any] | None:
         """Project queries, keys and values of one tensor in one product, if the layers allow it."""
         layers = (self._query_dense, self._key_dense, self._value_dense)
-        if not all(is_bare_projection(layer) for layer in layers):
+        if not all(_is_bare_projection(layer) for layer in layers):
             return None
         weights = [_kernel_and_bias(layer) for layer in layers]
         biases = [bias for _, bias in weights] if self._use_bias else None
@@ -250,39 +301,9 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             flash=False if return_attention_scores or drops else self._flash_attention,
         )
 
-    def _saves_by_blocks(self, projected: Any, attention_mask: Any) -> bool:
-        """Whether the window is so much shorter than the sequence that blocks save work.
-
-        A mask with rows for the queries, T x T in memory anyway, keeps to the plain way.
-        """
-        query, _, value = projected
-        if self._sliding_window is None or len(query.shape) != 4:
-            return False
-        length = query.shape[1]
-        is_long = length is not None and length > 3 * window_block(self._sliding_window)
-        masks_keys_only = attention_mask is None or (
-            len(attention_mask.shape) == 3 and attention_mask.shape[1] == 1
-        )
-        return is_long and length == value.shape[1] and masks_keys_only
-
-    def _attend_in_blocks(
-        self, projected: Any, masks: State, causal: bool, training: bool | None
-    ) -> Any:
-        """Windowed self-attention with projected inputs and the masks of `call`."""
-
-        def attend(query, key, value, mask):
-            return self._compute_attention(query, key, value, mask, training)[0]
-
-        attention_mask, query_mask = masks["attention_mask"], masks["query_mask"]
-        seen = None if attention_mask is None else attention_mask[:, 0]
-        seen = merge_masks(masks["value_mask"], masks["key_mask"], seen)
-        query, key, value = projected
-        window = self._sliding_window
-        outputs = windowed_attention(query, key, value, attend, window, seen, causal)
-        if query_mask is None:
-            return outputs
-        is_query = ops.cast(query_mask, "bool")[:, :, None, None]
-        return ops.where(is_query, outputs, ops.zeros((), outputs.dtype))
+    def _is_ring(self, query: Any) -> bool:
+        """Whether the cache is written in a ring: with a window, one position at a time."""
+        return self._sliding_window is not None and query.shape[1] == 1
 
     def _get_common_kwargs_for_sublayer(self) -> dict[str, Any]:
         """Keras' hook, called once for each projection: queries must not start equal to keys."""
@@ -359,7 +380,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         return (*batch, self._num_heads, *targets, *sources)
 
 
-def is_bare_projection(layer: keras.layers.EinsumDense) -> bool:
+def _is_bare_projection(layer: keras.layers.EinsumDense) -> bool:
     """Whether the projection is nothing but a product: no quantization, no activity regularizer."""
     return layer.quantization_mode is None and layer.activity_regularizer is None
 
@@ -373,11 +394,6 @@ def _kernel_and_bias(layer: keras.layers.EinsumDense) -> tuple[Any, Any]:
 
 def _project(layer: keras.layers.EinsumDense, inputs: Any, input_axes: int = 1) -> Any:
     """Apply a projection as one product of two matrices."""
-    if not is_bare_projection(layer):
+    if not _is_bare_projection(layer):
         return layer(inputs)
     return linear(inputs, *_kernel_and_bias(layer), input_axes=input_axes)
-
-
-def _share_rows(query: Any, key: Any) -> Any:
-    """Fold query rows that share a row of the cache, `(B K, T, N, d)`, to `(B, K T, N, d)`."""
-    return reshape(query, (ops.shape(key)[0], -1, *query.shape[2:]))

@@ -45,7 +45,7 @@ class PositionalEncoding(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, input_shape: Any) -> None:
-        hidden_dim = input_shape[-1]
+        self._hidden_dim = hidden_dim = input_shape[-1]
         if self.layout == "learned":
             self.positions = self.add_weight(
                 name="positions",
@@ -82,7 +82,7 @@ class PositionalEncoding(keras.layers.Layer):
 
     def _computed(self, length: Any, start_index: Any, inputs: Any) -> Any:
         """The sinusoid of positions that are known only when the graph runs."""
-        hidden_dim = inputs.shape[-1]
+        hidden_dim = self._hidden_dim  # While PyTorch traces, `inputs.shape` holds tensors.
         positions = ops.add(ops.arange(length, dtype="int32"), ops.cast(start_index, "int32"))
         positions = ops.cast(positions, "float32")[:, None]
         columns = np.arange(hidden_dim)

@@ -9,7 +9,7 @@ from keras_attention.layers.declared import check_declares_itself, norm_spec
 from keras_attention.layers.dropout import Dropout
 from keras_attention.ops.residual import dropout_add_norm
 from keras_attention.spec.parts import NormSpec
-from keras_attention.utils.checks import check_number
+from keras_attention.utils.checks import check_boolean, check_integer, check_number
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -55,9 +55,9 @@ class ResidualConnection(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.dropout = check_number("dropout", dropout, least=0, below=1)
-        self.normalize_first = normalize_first
+        self.normalize_first = check_boolean("normalize_first", normalize_first)
         self.epsilon = check_number("epsilon", epsilon, above=0)
-        self.seed = seed
+        self.seed = None if seed is None else check_integer("seed", seed, least=0)
         self.supports_masking = True
         self.normalization = keras.layers.LayerNormalization(
             epsilon=epsilon, dtype=self.dtype_policy, name="normalization"

@@ -153,11 +153,17 @@ def _loss_tracker(model):
     return next(metric for metric in model.metrics if metric.name == "loss")
 
 
+def check_rows(rows: int, steps: int) -> None:
+    """Raise ValueError unless a batch of so many rows can be sliced."""
+    if rows % steps:
+        raise ValueError(_uneven(rows, steps))
+
+
 def _check_rows(y, steps):
     """The number of rows, an integer or, if not known while tracing, a tensor."""
     rows = ops.shape(y)[0]
-    if isinstance(rows, int) and rows % steps:
-        raise ValueError(_uneven(rows, steps))
+    if isinstance(rows, int):
+        check_rows(rows, steps)
     return rows
 
 

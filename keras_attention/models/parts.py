@@ -1,14 +1,17 @@
 """The layers of a `Transformer`, made and built from its arguments."""
 
+from collections.abc import Collection
 from typing import Any
 
 import keras
+from keras import ops
 
+from keras_attention.layers.branched_attention import check_split
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.embedding import TokenEmbedding
 from keras_attention.layers.positional_encoding import PositionalEncoding
-from keras_attention.spec.parts import LAYOUTS
-from keras_attention.utils.checks import check_choice, check_integer, check_number
+from keras_attention.spec.parts import BRANCH_FEED_FORWARDS, BRANCHED_DECODERS, LAYOUTS
+from keras_attention.utils.checks import check_choice, check_integer, check_number, did_you_mean
 
 BLOCK_ARGUMENTS = (
     "num_heads",
@@ -22,6 +25,7 @@ BLOCK_ARGUMENTS = (
     "normalize_first",
     "use_attention_bias",
     "layer_norm_epsilon",
+    "branch_feed_forward",
 )
 SIZES = (
     "vocabulary_size",
@@ -32,6 +36,8 @@ SIZES = (
     "max_length",
 )
 RATES = ("dropout", "attention_dropout", "activation_dropout")
+# What `keras.Model` takes as well.
+KERAS_ARGUMENTS = ("name", "dtype", "trainable", "activity_regularizer", "autocast")
 SWITCHES = ("normalize_first", "use_attention_bias", "tie_weights", "recompute")
 
 
@@ -83,14 +89,17 @@ class Parts:
             name=f"{kind}_dropout",
             dtype=self.dtype,
         )
+        dropout.build(self.sequence_shape)
         return positions, dropout
 
     def stack(self, block: type[keras.layers.Layer], kind: str) -> list[Any]:
         """The blocks of the encoder or the decoder."""
+        names = BLOCK_ARGUMENTS if kind == "encoder" else (*BLOCK_ARGUMENTS, "branched_decoder")
         blocks = []
         for index in range(self.config["num_layers"]):
             layer = block(
-                **{name: self.config[name] for name in BLOCK_ARGUMENTS},
+                **{name: self.config[name] for name in names},
+                sliding_window=self.config["attention_window"],
                 kernel_initializer=keras.initializers.GlorotUniform(self.next_seed()),
                 seed=self.next_seed(),
                 name=f"{kind}_block_{index + 1}",
@@ -111,12 +120,48 @@ class Parts:
         return layer
 
 
-def check_arguments(config: dict[str, Any]) -> None:
+def empty_cache(
+    blocks: list[Any], batch_size: int, beam_size: int, max_length: int, dtype: str
+) -> list[dict[str, Any]]:
+    """Zeros `(B, K, L, N, d)` for the keys and values of decoder blocks; see `Transformer.initial_cache`."""
+    caches = []
+    for block in blocks:
+        attention = block.self_attention
+        # With a window, a ring buffer of as many positions is enough.
+        room = min(max_length, getattr(block, "sliding_window", None) or max_length)
+        shape = (batch_size, beam_size, room, attention.num_heads)
+        widths = {"key": attention.key_dim, "value": attention.value_dim}
+        caches.append({name: ops.zeros((*shape, width), dtype) for name, width in widths.items()})
+    return caches
+
+
+def check_room(blocks: list[Any], cache: list[dict[str, Any]], start_index: Any) -> None:
+    """Refuse a position behind a cache, which would replace its last one, where it is a known number."""
+    for block, kept in zip(blocks, cache, strict=True):
+        room = kept["key"].shape[2]
+        is_ring = getattr(block, "sliding_window", None) is not None
+        is_known = isinstance(start_index, int) and isinstance(room, int)
+        if is_known and not is_ring and not 0 <= start_index < room:
+            raise ValueError(
+                f"The cache has room for {room} positions, from 0 on. Received: start_index="
+                f"{start_index}. Ask `initial_cache` for a larger `max_length`."
+            )
+
+
+def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> None:
     """Refuse arguments that no `Transformer` can have.
+
+    Args:
+        config: The arguments of a `Transformer`.
+        others: Names of arguments that are handed on to `keras.Model`.
 
     Raises:
         ValueError: Names the argument, what was expected and what came.
     """
+    for name in others:
+        if name not in KERAS_ARGUMENTS:
+            hint = did_you_mean(name, (*config, *KERAS_ARGUMENTS))
+            raise ValueError(f"Transformer has no argument {name!r}.{hint}")
     for name in SIZES:
         check_integer(name, config[name], least=1)
     for name in ("key_dim", "value_dim"):
@@ -134,6 +179,20 @@ def check_arguments(config: dict[str, Any]) -> None:
             raise ValueError(f"`{name}` must be True or False. Received: {name}={config[name]!r}")
     check_number("layer_norm_epsilon", config["layer_norm_epsilon"], above=0)
     check_choice("position_layout", config["position_layout"], LAYOUTS)
+    window = config["attention_window"]
+    if window is not None:
+        check_integer("attention_window", window, least=1)
+        if config["position_layout"] == "learned" and window > config["max_length"]:
+            raise ValueError(
+                f"`attention_window` must not be wider than the {config['max_length']} learned "
+                f"positions. Received: attention_window={window}. Raise `max_length`, or leave the "
+                "window out: it would hide nothing."
+            )
+    branches = config["branch_feed_forward"]
+    if branches is not None:
+        check_choice("branch_feed_forward", branches, BRANCH_FEED_FORWARDS)
+        check_split(branches, config["intermediate_dim"], config["num_heads"])
+    check_choice("branched_decoder", config["branched_decoder"], BRANCHED_DECODERS)
     if config["seed"] is not None:
         check_integer("seed", config["seed"], least=0)
     most = config["vocabulary_size"] - 1

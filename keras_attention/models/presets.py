@@ -1,6 +1,9 @@
 """The models of the paper as data; every number is a cell of Table 3 or a size of ours, and says which."""
 
+import copy
 from typing import Any
+
+from keras_attention.utils.checks import did_you_mean
 
 # The bottom line of every row of Table 3: "base".
 BASE: dict[str, Any] = {
@@ -9,6 +12,17 @@ BASE: dict[str, Any] = {
     "intermediate_dim": 2048,
     "num_heads": 8,
     "dropout": 0.1,
+}
+
+# Ahmed et al. 2017, "Weighted Transformer Network": attention dropout and residual dropout 0.1; a branch
+# for each head.
+WEIGHTED: dict[str, Any] = {**BASE, "attention_dropout": 0.1, "branch_feed_forward": "shared"}
+WEIGHTED_LARGE: dict[str, Any] = {
+    **WEIGHTED,
+    "hidden_dim": 1024,
+    "intermediate_dim": 4096,
+    "num_heads": 16,
+    "dropout": 0.3,
 }
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -46,6 +60,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         "dropout": 0.2,
         "attention_dropout": 0.2,
     },
+    # Ahmed et al. 2017, Table 2: layers, and dropout 0.3 where there are many weights.
+    "weighted_layers_2": {**WEIGHTED, "num_layers": 2},
+    "weighted_layers_4": {**WEIGHTED, "num_layers": 4},
+    "weighted_layers_6": WEIGHTED,
+    "weighted_layers_8": {**WEIGHTED, "num_layers": 8, "dropout": 0.3},
+    "weighted_large": WEIGHTED_LARGE,
     # Sizes of ours, not of the paper. "parsing_small": some thousand trees on a CPU.
     "parsing_small": {
         "num_layers": 4,
@@ -63,6 +83,14 @@ PRESETS: dict[str, dict[str, Any]] = {
         "num_heads": 4,
         "dropout": 0.1,
     },
+    "weighted_tiny": {
+        "num_layers": 2,
+        "hidden_dim": 128,
+        "intermediate_dim": 512,
+        "num_heads": 4,
+        "dropout": 0.1,
+        "branch_feed_forward": "shared",
+    },
     # "small": some ten thousand pairs, such as Multi30K. The "Transformer-Tiny" of Wu et al. 2021,
     # "Good for Misconceived Reasons", which did better there than larger ones.
     "small": {
@@ -71,6 +99,14 @@ PRESETS: dict[str, dict[str, Any]] = {
         "intermediate_dim": 256,
         "num_heads": 4,
         "dropout": 0.3,
+    },
+    "weighted_small": {
+        "num_layers": 4,
+        "hidden_dim": 128,
+        "intermediate_dim": 256,
+        "num_heads": 4,
+        "dropout": 0.3,
+        "branch_feed_forward": "shared",
     },
     # "medium": some hundred thousand pairs.
     "medium": {
@@ -81,3 +117,17 @@ PRESETS: dict[str, dict[str, Any]] = {
         "dropout": 0.2,
     },
 }
+
+
+def preset_arguments(name: str) -> dict[str, Any]:
+    """A copy of the arguments of a preset.
+
+    Raises:
+        ValueError: There is no such preset; with the name that is most like it.
+    """
+    if name in PRESETS:
+        return copy.deepcopy(PRESETS[name])
+    raise ValueError(
+        f"`preset` must be one of {', '.join(PRESETS)}.{did_you_mean(name, PRESETS)} "
+        f"Received: preset={name!r}"
+    )

@@ -1,5 +1,6 @@
 """Early errors for token ids that a model does not have; they cost nothing inside compiled graphs."""
 
+import numbers
 from typing import Any
 
 import numpy as np
@@ -7,19 +8,21 @@ import numpy as np
 INPUT_NAMES = ("encoder_token_ids", "decoder_token_ids")
 
 
-def check_token_ids(data: Any, vocabulary_size: int) -> None:
+def check_token_ids(data: Any, vocabulary_size: int, max_length: int | None = None) -> None:
     """Refuse ids outside of the vocabulary, before a backend fails obscurely or, as JAX, not at all.
 
-    Looked at are NumPy arrays of integers, alone or in dicts, lists and tuples, and the
-    `vocabulary_size` of objects that say theirs, such as `TokenBatches`. Tensors are passed over: they
-    may not have values yet, and reading them would make the device wait.
+    This looks at NumPy arrays and at lists of numbers, alone or in dicts, lists and tuples, and at
+    objects with a `vocabulary_size` and a `longest` sequence, such as `TokenBatches`. It passes over
+    arrays of floats with one axis, which weigh rows, and over tensors: they may not have values yet, and
+    reading them would make the device wait. There, an id that is none gives NaN.
 
     Args:
         data: What a model was given.
         vocabulary_size: Number of tokens V of the model.
+        max_length: Number of learned positions; None where there is no limit.
 
     Raises:
-        ValueError: With the ids that came, those that are allowed, and the probable cause.
+        ValueError: With the ids or the length that came, what is allowed, and the probable cause.
 
     Example:
 
@@ -27,29 +30,35 @@ def check_token_ids(data: Any, vocabulary_size: int) -> None:
     >>> check_token_ids({"encoder_token_ids": np.array([[6, 1]])}, vocabulary_size=6)
     Traceback (most recent call last):
     ValueError: 'encoder_token_ids' holds ids outside of the model's vocabulary of 6 tokens ...
+    >>> check_token_ids([np.array([[5, 1, 0]])], vocabulary_size=6, max_length=2)
+    Traceback (most recent call last):
+    ValueError: The model has learned positions for 2 tokens. Received: a sequence of 3 tokens...
     """
-    if isinstance(data, dict):
-        for name, value in data.items():
-            _check(repr(name), value, vocabulary_size)
-    else:
-        _check("The batch", data, vocabulary_size)
+    _check("The batch", data, vocabulary_size, max_length)
 
 
-def _check(name: str, value: Any, vocabulary_size: int) -> None:
+def _check(name: str, value: Any, vocabulary_size: int, max_length: int | None) -> None:
     if isinstance(value, dict):
-        check_token_ids(value, vocabulary_size)
+        for key, part in value.items():
+            _check(repr(key), part, vocabulary_size, max_length)
+    elif isinstance(value, (list, tuple)) and value and _are_numbers(value):
+        _check(name, np.asarray([value]), vocabulary_size, max_length)
     elif isinstance(value, (list, tuple)):
         for part in value:
-            _check(name, part, vocabulary_size)
+            _check(name, part, vocabulary_size, max_length)
     elif isinstance(value, np.ndarray):
-        if value.size and np.issubdtype(value.dtype, np.integer):
-            _check_range(name, int(value.min()), int(value.max()), vocabulary_size)
+        is_float = np.issubdtype(value.dtype, np.floating)
+        if value.size and (np.issubdtype(value.dtype, np.integer) or is_float and value.ndim > 1):
+            _check_range(name, value.min().item(), value.max().item(), vocabulary_size)
+            _check_whole(name, value)
+        _check_length(value.shape[1] if value.ndim == 2 else 0, max_length)
     elif isinstance(getattr(value, "vocabulary_size", None), int):
         if value.vocabulary_size > vocabulary_size:
             raise ValueError(
                 f"The batches were made by a tokenizer of {value.vocabulary_size} tokens; the "
                 f"model's vocabulary has {vocabulary_size}. {_ADVICE}"
             )
+        _check_length(getattr(value, "longest", 0), max_length)
 
 
 _ADVICE = (
@@ -58,7 +67,19 @@ _ADVICE = (
 )
 
 
-def _check_range(name: str, least: int, most: int, vocabulary_size: int) -> None:
+def _are_numbers(values: Any) -> bool:
+    return all(isinstance(value, numbers.Real) for value in values)
+
+
+def _check_whole(name: str, ids: np.ndarray) -> None:
+    is_whole = np.equal(ids, np.floor(ids))
+    if not is_whole.all():
+        raise ValueError(
+            f"{name} must hold whole numbers, the ids of tokens. Received: {ids[~is_whole][0].item()}"
+        )
+
+
+def _check_range(name: str, least: float, most: float, vocabulary_size: int) -> None:
     if 0 <= least and most < vocabulary_size:
         return
     raise ValueError(
@@ -67,11 +88,24 @@ def _check_range(name: str, least: int, most: int, vocabulary_size: int) -> None
     )
 
 
-def split_inputs(inputs: Any) -> tuple[Any, Any]:
-    """The source and target ids of a `Transformer`'s inputs.
+def _check_length(length: int, max_length: int | None) -> None:
+    if max_length is not None and length > max_length:
+        raise ValueError(
+            f"The model has learned positions for {max_length} tokens. Received: a sequence of {length} "
+            f"tokens. Shorten it, or build the model with `max_length={length}`."
+        )
+
+
+def check_inputs(inputs: Any, vocabulary_size: int, max_length: int | None = None) -> None:
+    """Refuse what is no dict of source and target ids, and ids as `check_token_ids` does.
+
+    Args:
+        inputs: What a `Transformer` was called with.
+        vocabulary_size: Number of tokens V of the model.
+        max_length: Number of learned positions; None where there is no limit.
 
     Raises:
-        ValueError: The inputs are no dict of the two.
+        ValueError: With what came, and what was expected.
     """
     if not isinstance(inputs, dict) or any(name not in inputs for name in INPUT_NAMES):
         received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
@@ -79,11 +113,15 @@ def split_inputs(inputs: Any) -> tuple[Any, Any]:
             "Transformer expects a dict with the keys 'encoder_token_ids' and 'decoder_token_ids'. "
             f"Received: {received}"
         )
-    source, target = (inputs[name] for name in INPUT_NAMES)
-    rows = source.shape[0], target.shape[0]
-    if None not in rows and rows[0] != rows[1]:
+    for name in INPUT_NAMES:
+        if not hasattr(inputs[name], "shape"):
+            raise ValueError(
+                f"{name!r} must be an array or a tensor. Received: {type(inputs[name]).__name__}"
+            )
+    source, target = (inputs[name].shape for name in INPUT_NAMES)
+    if None not in (source[0], target[0]) and source[0] != target[0]:
         raise ValueError(
             "'encoder_token_ids' and 'decoder_token_ids' must have as many rows as each other: a row "
-            f"is a pair of sentences. Received: shapes {tuple(source.shape)} and {tuple(target.shape)}"
+            f"is a pair of sentences. Received: shapes {tuple(source)} and {tuple(target)}"
         )
-    return source, target
+    check_token_ids(inputs, vocabulary_size, max_length)

@@ -2,19 +2,25 @@
 
 import contextlib
 import inspect
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
-from keras_attention.models.accumulated_step import accumulated_train_step
+from keras_attention.models.accumulated_step import accumulated_train_step, check_rows
+from keras_attention.ops.processes import add_sums_of_processes, in_training_step, process_count
 from keras_attention.utils.checks import check_integer
+
+KERAS_BATCH_SIZE = 32  # of `fit`, if nothing is said
+SAVED_MODEL = "tf_saved_model"  # Keras' format of `export`, if nothing is said
 
 
 class TrainableModel(keras.Model):
     """A `keras.Model` whose `compile` takes `accumulation_steps`, and which checks what it is given.
 
-    `fit`, `evaluate` and `predict` are Keras' own: they look at their data before they begin, and
-    change none of their arguments.
+    `fit`, `evaluate` and `predict` are Keras' own. They check their data before they begin, and change
+    none of their arguments.
 
     Example:
 
@@ -42,13 +48,13 @@ class TrainableModel(keras.Model):
 
         Args:
             optimizer: As for Keras.
-            loss: As for Keras. With accumulation, a loss with `token_sum` and `token_count`, such as
-                `keras_attention.LabelSmoothedCrossentropy`: its mean is over the tokens of the whole
-                update, which a loss that averages each slice by itself cannot give.
-            accumulation_steps: Number of slices A in which a batch is processed, one after the other,
-                before its one update: memory is that of B / A rows, the result that of B. A multiple
-                of A rows (on each replica) must be in a batch. Schedules, checkpoints and callbacks
-                see one step, as ever.
+            loss: As for Keras. Accumulation needs a loss with `token_sum` and `token_count`, such as
+                `keras_attention.LabelSmoothedCrossentropy`: the mean is over the tokens of the whole
+                update, and a loss that averages each slice cannot give it.
+            accumulation_steps: Number of slices A into which each batch is cut. The slices are
+                processed one after the other, and one update follows: it needs the memory of B / A rows
+                and gives the result of B. The rows of a batch (on each replica) must be a multiple of
+                A. Schedules, checkpoints and callbacks see one step.
             **kwargs: The other arguments of Keras' `compile`.
 
         Raises:
@@ -77,9 +83,29 @@ class TrainableModel(keras.Model):
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Keras' `fit`; what `check_data` refuses is refused before the first update."""
         given = inspect.signature(super().fit).bind(x, y, *args, **kwargs).arguments
-        self.check_data([x, y, given.get("validation_data")])
+        validation = given.get("validation_data")
+        if isinstance(validation, (list, tuple)):
+            validation = validation[:2]  # behind them come weights
+        self.check_data([x, y, validation])
+        if self.accumulation_steps > 1:
+            self._check_rows(x, y, given)
         self._build_optimizer()
         return super().fit(x, y, *args, **kwargs)
+
+    def _check_rows(self, x: Any, y: Any, given: Mapping[str, Any]) -> None:
+        """Refuse a batch that cannot be sliced, where the rows of all can be known beforehand."""
+        if y is not None and hasattr(y, "shape"):
+            size = given.get("batch_size") or KERAS_BATCH_SIZE
+            rows = math.floor(len(y) * (1 - given.get("validation_split", 0.0)))
+            all_rows = [min(size, rows)]
+            if given.get("steps_per_epoch") is None:
+                all_rows.append(rows % size)
+        elif hasattr(x, "shape_statistics"):
+            all_rows = [batch["shape"][0] for batch in x.shape_statistics()]
+        else:
+            return
+        for rows in all_rows:
+            check_rows(rows, self.accumulation_steps)
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Keras' `evaluate`, with the check of `fit`."""
@@ -96,16 +122,53 @@ class TrainableModel(keras.Model):
         raise NotImplementedError
 
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Keras' `export`, also of a model that was never called; batches and lengths are free."""
+        """Keras' `export`, also of a model that was never called; batches and lengths are free.
+
+        On TensorFlow `format="onnx"` needs `pip install tf2onnx`. JAX writes a `"tf_saved_model"`, for
+        which TensorFlow must be installed.
+
+        Raises:
+            NotImplementedError: On PyTorch, and on JAX for other formats, whose exporters cannot trace
+                the model.
+        """
+        given = inspect.signature(super().export).bind(filepath, *args, **kwargs).arguments
+        name = {"torch": "PyTorch", "jax": "JAX"}.get(keras.backend.backend())
+        if name and (name, given.get("format", SAVED_MODEL)) != ("JAX", SAVED_MODEL):
+            raise NotImplementedError(
+                f"{name}'s exporters cannot trace {type(self).__name__}. Save it by "
+                "`model.save('model.keras')`, and export it in a process with "
+                "KERAS_BACKEND=tensorflow, after `keras.saving.load_model('model.keras')`."
+            )
         if len(args) < 3:
             kwargs.setdefault("input_signature", [self.input_signature()])
         super().export(filepath, *args, **kwargs)
 
     def train_step(self, *args: Any) -> Any:
-        """Keras' `train_step`, in slices if compiled so."""
+        """Keras' `train_step`, in slices if compiled so, and of all processes on PyTorch."""
+        if process_count() > 1:
+            return self._train_step_of_all(*args)
+        return self._own_train_step(*args)
+
+    def _own_train_step(self, *args: Any) -> Any:
         if self.accumulation_steps == 1:
             return super().train_step(*args)
         return accumulated_train_step(self, self.accumulation_steps, *args)
+
+    def _train_step_of_all(self, *args: Any) -> Any:
+        """A step whose gradients and metrics are those of the whole batch, in every process."""
+        before = {id(v): v.value.clone() for v in self.metrics_variables}
+        with in_training_step():
+            self._own_train_step(*args)
+            variables = self.metrics_variables  # With the first batch, Keras makes some.
+            olds = [before.get(id(v), 0.0 * v.value) for v in variables]
+            for variable, old in zip(variables, olds, strict=True):
+                # Keras weighs a process's share of the loss with its own rows alone.
+                if any(
+                    metric.name == "loss" and metric.total is variable for metric in self.metrics
+                ):
+                    variable.assign(old + (variable.value - old) * process_count())
+            add_sums_of_processes(olds, variables)
+        return self.get_metrics_result()
 
     def _build_optimizer(self) -> None:
         """Make the optimizer's variables, if the model is compiled with one and has its own.

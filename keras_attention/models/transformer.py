@@ -1,6 +1,5 @@
 """The Transformer (section 3 of the paper)."""
 
-import copy
 from typing import Any
 
 import keras
@@ -11,9 +10,9 @@ from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.masks import padding_mask
 from keras_attention.layers.recompute import recomputed_call
 from keras_attention.models.declared import declared_transformer, with_weights_of
-from keras_attention.models.parts import Parts, check_arguments
-from keras_attention.models.presets import PRESETS
-from keras_attention.models.token_ids import INPUT_NAMES, check_token_ids, split_inputs
+from keras_attention.models.parts import Parts, check_arguments, check_room, empty_cache
+from keras_attention.models.presets import preset_arguments
+from keras_attention.models.token_ids import INPUT_NAMES, check_inputs, check_token_ids
 from keras_attention.models.trainable import TrainableModel
 from keras_attention.spec import TransformerSpec
 
@@ -46,14 +45,18 @@ class Transformer(TrainableModel):
             normalisation at the end of each stack.
         use_attention_bias: Whether attention projections have biases; the paper's formulas have none.
         layer_norm_epsilon: Added to the variance in every layer normalisation.
+        branch_feed_forward: `"shared"` or `"split"` for a Weighted Transformer: see `BranchedAttention`.
+        branched_decoder: Which attention of its decoder has the branches: `"cross"` or `"self"`.
         position_layout: `"interleaved"`, `"halves"` or `"learned"`; see `PositionalEncoding`.
         max_length: Number of learned positions; sinusoids have no limit and ignore it.
+        attention_window: Restricted self-attention (section 4, Table 1): positions less than this far
+            apart see each other, r = 2 attention_window - 1. All do if not given.
         tie_weights: Whether the softmax uses the embeddings' table, as in the paper (section 3.4). A
             matrix of its own has V D more parameters.
         pad_token_id: Id of padding. It is also the start token.
         end_token_id: Id of the end of a sentence.
-        recompute: Whether training keeps of every block nothing but its inputs, and computes the rest
-            again in the backward pass: less memory, a third more work, the same results.
+        recompute: Whether training keeps only every block's inputs, and computes the rest again in the
+            backward pass: less memory, a third more work, the same results.
         seed: Optional integer seed of the initial weights and the dropout.
         **kwargs: `name`, `dtype`.
 
@@ -95,8 +98,11 @@ class Transformer(TrainableModel):
         normalize_first: bool = False,
         use_attention_bias: bool = False,
         layer_norm_epsilon: float = 1e-6,
+        branch_feed_forward: str | None = None,
+        branched_decoder: str = "cross",
         position_layout: str = "interleaved",
         max_length: int = 256,
+        attention_window: int | None = None,
         tie_weights: bool = True,
         pad_token_id: int = 0,
         end_token_id: int = 1,
@@ -107,19 +113,17 @@ class Transformer(TrainableModel):
         config = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
         if not isinstance(activation, str):
             config["activation"] = keras.activations.serialize(activation)
-        check_arguments(config)
-        super().__init__(**kwargs)
+        check_arguments(config, kwargs)
+        # Else ids of a float type would be rounded to bfloat16, to other ids.
+        super().__init__(**{"autocast": False, **kwargs})
         self._config: dict[str, Any] = config
-        self.vocabulary_size = vocabulary_size
-        self.num_layers = num_layers
-        self.hidden_dim = hidden_dim
-        self.num_heads = num_heads
-        self.dropout = dropout
+        self.num_layers, self.num_heads = num_layers, num_heads
+        self.vocabulary_size, self.hidden_dim = vocabulary_size, hidden_dim
         self.normalize_first = normalize_first
-        self.pad_token_id = pad_token_id
-        self.start_token_id = pad_token_id
+        self.branch_feed_forward = branch_feed_forward
+        self.pad_token_id = self.start_token_id = pad_token_id
         self.end_token_id = end_token_id
-        self.recompute = recompute
+        self.dropout, self.recompute = dropout, recompute
         self.max_length = max_length if position_layout == "learned" else None
         parts = Parts(config, self.dtype_policy)
         self.token_embedding = parts.token_embedding()
@@ -158,20 +162,18 @@ class Transformer(TrainableModel):
         >>> model.hidden_dim, model.num_layers
         (128, 1)
         """
-        if name not in PRESETS:
-            raise ValueError(f"Unknown preset {name!r}. Known presets: {', '.join(PRESETS)}.")
-        return cls(vocabulary_size=vocabulary_size, **{**copy.deepcopy(PRESETS[name]), **kwargs})
+        return cls(vocabulary_size=vocabulary_size, **{**preset_arguments(name), **kwargs})
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
         """Ids of any number of sentences and any lengths."""
         return {name: keras.InputSpec(shape=(None, None), dtype="int32") for name in INPUT_NAMES}
 
     def check_data(self, data: Any) -> None:
-        """Refuse ids outside of the vocabulary in NumPy arrays and in `TokenBatches`."""
-        check_token_ids(data, self.vocabulary_size)
+        """Refuse ids outside of the vocabulary in NumPy arrays and in `TokenBatches`, and long ones."""
+        check_token_ids(data, self.vocabulary_size, self.max_length)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        self.check_data(inputs)
+        check_inputs(inputs, self.vocabulary_size, self.max_length)
         return super().__call__(inputs, *args, **kwargs)
 
     def call(
@@ -180,7 +182,7 @@ class Transformer(TrainableModel):
         training: bool | None = None,
         head_masks: dict[str, list[Any]] | None = None,
     ) -> Any:
-        source, target = split_inputs(inputs)
+        source, target = (inputs[name] for name in INPUT_NAMES)
         source_mask = padding_mask(source, self.pad_token_id)
         heads = head_masks or {}
         own_heads, cross_heads = (
@@ -226,15 +228,11 @@ class Transformer(TrainableModel):
             max_length: Number of positions L that will be decoded at most.
 
         Returns:
-            A list of dicts of zeros `(B, K, L, N, d)`.
+            A list of dicts of zeros `(B, K, L, N, d)`; L is no larger than an `attention_window`.
         """
-        attention = self.decoder_blocks[0].self_attention
-        shape = (batch_size, beam_size, max_length, self.num_heads)
-        widths = {"key": attention.key_dim, "value": attention.value_dim}
-        return [
-            {name: ops.zeros((*shape, width), self.compute_dtype) for name, width in widths.items()}
-            for _ in self.decoder_blocks
-        ]
+        return empty_cache(
+            self.decoder_blocks, batch_size, beam_size, max_length, self.compute_dtype
+        )
 
     def decode_step(
         self, token_ids: Any, start_index: Any, memory: Memory, cache: Cache
@@ -251,6 +249,8 @@ class Transformer(TrainableModel):
         Returns:
             The logits, float32 `(B, K, V)`, and the new cache.
         """
+        check_token_ids({"token_ids": token_ids}, self.vocabulary_size)
+        check_room(self.decoder_blocks, cache, start_index)
         token_ids = ops.convert_to_tensor(token_ids)
         batch_size, beam_size = ops.shape(token_ids)
         new_cache = []

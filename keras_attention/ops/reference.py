@@ -165,14 +165,41 @@ def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: 
     return loss - off_value * ops.sum(logits, axis=-1) if off_value else loss
 
 
+def global_norm(gradients: Sequence[Any]) -> Any:
+    """The definition of `keras_attention.ops.norm.global_norm`."""
+    squares = [ops.sum(ops.square(ops.cast(gradient, "float32"))) for gradient in gradients]
+    return ops.sqrt(sum(squares))
+
+
+def sum_of_branches(
+    inputs: Any, kernels: Any, biases: Any, weights: Any, activation: Any = None
+) -> Any:
+    """The definition of `keras_attention.ops.branches.sum_of_branches`."""
+    activation = ops.relu if activation is None else activation
+
+    def branch(rows: Any, kernel: Any, bias: Any, weight: Any) -> Any:
+        hidden = activation(ops.add(ops.matmul(rows, kernel), bias))
+        return ops.multiply(ops.cast(hidden, weight.dtype), weight)
+
+    # Of a branch nothing is kept but what it was made of.
+    branch = keras.remat(branch)
+    total: Any = 0.0
+    for index in range(kernels.shape[0]):
+        part = branch(inputs[:, index], kernels[index], biases[index], weights[index])
+        total = ops.add(total, part)
+    return ops.cast(total, inputs.dtype)
+
+
 DEFINITIONS: dict[str, Callable[..., Any]] = {
     "dot_product_attention": dot_product_attention,
     "dropout": dropout,
     "dropout_add_norm": dropout_add_norm,
+    "global_norm": global_norm,
     "joined_linear": joined_linear,
     "linear": linear,
     "lookup": lookup,
     "reshape": reshape,
     "smoothed_crossentropy": smoothed_crossentropy,
+    "sum_of_branches": sum_of_branches,
     "tied_projection": tied_projection,
 }

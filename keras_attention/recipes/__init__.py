@@ -9,10 +9,22 @@ _MODULES = {
     "Plan": "plan",
     "TranslationConfig": "config",
     "plan_training": "plan",
+    "prepare_corpus": "bulk_store",
+    "score_corpus": "bulk",
     "train_translation": "run",
+    "translate_corpus": "bulk",
 }
 
-__all__ = ["RECIPES", "Plan", "TranslationConfig", "plan_training", "train_translation"]
+__all__ = [
+    "RECIPES",
+    "Plan",
+    "TranslationConfig",
+    "plan_training",
+    "prepare_corpus",
+    "score_corpus",
+    "train_translation",
+    "translate_corpus",
+]
 
 
 def __getattr__(name: str) -> Any:

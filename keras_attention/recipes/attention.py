@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ def attention_log(
     store: TokenStore,
     translator: Translator,
     monitor: TrainingMonitor,
+    interrupted: Callable[[], bool] = lambda: False,
 ) -> list[AttentionLog]:
     """The callback that logs the attention on validation pairs; none if all are too long to show.
 
@@ -43,6 +45,7 @@ def attention_log(
         store: Its training part, for the frequencies of tokens.
         translator: Translates with the present weights of the model in training.
         monitor: Whose clock is stopped meanwhile.
+        interrupted: Whether a signal cut the training short.
     """
     pairs = middling_pairs(corpus, tokenizer)
     if not pairs:
@@ -57,17 +60,22 @@ def attention_log(
         translate=translator.translate,
         importance=True,
         monitor=monitor,
+        interrupted=interrupted,
     )
     return [log]
 
 
 def attention_images(
-    writer: SummaryWriter, tokenizer: Tokenizer, corpus: Corpus, model: Any
+    writer: SummaryWriter,
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+    model: Any,
+    interrupted: Callable[[], bool] = lambda: False,
 ) -> list[AttentionHeatmaps]:
     """The callback that logs the attention on one pair as pictures, before and after training."""
     note = "synthetic data" if corpus.synthetic else ""
     return [
-        AttentionHeatmaps(model, tokenizer, pair, writer, every=0, note=note)
+        AttentionHeatmaps(model, tokenizer, pair, writer, 0, note, interrupted)
         for pair in middling_pairs(corpus, tokenizer)[:1]
     ]
 

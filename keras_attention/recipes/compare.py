@@ -34,8 +34,8 @@ def compare_precisions(
         **decoding: Further arguments of `Translator`.
 
     Returns:
-        By precision: `bleu` (sacreBLEU), `differs`, the number of lines that differ from those of the
-        first precision, and `seconds`, without those of a first call on a few lines.
+        A dict for each precision: `bleu` (sacreBLEU), `differs`, the number of lines that differ from
+        those of the first precision, and `seconds`, which leave out a first call on a few lines.
     """
     results: dict[str, dict[str, float]] = {}
     first: list[str] = []

@@ -3,12 +3,19 @@
 import dataclasses
 from typing import Any, Literal, get_args
 
-from keras_attention.utils.checks import check_integer, check_number
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_has,
+    check_integer,
+    check_number,
+    check_text,
+)
 
 BUDGET = ("steps", "minutes")
 # What may change between two starts of a run: how long it trains, on what hardware, and what is logged.
 RESUMABLE_FIELDS = (
     *BUDGET,
+    "patience",
     "strategy",
     "replicas",
     "accumulation_steps",
@@ -34,7 +41,7 @@ class TranslationConfig:
         max_length: Pairs with more tokens on a side, end token included, are left out of training.
         max_shapes: Most different shapes of batches. Fewer are compiled sooner, but pad more.
         strategy: How several devices share a batch: none, mirrored (TensorFlow's GPUs) or
-            data_parallel (JAX' devices).
+            data_parallel (JAX' devices, or the processes that PyTorch's torchrun starts).
         replicas: Number of devices; none for all that there are, if there is a strategy.
         accumulation_steps: Parts that a batch is computed in, one after the other, to need less memory.
         recompute: Whether blocks are computed again in the backward pass: less memory, a third more work.
@@ -46,9 +53,10 @@ class TranslationConfig:
             none for training to the end of the budget.
         warmup_steps: Updates until the peak of the learning rate.
         learning_rate_factor: Factor of the paper's learning rate.
-        peak_learning_rate: In place of the paper's learning rate: it rises to this in `warmup_steps`
-            updates and falls as half a cosine to 0 at the end of the budget. With `minutes` it depends
-            on the machine's pace; with `steps` alone a run can be repeated exactly.
+        peak_learning_rate: The highest learning rate, in place of the paper's schedule: the rate rises
+            to it in `warmup_steps` updates and falls as half a cosine to 0 at the end of the budget.
+            With `minutes` it depends on the machine's pace; with `steps` alone, and checkpoints that
+            are not averaged by the minute, a run can be repeated exactly.
         label_smoothing: The paper's epsilon_ls.
         checkpoint_minutes: Minutes between two checkpoints; none for one an epoch, and every ten
             minutes one that is not averaged, but gone on from.
@@ -105,6 +113,10 @@ class TranslationConfig:
                 check_number(name, value, above=0)
             elif name in FRACTIONS:
                 check_number(name, value, least=0, below=1)
+        check_text("preset", self.preset)
+        check_has("model_arguments", self.model_arguments, "a dict", "items")
+        check_boolean("recompute", self.recompute)
+        check_boolean("attention_images", self.attention_images)
         check_number("length_penalty", self.length_penalty, least=0, below=100)
         for field in dataclasses.fields(self):
             choices = literal_choices(field.type)
@@ -119,7 +131,7 @@ class TranslationConfig:
     def _check_combinations(self) -> None:
         if self.checkpoint_minutes is not None and self.checkpoint_updates is not None:
             raise ValueError(
-                "Checkpoints are so many minutes or so many updates apart. Received: "
+                "Give either `checkpoint_minutes` or `checkpoint_updates`, not both. Received: "
                 f"checkpoint_minutes={self.checkpoint_minutes}, "
                 f"checkpoint_updates={self.checkpoint_updates}"
             )
@@ -131,7 +143,7 @@ class TranslationConfig:
         if self.strategy is None and self.replicas not in (None, 1):
             raise ValueError(
                 f"`replicas` ({self.replicas}) needs a `strategy`: 'mirrored' on TensorFlow, "
-                "'data_parallel' on JAX."
+                "'data_parallel' on JAX and PyTorch."
             )
 
 
@@ -193,7 +205,12 @@ class ModelOptions:
         dropout: Probability of dropout.
         attention_dropout: Probability of dropout of attention weights.
         normalize_first: Whether blocks normalise their input, as the authors' later code does.
+        branch_feed_forward: Makes a Weighted Transformer, whose branches share one feed-forward
+            network or split it: shared or split.
+        branched_decoder: Which attention of its decoder has the branches: cross or self.
         position_layout: How positions are encoded: interleaved or halves (sines), or learned.
+        attention_window: Positions that self-attention sees to each side, its own counted; all if not
+            given.
     """
 
     num_layers: int | None = None
@@ -203,7 +220,10 @@ class ModelOptions:
     dropout: float | None = None
     attention_dropout: float | None = None
     normalize_first: bool | None = None
+    branch_feed_forward: Literal["shared", "split"] | None = None
+    branched_decoder: Literal["cross", "self"] | None = None
     position_layout: Literal["interleaved", "halves", "learned"] | None = None
+    attention_window: int | None = None
 
     def given(self) -> dict[str, Any]:
         """The arguments that are given."""

@@ -28,6 +28,7 @@ def evaluate_run(
     name: str = "test set",
     devices: int = 1,
     device: str | None = None,
+    peak: float | None = None,
     samples: int = 1000,
 ) -> dict[str, Any]:
     """Evaluate the checkpoints of a run.
@@ -45,8 +46,8 @@ def evaluate_run(
         references: Their reference translations.
         name: What these sentences are.
         devices: Number of devices that trained, for the paper's formula.
-        device: A GPU of the paper, such as `"P100"`; if not given, the speed of this machine is
-            measured.
+        device: A GPU of the paper, such as `"P100"`; if not given, the speed of this machine counts.
+        peak: FLOP/s of a device, if they were measured before; what else runs changes the next measure.
         samples: Resamples of the paired bootstrap.
 
     Returns:
@@ -72,7 +73,7 @@ def evaluate_run(
             seconds=last["seconds"],
             devices=devices,
             device=device,
-            peak=None if device else matmul_peak(settings["dtype"]),
+            peak=None if device else peak or matmul_peak(settings["dtype"]),
         )
     return evaluation_report(
         model,

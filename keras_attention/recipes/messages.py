@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
 import shlex
+import shutil
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from keras_attention.data.batches import TokenBatches
@@ -17,6 +22,8 @@ from keras_attention.utils.run_folder import RunFolder
 EXPECTED_UTILIZATION = 0.3
 # Below this BLEU nobody would call the output a translation.
 LEAST_BLEU = 2.0
+# A validation perplexity that has risen from this share of the last one is no noise.
+LEARNED_BY_HEART = 0.9
 
 
 def corpus_text(corpus: Corpus) -> str:
@@ -59,23 +66,60 @@ def forecast(model: Any, batches: TokenBatches, config: TranslationConfig, peak:
     flops = sum(shape["batches"] * training_flops(model, [shape["shape"]]) for shape in shapes)
     seconds = flops / len(batches) / (EXPECTED_UTILIZATION * peak)  # of an update
     of = f"{_millions(model.count_params())} parameters on {batches.statistics()['pairs']:,} pairs"
-    compiling = f"compiling {len(shapes)} batch shapes comes to it"
+    compiling = f"and the time to compile {len(shapes)} batch shapes"
     if config.steps is None:
         assert config.minutes is not None  # The configuration was checked.
         updates = 60 * config.minutes / seconds
         return (
-            f"{_duration(60 * config.minutes)} of training, about {_round(updates):,} updates of {of} "
-            f"({updates / len(batches):,.1f} epochs); {compiling}"
+            f"It lasts {duration(60 * config.minutes)}, about {rounded(updates):,} updates of {of} "
+            f"({updates / len(batches):,.1f} epochs), {compiling}"
         )
     longest = config.steps * seconds
     at_most = ""
     if config.minutes is not None:
         longest = min(longest, 60 * config.minutes)
-        at_most = f", at most {_duration(60 * config.minutes)}"
+        at_most = f", at most {duration(60 * config.minutes)}"
     early = "" if config.patience is None else ", fewer if the validation set gains no more"
     return (
-        f"About {_duration(longest)}: {config.steps:,} updates{early}{at_most}, of {of} "
-        f"({config.steps / len(batches):,.1f} epochs); {compiling}"
+        f"About {duration(longest)}: {config.steps:,} updates{early}{at_most}, of {of} "
+        f"({config.steps / len(batches):,.1f} epochs), {compiling}"
+    )
+
+
+def finished_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool) -> str:
+    """What is said to who starts a finished run again: how it goes on, or why it does not.
+
+    Args:
+        folder: The run's folder.
+        report: Its report.
+        can_go_on: Whether its budget may be raised.
+    """
+    settings, training = report["config"], report["training"]
+    finished = (
+        f"This run is finished, after {training['updates']:,} updates; its report is "
+        f"{folder.report_text}."
+    )
+    names = [name for name in ("steps", "minutes") if settings[name] is not None]
+    budget = " or ".join(f"--{name} (it had {settings[name]:,})" for name in names)
+    if settings["patience"] is not None and _ended_early(report):
+        return (
+            f"{finished} The validation set gained no more for {settings['patience']} epochs: to go on "
+            "nevertheless, give the same command a higher --patience."
+        )
+    if can_go_on:
+        return f"{finished} To go on with it, give the same command a higher {budget}."
+    return (
+        f"{finished} Its learning rate has fallen to the end of its budget, so it cannot go on: to "
+        f"train longer, begin a new run, in another --output-dir, with a higher {budget}."
+    )
+
+
+def _ended_early(report: Mapping[str, Any]) -> bool:
+    """Whether a run ended before its budget was used up."""
+    settings, training = report["config"], report["training"]
+    minutes = training.get("training_minutes", training["minutes"])  # An older report has no such.
+    return (settings["steps"] is None or training["updates"] < settings["steps"]) and (
+        settings["minutes"] is None or minutes < settings["minutes"] - 0.01
     )
 
 
@@ -88,8 +132,15 @@ def results_text(folder: RunFolder, report: Mapping[str, Any]) -> str:
     lines = [
         f"BLEU {test['bleu']:.2f}, chrF {test['chrf']:.2f} on {test['sentences']:,} {test['split']} "
         f"pairs{synthetic}; validation perplexity {report['validation_perplexity']:.3f}; "
-        f"{training['updates']:,} updates in {training['minutes']:.1f} minutes, {weights}",
+        f"{training['updates']:,} updates in {training['training_minutes']:.1f} minutes of training "
+        f"({training['minutes']:.1f} with compiling and validation), {weights}",
     ]
+    last, mean = report["last_validation_perplexity"], report["validation_perplexity"]
+    if last < mean:
+        lines.append(
+            f"Averaging did not help this run: the last checkpoint alone has a validation perplexity of "
+            f"{last:.3f}. In a run as short as this, --average 1 takes it alone."
+        )
     reason = why_nothing_was_learned(report)
     if reason:
         lines.append(reason)
@@ -99,13 +150,15 @@ def results_text(folder: RunFolder, report: Mapping[str, Any]) -> str:
         lines.append("")
     name = shlex.quote(str(folder.path))
     sentence = shlex.quote(test["examples"][0]["source"]) if test["examples"] else '"..."'
+    # Of a folder of runs TensorBoard shows the names; of a run's own logs it shows a dot.
+    logs = folder.path.parent if folder.path.parent.name == "runs" else folder.path
     lines += [
         f"The run is in {name}: the model in {folder.model.name}, all figures in "
         f"{folder.report_text.name} and {folder.report.name}, all translations in "
         f"{folder.translations.name}.",
-        f"  echo {sentence} | keras-attention translate {name}",
-        f"  keras-attention attention {name} {sentence} --output {name}-attention",
-        f"  python -m tensorboard.main --logdir {shlex.quote(str(folder.logs))}",
+        f"  echo {sentence} | {_command('keras-attention')} translate {name}",
+        f"  {_command('keras-attention')} attention {name} {sentence} --output {name}-attention",
+        f"  {_command('tensorboard')} --logdir {shlex.quote(str(logs))}",
     ]
     return "\n".join(lines)
 
@@ -125,6 +178,15 @@ def why_nothing_was_learned(report: Mapping[str, Any]) -> str:
             + ". Give it more --steps or --minutes."
         )
     batches = report["batches"]["batches"]
+    perplexities = [epoch.get("val_perplexity", math.inf) for epoch in training["history"]]
+    best = min(perplexities, default=math.inf)
+    if best < LEARNED_BY_HEART * perplexities[-1]:
+        return (
+            "This run learned its training text by heart: after epoch "
+            f"{training['history'][perplexities.index(best)]['epoch']} the perplexity of the validation "
+            f"set rose, from {best:.1f} to {perplexities[-1]:.1f}. More text helps most; a smaller model "
+            "or more --dropout may."
+        )
     return (
         f"This run did not learn to translate in {updates:,} updates ({updates / batches:,.1f} epochs). "
         "Give it more --steps, more text, or another --peak-learning-rate; are the two sides of the "
@@ -132,19 +194,38 @@ def why_nothing_was_learned(report: Mapping[str, Any]) -> str:
     )
 
 
+def _command(name: str) -> str:
+    """A program of this Python's environment as one can type it here, be the environment active or not."""
+    installed = Path(sys.executable).with_name(name)
+    if not installed.exists():
+        module = {"keras-attention": "keras_attention_light", "tensorboard": "tensorboard.main"}[
+            name
+        ]
+        return f"{shlex.quote(_as_typed(Path(sys.executable)))} -m {module}"
+    found = shutil.which(name)
+    if found is not None and installed.samefile(found):
+        return name
+    return shlex.quote(_as_typed(installed))
+
+
+def _as_typed(path: Path) -> str:
+    """A path from the present folder, if it lies below."""
+    return os.fspath(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
 def _millions(number: int) -> str:
     return f"{number / 1e6:.1f} M" if number >= 1e5 else f"{number:,}"
 
 
-def _round(number: float) -> int:
+def rounded(number: float) -> int:
     """Two digits: nobody should take it for exact."""
     return int(float(f"{number:.1e}"))
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """A time that people can imagine.
 
-    >>> [_duration(seconds) for seconds in (20, 540, 9000, 300_000)]
+    >>> [duration(seconds) for seconds in (20, 540, 9000, 300_000)]
     ['a minute', '9 minutes', '2.5 hours', '3.5 days']
     """
     if seconds < 90:

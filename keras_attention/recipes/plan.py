@@ -8,19 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.data.corpora import Corpus
-from keras_attention.data.download import cache_folder
 from keras_attention.data.filters import FilteredText, describe
 from keras_attention.evaluation.cost import ModelSizes, paper_training_cost, training_flops
 from keras_attention.evaluation.memory import TrainingMemory, training_memory
 from keras_attention.models.presets import PRESETS
 from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes.messages import duration, rounded
 from keras_attention.recipes.prepare import (
+    check_model,
+    check_room,
     compiled_model,
     prepared_batches,
     prepared_tokenizer,
     replica_count,
 )
 from keras_attention.recipes.probe_step import StepProbe, probe_step, worth_trying
+from keras_attention.utils.cache import cache_folder
+from keras_attention.utils.checks import check_boolean, check_has, check_path
+from keras_attention.utils.progress import activity
 
 # Seconds for an update on the paper's eight P100 (section 5.2).
 PAPER_SECONDS = {"base": 0.4, "big": 1.0, "big_en_fr": 1.0}
@@ -37,17 +42,19 @@ class Plan:
         dropped_empty: Pairs with a side that no token is left of.
         dropped_long: Pairs with too many tokens on a side.
         vocabulary_size, parameters: Of the model.
-        source_tokens, target_tokens: Of an epoch, end tokens counted, padding not.
+        source_tokens, target_tokens: Tokens of an epoch, with end tokens and without padding.
         batches: Updates of an epoch.
         padding: Share of padding in all positions of an epoch.
         shapes: What each shape of batches holds; see `TokenBatches.shape_statistics`.
         replicas, accumulation_steps: Parts of a batch that are computed side by side, and one after
             the other.
         steps: Updates asked for, or None if only the time is limited.
+        minutes: Minutes asked for, or None if only the updates are limited.
         flops: Counted FLOPs of an epoch, padding included.
         paper_cost: What Table 2 would say for so many updates, or None if the paper did not time this
             model.
         largest_part: (B, S, T) of the part of a batch that takes most memory on a device.
+        part_flops: Counted FLOPs of training on that part.
         memory: Estimated for that part.
         trial: What a step on it took, or None.
         seconds: What planning took.
@@ -69,9 +76,11 @@ class Plan:
     replicas: int
     accumulation_steps: int
     steps: int | None
+    minutes: float | None
     flops: int
     paper_cost: float | None
     largest_part: tuple[int, int, int]
+    part_flops: int
     memory: TrainingMemory
     trial: StepProbe | None
     seconds: float
@@ -88,6 +97,14 @@ class Plan:
         return source / self.replicas, target / self.replicas
 
     @property
+    def updates_in_time(self) -> float | None:
+        """Updates that the minutes give at the pace of the trial; None without minutes or trial."""
+        if self.minutes is None or self.trial is None:
+            return None
+        update_flops = self.flops / self.batches / self.replicas
+        return 60 * self.minutes / (self.trial.seconds * update_flops / self.part_flops)
+
+    @property
     def epochs(self) -> float | None:
         """Epochs that the steps mean."""
         return None if self.steps is None else self.steps / self.batches
@@ -99,7 +116,9 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """All figures, as JSON has them."""
-        derived = ("tokens_per_update", "tokens_per_replica", "epochs", "total_flops")
+        derived = (
+            "tokens_per_update", "tokens_per_replica", "updates_in_time", "epochs", "total_flops",
+        )  # fmt: skip
         figures = dataclasses.asdict(self) | {name: getattr(self, name) for name in derived}
         figures["memory"]["total"] = self.memory.total
         return figures
@@ -136,15 +155,25 @@ class Plan:
             )
         return lines
 
+    def _time_line(self, minutes: float) -> str:
+        limit = f"Budget: {'' if self.steps is None else 'at most '}{duration(60 * minutes)}"
+        updates = self.updates_in_time
+        if updates is None:
+            return f"{limit}; how many updates these give, a step that is tried tells: --plan-try"
+        return (
+            f"{limit}, about {rounded(updates):,} updates ({updates / self.batches:,.1f} epochs) at the "
+            "pace of the step that was tried"
+        )
+
     def _cost_lines(self) -> list[str]:
         lines = []
-        if self.steps is None:
-            lines.append("Budget: time alone, so the number of updates is not known yet")
-        else:
+        if self.steps is not None:
             lines.append(
                 f"Budget: {self.steps:,} updates, {self.epochs:,.2f} epochs, "
                 f"{self.total_flops:.3g} FLOPs counted"
             )
+        if self.minutes is not None:
+            lines.append(self._time_line(self.minutes))
         lines.append(
             f"Cost: {self.flops:.3g} FLOPs an epoch, {self.flops / self.batches:.3g} an update"
         )
@@ -180,7 +209,7 @@ def plan_training(
     Args:
         corpus: What to train on.
         config: The settings.
-        folder: Where tokenizer and store are kept; by default among the downloads.
+        folder: The folder of tokenizer and store; defaults to one among the downloads.
         try_longest: Whether one training step runs on the largest part of a batch; None: where it is
             a matter of seconds.
 
@@ -195,7 +224,15 @@ def plan_training(
     (10000, 10000)
     """
     started = time.monotonic()
-    if folder is None:
+    check_has("corpus", corpus, "a Corpus", "train", "validation")
+    check_has("config", config, "a TranslationConfig", "preset", "steps")
+    if try_longest is not None:
+        check_boolean("try_longest", try_longest)
+    check_model(config)
+    check_room(corpus.train, config)
+    if folder is not None:
+        folder = check_path("folder", folder)
+    else:
         name = f"{corpus.train.fingerprint()[:16]}-{config.tokenizer_algorithm}-{config.vocabulary_size}"
         folder = cache_folder() / "plans" / name
     tokenizer = prepared_tokenizer(corpus, config, folder / "tokenizer")
@@ -212,9 +249,11 @@ def plan_training(
     replicas = replica_count(config)
     parts = replicas * config.accumulation_steps
     part, memory = _largest_part(sizes, shapes, parts, config)
+    part_flops = training_flops(sizes, [part])
     trial = None
-    if try_longest or (try_longest is None and worth_trying(training_flops(sizes, [part]), memory)):
-        trial = probe_step(compiled_model(config, tokenizer), *part)
+    if try_longest or (try_longest is None and worth_trying(part_flops, memory)):
+        with activity("trying a step on the largest batch"):
+            trial = probe_step(compiled_model(config, tokenizer), *part)
     seconds = PAPER_SECONDS.get(config.preset)
     return Plan(
         corpus=corpus.name,
@@ -233,11 +272,13 @@ def plan_training(
         replicas=replicas,
         accumulation_steps=config.accumulation_steps,
         steps=config.steps,
+        minutes=config.minutes,
         flops=sum(shape["batches"] * training_flops(sizes, [shape["shape"]]) for shape in shapes),
         paper_cost=paper_training_cost(config.steps * seconds)
         if config.steps and seconds
         else None,
         largest_part=part,
+        part_flops=part_flops,
         memory=memory,
         trial=trial,
         seconds=time.monotonic() - started,

@@ -1,7 +1,6 @@
 """What a run needs before it can train: tokenizer, batches, compiled model. Made once, then found again."""
 
 import dataclasses
-import difflib
 import inspect
 import math
 from collections.abc import Mapping
@@ -12,16 +11,22 @@ import keras
 
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
+from keras_attention.data.normalization import normalize
+from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
-from keras_attention.models.presets import PRESETS
+from keras_attention.models.presets import preset_arguments
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.training.distribution import available_devices
-from keras_attention.training.learning_rate import CosineToBudget, LearningRateSchedule
+from keras_attention.training.learning_rate import (
+    CosineToBudget,
+    LearningRateSchedule,
+    SimplexLearningRate,
+)
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.optimizer import Adam
-from keras_attention.utils.checks import check_integer
+from keras_attention.utils.checks import check_integer, did_you_mean
 from keras_attention.utils.progress import activity, say
 
 ALGORITHM_NAMES = {
@@ -60,7 +65,7 @@ def prepared_batches(
     corpus: Corpus, config: TranslationConfig, tokenizer: Tokenizer, folder: Path
 ) -> tuple[TokenBatches, TokenBatches]:
     """Batches of the training and of the validation part, from token stores in `folder`."""
-    train = TokenStore.build(folder, corpus.train, tokenizer, **_sampling(config))
+    train = TokenStore.build(folder, corpus.train, tokenizer, **sampling(config))
     validation = TokenStore.build(folder, corpus.validation, tokenizer)
     return training_batches(train, config), validation_batches(validation, config)
 
@@ -82,9 +87,9 @@ def found_batches(
         **{**known, "strategy": None, "replicas": None, "accumulation_steps": 1}
     )
     stores = []
-    for split, sampling in (("train", _sampling(config)), ("validation", {})):
+    for split, options in (("train", sampling(config)), ("validation", {})):
         fingerprint = settings.get(f"{split}_fingerprint", "")
-        path = TokenStore.path(folder, fingerprint, tokenizer, **sampling)
+        path = TokenStore.path(folder, fingerprint, tokenizer, **options)
         stores.append(TokenStore.open(path) if path.exists() else None)
     train, validation = stores
     return (
@@ -112,7 +117,7 @@ def validation_batches(store: TokenStore, config: TranslationConfig) -> TokenBat
     )
 
 
-def _sampling(config: TranslationConfig) -> dict[str, Any]:
+def sampling(config: TranslationConfig) -> dict[str, Any]:
     """How the training text is cut into subwords."""
     if not config.bpe_dropout:
         return {}
@@ -138,20 +143,16 @@ def check_model(config: TranslationConfig) -> None:
     """Refuse a configuration of which no model can be made, before any work.
 
     Raises:
-        ValueError: With the argument, and what is wrong with it.
+        ValueError: Names the argument, and what is wrong with it.
     """
-    if config.preset not in PRESETS:
-        similar = difflib.get_close_matches(str(config.preset).lower(), PRESETS, 1)
-        hint = f" Did you mean {similar[0]!r}?" if similar else ""
-        raise ValueError(
-            f"`preset` must be one of {', '.join(PRESETS)}.{hint} Received: preset={config.preset!r}"
-        )
+    preset_arguments(config.preset)
     names = inspect.signature(Transformer).parameters
     for name in config.model_arguments:
         if name not in names:
-            similar = difflib.get_close_matches(name, names, 1)
-            hint = f" Did you mean {similar[0]!r}?" if similar else ""
-            raise ValueError(f"`model_arguments` has {name!r}, which Transformer has not.{hint}")
+            raise ValueError(
+                f"`model_arguments` has {name!r}, which is no argument of Transformer."
+                f"{did_you_mean(name, names)}"
+            )
     # A small one of its kind: the widths are what may not fit together.
     sizes = {**config.model_arguments, "num_layers": 1, "vocabulary_size": 8}
     Transformer.from_preset(config.preset, **sizes)
@@ -162,6 +163,32 @@ def check_model(config: TranslationConfig) -> None:
             f"{row_multiple(config)} sentences (row_multiple, replicas, accumulation_steps), of at "
             "least 2 tokens each. Raise it."
         )
+
+
+def check_room(text: ParallelText, config: TranslationConfig) -> None:
+    """Refuse rows that cannot fit into a batch, as far as the text shows it before it is cut into tokens.
+
+    A word with a letter or a digit is a token at least, a byte a token at most.
+
+    Raises:
+        ValueError: Names the sentence, and what would help.
+    """
+    rows, limit = row_multiple(config), config.max_length
+    most = config.batch_tokens // rows
+    if most >= limit:
+        return
+    for number, pair in enumerate(text, start=1):
+        sides = [normalize(side) for side in pair]
+        words = [sum(any(map(str.isalnum, word)) for word in side.split()) for side in sides]
+        # Two tokens more: the end, and a space that BPE puts first.
+        is_kept = all(words) and all(len(side.encode()) + 2 <= limit for side in sides)
+        if is_kept and max(words) + 1 > most:
+            raise ValueError(
+                f"`batch_tokens` ({config.batch_tokens}) is too small: a batch has a multiple of {rows} "
+                "sentences (row_multiple, replicas, accumulation_steps), so each may have "
+                f"{most} tokens, and pair {number} of '{text.name}' has a side of {max(words)} words. "
+                "Raise it, or lower `accumulation_steps` or `max_length`."
+            )
 
 
 def compiled_model(config: TranslationConfig, tokenizer: Tokenizer) -> Transformer:
@@ -175,7 +202,10 @@ def compiled_model(config: TranslationConfig, tokenizer: Tokenizer) -> Transform
         **config.model_arguments,
     )
     model.compile(
-        optimizer=Adam(_schedule(config, model.hidden_dim)),
+        optimizer=Adam(
+            _schedule(config, model.hidden_dim),
+            simplex_learning_rate=_simplex_schedule(config, model),
+        ),
         loss=LabelSmoothedCrossentropy(config.label_smoothing),
         accumulation_steps=config.accumulation_steps,
     )
@@ -197,4 +227,20 @@ def _schedule(
         max(1, config.steps - warmup_steps),
         warmup_target=peak,
         warmup_steps=warmup_steps,
+    )
+
+
+def _simplex_schedule(config: TranslationConfig, model: Transformer) -> SimplexLearningRate | None:
+    """The rate of a Weighted Transformer's kappa and alpha: none for a plain model.
+
+    As in its paper, they are warm ten times as soon as the rest, and frozen for the last sixth of the
+    updates, if their number is known.
+    """
+    if model.branch_feed_forward is None:
+        return None
+    return SimplexLearningRate(
+        model.hidden_dim,
+        model.num_layers,
+        warmup_steps=max(1, config.warmup_steps // 10),
+        last_step=None if config.steps is None else config.steps - config.steps // 6,
     )

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from keras_attention.evaluation.memory import TrainingMemory
+from keras_attention.training.distribution import accelerator_peak_bytes, has_accelerator
 
 STATISTICS = Path("/proc/self/statm")  # Linux; its second number is the pages in memory
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "ResourceExhausted", "OutOfMemory", "out of memory", "OOM")
@@ -49,15 +50,6 @@ def worth_trying(flops: float, memory: TrainingMemory) -> bool:
     return has_accelerator() or (flops < FLOPS_WITHOUT_ACCELERATOR and memory.total < 2**30)
 
 
-def has_accelerator() -> bool:
-    """Whether the backend computes on anything but the CPU."""
-    if keras.backend.backend() == "torch":  # has no `keras.distribution`
-        import torch
-
-        return torch.cuda.is_available()
-    return not all(device.startswith("cpu") for device in keras.distribution.list_devices())
-
-
 def probe_step(model: keras.Model, rows: int, source_length: int, target_length: int) -> StepProbe:
     """Trains a compiled translation model for two steps on made-up sentences that fill a batch.
 
@@ -87,7 +79,7 @@ def probe_step(model: keras.Model, rows: int, source_length: int, target_length:
                 _explain(error, (rows, source_length, target_length))
                 raise
             seconds.append(time.perf_counter() - started)
-    on_device = _accelerator_peak() if has_accelerator() else None
+    on_device = accelerator_peak_bytes() if has_accelerator() else None
     if on_device is not None:
         return StepProbe(seconds[0], seconds[1], on_device, "accelerator")
     return StepProbe(seconds[0], seconds[1], process.peak, "process")
@@ -101,22 +93,6 @@ def _explain(error: Exception, shape: tuple[int, int, int]) -> None:
             f"A training step on (rows, source, target) = {shape} ran out of memory. Lower "
             "--batch-tokens, or raise --accumulation-steps or --replicas."
         ) from error
-
-
-def _accelerator_peak() -> int | None:
-    """Most bytes that were in use on the first accelerator, as the backend counts them."""
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        import tensorflow as tf
-
-        return tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    if backend == "jax":
-        import jax
-
-        return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
-    import torch
-
-    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
 
 
 class _ProcessMemory:

@@ -1,32 +1,52 @@
 """Train a Transformer to translate, and report how well it does (sections 5 and 6.1 of the paper)."""
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import os
 import platform
-from typing import Any
+import uuid
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import keras
 
 from keras_attention.callbacks.checkpoints import Checkpoints
+from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
+from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.evaluation.cost import matmul_peak
 from keras_attention.evaluation.report import write_report
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import BUDGET, RESUMABLE_FIELDS, TranslationConfig
 from keras_attention.recipes.evaluate import evaluate_run
-from keras_attention.recipes.messages import batches_text, corpus_text, forecast, results_text
+from keras_attention.recipes.messages import (
+    batches_text,
+    corpus_text,
+    finished_text,
+    forecast,
+    results_text,
+)
 from keras_attention.recipes.prepare import (
     check_model,
+    check_room,
     compiled_model,
     prepared_batches,
     prepared_tokenizer,
     replica_count,
     row_multiple,
 )
-from keras_attention.recipes.train import average_last, train_to_budget
-from keras_attention.training.distribution import distribution_scope
-from keras_attention.utils.files import atomic_path, write_atomically
+from keras_attention.recipes.train import average_last, save_model, train_to_budget
+from keras_attention.training.agreement import (
+    check_agreement,
+    chief_first,
+    failing_together,
+    values_of_all,
+)
+from keras_attention.training.distribution import Devices, distribution_scope, is_chief
+from keras_attention.training.joining import check_launch, check_workers
+from keras_attention.utils.checks import check_has, check_path, divisors
+from keras_attention.utils.files import PARTIAL, write_atomically
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention.visualization.summary_writer import SummaryWriter
@@ -41,7 +61,8 @@ def train_translation(
     TensorBoard), `averaged/` and `model.keras` (both the average), `translations.txt` and
     `report.json`. Started again with the same arguments, a run that was stopped or killed goes on from
     its last checkpoint as if nothing had happened, and a finished one returns its report. `RESUMABLE_FIELDS`
-    settings may change between two starts: a finished run trains on when its budget is raised.
+    settings may change between two starts: a finished run trains on when its budget is raised, unless
+    its learning rate followed the budget to the end.
 
     Args:
         corpus: What to train on; without a test part, the validation part is translated.
@@ -49,7 +70,8 @@ def train_translation(
         output_dir: The run's folder.
 
     Returns:
-        The report: every figure that was printed.
+        The report: every figure that was printed. If several processes train, the chief returns it and
+        the others return an empty dict.
 
     Raises:
         ValueError: If no model can be made of the settings, the folder belongs to another
@@ -57,26 +79,127 @@ def train_translation(
         TrainingStopped: A `KeyboardInterrupt`: after Ctrl-C or SIGTERM; the run can be resumed.
         OSError: If a checkpoint cannot be written, for instance because the disk is full.
     """
-    check_model(config)
-    settings = _settings(corpus, config)
-    folder = RunFolder(output_dir)
-    folder.check(settings, _changeable(config))
-    report = folder.finished_report()
-    if report is not None and all(report["config"][name] == settings[name] for name in BUDGET):
-        say(f"This run is finished; its report is {folder.report_text}")
-        return report
-    with folder.locked(), distribution_scope(config.strategy, config.replicas):
-        folder.claim(settings, _changeable(config))
-        return _run(corpus, config, settings, folder)
+    check_has("corpus", corpus, "a Corpus", "splits", "train", "validation")
+    check_has("config", config, "a TranslationConfig", "preset", "steps")
+    output_dir = check_path("output_dir", output_dir)
+    check_workers()
+    check_launch(config.strategy)
+    with contextlib.ExitStack() as held:
+        with distribution_scope(config.strategy, config.replicas) as devices:
+            folder = RunFolder(output_dir)
+            settings, report = _begin(corpus, config, folder, held, devices)
+            if report is not None:
+                return report
+            trained = _train(corpus, config, folder, devices)
+            if devices.num_processes == 1:
+                return _report(corpus, config, settings, folder, trained)
+        if devices.process_index != 0:
+            return {}
+        # The chief goes on alone, with a model that the others have no part of.
+        alone = trained._replace(model=compiled_model(config, trained.tokenizer))
+        return _report(corpus, config, settings, folder, alone)
 
 
-def _changeable(config: TranslationConfig) -> tuple[str, ...]:
+class _Trained(NamedTuple):
+    """What the training of a run leaves."""
+
+    model: Transformer
+    tokenizer: Tokenizer
+    batches: TokenBatches
+    validation: TokenBatches
+    checkpoints: Checkpoints
+    device_peak: float
+
+
+def _begin(
+    corpus: Corpus,
+    config: TranslationConfig,
+    folder: RunFolder,
+    held: contextlib.ExitStack,
+    devices: Devices,
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Refuse what cannot be trained, and make the folder the run's own.
+
+    Returns its settings, and the report if it is finished already.
+
+    Args:
+        corpus: The text.
+        config: The run's settings.
+        folder: The run's folder.
+        held: Gets what lasts as long as the run: the lock, and the silence of all but the chief.
+        devices: What the run computes on.
+    """
+    with failing_together():
+        check_model(config)
+        check_room(corpus.train, config)
+        settings = run_settings(corpus, config)
+    place = str(folder.path.resolve())
+    check_agreement({**settings, **environment(), "machine": None, "output_dir": place})
+    with failing_together():
+        _check_shares(folder, config)
+        folder.check(settings, changeable(config))
+        report = folder.finished_report()
+    mark = folder.path / f"{PARTIAL}{values_of_all(uuid.uuid4().hex)[0]}"
+    if not is_chief():
+        held.enter_context(_silence())
+    how_long = (*BUDGET, "patience")
+    if report is not None and all(report["config"][name] == settings[name] for name in how_long):
+        if is_chief():
+            folder.remove_leftovers()  # Of a process killed after its last file.
+        say(finished_text(folder, report, can_go_on="steps" in changeable(config)))
+        return settings, report if is_chief() else {}
+    with chief_first():
+        if is_chief():
+            held.enter_context(folder.locked())
+            folder.claim(settings, changeable(config))
+            if devices.num_processes > 1:
+                write_atomically(mark, "")
+        elif not mark.exists():
+            raise ValueError(
+                f"Process 0 wrote into the run's folder '{place}', and this process does not see it. Choose "
+                "an output folder that all machines share."
+            )
+    if devices.num_processes > 1 and is_chief():
+        mark.unlink()
+    return settings, None
+
+
+def _check_shares(folder: RunFolder, config: TranslationConfig) -> None:
+    """Raise unless the devices can share the batches of the run that is in the folder."""
+    if not folder.has_trained():
+        return
+    rows = 0
+    with contextlib.suppress(ValueError, OSError):  # `folder.check` says what is wrong there.
+        rows = folder.settings().get("row_multiple", 0)
+    devices, parts = replica_count(config), config.accumulation_steps
+    if rows % (devices * parts):
+        fitting = divisors(rows // parts) if rows % parts == 0 else "no number of"
+        raise ValueError(
+            f"The run in '{folder.path}' has batches of a multiple of {rows} sentences, which {devices} "
+            f"device(s) with {parts} part(s) each cannot share evenly. With so many parts it goes on with "
+            f"{fitting} device(s). A new run with a larger "
+            "row_multiple, such as 24 or 120, takes more numbers."
+        )
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """What the chief prints, nobody else does."""
+    with (
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+    ):
+        yield
+
+
+def changeable(config: TranslationConfig) -> tuple[str, ...]:
     """The settings that may change between two starts; not the budget that the learning rate follows."""
     follows_budget = config.peak_learning_rate is not None
     return tuple(name for name in RESUMABLE_FIELDS if not (follows_budget and name in BUDGET))
 
 
-def _settings(corpus: Corpus, config: TranslationConfig) -> dict[str, Any]:
+def run_settings(corpus: Corpus, config: TranslationConfig) -> dict[str, Any]:
     """What a run is known by."""
     return {
         **dataclasses.asdict(config),
@@ -87,25 +210,40 @@ def _settings(corpus: Corpus, config: TranslationConfig) -> dict[str, Any]:
     }
 
 
-def _run(
-    corpus: Corpus, config: TranslationConfig, settings: dict[str, Any], folder: RunFolder
-) -> dict[str, Any]:
+def _train(
+    corpus: Corpus, config: TranslationConfig, folder: RunFolder, devices: Devices
+) -> _Trained:
+    """Prepare the text, make the model and train it, alone or with other processes."""
     keras.utils.set_random_seed(config.seed)
     say(corpus_text(corpus))
-    tokenizer = prepared_tokenizer(corpus, config, folder.tokenizer)
-    batches, validation = prepared_batches(corpus, config, tokenizer, folder.store)
+    with chief_first():
+        tokenizer = prepared_tokenizer(corpus, config, folder.tokenizer)
+        batches, validation = prepared_batches(corpus, config, tokenizer, folder.store)
     say(batches_text(batches, config))
     with activity("building the model"):
         model = compiled_model(config, tokenizer)
-        peak = replica_count(config) * matmul_peak(config.dtype)
+        device_peak = matmul_peak(config.dtype)
+        peak = replica_count(config) * device_peak
     say(f"Model {config.preset}, {config.dtype}. {forecast(model, batches, config, peak)}.")
     checkpoints = train_to_budget(
-        model, batches, validation, tokenizer, corpus, config, folder, peak
+        model, batches, validation, tokenizer, corpus, config, folder, peak, devices
     )
+    return _Trained(model, tokenizer, batches, validation, checkpoints, device_peak)
+
+
+def _report(
+    corpus: Corpus,
+    config: TranslationConfig,
+    settings: dict[str, Any],
+    folder: RunFolder,
+    trained: _Trained,
+) -> dict[str, Any]:
+    """Average the checkpoints, translate the test set, write the model and the report."""
+    model, tokenizer, batches, validation, checkpoints, device_peak = trained
     averaged = average_last(model, checkpoints, config, folder)
-    training = _training_figures(model, checkpoints, averaged)
-    with activity("saving the model"), atomic_path(folder.model) as partial:
-        model.save(partial)
+    training = {**_training_figures(model, checkpoints, averaged), "device_peak": device_peak}
+    with activity("saving the model"):
+        save_model(model, folder)
 
     split = "validation" if corpus.test is None else "test"
     sources, references = list(corpus.splits[split].sources()), list(corpus.references(split))
@@ -120,8 +258,9 @@ def _run(
         references,
         name=f"{corpus.name}, {split} part",
         devices=replica_count(config),
+        peak=device_peak,
     )
-    average = list(evaluation["systems"].values())[-1]
+    *alone, average = evaluation["systems"].values()
     translations = evaluation["translations"]
     report = {
         "corpus": corpus.name,
@@ -133,7 +272,8 @@ def _run(
         "batches": {k: v for k, v in batches.statistics().items() if k != "shapes"},
         "training": training,
         "validation_perplexity": average["perplexity"],
-        "environment": _environment(),
+        "last_validation_perplexity": (alone or [average])[-1]["perplexity"],
+        "environment": environment(),
         "test": {
             "split": split,
             "sentences": len(sources),
@@ -144,8 +284,10 @@ def _run(
     }
     write_atomically(folder.translations, "\n".join([*translations, ""]))
     with SummaryWriter(folder.logs, resumes=False) as writer:
-        writer.scalar("test/bleu", report["test"]["bleu"], training["updates"])
-        writer.scalar("test/chrf", report["test"]["chrf"], training["updates"])
+        for metric in ("bleu", "chrf"):
+            # The group sorts behind `validation`: TensorBoard unfolds the first two of the alphabet.
+            tag = f"with_average/{split}_{metric}"
+            writer.scalar(tag, report["test"][metric], training["updates"])
     write_report(evaluation, folder.path, settings, figures=report)
     print(results_text(folder, report))
     return folder.finished_report() or report
@@ -158,6 +300,7 @@ def _training_figures(
     return {
         "updates": int(keras.ops.convert_to_numpy(model.optimizer.iterations)),
         "minutes": round(checkpoints.seconds / 60, 2),
+        "training_minutes": round(checkpoints.stateful["Budget"].seconds / 60, 2),
         "averaged_checkpoints": len(averaged),
         "averaged_from": averaged,
         "history": checkpoints.history,
@@ -186,7 +329,8 @@ def _examples(
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Versions of Python and of the libraries that a result depends on, and the machine."""
     names = ("keras", "tensorflow", "jax", "torch", "sentencepiece", "sacrebleu", "numpy")
     versions = {}
     for name in names:

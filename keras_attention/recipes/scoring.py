@@ -17,7 +17,11 @@ BATCH_TOKENS = 2048
 
 
 def log_probabilities(
-    model: Any, tokenizer: Any, sources: Sequence[str], translations: Sequence[str]
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[str],
+    translations: Sequence[str],
+    show_progress: bool = True,
 ) -> list[float]:
     """log P(translation | source) of each pair: the sum over its tokens, end token included.
 
@@ -26,6 +30,7 @@ def log_probabilities(
         tokenizer: Its tokenizer.
         sources: Sentences.
         translations: Their translations.
+        show_progress: Whether a progress line is shown.
 
     Returns:
         Natural logarithms, one a pair.
@@ -45,7 +50,7 @@ def log_probabilities(
     longest = [max(map(len, pair)) for pair in zip(*sides, strict=True)]
     order = sorted(range(len(sources)), key=lambda index: longest[index])
     results = [0.0] * len(sources)
-    with Progress(len(sources), "scoring", "pairs") as progress:
+    with Progress(len(sources), "scoring", "pairs", show_progress) as progress:
         while order:
             rows = max(1, BATCH_TOKENS // longest[order[-1]])
             batch, order = order[-rows:], order[:-rows]

@@ -14,8 +14,8 @@ OWN_FILES = "files"
 class TextOptions:
     """The text of a run: a corpus by name, or files of one's own.
 
-    Of files of one's own, 5 % (at most 1,000 pairs) are held out for validation and as many for the
-    test, unless files for these are given.
+    If you train on your own files, 5 % of the pairs (at most 1,000) are held out for validation and as
+    many for the test, unless you give files for these.
 
     Attributes:
         corpus: A corpus by name: demo, multi30k, wmt14 or wmt16_en_de.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 
+from keras_attention.callbacks.branch_log import BranchLog
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
 from keras_attention.callbacks.console import ConsoleProgress
@@ -17,6 +20,7 @@ from keras_attention.callbacks.nonfinite import StopOnNonFinite
 from keras_attention.callbacks.patience import StopWithoutGain
 from keras_attention.callbacks.perplexity import ValidationPerplexity
 from keras_attention.callbacks.signals import StopOnSignal, TrainingStopped
+from keras_attention.callbacks.together import StopTogether
 from keras_attention.callbacks.translation_scores import TranslationScores
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
@@ -26,11 +30,22 @@ from keras_attention.evaluation.cost import training_flops
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.attention import attention_images, attention_log
 from keras_attention.recipes.config import TranslationConfig
+from keras_attention.spec import SpecError
+from keras_attention.spec.files import save_spec
+from keras_attention.training.agreement import (
+    check_agreement,
+    chief_first,
+    failing_together,
+    values_of_all,
+)
 from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
 from keras_attention.training.checkpoints import save_average, select_checkpoints
+from keras_attention.training.distribution import Devices, computing_alone, is_chief
+from keras_attention.utils.files import atomic_path, remove_folder
 from keras_attention.utils.memory import is_memory_tuned
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
+from keras_attention.utils.signed_archive import sign_archive
 from keras_attention.visualization.summary_writer import SummaryWriter
 
 VALIDATION_SENTENCES = 100
@@ -48,6 +63,7 @@ def train_to_budget(
     config: TranslationConfig,
     folder: RunFolder,
     peak: float,
+    devices: Devices | None = None,
 ) -> Checkpoints:
     """Train from the last checkpoint in the run's folder, if there is one, to the end of the budget.
 
@@ -60,6 +76,7 @@ def train_to_budget(
         config: The run's settings.
         folder: The run's folder.
         peak: FLOP/s of all devices together.
+        devices: What the run computes on; one device if not given.
 
     Returns:
         The run's checkpoints, which know its history; the last has the state that the model is in.
@@ -67,74 +84,86 @@ def train_to_budget(
     Raises:
         TrainingStopped: After Ctrl-C or SIGTERM; a checkpoint was written.
     """
-    signals = StopOnSignal()
+    chief = is_chief()
+    devices = devices or Devices()
+    signals = StopOnSignal(at_once=devices.num_processes == 1)
+
+    def interrupted() -> bool:
+        return signals.signal_name is not None
+
     budget = Budget(config.steps, config.minutes, batches=batches)
-    with SummaryWriter(folder.logs) as writer:
-        monitor = TrainingMonitor(
-            writer,
-            batches,
-            every=LOG_EVERY,
-            log=MetricsLog(folder.metrics),
-            flops=lambda *shape: training_flops(model, [shape]),
-            peak=peak,
+    with contextlib.ExitStack() as stack:
+        writer, validation_writer = (
+            stack.enter_context(SummaryWriter(path)) if chief else None
+            for path in (folder.logs, folder.validation_logs)
         )
+        monitor = _monitor(model, batches, folder, writer, validation_writer, peak)
         translator = Translator(
             model,
             tokenizer,
             beam_size=config.beam_size,
             length_penalty=config.length_penalty,
-            show_progress=False,
         )
         scores = _translation_scores(
-            translator, corpus, config, monitor, lambda: checkpoints.cut_short
+            _shared_among(translator, model, devices),
+            corpus,
+            config,
+            monitor,
+            lambda: checkpoints.cut_short,
         )
-        attention = attention_log(writer, tokenizer, corpus, batches.store, translator, monitor)
-        images = (
-            attention_images(writer, tokenizer, corpus, model) if config.attention_images else []
-        )
+        attention, images = [], []
+        if writer is not None:
+            attention = attention_log(
+                writer, tokenizer, corpus, batches.store, translator, monitor, interrupted
+            )
+            if config.attention_images:
+                images = attention_images(writer, tokenizer, corpus, model, interrupted)
         patience = StopWithoutGain(config.patience, cut_short=lambda: checkpoints.cut_short)
-        checkpoints = Checkpoints(
-            folder.checkpoints,
-            config.averaged_checkpoints,
-            lambda: signals.signal_name is not None,
-            every_minutes=config.checkpoint_minutes or SAFETY_MINUTES,
-            every_updates=config.checkpoint_updates,
-            average_minutes=config.checkpoint_minutes,
-            average_updates=config.checkpoint_updates,
-            stateful=[budget, monitor, scores, patience, *attention],
-        )
+        stateful = [budget, monitor, scores, patience, *attention]
+        checkpoints = _checkpoints(folder, config, interrupted, stateful)
+        with chief_first():
+            checkpoints.set_damaged_aside()
         checkpoints.restore(model)
+        check_agreement({"last checkpoint": checkpoints.updates})
         if checkpoints.updates:
-            within = f"and {checkpoints.batch} batches " if checkpoints.batch else ""
             say(
-                f"Going on after epoch {checkpoints.epoch} {within}"
-                f"({checkpoints.seconds / 60:.1f} minutes done)"
+                f"Going on in epoch {checkpoints.epoch + 1}, after update {checkpoints.updates:,} "
+                f"({budget.seconds / 60:.1f} minutes of training done)"
             )
         updates = int(keras.ops.convert_to_numpy(model.optimizer.iterations))
+        if patience.is_over:
+            say("The validation set gained no more: it trains on with a higher --patience only.")
         if budget.is_over(updates) or patience.is_over:
             return checkpoints
         console = ConsoleProgress(budget, monitor)
+        branches = chief and model.branch_feed_forward is not None
+        # These add to the logs of the epoch, which the callbacks after them read.
+        perplexity = ValidationPerplexity(validation, lambda: checkpoints.cut_short)
         callbacks = [
             signals,
             budget,
-            # These add to the logs of the epoch, which the callbacks after them read.
-            ValidationPerplexity(validation, lambda: checkpoints.cut_short),
-            patience,
+            # The chief measures it, and the others wait; they all translate.
+            *([perplexity, patience] if chief else []),
             scores,
             # Before the checkpoints, which hold how far its log is.
-            monitor,
-            *attention,
+            *([monitor, *attention] if chief else []),
             checkpoints,
+            *([BranchLog(MetricsLog(folder.branches))] if branches else []),
             *images,
             *([HugePages()] if is_memory_tuned() else []),
-            console,
-            # Last: what it raises at the end of training ends everything.
+            *([console] if chief else []),
+            # What it raises at the end of training ends everything.
             StopOnNonFinite(batches, tokenizer, every=LOG_EVERY),
+            *([StopTogether(signals)] if devices.num_processes > 1 else []),
         ]
+        own = batches
+        if devices.num_processes > 1:
+            own = batches.shard(devices.process_index, devices.num_processes)
         try:
-            fit_resumably(model, batches, checkpoints, callbacks)
+            fit_resumably(model, own, checkpoints, callbacks)
         finally:
-            console.close()
+            if chief:
+                console.close()
             signals.on_train_end()  # Also after an error the signals do again what they did.
     if signals.signal_name is not None:
         say(
@@ -168,8 +197,77 @@ def average_last(
     return [path.name for path in intact]
 
 
+def save_model(model: Transformer, folder: RunFolder) -> None:
+    """Keep the model in `model.keras`, and for who has no Keras its spec in `spec/`."""
+    # A process killed in between leaves a model without a spec, never with that of another one.
+    if folder.spec.exists():
+        remove_folder(folder.spec)
+    with atomic_path(folder.model) as partial:
+        model.save(partial)
+        sign_archive(partial)
+    with contextlib.suppress(SpecError):  # of what no spec can say: Keras alone loads it
+        save_spec(model.spec(), folder.spec)
+
+
+def _monitor(
+    model: Transformer,
+    batches: TokenBatches,
+    folder: RunFolder,
+    writer: SummaryWriter | None,
+    validation_writer: SummaryWriter | None,
+    peak: float,
+) -> TrainingMonitor:
+    """The numbers of training: curves in TensorBoard and lines in the run's folder, of the chief alone."""
+    return TrainingMonitor(
+        writer,
+        batches,
+        every=LOG_EVERY,
+        log=MetricsLog(folder.metrics) if is_chief() else None,
+        flops=lambda *shape: training_flops(model, [shape]),
+        peak=peak,
+        validation_writer=validation_writer,
+    )
+
+
+def _checkpoints(
+    folder: RunFolder,
+    config: TranslationConfig,
+    interrupted: Callable[[], bool],
+    stateful: Sequence[Any],
+) -> Checkpoints:
+    """The run's checkpoints, which the chief writes."""
+    return Checkpoints(
+        folder.checkpoints,
+        config.averaged_checkpoints,
+        interrupted,
+        every_minutes=config.checkpoint_minutes or SAFETY_MINUTES,
+        every_updates=config.checkpoint_updates,
+        average_minutes=config.checkpoint_minutes,
+        average_updates=config.checkpoint_updates,
+        stateful=stateful,
+        write=is_chief(),
+    )
+
+
+def _shared_among(
+    translator: Translator, model: Transformer, devices: Devices
+) -> Callable[[list[str]], Sequence[str]]:
+    """A translator of which each process translates its share of the sentences; all must call it."""
+    count = devices.num_processes
+    if count == 1:
+        return translator
+
+    def translate(sources: list[str]) -> list[str]:
+        with failing_together(), computing_alone(model):
+            own = list(translator(sources[devices.process_index :: count]))
+        shares = values_of_all(own)
+        return [shares[index % count][index // count] for index in range(len(sources))]
+
+    return translate
+
+
 def _translation_scores(
-    translator: Translator,
+    translate: Callable[[list[str]], Sequence[str]],
     corpus: Corpus,
     config: TranslationConfig,
     monitor: TrainingMonitor,
@@ -177,7 +275,7 @@ def _translation_scores(
 ) -> TranslationScores:
     """BLEU and chrF of beam-searched translations of the first validation sentences, now and then."""
     return TranslationScores(
-        translator,
+        translate,
         list(itertools.islice(corpus.validation.sources(), VALIDATION_SENTENCES)),
         list(itertools.islice(corpus.references("validation"), VALIDATION_SENTENCES)),
         every_epochs=config.bleu_every,

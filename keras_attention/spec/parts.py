@@ -21,6 +21,12 @@ ACTIVATIONS = (
     *("softplus", "softsign", "mish", "hard_sigmoid", "hard_silu"),
 )
 LAYOUTS = ("interleaved", "halves", "learned")
+# One network for all branches of a branched attention, or one for each.
+BRANCH_FEED_FORWARDS = ("shared", "split")
+# The attention of a decoder's block that has the branches.
+BRANCHED_DECODERS = ("cross", "self")
+# How far the sum of a branched attention's weights may be from 1, and a weight below 0.
+SIMPLEX_TOLERANCE = 1e-5
 
 Part = TypeVar("Part")
 Weight = Any
@@ -34,7 +40,7 @@ class WeightField(NamedTuple):
     """A weight's place in a spec.
 
     Attributes:
-        path: Where it is, such as `"decoder.blocks.0.self_attention.query.kernel"`.
+        path: Its place in the spec, such as `"decoder.blocks.0.self_attention.query.kernel"`.
         value: The weight, or None.
         shape: Letters of its shape.
         is_optional: Whether it may be None.
@@ -96,8 +102,8 @@ class AttentionSpec:
         key: Kernel (D, N, K), bias (N, K).
         value: Kernel (D, N, U), bias (N, U).
         output: Kernel (N, U, D), bias (D,).
-        window: Positions that a query sees to each side, its own counted; None for all. Neither
-            an engine nor an export has windows yet: they refuse it by name.
+        window: Positions that a query sees to each side, its own counted; None for all. No engine
+            and no export has windows: they refuse it by name, and the plain search decodes.
     """
 
     query: DenseSpec = _dense("D N K", "N K")
@@ -123,6 +129,23 @@ class FeedForwardSpec:
 
 
 @dataclasses.dataclass(frozen=True)
+class BranchedAttentionSpec(AttentionSpec):
+    """Weighted branches behind an attention's heads (Ahmed et al. 2017, equations 6 and 7).
+
+    `sum_i alpha_i FFN_i(kappa_i (head_i W_i^O + b_O))`; without networks FFN is the identity.
+
+    Attributes:
+        kappa: Weights (N,) of the heads, at least 0 and of sum 1.
+        alpha: Weights (N,) of the networks' outputs, likewise.
+        feed_forwards: One network for all branches, or one for each, or none.
+    """
+
+    kappa: Weight = _weight("N")
+    alpha: Weight = _weight("N")
+    feed_forwards: tuple[FeedForwardSpec, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class BlockSpec:
     """A layer of the encoder or the decoder (section 3.1): sub-layers inside residual connections.
 
@@ -133,19 +156,36 @@ class BlockSpec:
         self_attention_norm: The normalisation beside it.
         cross_attention: Attention to the encoder's output, None in an encoder.
         cross_attention_norm: The normalisation beside it, None in an encoder.
-        feed_forward: The position-wise network.
-        feed_forward_norm: The normalisation beside it.
+        feed_forward: The position-wise network; None where a branched attention has it inside.
+        feed_forward_norm: The normalisation beside it, None where there is no network.
         normalize_first: False for `norm(x + sublayer(x))`, the paper's; True for
             `x + sublayer(norm(x))`.
     """
 
     self_attention: AttentionSpec
     self_attention_norm: NormSpec
-    feed_forward: FeedForwardSpec
-    feed_forward_norm: NormSpec
+    feed_forward: FeedForwardSpec | None = None
+    feed_forward_norm: NormSpec | None = None
     cross_attention: AttentionSpec | None = None
     cross_attention_norm: NormSpec | None = None
     normalize_first: bool = False
+
+    @property
+    def attentions(self) -> tuple[AttentionSpec, ...]:
+        """Self-attention, and attention to the encoder if there is one."""
+        return tuple(a for a in (self.self_attention, self.cross_attention) if a is not None)
+
+    @property
+    def branched(self) -> BranchedAttentionSpec | None:
+        """The branched attention of a Weighted Transformer's block; None for a plain block."""
+        found = [a for a in self.attentions if isinstance(a, BranchedAttentionSpec)]
+        return found[0] if found else None
+
+    @property
+    def networks(self) -> tuple[FeedForwardSpec, ...]:
+        """The feed-forward networks, those of branches included."""
+        own = () if self.feed_forward is None else (self.feed_forward,)
+        return (*own, *(() if self.branched is None else self.branched.feed_forwards))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +224,7 @@ class StackSpec:
     """The encoder or the decoder.
 
     Attributes:
-        positions: What is added to its embeddings.
+        positions: The positions that are added to its embeddings.
         blocks: Its layers.
         norm: The normalisation behind the last block of a pre-norm model, else None.
     """
@@ -239,6 +279,32 @@ def as_array(weight: Weight) -> np.ndarray:
     return np.asarray(value).astype("float32", copy=False)
 
 
+def check_on_simplex(name: str, values: Weight) -> None:
+    """Refuse weights of branches that are not at least 0 or do not sum to 1.
+
+    Args:
+        name: What they are called, for the error.
+        values: Numbers (M,).
+
+    Raises:
+        SpecError: Says which rule is broken, and by how much.
+
+    Example:
+
+    >>> check_on_simplex("`alpha`", np.array([0.5, 0.6]))
+    Traceback (most recent call last):
+    keras_attention.spec.parts.SpecError: `alpha` must be numbers of at least 0 that sum to 1. Received: ...
+    """
+    values = as_array(values)
+    least, total = float(values.min()), float(values.sum(dtype="float64"))
+    if not (least >= -SIMPLEX_TOLERANCE and abs(total - 1.0) <= SIMPLEX_TOLERANCE):
+        raise SpecError(
+            f"{name} must be numbers of at least 0 that sum to 1. Received: the smallest is {least:.6g}, "
+            f"the sum {total:.6g}. `Simplex` keeps them so in training; if you changed them, divide them "
+            "by their sum."
+        )
+
+
 def sinusoid(positions: np.ndarray, hidden_dim: int, layout: str = "interleaved") -> np.ndarray:
     """Return the sinusoidal encoding of `positions` (T,) as a float32 array (T, D).
 
@@ -256,7 +322,13 @@ def sinusoid(positions: np.ndarray, hidden_dim: int, layout: str = "interleaved"
     [[0.8414999842643738, 0.5403000116348267, 0.009999999776482582, 1.0]]
     """
     # float64 keeps far positions exact; the table is built once.
-    positions = np.asarray(positions, dtype="float64")[:, None]
+    numbers = np.asarray(positions)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iuf":
+        raise ValueError(f"`positions` must be an array (T,) of integers. Received: {positions!r}")
+    is_size = isinstance(hidden_dim, int | np.integer) and not isinstance(hidden_dim, bool)
+    if not is_size or hidden_dim < 1:
+        raise ValueError(f"`hidden_dim` must be an int of at least 1. Received: {hidden_dim!r}")
+    positions = numbers.astype("float64")[:, None]
     if layout == "interleaved":
         columns = np.arange(hidden_dim)
         angles = positions / 10000.0 ** (2 * (columns // 2) / hidden_dim)

@@ -11,11 +11,14 @@ import numpy as np
 from keras_attention.spec.parts import (
     ACTIVATIONS,
     LAYOUTS,
+    BlockSpec,
+    BranchedAttentionSpec,
     EmbeddingSpec,
     SpecError,
     StackSpec,
     Weight,
     as_array,
+    check_on_simplex,
     map_weights,
     sinusoid,
     weight_fields,
@@ -117,36 +120,66 @@ class TransformerSpec:
             SpecError: What no `Transformer` has, such as blocks with different activations.
         """
         blocks = [*self.encoder.blocks, *self.decoder.blocks]
-        norms = [norm for block in blocks for norm in (block.self_attention_norm,)]
-        norms += [block.feed_forward_norm for block in blocks]
-        norms += [block.cross_attention_norm for block in self.decoder.blocks]  # type: ignore[misc]
+        norms = [
+            norm
+            for block in blocks
+            for norm in (
+                block.self_attention_norm,
+                block.cross_attention_norm,
+                block.feed_forward_norm,
+            )
+            if norm is not None
+        ]
         norms += [stack.norm for stack in (self.encoder, self.decoder) if stack.norm is not None]
-        attentions = [block.self_attention for block in blocks]
-        attentions += [block.cross_attention for block in self.decoder.blocks]  # type: ignore[misc]
+        own = [block.self_attention for block in blocks]
+        cross: list[Any] = [block.cross_attention for block in self.decoder.blocks]
+        attentions = [*own, *cross]
+        networks = [network for block in blocks for network in block.networks]
         stacks = [self.encoder, self.decoder]
         max_length = {} if self.max_length is None else {"max_length": self.max_length}
-        if any(attention.window is not None for attention in attentions):
-            raise SpecError("The spec has attention windows, which `Transformer` has not.")
+        if any(attention.window is not None for attention in cross):
+            raise SpecError(
+                "The spec has a window in cross-attention; a `Transformer` cannot have one."
+            )
         return {
             "vocabulary_size": self.vocabulary_size,
             "num_layers": _same("number of blocks", [len(stack.blocks) for stack in stacks]),
             "hidden_dim": self.hidden_dim,
-            "intermediate_dim": blocks[0].feed_forward.inner.kernel.shape[1],
+            "intermediate_dim": _intermediate_dim(blocks[0]),
             "num_heads": self.num_heads,
             "key_dim": self.key_dim,
             "value_dim": self.value_dim,
-            "activation": _same("activation", [block.feed_forward.activation for block in blocks]),
+            "activation": _same("activation", [network.activation for network in networks]),
             "normalize_first": _same("normalize_first", [b.normalize_first for b in blocks]),
             "use_attention_bias": _same(
                 "bias of an attention", [a.query.bias is not None for a in attentions]
             ),
             "layer_norm_epsilon": _same("epsilon", [norm.epsilon for norm in norms]),
+            **self._branches(),
             "position_layout": _same("layout", [stack.positions.layout for stack in stacks]),
+            "attention_window": _same("attention window", [part.window for part in own]),
             "tie_weights": self.embedding.reverse_embeddings is None,
             "pad_token_id": self.pad_token_id,
             "end_token_id": self.end_token_id,
             **max_length,
         }
+
+    def _branches(self) -> dict[str, Any]:
+        """The arguments that make a Weighted Transformer; none for a plain one."""
+        blocks = [*self.encoder.blocks, *self.decoder.blocks]
+        found = [
+            None if b.branched is None else ("shared", "split")[len(b.branched.feed_forwards) > 1]
+            for b in blocks
+        ]
+        kind = _same("kind of branches", found)
+        if kind is None:
+            return {}
+        places = [
+            "self" if isinstance(block.self_attention, BranchedAttentionSpec) else "cross"
+            for block in self.decoder.blocks
+        ]
+        place = _same("place of branches", places)
+        return {"branch_feed_forward": kind, "branched_decoder": place}
 
     def validate(self) -> None:
         """Checks that all weights are there and that their shapes fit together.
@@ -189,9 +222,14 @@ class TransformerSpec:
                 parts = (block.cross_attention, block.cross_attention_norm)
                 if any((part is None) != (kind == "encoder") for part in parts):
                     yield f"{path}: decoders have cross-attention and its norm, encoders neither"
-                if block.feed_forward.activation not in ACTIVATIONS:
-                    name = block.feed_forward.activation
-                    yield f"{path}.feed_forward.activation must be one of {ACTIVATIONS}, it is {name!r}"
+                window = block.self_attention.window
+                if window is not None and window < 1:
+                    yield f"{path}.self_attention.window must be at least 1, it is {window}"
+                for network in block.networks:
+                    name = network.activation
+                    if name not in ACTIVATIONS:
+                        yield f"{path}: an activation must be one of {ACTIVATIONS}, it is {name!r}"
+                yield from _problems_of_branches(path, block)
                 if block.normalize_first != (stack.norm is not None):
                     yield f"{path}: {kind}.norm must be there if, and only if, it is pre-norm"
         if self.embedding.embeddings is None:
@@ -206,6 +244,31 @@ def _same(name: str, values: list[Any]) -> Any:
     """The value that all have."""
     if any(value != values[0] for value in values):
         raise SpecError(
-            f"A `Transformer` has one {name} for all of its parts; the spec has {sorted(set(values))}."
+            f"A `Transformer` has one {name} for all of its parts; the spec has "
+            f"{sorted(set(values), key=str)}."
         )
     return values[0]
+
+
+def _intermediate_dim(block: BlockSpec) -> int:
+    """The width F of all networks of a block together."""
+    return sum(network.inner.kernel.shape[1] for network in block.networks)
+
+
+def _problems_of_branches(path: str, block: BlockSpec) -> Iterator[str]:
+    """What is wrong with the sub-layers that hold, or replace, the feed-forward network."""
+    parts = (block.feed_forward, block.feed_forward_norm)
+    branched = [a for a in block.attentions if isinstance(a, BranchedAttentionSpec)]
+    if len(branched) > 1 or any((part is None) != bool(branched) for part in parts):
+        yield f"{path}: either one attention has branches, or there is a feed_forward and its norm"
+    for attention in branched:
+        heads, networks = attention.query.kernel, len(attention.feed_forwards)
+        if heads is not None and networks not in (1, heads.shape[1]):
+            yield f"{path}: branches share one network or have one each, here there are {networks}"
+        for name in ("kappa", "alpha"):
+            weights = getattr(attention, name)
+            try:
+                if weights is not None:
+                    check_on_simplex(f"{path}: {name}", weights)
+            except SpecError as error:
+                yield str(error).rstrip(".")

@@ -8,13 +8,14 @@ from keras_attention.training.checkpoints import (
     save_weights_atomically,
     select_checkpoints,
 )
-from keras_attention.training.distribution import (
-    distribution_scope,
-    initialize_processes,
-    is_chief,
-)
+from keras_attention.training.distribution import distribution_scope, is_chief
 from keras_attention.training.input_pipeline import as_tf_dataset
-from keras_attention.training.learning_rate import CosineToBudget, LearningRateSchedule
+from keras_attention.training.joining import initialize_processes
+from keras_attention.training.learning_rate import (
+    CosineToBudget,
+    LearningRateSchedule,
+    SimplexLearningRate,
+)
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.metrics import Perplexity, TokenAccuracy
 from keras_attention.training.optimizer import Adam
@@ -27,6 +28,7 @@ __all__ = [
     "LabelSmoothedCrossentropy",
     "LearningRateSchedule",
     "Perplexity",
+    "SimplexLearningRate",
     "TokenAccuracy",
     "as_tf_dataset",
     "average_checkpoints",

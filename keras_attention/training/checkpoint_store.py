@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_attention.utils.checks import check_boolean, check_has, check_path
 from keras_attention.utils.files import (
     DamagedFile,
     atomic_folder,
@@ -107,7 +108,7 @@ def read_manifest(path: str | os.PathLike[str], verify: bool = True) -> dict[str
         The manifest: the record given to `write_checkpoint`, and what that added.
 
     Raises:
-        DamagedCheckpoint: With the file, and what is wrong with it.
+        DamagedCheckpoint: Names the file, and what is wrong with it.
     """
     path = Path(path)
     try:
@@ -144,7 +145,9 @@ def load_checkpoint(
         DamagedCheckpoint: If a file is not what was written.
         ValueError: If names or shapes are another model's, or it is an average.
     """
-    manifest = read_manifest(path)
+    check_has("model", model, "a built Keras model", "weights", "load_weights")
+    check_boolean("allow_average", allow_average)
+    manifest = read_manifest(check_path("path", path))
     if manifest.get("averaged_from") and not allow_average:
         raise ValueError(
             f"'{path}' is the average of {', '.join(manifest['averaged_from'])}. Train on from the "

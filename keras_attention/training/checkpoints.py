@@ -18,6 +18,14 @@ from keras_attention.training.checkpoint_store import (
     save_weights,
     write_checkpoint,
 )
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_has,
+    check_integer,
+    check_iterable,
+    check_number,
+    check_path,
+)
 from keras_attention.utils.files import atomic_path, check_destination
 
 
@@ -31,13 +39,16 @@ def save_weights_atomically(model: keras.Model, path: str | os.PathLike[str]) ->
     Raises:
         OSError: If it cannot be written; the old file is as it was.
     """
-    with atomic_path(path) as partial:
+    check_has("model", model, "a Keras model", "save_weights", "weights")
+    with atomic_path(check_path("path", path)) as partial:
         save_weights(model, partial)
 
 
 def list_checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
     """The checkpoints that `Checkpoints` has left in a folder, oldest first."""
-    return sorted(path for path in Path(folder).glob("update-*") if (path / MANIFEST).exists())
+    return sorted(
+        path for path in check_path("folder", folder).glob("update-*") if (path / MANIFEST).exists()
+    )
 
 
 def select_checkpoints(
@@ -56,8 +67,8 @@ def select_checkpoints(
         minutes: One from every so many minutes of training; 0 for all. None for one an epoch, which
             does not depend on the speed of the machine: those of whole epochs, and the one at the end
             of the run.
-        updates: In place of `minutes`: those after a multiple of so many updates, which does not depend
-            on the speed of the machine either.
+        updates: The alternative to `minutes`: the checkpoints after each multiple of this number of
+            updates, which does not depend on the speed of the machine either.
 
     Returns:
         Their paths, oldest first.
@@ -66,8 +77,7 @@ def select_checkpoints(
         ValueError: If `last`, `minutes` or `updates` is too small, both of the last two are given, or
             there is no checkpoint.
     """
-    if last < 1:
-        raise ValueError(f"`last` must be at least 1. Received: last={last}")
+    check_integer("last", last, 1)
     check_intervals(minutes, updates)
     paths = list_checkpoints(folder)
     if not paths:
@@ -98,13 +108,15 @@ def select_checkpoints(
     return chosen[-last:]
 
 
-def check_intervals(minutes: float | None, updates: int | None) -> None:
-    """Refuse what `select_checkpoints` cannot choose by."""
-    if minutes is not None and minutes < 0:
-        raise ValueError(f"`minutes` must not be negative. Received: minutes={minutes}")
-    if updates is not None and (updates < 1 or minutes is not None):
+def check_intervals(minutes: float | None, updates: int | None, prefix: str = "") -> None:
+    """Refuse what `select_checkpoints` cannot choose by; parameters' names begin with the prefix."""
+    if minutes is not None:
+        check_number(f"{prefix}minutes", minutes, least=0)
+    if updates is not None:
+        check_integer(f"{prefix}updates", updates, 1)
+    if updates is not None and minutes is not None:
         raise ValueError(
-            "`updates` must be at least 1, and come without `minutes`. "
+            f"`{prefix}updates` comes without `{prefix}minutes`. "
             f"Received: updates={updates}, minutes={minutes}"
         )
 
@@ -137,8 +149,12 @@ def average_checkpoints(model: keras.Model, paths: Sequence[str | os.PathLike[st
     >>> model.get_weights()[0].tolist()
     [[3.0]]
     """
+    check_has("model", model, "a built Keras model", "weights", "load_weights")
+    paths = [check_path("paths", path) for path in check_iterable("paths", paths)]
     if not paths:
-        raise ValueError("There are no checkpoints to average. Pass at least one file.")
+        raise ValueError(
+            "`paths` is empty: there are no checkpoints to average. Pass at least one file."
+        )
     files = [_checked_file(model, Path(path)) for path in paths]
     # Counters and seeds have no mean: they stay those of the last.
     weights = [v for v in model.weights if "float" in keras.backend.standardize_dtype(v.dtype)]
@@ -173,6 +189,9 @@ def save_average(
     Raises:
         OccupiedPath: If something is there that may not be replaced.
     """
+    check_has("model", model, "a built Keras model", "weights", "load_weights")
+    check_boolean("overwrite", overwrite)
+    paths = [check_path("paths", source) for source in check_iterable("paths", paths)]
     check_destination(path, folder=True, ours=_is_average, overwrite=overwrite)
     average_checkpoints(model, paths)
     record = {"averaged_from": [Path(source).name for source in paths]}

@@ -2,14 +2,18 @@
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 
-# Strategy -> the backend that has it.
-STRATEGIES = {"mirrored": "tensorflow", "data_parallel": "jax"}
+from keras_attention.ops import processes
+from keras_attention.ops.dispatch import backend_choice
+from keras_attention.training.joining import check_workers, join_on_jax
+from keras_attention.utils.checks import check_integer
+
+# Strategy -> the backends that have it.
+STRATEGIES = {"mirrored": ("tensorflow",), "data_parallel": ("jax", "torch")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +40,8 @@ def distribution_scope(
     Args:
         strategy: `"mirrored"` on TensorFlow: `tf.distribute.MirroredStrategy` over all GPUs, or over all
             logical CPUs where there is no GPU. `"data_parallel"` on JAX:
-            `keras.distribution.DataParallel` over all devices of all processes. None: one device.
+            `keras.distribution.DataParallel` over all devices of all processes. On PyTorch it is the
+            processes that `torchrun` started, one for each GPU. None: one device.
         replicas: Number of devices to use; all by default.
 
     Yields:
@@ -44,7 +49,8 @@ def distribution_scope(
         accumulation steps, as `num_replicas`.
 
     Raises:
-        ValueError: If the strategy is unknown or belongs to another backend, or there are fewer devices.
+        ValueError: If the strategy is unknown or belongs to another backend, there are fewer devices, or
+            TensorFlow is told by `TF_CONFIG` to train in several processes.
 
     Example:
 
@@ -52,12 +58,27 @@ def distribution_scope(
     ...     print(devices.num_replicas, is_chief())
     1 True
     """
-    _check_strategy(strategy, replicas)
+    check_workers()
+    together = strategy == "data_parallel" and keras.backend.backend() == "jax"
+    with join_on_jax() if together else contextlib.nullcontext():
+        _check_strategy(strategy, replicas)
+        with _scope(strategy, replicas) as devices:
+            yield devices
+
+
+@contextlib.contextmanager
+def _scope(strategy: str | None, replicas: int | None) -> Iterator[Devices]:
+    """The scope of a strategy that was checked."""
     if strategy is None:
         yield Devices()
     elif strategy == "mirrored":
         with _mirrored_strategy(replicas) as mirrored:
             yield Devices(mirrored.num_replicas_in_sync)
+    elif keras.backend.backend() == "torch":
+        joining = contextlib.nullcontext() if processes.launched() is None else processes.joined()
+        with joining:
+            count = processes.process_count()
+            yield Devices(count, count, processes.process_index())
     else:
         names = _first(keras.distribution.list_devices(), replicas)
         # Each process reads its own rows (`TokenBatches.shard`): Keras must not share them out again.
@@ -70,54 +91,69 @@ def available_devices(strategy: str | None) -> int:
     """Number of devices that a strategy would use."""
     if strategy == "mirrored":
         return len(_tensorflow_devices())
-    return 1 if strategy is None else len(keras.distribution.list_devices())
+    if strategy is None:
+        return 1
+    if keras.backend.backend() == "torch":
+        return (processes.launched() or (0, 1))[1]
+    return len(keras.distribution.list_devices())
 
 
-def initialize_processes(
-    addresses: str | Sequence[str] | None = None,
-    num_processes: int | None = None,
-    process_index: int | None = None,
-) -> None:
-    """Join the processes of a training over several machines, on JAX, before anything is computed.
+def has_accelerator() -> bool:
+    """Whether the backend computes on anything but the CPU."""
+    if keras.backend.backend() == "torch":  # has no `keras.distribution`
+        import torch
 
-    What is not given is read from Keras' environment variables: `KERAS_DISTRIBUTION_JOB_ADDRESSES`,
-    `KERAS_DISTRIBUTION_NUM_PROCESSES` and `KERAS_DISTRIBUTION_PROCESS_ID`. Afterwards train inside
-    of `distribution_scope("data_parallel")`, each process on its own rows of every batch
-    (`TokenBatches.shard`), and let only the chief write files (`is_chief`).
+        return torch.cuda.is_available()
+    return not all(device.startswith("cpu") for device in keras.distribution.list_devices())
 
-    Args:
-        addresses: `"host:port"` of process 0, or of all processes.
-        num_processes: Number of processes.
-        process_index: Number of this process, from 0.
 
-    Raises:
-        ValueError: Another backend, or numbers that are missing or do not fit.
-    """
+def accelerator_peak_bytes() -> int | None:
+    """Most bytes that were in use on the first accelerator, as the backend counts them; None if unknown."""
+    return backend_choice(
+        "Training", tensorflow=_tensorflow_peak, jax=_jax_peak, torch=_torch_peak
+    )()
+
+
+def jax_process_count() -> int:
+    """Number of processes that train together on JAX."""
     if keras.backend.backend() != "jax":
-        raise ValueError(
-            "Several processes train together on JAX only: set KERAS_BACKEND=jax. "
-            f"The backend is {keras.backend.backend()!r}."
-        )
-    if addresses is not None and not isinstance(addresses, str):
-        addresses = ",".join(addresses)
-    hosts = str(_setting("JOB_ADDRESSES", addresses))
-    count = _integer_setting("NUM_PROCESSES", num_processes)
-    index = _integer_setting("PROCESS_ID", process_index)
-    if not 0 <= index < count or len(hosts.split(",")) not in (1, count):
-        raise ValueError(
-            "The addresses must be that of process 0 or one for each process, and the process index "
-            f"from 0 to {count - 1}. Received: addresses {hosts!r}, {count} processes, index {index}"
-        )
-    keras.distribution.initialize(hosts, count, index)
+        return 1
+    import jax
+
+    return jax.process_count()
 
 
 def process_index() -> int:
     """Number of this process among those that train together; 0 where there is one."""
     if keras.backend.backend() != "jax":
-        return 0
+        return processes.process_index()
     import jax
 
     return jax.process_index()
+
+
+@contextlib.contextmanager
+def computing_alone(model: keras.Model | None = None) -> Iterator[None]:
+    """Within, what this process computes is its own, and the others need not compute along.
+
+    On JAX, variables that are made while several processes train span the devices of all of them, and
+    an operation on them is one of all. The other backends' are each process's own.
+
+    Args:
+        model: A model that is trained, to compute with; its weights are this process's copy within.
+    """
+    if jax_process_count() == 1:
+        yield
+        return
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    weights = [(v, v.value) for v in (() if model is None else model.variables)]
+    own = [(v, x.addressable_data(0)) for v, x in weights if not x.is_fully_addressable]
+    try:
+        with keras.StatelessScope(state_mapping=own) if own else contextlib.nullcontext():
+            yield
+    finally:
+        keras.distribution.set_distribution(distribution)
 
 
 def is_chief() -> bool:
@@ -130,11 +166,11 @@ def chief_says(value: float) -> float:
 
     All processes must call it at the same point. For clocks and signals, which differ between them.
     """
+    if keras.backend.backend() == "torch":
+        return float(processes.values_of_all(value)[0])
     if keras.backend.backend() != "jax":
         return value
-    import jax
-
-    if jax.process_count() == 1:
+    if jax_process_count() == 1:
         return value
     import numpy as np
     from jax.experimental import multihost_utils
@@ -145,12 +181,16 @@ def chief_says(value: float) -> float:
 def sum_over_replicas(value: Any) -> Any:
     """Sum tensors over the replicas of the `tf.distribute` strategy that runs the step, if any.
 
-    On JAX, arrays that are sharded over devices are summed as a whole already; on PyTorch and outside
-    of a strategy there is one replica.
+    On PyTorch, within a training step, over the processes. On JAX, arrays that are sharded over devices
+    are summed as a whole already. Outside of a strategy there is one replica.
 
     Args:
         value: A tensor or a list of tensors.
     """
+    if keras.backend.backend() == "torch":
+        is_list = isinstance(value, list | tuple)
+        summed = processes.sum_over_processes(value if is_list else [value])
+        return summed if is_list else summed[0]
     if keras.backend.backend() != "tensorflow":
         return value
     import tensorflow as tf
@@ -202,6 +242,8 @@ def update_where(
 
 def _check_strategy(strategy: str | None, replicas: int | None) -> None:
     backend = keras.backend.backend()
+    if replicas is not None:
+        check_integer("replicas", replicas, 1)
     if strategy is None:
         if replicas not in (None, 1):
             raise ValueError(
@@ -209,24 +251,42 @@ def _check_strategy(strategy: str | None, replicas: int | None) -> None:
                 "'mirrored', on JAX 'data_parallel'."
             )
         return
-    if strategy not in STRATEGIES:
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
         raise ValueError(f"`strategy` must be one of {[None, *STRATEGIES]}. Received: {strategy!r}")
-    if STRATEGIES[strategy] != backend:
-        fitting = [name for name, other in STRATEGIES.items() if other == backend]
-        advice = (
-            f"On {backend}, give {fitting[0]!r}"
-            if fitting
-            else f"On {backend}, training runs on one device: give None"
-        )
+    if backend not in STRATEGIES[strategy]:
+        fitting = [name for name, backends in STRATEGIES.items() if backend in backends]
+        owners = " and ".join(STRATEGIES[strategy])
         raise ValueError(
-            f"The strategy {strategy!r} is {STRATEGIES[strategy]}'s, and the backend is {backend!r}. "
-            f"{advice}, or set KERAS_BACKEND={STRATEGIES[strategy]}."
+            f"The strategy {strategy!r} is {owners}'s, and the backend is {backend!r}. On {backend}, "
+            f"give {fitting[0]!r}, or set KERAS_BACKEND={STRATEGIES[strategy][0]}."
         )
+    if backend == "torch":
+        _check_torch(replicas)
+        return
     available = available_devices(strategy)
+    if replicas not in (None, available) and jax_process_count() > 1:
+        raise ValueError(
+            f"Several processes train on all of their devices, which are {available}. Received: "
+            f"replicas={replicas}. Leave it out, or start fewer processes."
+        )
     if replicas is not None and not 1 <= replicas <= available:
         raise ValueError(
             f"There are {available} device(s) for the strategy {strategy!r}. "
             f"Received: replicas={replicas}. Ask for 1 to {available}."
+        )
+
+
+def _check_torch(replicas: int | None) -> None:
+    """Each process trains on one device: `torchrun` says how many there are."""
+    import torch
+
+    count = available_devices("data_parallel")
+    found = torch.cuda.device_count()
+    if replicas not in (None, count) or (processes.launched() is None and found > 1):
+        raise ValueError(
+            f"On PyTorch each process trains on one device, and there are {count} process(es), "
+            f"{found} GPU(s) and replicas={replicas}. Start one process for each device: "
+            f"torchrun --nproc-per-node {replicas or max(found, 1)} SCRIPT."
         )
 
 
@@ -254,21 +314,23 @@ def _tensorflow_devices() -> list[str]:
     return [device.name for device in devices]
 
 
+def _tensorflow_peak() -> int | None:
+    import tensorflow as tf
+
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"]
+
+
+def _jax_peak() -> int | None:
+    import jax
+
+    return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+
+
+def _torch_peak() -> int | None:
+    import torch
+
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+
+
 def _first(devices: list[str], count: int | None) -> list[str]:
     return devices if count is None else devices[:count]
-
-
-def _setting(name: str, given: Any) -> Any:
-    variable = f"KERAS_DISTRIBUTION_{name}"
-    value = os.environ.get(variable) if given is None else given
-    if value is None:
-        raise ValueError(f"Which processes train together? Set {variable}, or give the argument.")
-    return value
-
-
-def _integer_setting(name: str, given: int | None) -> int:
-    value = _setting(name, given)
-    try:
-        return int(value)
-    except ValueError:
-        raise ValueError(f"{name} must be an integer. Received: {value!r}") from None

@@ -1,48 +1,12 @@
-"""Adam's update in as few passes over memory as the backend allows, and the norm of a gradient."""
+"""Adam's update in one operation, on the backends that have one."""
 
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 from keras import ops
 
 
-def global_norm(gradients: Sequence[Any]) -> Any:
-    """The L2 norm of all gradients together, as if they were one long vector.
-
-    Args:
-        gradients: Tensors of any shapes and float dtypes; on TensorFlow also `tf.IndexedSlices`.
-
-    Returns:
-        A scalar, float32; infinite or NaN if one of the numbers is, or the norm is above float32.
-
-    Example:
-
-    >>> import numpy as np
-    >>> float(global_norm([np.array([3.0]), np.array([[0.0, 4.0]])]))
-    5.0
-    """
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        import tensorflow as tf
-
-        # l2_loss is half the sum of squares, formed without writing the squares to memory.
-        halves = [tf.nn.l2_loss(tf.cast(tf.convert_to_tensor(g), "float32")) for g in gradients]
-        return tf.sqrt(2.0 * tf.add_n(halves))
-    if backend == "torch":
-        import torch
-
-        tensors = [torch.as_tensor(gradient).float() for gradient in gradients]
-        if any(tensor.device.type != "cpu" for tensor in tensors):
-            return torch.nn.utils.get_total_norm(tensors)
-        # On a CPU a product with itself is formed faster than a norm.
-        flat = [tensor.reshape(-1) for tensor in tensors]
-        return torch.stack([torch.dot(x, x) for x in flat]).sum().sqrt()
-    squares = [ops.sum(ops.square(ops.cast(gradient, "float32"))) for gradient in gradients]
-    return ops.sqrt(sum(squares))
-
-
-def fused_adam_update(
+def tensorflow_adam_update(
     variable: Any,
     momentum: Any,
     velocity: Any,
@@ -53,12 +17,12 @@ def fused_adam_update(
     beta_2: float,
     epsilon: float,
 ) -> bool:
-    """Update a variable and its moments in place in one pass over memory, if that is possible.
+    """Update a variable of TensorFlow and its moments in one pass over memory, if that is possible.
 
     The formula is Keras' own, `m * lr * sqrt(1 - beta_2^t) / (1 - beta_1^t) / (sqrt(v) + epsilon)`.
 
     Args:
-        variable: The variable to update; on TensorFlow a `tf.Variable`.
+        variable: The `tf.Variable` to update.
         momentum: Its first moment, a Keras variable.
         velocity: Its second moment, a Keras variable.
         gradient: Dense gradient.
@@ -67,10 +31,8 @@ def fused_adam_update(
         beta_1, beta_2, epsilon: Adam's constants.
 
     Returns:
-        False if the backend has no such operation and nothing was done.
+        False if there is no such operation for this variable, and nothing was done.
     """
-    if keras.backend.backend() != "tensorflow":
-        return False
     import tensorflow as tf
 
     is_plain = isinstance(variable, tf.Variable) and not isinstance(gradient, tf.IndexedSlices)
@@ -94,7 +56,7 @@ def fused_adam_update(
     return True
 
 
-def fused_adam_updates(
+def torch_adam_updates(
     variables: Sequence[Any],
     momentums: Sequence[Any],
     velocities: Sequence[Any],
@@ -106,7 +68,7 @@ def fused_adam_updates(
     epsilon: float,
     is_good: Any,
 ) -> bool:
-    """`fused_adam_update` of all variables in one call, for PyTorch, which waits for no device.
+    """Update all variables of PyTorch and their moments in one call, which waits for no device.
 
     Args:
         variables: Keras variables.
@@ -119,10 +81,8 @@ def fused_adam_updates(
         is_good: Boolean scalar tensor: where it is False, nothing changes.
 
     Returns:
-        False if the backend has no such operation for these variables and nothing was done.
+        False if there is no such operation for these variables, and nothing was done.
     """
-    if keras.backend.backend() != "torch":
-        return False
     import torch
     from torch.optim.adam import adam
 

@@ -117,3 +117,64 @@ class CosineToBudget(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         return {"peak": self.peak, "warmup_steps": self.warmup_steps, "name": self.name}
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class SimplexLearningRate(keras.optimizers.schedules.LearningRateSchedule):
+    """`(hidden_dim / num_layers)^-0.5 * min(step^-0.5, step * 400^-1.5)`: the rate of branches' weights.
+
+    Ahmed et al. 2017, "Weighted Transformer Network", section 3: kappa and alpha learn faster than
+    the other weights, and are frozen at the end of training. Steps are counted from 1, as in
+    `LearningRateSchedule`.
+
+    Args:
+        hidden_dim: Width of the model.
+        num_layers: Its number of layers, the paper's N.
+        warmup_steps: Number of updates until the peak. 400 in the paper.
+        last_step: The last update that has a rate, all behind it have 0; None for no end. The paper
+            freezes in the last 10,000 updates of 60,000.
+        name: Name of the schedule.
+
+    Returns:
+        Called with the number of updates done so far, the rate of the next one.
+
+    Example:
+
+    >>> schedule = SimplexLearningRate(hidden_dim=512, num_layers=6, last_step=50000)
+    >>> [round(float(schedule(updates)) * 1e3, 4) for updates in (0, 399, 3999, 50000)]
+    [0.0135, 5.4127, 1.7116, 0.0]
+    """
+
+    def __init__(
+        self,
+        hidden_dim: int,
+        num_layers: int,
+        warmup_steps: int = 400,
+        last_step: int | None = None,
+        name: str = "simplex_learning_rate",
+    ):
+        super().__init__()
+        self.hidden_dim = check_integer("hidden_dim", hidden_dim, least=1)
+        self.num_layers = check_integer("num_layers", num_layers, least=1)
+        self.warmup_steps = check_integer("warmup_steps", warmup_steps, least=1)
+        if last_step is not None:
+            check_integer("last_step", last_step, least=0)
+        self.last_step = last_step
+        self.name = name
+
+    def __call__(self, step: Any) -> Any:
+        step = ops.add(ops.cast(step, "float32"), 1.0)
+        shape = ops.minimum(ops.rsqrt(step), ops.multiply(step, self.warmup_steps**-1.5))
+        rate = ops.multiply(shape, (self.hidden_dim / self.num_layers) ** -0.5)
+        if self.last_step is None:
+            return rate
+        return ops.where(ops.greater(step, self.last_step), ops.zeros_like(rate), rate)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "hidden_dim": self.hidden_dim,
+            "num_layers": self.num_layers,
+            "warmup_steps": self.warmup_steps,
+            "last_step": self.last_step,
+            "name": self.name,
+        }

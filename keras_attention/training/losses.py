@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_attention.ops.crossentropy import smoothed_crossentropy
 from keras_attention.training.distribution import sum_over_replicas
-from keras_attention.utils.checks import check_integer, check_number
+from keras_attention.utils.checks import check_boolean, check_integer, check_number
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -60,7 +60,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         super().__init__(name=name, reduction="sum", **kwargs)
         self.label_smoothing = check_number("label_smoothing", label_smoothing, least=0, below=1)
         self.pad_token_id = check_integer("pad_token_id", pad_token_id)
-        self.subtract_minimum = subtract_minimum
+        self.subtract_minimum = check_boolean("subtract_minimum", subtract_minimum)
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         total = self.token_sum(y_true, y_pred, sample_weight)
@@ -83,7 +83,9 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         labels, y_pred = check_labels(y_true, y_pred, self.pad_token_id)
         losses = self.call(labels, y_pred)
         weights = label_weights(y_true, self.pad_token_id, sample_weight, y_pred.shape[-1])
-        return ops.sum(ops.multiply(losses, ops.cast(weights, losses.dtype)))
+        weights = ops.cast(weights, losses.dtype)
+        # Not a product alone: 0 times NaN, at padding, is NaN.
+        return ops.sum(ops.where(ops.equal(weights, 0), 0.0, ops.multiply(losses, weights)))
 
     def token_count(self, y_true: Any, sample_weight: Any = None) -> Any:
         """The number of real tokens of the whole update, all replicas together; at least 1.

@@ -24,7 +24,9 @@ class _TokenMean(keras.metrics.Metric):
         values = self.token_values(labels, y_pred)
         weights = label_weights(y_true, self.pad_token_id, sample_weight, y_pred.shape[-1])
         weights = ops.cast(weights, values.dtype)
-        self.total.assign_add(ops.cast(ops.sum(ops.multiply(values, weights)), self.dtype))
+        # Not a product alone: 0 times NaN, at padding, is NaN.
+        values = ops.where(ops.equal(weights, 0), 0.0, ops.multiply(values, weights))
+        self.total.assign_add(ops.cast(ops.sum(values), self.dtype))
         self.count.assign_add(ops.cast(ops.sum(weights), self.dtype))
 
     def token_values(self, y_true: Any, y_pred: Any) -> Any:

@@ -1,13 +1,19 @@
 """The optimizer of the paper (section 5.3)."""
 
+import numbers
 from typing import Any
 
 import keras
 from keras import ops
+from keras.optimizers import schedules
 
+from keras_attention.ops.dispatch import backend_choice
+from keras_attention.ops.norm import global_norm
+from keras_attention.ops.simplex import Simplex
 from keras_attention.training.distribution import sum_over_replicas, update_where
-from keras_attention.training.fused_adam import fused_adam_update, fused_adam_updates, global_norm
+from keras_attention.training.fused_adam import tensorflow_adam_update, torch_adam_updates
 from keras_attention.training.learning_rate import CosineToBudget
+from keras_attention.utils.checks import check_number
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -27,6 +33,9 @@ class Adam(keras.optimizers.Adam):
         beta_1: Decay of the first moment.
         beta_2: Decay of the second moment.
         epsilon: Added to the root of the second moment.
+        simplex_learning_rate: A rate or a schedule, such as `SimplexLearningRate`, of the variables with
+            the constraint `Simplex`, which a Weighted Transformer's branches have; None for
+            `learning_rate`.
         name: Name of the optimizer.
         **kwargs: Every other argument of `keras.optimizers.Adam`.
 
@@ -52,10 +61,21 @@ class Adam(keras.optimizers.Adam):
         beta_1: float = 0.9,
         beta_2: float = 0.98,
         epsilon: float = 1e-9,
+        simplex_learning_rate: Any = None,
         name: str = "adam",
         **kwargs: Any,
     ):
+        if isinstance(learning_rate, numbers.Number) or learning_rate is None:
+            check_number("learning_rate", learning_rate, least=0)
+        check_number("beta_1", beta_1, least=0, below=1)
+        check_number("beta_2", beta_2, least=0, below=1)
+        check_number("epsilon", epsilon, least=0)
         super().__init__(learning_rate, beta_1, beta_2, epsilon, name=name, **kwargs)
+        if isinstance(simplex_learning_rate, dict):
+            simplex_learning_rate = schedules.deserialize(simplex_learning_rate)
+        if not (simplex_learning_rate is None or callable(simplex_learning_rate)):
+            check_number("simplex_learning_rate", simplex_learning_rate, least=0)
+        self.simplex_learning_rate = simplex_learning_rate
 
     def build(self, variables: Any) -> None:
         if self.built:
@@ -84,7 +104,11 @@ class Adam(keras.optimizers.Adam):
         return int(ops.convert_to_numpy(self._first_nonfinite)) if self.built else 0
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        if not self.amsgrad and fused_adam_update(
+        update = backend_choice("Adam", tensorflow=tensorflow_adam_update, default=None)
+        if update is None or self.amsgrad:
+            super().update_step(gradient, variable, learning_rate)
+            return
+        is_done = update(
             variable,
             self._momentums[self._get_variable_index(variable)],
             self._velocities[self._get_variable_index(variable)],
@@ -94,9 +118,9 @@ class Adam(keras.optimizers.Adam):
             self.beta_1,
             self.beta_2,
             self.epsilon,
-        ):
-            return
-        super().update_step(gradient, variable, learning_rate)
+        )
+        if not is_done:
+            super().update_step(gradient, variable, learning_rate)
 
     # Keras' hook for the update of all variables, which each backend overrides in its own way.
     def _backend_update_step(
@@ -104,13 +128,26 @@ class Adam(keras.optimizers.Adam):
     ) -> None:
         gradients = sum_over_replicas(list(grads))
         is_good = self._watch(gradients)
-        backend = keras.backend.backend()
-        if backend == "tensorflow":
-            update_where(is_good, self.update_step, gradients, trainable_variables, learning_rate)
-        elif backend == "torch":
-            self._update_at_once(is_good, gradients, trainable_variables, learning_rate)
-        else:
-            self._update_and_select(is_good, gradients, trainable_variables, learning_rate)
+        update = backend_choice(
+            "Adam",
+            tensorflow=self._update_one_by_one,
+            torch=self._update_at_once,
+            default=self._update_and_select,
+        )
+        for pairs, rate in self._groups(gradients, trainable_variables, learning_rate):
+            update(is_good, *map(list, zip(*pairs, strict=True)), rate)
+
+    def _groups(self, gradients: Any, variables: Any, learning_rate: Any) -> list[tuple[Any, Any]]:
+        """Gradients with their variables, and the rate of them."""
+        pairs = list(zip(gradients, variables, strict=True))
+        rate = self.simplex_learning_rate
+        if rate is None:
+            return [(pairs, learning_rate)]
+        weights = [pair for pair in pairs if not isinstance(pair[1].constraint, Simplex)]
+        branches = [pair for pair in pairs if isinstance(pair[1].constraint, Simplex)]
+        simplex_rate = rate(self.iterations) if callable(rate) else rate
+        groups = [(weights, learning_rate), (branches, ops.cast(simplex_rate, "float32"))]
+        return [(pairs, rate) for pairs, rate in groups if pairs]
 
     def _watch(self, gradients: list[Any]) -> Any:
         """Record the norm; return whether this gradient and all before it are finite."""
@@ -123,11 +160,16 @@ class Adam(keras.optimizers.Adam):
         self._first_nonfinite.assign(first)
         return ops.equal(first, 0)
 
+    def _update_one_by_one(
+        self, is_good: Any, gradients: Any, variables: Any, learning_rate: Any
+    ) -> None:
+        update_where(is_good, self.update_step, gradients, variables, learning_rate)
+
     def _update_at_once(
         self, is_good: Any, gradients: Any, variables: Any, learning_rate: Any
     ) -> None:
         indices = [self._get_variable_index(variable) for variable in variables]
-        is_done = not self.amsgrad and fused_adam_updates(
+        is_done = not self.amsgrad and torch_adam_updates(
             variables,
             [self._momentums[index] for index in indices],
             [self._velocities[index] for index in indices],
@@ -152,3 +194,8 @@ class Adam(keras.optimizers.Adam):
         super()._backend_update_step(gradients, variables, learning_rate)
         for variable, value in zip(state, before, strict=True):
             variable.assign(ops.where(is_good, variable.value, value))
+
+    def get_config(self) -> dict[str, Any]:
+        rate = self.simplex_learning_rate
+        rate = schedules.serialize(rate) if callable(rate) else rate
+        return {**super().get_config(), "simplex_learning_rate": rate}

@@ -13,6 +13,7 @@ from keras_attention.training.distribution import (
     distribution_scope,
 )
 from keras_attention.training.losses import LabelSmoothedCrossentropy
+from keras_attention.utils.checks import check_callable, check_has, check_integer, check_iterable
 
 LARGEST_DIFFERENCE = 1e-5
 
@@ -108,7 +109,7 @@ def check_parallelism(
         model: A `Transformer`; it is not changed.
         batch: Inputs and labels, such as `TokenBatches` gives: NumPy arrays. The rows are a multiple
             of the largest number of replicas times `accumulation_steps`.
-        replicas: Numbers of devices to compare. By default 1, 2 and all that there are.
+        replicas: Numbers of devices to compare. Defaults to 1, 2 and all devices.
         accumulation_steps: Number of slices; also tried on the largest number of replicas.
         loss: The loss; `LabelSmoothedCrossentropy()` by default.
 
@@ -128,8 +129,18 @@ def check_parallelism(
     >>> report.passed, report.stock_passed
     (True, False)
     """
+    check_has("model", model, "a Transformer", "trainable_variables")
+    if not isinstance(batch, list | tuple) or len(batch) != 2:
+        raise ValueError(f"`batch` must be inputs and labels. Received: {batch!r}")
+    check_integer("accumulation_steps", accumulation_steps, 1)
+    if loss is not None:
+        check_callable("loss", loss)
+    if replicas is not None:
+        replicas = [check_integer("replicas", n, 1) for n in check_iterable("replicas", replicas)]
     inputs, labels = keras.tree.map_structure(np.asarray, batch)
-    strategy = next((s for s, b in STRATEGIES.items() if b == keras.backend.backend()), None)
+    strategy = next(
+        (s for s, names in STRATEGIES.items() if keras.backend.backend() in names), None
+    )
     if replicas is None:
         available = available_devices(strategy)
         replicas = sorted({1, min(2, available), available})

@@ -5,10 +5,11 @@ Every check returns the value, so that it can be used where it is assigned.
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,18 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
     raise ValueError(f"`{name}` must be one of {listed}. Received: {name}={value!r}")
 
 
+def did_you_mean(word: Any, known: Iterable[str]) -> str:
+    """A sentence, after a space, with the known word that is most like a wrong one; or nothing.
+
+    >>> did_you_mean("n_layers", ["num_heads", "num_layers"])
+    " Did you mean 'num_layers'?"
+    >>> did_you_mean("colour", ["num_heads", "num_layers"])
+    ''
+    """
+    similar = difflib.get_close_matches(str(word).lower(), list(known), 1)
+    return f" Did you mean {similar[0]!r}?" if similar else ""
+
+
 def check_path(name: str, value: Any) -> Path:
     """Raise ValueError unless a value is text or a path that can name a file.
 
@@ -102,3 +115,83 @@ def check_path(name: str, value: Any) -> Path:
         if isinstance(text, str) and text and "\0" not in text:
             return Path(text)
     raise ValueError(f"`{name}` must be a path, as text or `pathlib.Path`. Received: {value!r}")
+
+
+def check_text(name: str, value: Any) -> str:
+    """Raise ValueError unless a value is a str.
+
+    >>> check_text("title", "Attention")
+    'Attention'
+    """
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"`{name}` must be a str. Received: {name}={value!r}")
+
+
+def check_texts(name: str, values: Any) -> list[str]:
+    """Raise ValueError unless a value holds texts and is not a text itself.
+
+    >>> check_texts("sources", ("ein Hund", "zwei"))
+    ['ein Hund', 'zwei']
+    """
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping):
+        texts = list(values)
+        for index, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise ValueError(
+                    f"`{name}` must be a list of str. Received: {name}[{index}]={text!r}"
+                )
+        return texts
+    raise ValueError(f"`{name}` must be a list of str. Received: {name}={values!r}")
+
+
+def check_callable(name: str, value: Any) -> Callable[..., Any]:
+    """Raise ValueError unless a value can be called.
+
+    >>> check_callable("translate", len)
+    <built-in function len>
+    """
+    if callable(value):
+        return value
+    raise ValueError(f"`{name}` must be a function. Received: {name}={value!r}")
+
+
+def check_has(name: str, value: Any, what: str, *attributes: str) -> Any:
+    """Raise ValueError unless a value has the attributes by which it is used.
+
+    Args:
+        name: The parameter's name.
+        value: What came for it.
+        what: What it should be, `"a Tokenizer"`.
+        *attributes: What it must have.
+
+    >>> check_has("text", "one two", "a text", "split")
+    'one two'
+    """
+    missing = [attribute for attribute in attributes if not hasattr(value, attribute)]
+    if missing:
+        raise ValueError(
+            f"`{name}` must be {what}, with {', '.join(missing)}. Received: {name}={value!r}"
+        )
+    return value
+
+
+def check_iterable(name: str, values: Any) -> Any:
+    """Raise ValueError unless a value can be walked through and is not a text.
+
+    >>> check_iterable("batches", [1, 2])
+    [1, 2]
+    """
+    is_walked = isinstance(values, Iterable) or hasattr(values, "__getitem__")
+    if is_walked and not isinstance(values, str | bytes):
+        return values
+    raise ValueError(f"`{name}` must be a list or the like. Received: {name}={values!r}")
+
+
+def divisors(number: int) -> str:
+    """The numbers that divide a number, for messages.
+
+    >>> divisors(6)
+    '1, 2, 3, 6'
+    """
+    return ", ".join(str(n) for n in range(1, number + 1) if number % n == 0)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import errno
 import functools
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +21,7 @@ from typing import IO, Any
 from filelock import FileLock, Timeout
 
 from keras_attention.utils.checks import check_path
+from keras_attention.utils.signed_json import DamagedFile, parse_json, signed_json
 
 PathLike = str | os.PathLike[str]
 
@@ -28,15 +29,10 @@ PathLike = str | os.PathLike[str]
 PARTIAL = ".keras_attention-partial-"
 REPLACED = ".keras_attention-replaced-"
 LOCK = ".keras_attention-lock-"
-CHECKSUM = "checksum"
 
 
 class OccupiedPath(FileExistsError, ValueError):
     """What lies at a path is not ours to replace."""
-
-
-class DamagedFile(ValueError):
-    """A file is not what was written: it is cut off or changed."""
 
 
 def write_atomically(path: PathLike, content: str | bytes) -> None:
@@ -228,16 +224,35 @@ def check_destination(
     while folder and not parent.exists():
         parent = parent.parent
     if not parent.is_dir():
-        raise ValueError(f"There is no folder '{parent}' to write '{path.name}' to. Create it.")
+        raise ValueError(f"There is no folder '{parent}' to write '{path}' to. Create it.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise ValueError(f"'{path}' cannot be written: no permission to write to '{parent}'.")
     return path
 
 
+def check_still_there(folder: PathLike) -> None:
+    """Raise FileNotFoundError if a folder that is in use is gone: it must not be made again, empty."""
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(
+            errno.ENOENT,
+            f"The folder '{folder}' was deleted or moved while it was in use: the work stops",
+        )
+
+
+@contextlib.contextmanager
+def naming_errors(path: PathLike) -> Iterator[None]:
+    """Within this context errors of writing to an open file name it: on a full disk the system's do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, f"'{path}' could not be written: {error.strerror}") from error
+
+
 def write_json(path: PathLike, value: Mapping[str, Any]) -> None:
     """Write a JSON object with its own sha256 in the entry `"checksum"`, whole or not at all."""
-    content = {**value, CHECKSUM: json_checksum(value)}
-    write_atomically(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write_atomically(path, signed_json(value))
 
 
 def read_json(path: PathLike, remedy: str = "", unsigned: bool = False) -> dict[str, Any]:
@@ -255,26 +270,7 @@ def read_json(path: PathLike, remedy: str = "", unsigned: bool = False) -> dict[
         FileNotFoundError: If there is no such file.
         DamagedFile: If it is not as it was written.
     """
-    path = Path(path)
-    try:
-        value = json.loads(path.read_bytes())
-        if unsigned and isinstance(value, dict) and CHECKSUM not in value:
-            return value
-        checksum = value.pop(CHECKSUM)
-    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
-        reason = "has no checksum" if isinstance(error, KeyError) else "cannot be read"
-        raise DamagedFile(f"'{path}' is damaged: it {reason} ({error}). {remedy}".strip()) from None
-    if checksum != json_checksum(value):
-        raise DamagedFile(
-            f"'{path}' is damaged: it was changed after it was written. {remedy}".strip()
-        )
-    return value
-
-
-def json_checksum(value: Mapping[str, Any]) -> str:
-    """Hex sha256 of a JSON object, whatever the order of its entries and the white space."""
-    text = json.dumps(json.loads(json.dumps(dict(value))), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return parse_json(Path(path).read_bytes(), path, remedy, unsigned)
 
 
 def sha256_of(path: PathLike) -> str:
@@ -302,7 +298,7 @@ def verify_files(folder: PathLike, sha256: Mapping[str, str], remedy: str = "") 
         found = list(threads.map(_known_sha256, [Path(folder) / name for name in sha256]))
     for (name, expected), (received, problem) in zip(sha256.items(), found, strict=True):
         if received != expected:
-            what = problem or f"has sha256 {received}, expected {expected}"
+            what = problem or f"has sha256 {received:.12}.., expected {expected:.12}.."
             raise DamagedFile(f"'{Path(folder) / name}' is damaged: it {what}. {remedy}".strip())
 
 

@@ -17,6 +17,8 @@ SILENT_SECONDS = 3.0
 TERMINAL_SECONDS = 0.5
 # In a file or a pipe: often enough to see that something moves, then less often.
 PIPE_SECONDS, PIPE_SECONDS_LATER, LATER = 10.0, 30.0, 120.0
+# In a narrower terminal the bar would leave no room for the numbers.
+BAR_COLUMNS = 100
 # The thread that keeps the line alive ends when nothing has been shown for so long.
 IDLE_SECONDS = 5.0
 
@@ -72,6 +74,7 @@ class Progress:
         self._bar: Any = None
         self._lines: _Lines | None = None  # unless it is a terminal
         self._outer: Progress | None = None
+        self._ticked = 0.0
 
     def __enter__(self) -> Progress:
         if not self._enabled:
@@ -130,16 +133,19 @@ class Progress:
     def _show(self) -> None:
         if self._bar is not None:
             parts = [text for text in (self._values, self._note) if text]
-            self._bar.set_postfix_str("; ".join(parts), refresh=False)
+            # A terminal may have no room for both, and numbers stand still meanwhile.
+            shown = "; ".join(parts if self._lines is not None else parts[-1:])
+            self._bar.set_postfix_str(shown, refresh=False)
 
     def _new_bar(self) -> Any:
         stream = self._stream or sys.stderr
         on_terminal = stream.isatty()
+        columns = shutil.get_terminal_size((0, 0)).columns
+        has_size = columns > 0
         if self._total is None:
             shown = UNCOUNTED_FORMAT
         else:
-            shown = TERMINAL_FORMAT if on_terminal else PIPE_FORMAT
-        has_size = shutil.get_terminal_size((0, 0)).columns > 0
+            shown = TERMINAL_FORMAT if on_terminal and columns >= BAR_COLUMNS else PIPE_FORMAT
         self._lines = None if on_terminal else _Lines(stream)
         return _Bar(
             total=self._total,
@@ -151,6 +157,7 @@ class Progress:
             mininterval=TERMINAL_SECONDS if on_terminal else PIPE_SECONDS,
             miniters=1,
             delay=SILENT_SECONDS,
+            smoothing=0,  # Time left by the mean pace: the ticker's writes would distort a moving one.
             leave=self._total is not None,
             dynamic_ncols=on_terminal and has_size,
             # A terminal that does not tell its size is taken to be an ordinary one.
@@ -161,7 +168,11 @@ class Progress:
     def _tick(self) -> None:
         """Write the line again, if it is time."""
         bar = self._bar
-        elapsed = time.time() - bar.start_t
+        now = time.time()
+        if self._note:
+            bar.beside += now - max(self._ticked, bar.start_t)
+        self._ticked = now
+        elapsed = now - bar.start_t
         if elapsed < SILENT_SECONDS:
             return
         if self._lines is not None:
@@ -174,6 +185,14 @@ class Progress:
 
 class _Bar(tqdm):
     monitor_interval = 0  # The line is kept alive here.
+    beside = 0.0  # seconds of what a note stood for, which say nothing of the pace
+
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        known = super().format_dict
+        if self.total is not None:
+            known["elapsed"] = max(known["elapsed"] - self.beside, 1e-6)
+        return known
 
 
 class _Lines:

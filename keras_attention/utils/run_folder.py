@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ from keras_attention.utils.files import (
     remove_leftovers,
     write_json,
 )
+from keras_attention.utils.signed_archive import verify_archive
 
 # What every configuration of a run holds, and other programs' config.json do not.
 FINGERPRINT = "train_fingerprint"
@@ -46,11 +48,14 @@ class RunFolder:
         checkpoints: Folder of the checkpoints.
         average: Checkpoint that is the average of the last ones.
         model: The averaged model, `model.keras`.
+        spec: The folder of its spec: the same for who has no Keras.
         translations: Translations of the test set, one a line.
         report: Every figure of the run, `report.json`.
         report_text: The same for people.
         logs: Folder for TensorBoard.
+        validation_logs: The folder in it for the loss of the validation set.
         metrics: Lines of JSON, written while the run trains.
+        branches: The same of the weights of a Weighted Transformer's branches.
 
     Example:
 
@@ -69,11 +74,14 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self.average = self.path / "averaged"
         self.model = self.path / "model.keras"
+        self.spec = self.path / "spec"
         self.translations = self.path / "translations.txt"
         self.report = self.path / "report.json"
         self.report_text = self.path / "report.txt"
         self.logs = self.path / "logs"
+        self.validation_logs = self.logs / "validation"
         self.metrics = self.path / "metrics.jsonl"
+        self.branches = self.path / "branches.jsonl"
 
     @property
     def name(self) -> str:
@@ -90,7 +98,7 @@ class RunFolder:
         try:
             settings = read_json(self.config, "Put back a copy of it.", unsigned=True)
         except DamagedFile:
-            if self._has_trained():
+            if self.has_trained():
                 raise
             settings = {}
         except OSError:
@@ -113,6 +121,26 @@ class RunFolder:
         remedy = "Move it away: the same command writes it again."
         return read_json(self.report, remedy, unsigned=True)
 
+    def check_finished(self) -> None:
+        """Raise ValueError unless the run has written its model."""
+        if not self.model.is_file():
+            raise ValueError(
+                f"The run in '{self.path}' is not finished: it has no {self.model.name}. The command "
+                "that started it goes on with it."
+            )
+
+    def trained_model(self) -> Path:
+        """`model.keras`, after its checksum was compared.
+
+        Raises:
+            ValueError: If the run is not finished.
+            DamagedFile: If the file was changed after it was written.
+        """
+        self.check_finished()
+        remedy = f"Move it and {self.report.name} away: the command that started the run writes both again."
+        verify_archive(self.model, remedy)
+        return self.model
+
     def check(self, settings: Mapping[str, Any], changeable: Collection[str] = ()) -> None:
         """Refuse a folder that holds something else than this run. Nothing is changed.
 
@@ -127,7 +155,7 @@ class RunFolder:
         """
         if self.config.exists():
             there = self._own_settings()
-            if self._has_trained():
+            if self.has_trained():
                 self._check_same(there, _as_json(settings), changeable)
         elif self.path.exists() and (not self.path.is_dir() or self._foreign_files()):
             raise self._foreign()
@@ -141,9 +169,7 @@ class RunFolder:
         self.check(settings, changeable)
         wanted = _as_json(settings)
         self.path.mkdir(parents=True, exist_ok=True)
-        for folder in (self.path, self.store, self.checkpoints):
-            if folder.is_dir():
-                remove_leftovers(folder)
+        self.remove_leftovers()
         there = self._own_settings() if self.config.exists() else {}
         if there == wanted:
             return
@@ -151,6 +177,12 @@ class RunFolder:
             for folder in (self.tokenizer, self.store):
                 shutil.rmtree(folder, ignore_errors=True)
         write_json(self.config, wanted)
+
+    def remove_leftovers(self) -> None:
+        """Delete what killed processes left; what living ones write stays."""
+        for folder in (self.path.parent, self.path, self.store, self.checkpoints):
+            if folder.is_dir():
+                remove_leftovers(folder)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -174,7 +206,8 @@ class RunFolder:
         own = (f"{PARTIAL}{self.config.name}", f"{LOCK}{self.config.name}")
         return [path for path in self.path.iterdir() if path.name not in own]
 
-    def _has_trained(self) -> bool:
+    def has_trained(self) -> bool:
+        """Whether the run has written a checkpoint or its report."""
         folder = self.checkpoints
         return self.report.exists() or (folder.is_dir() and any(folder.glob("update-*")))
 
@@ -197,7 +230,7 @@ class RunFolder:
         self, there: dict[str, Any], wanted: dict[str, Any], changeable: Collection[str]
     ) -> None:
         different = [
-            f"{key}: {there.get(key)!r} there, {wanted.get(key)!r} asked for"
+            f"{key}: {_shown(there.get(key))} there, {_shown(wanted.get(key))} asked for"
             for key in sorted({*there, *wanted})
             if key not in changeable and there.get(key) != wanted.get(key)
         ]
@@ -207,6 +240,12 @@ class RunFolder:
                 "Nothing was changed there. Choose another output folder, or the same settings to go "
                 "on with that run."
             )
+
+
+def _shown(value: Any) -> str:
+    """A setting for people: of a fingerprint the first digits."""
+    is_fingerprint = isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value)
+    return f"{value[:12]}.." if is_fingerprint else repr(value)
 
 
 def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from keras_attention.visualization.attention_page import save_attention, show_at
 from keras_attention.visualization.curves import learning_rate_figure, positional_encoding_figure
 from keras_attention.visualization.figures import figure_to_array
 from keras_attention.visualization.heatmaps import attention_figure, attention_figures
+from keras_attention.visualization.paper_lines import paper_attention_figure
 from keras_attention.visualization.summary_writer import SummaryWriter
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "attention_lines_figure",
     "figure_to_array",
     "learning_rate_figure",
+    "paper_attention_figure",
     "positional_encoding_figure",
     "save_attention",
     "show_attention",

@@ -8,6 +8,13 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_attention.utils.checks import (
+    check_choice,
+    check_has,
+    check_integer,
+    check_iterable,
+    check_texts,
+)
 from keras_attention_viewer.codec import Entry, make_entry
 from keras_attention_viewer.tokens import Token, describe_tokens, split_words, word_count
 
@@ -51,11 +58,22 @@ def attention_entries(
         FloatingPointError: If the weights are not finite.
         ValueError: If there is no pair, or the arguments do not fit together.
     """
-    if not pairs or any(
-        given is not None and len(given) != len(pairs) for given in (target_ids, alignments)
-    ):
+    check_has("model", model, "a model that gives its attention", "attention_scores")
+    check_has("tokenizer", tokenizer, "a Tokenizer", "encode", "id_to_token")
+    pairs = list(check_iterable("pairs", pairs))
+    for pair in pairs:
+        if len(check_texts("pairs", pair)) != 2:
+            raise ValueError(f"`pairs` must hold a text and its translation. Received: {pair!r}")
+    check_integer("step", step, 0)
+    check_choice("target", target, ("reference", "output"))
+    check_ranks(token_ranks)
+    named = {"target_ids": target_ids, "alignments": alignments}
+    for name, given in named.items():
+        if given is not None:
+            check_has(name, check_iterable(name, given), "a list", "__len__")
+    if not pairs or any(given is not None and len(given) != len(pairs) for given in named.values()):
         raise ValueError(
-            "Expected at least one pair, and token ids and alignments for each. Received: "
+            "Expected at least one pair (`pairs`), and token ids and alignments for each. Received: "
             f"{len(pairs)} pairs, target_ids={target_ids!r}, alignments={alignments!r}"
         )
     sources, read, predicted = _ids(tokenizer, pairs, target_ids)
@@ -104,10 +122,21 @@ def token_ranks(counts: Any) -> np.ndarray:
     >>> token_ranks([5, 0, 9, 7]).tolist()
     [2, 3, 0, 1]
     """
-    order = np.argsort(-np.asarray(counts), kind="stable")
+    counts = np.asarray(counts)
+    if counts.ndim != 1 or counts.dtype.kind not in "iu" or counts.min(initial=0) < 0:
+        raise ValueError(f"`counts` must be integers (V,) of at least 0. Received: {counts!r}")
+    order = np.argsort(-counts, kind="stable")
     ranks = np.empty_like(order)
     ranks[order] = np.arange(len(order))
     return ranks
+
+
+def check_ranks(token_ranks: Any) -> None:
+    """Raise ValueError unless the ranks of tokens are what `token_ranks` returns, or None."""
+    if token_ranks is not None and np.asarray(token_ranks).ndim != 1:
+        raise ValueError(
+            f"`token_ranks` must be a rank for each token, shape (V,). Received: {token_ranks!r}"
+        )
 
 
 def _ids(

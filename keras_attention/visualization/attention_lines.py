@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keras_attention.utils.checks import check_text
 from keras_attention.visualization.figures import (
     FONT_POINTS,
     GAP,
@@ -72,9 +73,11 @@ def attention_lines_figure(
     """
     target_tokens = source_tokens if target_tokens is None else target_tokens
     weights = checked_weights(scores, source_tokens, target_tokens).clip(0, 1)
+    check_text("title", title)
+    check_text("note", note)
     chosen = checked_indices("heads", heads, len(weights))
     queries = checked_indices("query", query, len(target_tokens))
-    colors = _head_colors(len(weights))
+    colors = head_colors(len(weights))
     source_labels = [label(token) for token in source_tokens]
     target_labels = [label(token) for token in target_tokens]
 
@@ -109,7 +112,8 @@ def _middle(position: int) -> float:
     return (position + 0.5) * LINE_HEIGHT
 
 
-def _head_colors(count: int) -> list[tuple[float, ...]]:
+def head_colors(count: int) -> list[tuple[float, ...]]:
+    """A colour for each of so many heads: those of the paper's figures for up to ten."""
     from matplotlib import colormaps
 
     palette = colormaps["tab10" if count <= 10 else "tab20"]

@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_has,
+    check_iterable,
+    check_path,
+    check_texts,
+)
 from keras_attention.visualization.attention_entries import attention_entries
 from keras_attention_viewer.codec import Entry
 from keras_attention_viewer.measures import measured
-from keras_attention_viewer.page import AttentionPage, save_html, show
+from keras_attention_viewer.page import AttentionPage, check_place, save_html, show
 
 Texts = str | Sequence[str]
 
@@ -29,7 +36,7 @@ def save_attention(
     It shows every layer and head, works without a network, and needs nothing but a browser.
 
     Args:
-        path: Where to write, such as `"attention.html"`.
+        path: The file to write, such as `"attention.html"`.
         translator: A `Translator`.
         source: A text, or several.
         translation: Its translation, or as many translations; None for those that the model finds.
@@ -55,6 +62,7 @@ def save_attention(
     >>> save_attention(path, translator, "a small house", "ein kleines Haus").name
     'attention.html'
     """
+    check_place(check_path("path", path), check_boolean("overwrite", overwrite))
     entries = translated_entries(translator, source, translation)
     return save_html(path, {name: entries}, title=f"Attention: {name}", overwrite=overwrite)
 
@@ -81,8 +89,11 @@ def translated_entries(
     translator: Any, source: Texts, translation: Texts | None = None
 ) -> list[Entry]:
     """Entries of texts and their translations, with measures; see `save_attention`."""
-    sources = [source] if isinstance(source, str) else list(source)
+    check_has("translator", translator, "a Translator", "translate", "model", "tokenizer")
+    sources = [source] if isinstance(source, str) else list(check_iterable("source", source))
     given = [translation] if isinstance(translation, str) else translation
+    if given is not None:
+        given = check_texts("translation", given)
     if not sources or not all(isinstance(text, str) and text.strip() for text in sources):
         raise ValueError(f"`source` must be a text, or several, none empty. Received: {source!r}")
     if given is not None and len(given) != len(sources):

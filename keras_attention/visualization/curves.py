@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from keras_attention.utils.checks import check_callable, check_has, check_integer, check_text
 from keras_attention.visualization.figures import Canvas
 
 if TYPE_CHECKING:
@@ -34,10 +35,14 @@ def positional_encoding_figure(encoding: Any, title: str = "Positional encoding"
     >>> figure.axes[0].get_ylabel()
     'position'
     """
-    values = np.asarray(keras.ops.convert_to_numpy(encoding)).astype("float32")
+    check_text("title", title)
+    try:
+        values = np.asarray(keras.ops.convert_to_numpy(encoding)).astype("float32")
+    except (TypeError, ValueError):
+        values = np.zeros(0)
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(
-            f"Expected an encoding of shape (positions, dimensions). Received: shape {values.shape}"
+            f"Expected an `encoding` of shape (positions, dimensions). Received: shape {values.shape}"
         )
     limit = max(float(np.abs(values).max()), 1e-6)
     canvas = Canvas(7.0, 4.6)
@@ -55,8 +60,8 @@ def learning_rate_figure(
     """Draws learning-rate schedules (equation 3 of the paper) over the updates of a training.
 
     Args:
-        schedules: By name, functions of Keras' `iterations` (the number of updates already made),
-            such as `LearningRateSchedule`.
+        schedules: Functions of Keras' `iterations` (the number of updates already made) by name, such
+            as `LearningRateSchedule`.
         steps: Number of updates.
         title: Headline.
 
@@ -72,10 +77,16 @@ def learning_rate_figure(
     >>> figure.axes[0].lines[0].get_label()
     'constant'
     """
-    if not schedules or steps < 1:
+    check_text("title", title)
+    check_has("schedules", schedules, "a dict of schedules by name", "items")
+    for schedule in schedules.values():
+        check_callable("schedules", schedule)
+    if not schedules or steps == 0:
         raise ValueError(
-            f"Expected at least one schedule and one step. Received: {schedules}, steps={steps}"
+            "Expected at least one schedule and one step. Received: "
+            f"schedules={schedules}, steps={steps}"
         )
+    check_integer("steps", steps, 1)
     iterations = np.unique(np.linspace(0, steps - 1, min(steps, 500)).astype(int))
     canvas = Canvas(7.0, 4.6)
     axes = canvas.axes(0.9, 0.5, 5.8, 3.5)

@@ -6,16 +6,35 @@ can be drawn in a training callback. Save one with `figure.savefig("attention.pn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import numbers
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
+from keras_attention.utils.checks import check_has
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FONT_POINTS = 8
+# Fonts of Linux, macOS and Windows with Chinese, Japanese, Korean and other letters.
+MORE_LETTERS = (
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "WenQuanYi Zen Hei",
+    "IPAGothic",
+    "Hiragino Sans",
+    "PingFang SC",
+    "Apple SD Gothic Neo",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Malgun Gothic",
+    "Arial Unicode MS",
+    "Noto Sans Devanagari",
+)
 GAP = 0.22  # inches
 LONGEST_LABEL = 16  # characters
 MOST_PIXELS = 10_000  # a side
@@ -38,6 +57,7 @@ def figure_to_array(figure: Figure) -> np.ndarray:
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    check_has("figure", figure, "a matplotlib Figure", "savefig", "dpi")
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.array(canvas.buffer_rgba())
@@ -71,6 +91,21 @@ class Canvas:
             self.figure.text(left, 0.1 * inch, note, color="dimgray", **style)
 
 
+@contextlib.contextmanager
+def fonts_for_all_letters() -> Iterator[None]:
+    """Within this context, what is written takes letters that matplotlib's font lacks from another one.
+
+    Where none of these is installed, matplotlib draws boxes and warns of every letter.
+    """
+    import matplotlib
+    from matplotlib.font_manager import fontManager
+
+    installed = set(fontManager.get_font_names())
+    others = [name for name in MORE_LETTERS if name in installed]
+    with matplotlib.rc_context({"font.family": [*matplotlib.rcParams["font.family"], *others]}):
+        yield
+
+
 def title_width(title: str) -> float:
     """Inches that a headline and its margins take."""
     return text_width(title, FONT_POINTS + 3) + 2 * GAP
@@ -95,25 +130,30 @@ def checked_weights(
     scores: Any, source_tokens: Sequence[str], target_tokens: Sequence[str]
 ) -> np.ndarray:
     """Returns scores as a float32 NumPy array (N, T, S), or says what is wrong with them."""
-    weights = np.asarray(keras.ops.convert_to_numpy(scores)).astype("float32")
+    try:
+        weights = np.asarray(keras.ops.convert_to_numpy(scores)).astype("float32")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`scores` must be an array or a tensor. Received: {scores!r}") from error
     if weights.ndim != 3 or 0 in weights.shape:
         hint = " Pick one sentence of the batch, as in `scores[0]`." if weights.ndim == 4 else ""
         raise ValueError(
-            "Expected the attention weights of one sentence in one layer, shape (heads, target "
+            "`scores` must be the attention weights of one sentence in one layer, shape (heads, target "
             f"tokens, source tokens), none of them 0. Received: shape {weights.shape}.{hint}"
         )
     for kind, tokens, size in (
         ("source", source_tokens, weights.shape[2]),
         ("target", target_tokens, weights.shape[1]),
     ):
-        if isinstance(tokens, str) or len(tokens) != size:
+        is_list = isinstance(tokens, Sequence | np.ndarray) and not isinstance(tokens, str)
+        if not is_list or len(tokens) != size or not all(isinstance(t, str) for t in tokens):
             raise ValueError(
-                f"Expected {size} {kind} tokens, as the scores have shape {weights.shape} (heads, "
+                f"Expected {size} {kind} tokens (`{kind}_tokens`), as the scores have shape "
+                f"{weights.shape} (heads, "
                 f"target, source). Received: {tokens!r}. Cut padding from scores and tokens alike."
             )
     if not np.all((weights >= -WEIGHT_TOLERANCE) & (weights <= 1 + WEIGHT_TOLERANCE)):
         raise ValueError(
-            "Attention weights must lie between 0 and 1: pass them after the softmax. "
+            "Attention weights (`scores`) must lie between 0 and 1: pass them after the softmax. "
             f"Received: values from {weights.min()} to {weights.max()}"
         )
     return weights
@@ -123,7 +163,12 @@ def checked_indices(name: str, indices: int | Sequence[int] | None, count: int) 
     """Returns the chosen ones of `count` things, by default all, or says which do not exist."""
     if indices is None:
         return list(range(count))
-    chosen = [indices] if isinstance(indices, int) else list(indices)
-    if not chosen or not all(0 <= index < count for index in chosen):
+    chosen: list[Any] = [indices]
+    if isinstance(indices, Iterable) and not isinstance(indices, str):
+        chosen = list(indices)
+    is_index = [
+        isinstance(index, numbers.Integral) and int(index) in range(count) for index in chosen
+    ]
+    if not chosen or not all(is_index):
         raise ValueError(f"`{name}` must be indices from 0 to {count - 1}. Received: {indices}")
     return chosen

@@ -9,12 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from keras_attention.utils.checks import check_has, check_integer, check_text, check_texts
 from keras_attention.visualization.figures import (
     FONT_POINTS,
     GAP,
     Canvas,
     checked_indices,
     checked_weights,
+    fonts_for_all_letters,
     label,
     text_width,
     title_width,
@@ -31,6 +33,7 @@ AXIS_NAME = 0.28  # and the gap between it and the tick labels
 COLOR_BAR = 0.9
 
 
+@fonts_for_all_letters()
 def attention_figure(
     scores: Any,
     source_tokens: Sequence[str],
@@ -77,8 +80,9 @@ def attention_figure(
     target_tokens = source_tokens if target_tokens is None else target_tokens
     weights = checked_weights(scores, source_tokens, target_tokens)
     chosen = checked_indices("heads", heads, len(weights))
-    if columns < 1:
-        raise ValueError(f"`columns` must be at least 1. Received: {columns}")
+    check_integer("columns", columns, 1)
+    for name, text in (("title", title), ("note", note), ("row_label", row_label)):
+        check_text(name, text)
     columns = min(columns, len(chosen))
     source_labels = [label(token) for token in source_tokens]
     target_labels = [label(token) for token in target_tokens]
@@ -91,7 +95,7 @@ def attention_figure(
     top, bottom = (0.4 if title else 0.1), (0.3 if note else 0.05)
     canvas = Canvas(
         max(columns * step_x + COLOR_BAR, title_width(title)),
-        top + math.ceil(len(chosen) / columns) * step_y + bottom,
+        top + math.ceil(len(chosen) / columns) * step_y - GAP + bottom,
     )
     for panel, head in enumerate(chosen):
         row, column = divmod(panel, columns)
@@ -146,6 +150,10 @@ def attention_figures(
     >>> list(attention_figures(scores, ["a", "small", "dog", "</s>"], ["ein", "Hund", "</s>"]))
     ['cross/layer_1', 'cross/layer_2']
     """
+    check_has("scores", scores, "what `Transformer.attention_scores` returns", "items")
+    check_texts("source_tokens", source_tokens)
+    check_texts("target_tokens", target_tokens)
+    check_text("note", note)
     inputs = ["<start>", *target_tokens[:-1]]
     kinds: dict[str, tuple[str, Sequence[str], Sequence[str], str]] = {
         "encoder": ("Encoder self-attention", source_tokens, source_tokens, "from"),

@@ -50,7 +50,7 @@ def read_scalars(folder: str | os.PathLike[str]) -> dict[str, list[tuple[int, fl
 
 
 def run_figure(folder: str | os.PathLike[str], title: str = "") -> Figure:
-    """Draw training loss, validation perplexity and validation BLEU of a run over its updates.
+    """Draw training loss, learning rate, validation perplexity and BLEU of a run over its updates.
 
     Args:
         folder: The run's `logs/` folder.
@@ -61,17 +61,18 @@ def run_figure(folder: str | os.PathLike[str], title: str = "") -> Figure:
     """
     curves = read_scalars(folder)
     wanted = {
-        "train/loss": "training loss (smoothed, nats)",
-        "validation/perplexity": "validation perplexity",
-        "validation/bleu": "validation BLEU",
+        "train/loss": ("training loss", "smoothed, nats a token"),
+        "train/learning_rate": ("learning rate", ""),
+        "validation/perplexity": ("validation perplexity", "a token"),
+        "validation/bleu": ("validation BLEU", "0 to 100"),
     }
-    panels = [(label, curves[tag]) for tag, label in wanted.items() if tag in curves]
-    canvas = Canvas(3.6 * len(panels) + 0.3, 3.6)
-    for index, (label, points) in enumerate(panels):
-        axes = canvas.axes(0.6 + 3.6 * index, 0.5, 2.9, 2.4)
+    panels = [(labels, curves[tag]) for tag, labels in wanted.items() if tag in curves]
+    canvas = Canvas(3.8 * len(panels) + 0.3, 3.6 + 0.3 * bool(title))
+    for index, ((name, unit), points) in enumerate(panels):
+        axes = canvas.axes(0.8 + 3.8 * index, 0.4 + 0.3 * bool(title), 2.9, 2.5)
         updates, values = zip(*points, strict=True)
         axes.plot(updates, values, marker="." if len(points) < 100 else None, linewidth=1)
-        axes.set(xlabel="update", title=label)
+        axes.set(xlabel="update", ylabel=unit, title=name)
         if min(values) > 0 and max(values) > 20 * min(values):
             axes.set_yscale("log")
     canvas.write(title, "")

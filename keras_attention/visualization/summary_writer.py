@@ -8,11 +8,12 @@ import socket
 import time
 from collections.abc import Sequence
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from keras_attention.utils.checks import check_boolean, check_path
+from keras_attention.utils.files import naming_errors
 from keras_attention.visualization.figures import figure_to_array
 
 _file_numbers = count()
@@ -27,7 +28,7 @@ class SummaryWriter:
     writer has it: it leaves out what the others logged at and after the first step of that writer.
 
     Args:
-        folder: Where the event file goes; made if need be.
+        folder: The folder of the event file; it is made if it does not exist.
         resumes: Whether the values are those of a training that begins or goes on, as above. False for
             values that are added to a finished training.
 
@@ -37,6 +38,7 @@ class SummaryWriter:
     Example:
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with SummaryWriter(folder) as writer:
     ...         writer.scalar("train/loss", 1.5, step=10)
@@ -54,8 +56,8 @@ class SummaryWriter:
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._metadata = summary_pb2.SummaryMetadata
         self._session_start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._marks_start = resumes
-        self.folder = Path(folder)
+        self._marks_start = check_boolean("resumes", resumes)
+        self.folder = check_path("folder", folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         # TensorBoard reads files by this prefix, in the order of their names.
         number = f"{socket.gethostname()}.{os.getpid()}.{next(_file_numbers):06d}"
@@ -132,12 +134,14 @@ class SummaryWriter:
     def flush(self) -> None:
         """Hands everything written so far to the operating system."""
         if not self._records.closed:
-            self._records.flush()
+            with naming_errors(self.path):
+                self._records.flush()
 
     def close(self) -> None:
         """Flushes and closes the file; closing twice does no harm."""
         if not self._records.closed:
-            self._records.close()
+            with naming_errors(self.path):
+                self._records.close()
 
     def __enter__(self) -> SummaryWriter:
         return self
@@ -154,4 +158,6 @@ class SummaryWriter:
     def _write(self, **fields: Any) -> None:
         if self._records.closed:
             raise ValueError(f"This SummaryWriter is closed: open a new one on {self.folder}.")
-        self._records.write(self._event(wall_time=time.time(), **fields).SerializeToString())
+        event = self._event(wall_time=time.time(), **fields)
+        with naming_errors(self.path):
+            self._records.write(event.SerializeToString())

@@ -27,7 +27,7 @@ class Dummy(Subject):
         return {"work": {"tokens": 100}}
 
     def check(self):
-        return {"loss": self.loss}
+        return {} if self.loss is None else {"loss": self.loss}
 
     def run(self, count):
         if self.bad == "dies later" and count > 1:

@@ -139,6 +139,8 @@ def test_the_command_reports_what_was_measured(tmp_path, monkeypatch, capsys):
         return [
             Spec("keras_attention, X", "dummies:Dummy", ours),
             Spec("HF Marian", "dummies:Dummy", {**ours, "seconds": 1.0}),
+            # Another model: there is no loss to compare.
+            Spec("weighted, X", "dummies:Dummy", {"seconds": 0.75, "loss": None}),
             Spec("absent", "dummies:Dummy", requires={"no_such_module_1": "its-package"}),
         ]
 
@@ -152,6 +154,7 @@ def test_the_command_reports_what_was_measured(tmp_path, monkeypatch, capsys):
     text = capsys.readouterr().out
     assert "pip install its-package" in text
     assert "| HF Marian | 1,000 | 1,000-1,000 | 100 |" in text and "| 2.00 (2.00-2.00) |" in text
+    assert "| weighted, X | 750 | 750-750 |" in text and "HF Marian: loss 2.0000" in text
     record = json.loads(path.read_text())
     assert record["workload"]["sizes"]["vocabulary_size"] == 40
     assert record["subjects"][1]["rounds"] == [[1.0], [1.0]]

@@ -81,8 +81,8 @@ def test_epoch_curves(tmp_path):
     values = read_values(tmp_path)
     assert history["val_loss"] == pytest.approx([4, 4], rel=1e-4)
     for tag, name in {
-        "epoch/loss": "loss",
-        "epoch/mae": "mae",
+        "train/epoch_loss": "loss",
+        "train/epoch_mae": "mae",
         "validation/loss": "val_loss",
         "validation/mae": "val_mae",
     }.items():
@@ -113,9 +113,9 @@ def test_speed(tmp_path, monkeypatch):
         13: (2, 200 + 40 + 50 + 2),
     }
     expected = [(step, 2 * batches) for step, (batches, _) in per_half_second.items()]
-    assert values["speed/batches_per_second"] == expected
+    assert values["work/batches_per_second"] == expected
     expected = [(step, 2 * tokens) for step, (_, tokens) in per_half_second.items()]
-    assert values["speed/tokens_per_second"] == expected
+    assert values["work/tokens_per_second"] == expected
 
 
 def test_batches_that_know_their_own_epoch(tmp_path, monkeypatch):
@@ -126,7 +126,7 @@ def test_batches_that_know_their_own_epoch(tmp_path, monkeypatch):
     batches.epoch = 3
     with SummaryWriter(tmp_path) as writer:
         fit(make_model(), TrainingMonitor(writer, batches, every=5), epochs=1)
-    assert read_values(tmp_path)["speed/tokens_per_second"] == [
+    assert read_values(tmp_path)["work/tokens_per_second"] == [
         (6, 2 * (5 * 300 + 10 + 20 + 30 + 40 + 50 + 5))
     ]
 
@@ -135,8 +135,8 @@ def test_batches_that_cannot_count_tokens(tmp_path):
     with SummaryWriter(tmp_path) as writer:
         fit(make_model(), TrainingMonitor(writer, batches=[1, 2], every=2))
     values = read_values(tmp_path)
-    assert "speed/tokens_per_second" not in values
-    assert all(speed > 0 for _, speed in values["speed/batches_per_second"])
+    assert "work/tokens_per_second" not in values
+    assert all(speed > 0 for _, speed in values["work/batches_per_second"])
 
 
 def test_a_resumed_run_goes_on_counting(tmp_path):
@@ -144,7 +144,7 @@ def test_a_resumed_run_goes_on_counting(tmp_path):
     for _ in range(2):
         with SummaryWriter(tmp_path) as writer:
             fit(model, TrainingMonitor(writer, every=100), epochs=1)
-    assert [step for step, _ in sorted(read_values(tmp_path)["epoch/loss"])] == [7, 14]
+    assert [step for step, _ in sorted(read_values(tmp_path)["train/epoch_loss"])] == [7, 14]
     assert [step for step, _ in sorted(read_values(tmp_path)["train/loss"])] == [6, 13]
 
 
@@ -182,9 +182,11 @@ def test_the_device_is_left_alone_between_entries(tmp_path):
 
 def test_wrong_interval(tmp_path):
     with SummaryWriter(tmp_path) as writer:
-        with pytest.raises(ValueError, match="`every` must be at least 1 batch. Received: 0"):
+        with pytest.raises(
+            ValueError, match="`every` must be an int of at least 1. Received: every=0"
+        ):
             TrainingMonitor(writer, every=0)
-        with pytest.raises(ValueError, match="`every` must be .* Received: -1"):
+        with pytest.raises(ValueError, match="`every` must be .* Received: every=-1"):
             AttentionHeatmaps(None, WordTokenizer(), ("a", "b"), writer, every=-1)
 
 
@@ -268,6 +270,19 @@ def test_attention_only_before_and_after(tmp_path):
     model.build((None, 2))
     with SummaryWriter(tmp_path) as writer:
         fit(model, AttentionHeatmaps(model, WordTokenizer(), ("a", "b"), writer, every=0))
+    assert [step for step, _ in read_values(tmp_path)["attention/cross/layer_1"]] == [0, 14]
+
+
+def test_a_training_in_two_parts_draws_what_one_draws(tmp_path):
+    model = Attending()
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+    model.build((None, 2))
+    with SummaryWriter(tmp_path) as writer:
+        for interrupted in (lambda: True, lambda: False):
+            drawn = AttentionHeatmaps(
+                model, WordTokenizer(), ("a", "b"), writer, 0, interrupted=interrupted
+            )
+            fit(model, drawn, epochs=1)
     assert [step for step, _ in read_values(tmp_path)["attention/cross/layer_1"]] == [0, 14]
 
 

@@ -120,17 +120,38 @@ def test_the_models_own_translations_at_the_ends_of_epochs(tmp_path, tokenizer):
     assert header["source_text"] == PAIRS[0][0]
 
 
-def test_a_resumed_run_goes_on(tmp_path, tokenizer):
+def test_a_training_in_two_parts_logs_what_one_logs(tmp_path, tokenizer, monkeypatch):
+    def translate(sources):
+        ids = tuple(tokenizer.encode("ein Hund"))
+        return [[types.SimpleNamespace(text="ein Hund", token_ids=ids)] for _ in sources]
+
+    asked = []
+    module = sys.modules[AttentionLog.__module__]
+    monkeypatch.setattr(module, "head_importance", lambda *_: asked.append(1) or {"cross": [[0.5]]})
     model = make_model()
+
+    class Signal(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            self.model.stop_training = batch == 5
+
+    def logged(writer):
+        options = {"translate": translate, "importance": True}
+        return AttentionLog(
+            writer, tokenizer, PAIRS, interrupted=lambda: model.stop_training, **options
+        )
+
     with SummaryWriter(tmp_path) as writer:
-        log = AttentionLog(writer, tokenizer, PAIRS)
-        fit(model, log, updates=6)
-        state = log.get_state()
+        first = logged(writer)
+        data = np.ones((8, 2)), np.ones((8, 1))
+        model.fit(*data, batch_size=1, callbacks=[Signal(), first], verbose=0)
     with SummaryWriter(tmp_path) as writer:
-        resumed = AttentionLog(writer, tokenizer, PAIRS)
-        resumed.set_state(state)
-        fit(model, resumed, updates=5)
-    assert steps(tmp_path)["attention/0/reference"] == [0, 1, 2, 5, 6, 10, 11]
+        second = logged(writer)
+        second.set_state(first.get_state())
+        fit(model, second, updates=5)
+    found = steps(tmp_path)
+    assert found["attention/0/reference"] == [0, 1, 2, 5, 10, 11]
+    assert found["attention/0/output"] == [11]
+    assert len(asked) == 1
 
 
 def test_importance_stands_in_the_last_entry(tmp_path, tokenizer, monkeypatch):

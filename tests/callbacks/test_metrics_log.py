@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 
 import numpy as np
 import pytest
@@ -58,6 +60,14 @@ def test_flipped_bits_are_noticed(log):
             for entry, right in zip(found, expected, strict=False):
                 assert entry.items() >= right.items()
     assert noticed > 200
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_full_disk_names_the_file(tmp_path):
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"metrics\.jsonl' could not be written: No space") as caught:
+        MetricsLog(tmp_path / "metrics.jsonl").write(ENTRIES[0])
+    assert caught.value.errno == errno.ENOSPC
 
 
 def test_goes_back(log):

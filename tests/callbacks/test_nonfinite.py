@@ -128,6 +128,20 @@ def test_an_optimizer_that_does_not_know():
         fit(make_model("sgd"), StopOnNonFinite(Batches(), every=2), bad_batch=3)
 
 
+@pytest.mark.parametrize("optimizer", [Adam(0.01), "sgd"])
+def test_weights_that_are_none_after_good_gradients(optimizer):
+    model = make_model(optimizer)
+
+    class Spoil(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.layers[0].kernel.assign(np.full((2, 1), np.inf))
+
+    with pytest.raises(NonFiniteTraining, match="by update 7, are the values of '.*kernel'"):
+        watch = StopOnNonFinite(Batches())
+        model.fit(np.ones((21, 2)), np.ones((21, 1)), batch_size=3, epochs=2, verbose=0,
+                  callbacks=[Spoil(), watch])  # fmt: skip
+
+
 def test_nothing_happens_to_a_good_run():
     watch = StopOnNonFinite(Batches(), every=1)
     assert fit(make_model(Adam(0.01)), watch, epochs=2) == 2 * BATCHES
@@ -136,5 +150,5 @@ def test_nothing_happens_to_a_good_run():
 
 @pytest.mark.parametrize("options", [{"every": 0}, {"shown": 0}])
 def test_bad_input(options):
-    with pytest.raises(ValueError, match="must be at least 1"):
+    with pytest.raises(ValueError, match="must be an int of at least 1"):
         StopOnNonFinite(Batches(), **options)

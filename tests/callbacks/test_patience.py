@@ -44,6 +44,15 @@ def test_a_resumed_run_goes_on_counting():
     assert epochs(second, [3.1]) == [True]
 
 
+def test_more_patience_goes_on_with_what_had_ended():
+    first, same, more = StopWithoutGain(2), StopWithoutGain(2), StopWithoutGain(4)
+    assert epochs(first, [4, 4, 4])[-1]
+    for stop in (same, more):
+        stop.set_state(json.loads(json.dumps(first.get_state())))
+    assert same.is_over and not more.is_over
+    assert epochs(more, [4, 4]) == [False, True]
+
+
 def test_an_epoch_that_was_cut_short_does_not_count():
     stop = StopWithoutGain(1, cut_short=lambda: True)
     assert epochs(stop, [3, 4, 5]) == [False] * 3

@@ -96,10 +96,29 @@ def test_an_epoch_that_was_cut_short_has_no_scores():
     assert logs == {"loss": 1.0}
 
 
+def test_translations_that_are_none_do_not_end_the_training():
+    def translate(sources):
+        raise FloatingPointError("The model's logits for text 0 are not finite.")
+
+    monitor = Monitor()
+    scores = TranslationScores(translate, SOURCES, REFERENCES, every_updates=STEPS, monitor=monitor)
+    with pytest.warns(UserWarning, match="no scores of translations.*not finite"):
+        history = fit(make_model(), scores).history
+    assert monitor.entries == [] and list(history) == ["loss"] and len(history["loss"]) == 4
+
+
+def test_a_model_that_has_diverged_has_no_scores():
+    model = make_model()
+    model.layers[0].kernel.assign(np.full(model.layers[0].kernel.shape, np.nan))
+    scores = TranslationScores(pytest.fail, SOURCES, REFERENCES, every_updates=1, monitor=Monitor())
+    fit(model, scores)
+    assert scores.monitor.entries == []
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"every_epochs": 0}, "`every_epochs` must be at least 1"),
+        ({"every_epochs": 0}, "`every_epochs` must be an int of at least 1"),
         ({"every_updates": -1, "monitor": Monitor()}, "`every_updates` must be"),
         ({"every_updates": 5}, "needs a `monitor`"),
         ({"references": ["a"]}, "needs its reference"),

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,20 @@ def test_n_best_as_moses_and_json(run, translator, typed, capsys):
             assert list(map(float, scores)) == pytest.approx([s.score for _, s in flat], abs=1e-5)
 
 
+@pytest.mark.parametrize("engine", [None, "plain", "numba", "ctranslate2", keras.backend.backend()])
+def test_the_engine_is_asked_for_and_named(run, translator, typed, capsys, engine):
+    if engine in ("numba", "ctranslate2"):
+        pytest.importorskip(engine)
+    typed("".join(f"{line}\n" for line in LINES).encode())
+    main(["translate", str(run), *([] if engine is None else ["--engine", engine])])
+    shown = capsys.readouterr()
+    named = re.findall(r"^keras-attention translate: decoded by (\w+)\. ", shown.err, re.MULTILINE)
+    assert named == ["numba" if engine is None else engine]
+    if engine != "ctranslate2":  # it has a search of its own
+        assert shown.out.splitlines() == [" ".join(t.splitlines()) for t in translator(LINES)]
+    assert len(shown.out.splitlines()) == len(LINES)
+
+
 def test_a_file_into_a_new_file(run, translator, tmp_path, capsys):
     source, target = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("\ufeff" + "\n".join(LINES), "utf-8")
@@ -88,13 +103,76 @@ def test_a_file_into_a_new_file(run, translator, tmp_path, capsys):
     }
 
 
+@pytest.mark.parametrize("option", [[], ["--n-best", "2"], ["--n-best", "2", "--json"]])
+def test_a_corpus_in_chunks_is_as_each_file_alone(run, tmp_path, capsys, option):
+    texts = {
+        "a.en": LINES,
+        "b.en": [*LINES[::-1], "A dog\u2028sleeps.", "It sees her."],
+        "no.en": [],
+    }
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("\n".join(lines), "utf-8")
+    pattern, out = tmp_path / "*.en", tmp_path / "out"
+    sizes = ["--chunk-lines", "2", "--output-dir", out, *option]
+    main([str(word) for word in ["translate", run, "--input", pattern, *sizes, "--chunk", "2/2"]])
+    assert capsys.readouterr().out == ""
+    main([str(word) for word in ["translate", run, "--input", pattern, *sizes]])
+    assert capsys.readouterr().out.splitlines() == [str(out / name) for name in texts]
+    for name in texts:
+        main(["translate", str(run), "--input", str(tmp_path / name), *option])
+        alone = capsys.readouterr().out
+        assert (out / name).read_bytes().decode() == alone and len(alone) > 0 or name == "no.en"
+    assert exit_code("translate", run, "--input", pattern, *sizes, "--beam-size", "3") == 2
+    assert "beam_size: 2 there, 3 asked for" in capsys.readouterr().err
+
+
+def test_another_model_does_not_go_on_with_a_corpus(run, tmp_path, capsys):
+    (tmp_path / "a.en").write_text("A dog.")
+    out, other = tmp_path / "out", tmp_path / "other"
+    given = ["--input", tmp_path / "a.en", "--output-dir", out]
+    main([str(word) for word in ["translate", run, *given, "--chunk", "1/9"]])
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    shutil.copytree(run, other)
+    model = keras.saving.load_model(run / "model.keras", compile=False)
+    model.trainable_variables[0].assign(model.trainable_variables[0] * 2)
+    model.save(other / "model.keras")
+    assert exit_code("translate", other, *given) == 2
+    assert re.search("holds other bulk work \\(model: '.*' there, ", capsys.readouterr().err)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["--chunk", "3/2"], "17/400.*Received: 3/2"),
+        (["--chunk", "one"], "17/400.*Received: one"),
+        (["--workers", "2"], "`workers` are Ray's"),
+        (["--chunk-lines", "0"], "chunk_lines"),
+        (["--n-best", "3"], "n_best.*from 1 to 2"),
+        (["--precision", "float7"], "float7"),
+        (["--output", "x"], "goes without --output"),
+    ],
+)
+def test_bad_use_of_bulk_translation(run, tmp_path, capsys, options, message):
+    (tmp_path / "a.en").write_text("A dog.")
+    out = tmp_path / "out"
+    given = ["--input", tmp_path / "a.en", "--output-dir", out, *options]
+    assert exit_code("translate", run, *given) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not out.exists() or not list(out.iterdir())
+
+
 @pytest.mark.parametrize(
     "arguments,data,message",
     [
+        (["--chunk", "1/2"], b"", "--chunk needs --output-dir"),
+        (["--ray"], b"", "--ray needs --output-dir"),
+        (["--input", "a", "b"], b"", "Several files of --input need --output-dir"),
         (["--n-best", "3"], b"", "at most the beam size, which is 2"),
         (["--n-best", "0"], b"", "--n-best must be at least 1"),
         (["--beam-size", "0"], b"", "beam_size"),
         (["--precision", "float7"], b"", "float7"),
+        (["--engine", "marian"], b"", "marian"),
         (["--input", "no.txt"], b"", "there is no file 'no.txt'"),
         ([], b"good\n\xff\xfe\n", "line 2 is not UTF-8"),
     ],
@@ -110,7 +188,9 @@ def test_a_pipe_that_is_closed_early_ends_quietly(run, tmp_path):
     """In a process of its own, whose reader ends at once."""
     lines = tmp_path / "in.txt"
     lines.write_text("A dog.\n")
-    command = f"{sys.executable} -m keras_attention translate {run} --beam-size 1 --input {lines}"
+    command = (
+        f"{sys.executable} -m keras_attention_light translate {run} --beam-size 1 --input {lines}"
+    )
     done = subprocess.run(
         ["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"],
         cwd=ROOT,
@@ -148,6 +228,61 @@ def test_scores_are_sums_of_log_probabilities(run, translator, typed, capsys):
     typed(b"no tab\n")
     assert exit_code("score", run) == 2
     assert "line 1 must be a source, one tab and a translation" in capsys.readouterr().err
+
+
+def test_a_corpus_is_scored_in_chunks(run, tmp_path, capsys):
+    pairs = {"a": LINES, "b": [*LINES[::-1], "A dog\u2028sleeps."]}
+    for name, lines in pairs.items():
+        (tmp_path / f"{name}.en").write_text("\n".join(lines), "utf-8")
+        (tmp_path / f"{name}.de").write_text("\n".join(lines[::-1]), "utf-8")
+    files = ["--source-file", f"{tmp_path}/*.en", "--target-file", f"{tmp_path}/*.de"]
+    out = tmp_path / "out"
+    bulk = ["score", str(run), *files, "--output-dir", str(out), "--chunk-lines", "2"]
+    main([*bulk, "--chunk", "1/2"])
+    assert capsys.readouterr().out == ""
+    main([*bulk, "--chunk", "2/2"])
+    assert capsys.readouterr().out.splitlines() == [str(out / "a.de"), str(out / "b.de")]
+    for name, lines in pairs.items():
+        sides = [str(tmp_path / f"{name}.{language}") for language in ("en", "de")]
+        main(["score", str(run), "--source-file", sides[0], "--target-file", sides[1]])
+        alone = [float(value) for value in capsys.readouterr().out.split()]
+        found = [float(value) for value in (out / f"{name}.de").read_text().split()]
+        assert len(found) == len(lines) and found == pytest.approx(alone, abs=1e-4)
+    # Of translating and scoring, each refuses the other's folder.
+    assert exit_code("translate", run, "--input", f"{tmp_path}/*.de", "--output-dir", out) == 2
+    assert "work: 'score' there, 'translate' asked for" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--source-file", "{0}/a"], "belong together"),
+        (
+            ["--source-file", "{0}/a", "{0}/b", "--target-file", "{0}/a"],
+            "Several files of --source-file need",
+        ),
+        (["--chunk", "1/2"], "--chunk needs --output-dir"),
+        (["--output-dir", "{0}/out"], "needs --source-file and --target-file"),
+        (
+            ["--source-file", "{0}/?", "--target-file", "{0}/a", "--output-dir", "{0}/out"],
+            "Received: 2 and 1 files",
+        ),
+        (
+            ["--source-file", "{0}/a", "--target-file", "{0}/b", "--output-dir", "{0}/out"],
+            "/a' has 1 lines, '.*/b' has 2",
+        ),
+        (
+            ["--source-file", "{0}/no*", "--target-file", "{0}/b", "--output-dir", "{0}/out"],
+            "--source-file: there is no file",
+        ),
+    ],
+)
+def test_bad_use_of_score(run, tmp_path, capsys, arguments, message):
+    (tmp_path / "a").write_text("A dog.\n")
+    (tmp_path / "b").write_text("Ein Hund.\nJa.\n")
+    assert exit_code("score", run, *(word.format(tmp_path) for word in arguments)) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
 
 
 def test_pictures_of_attention(run, tmp_path, capsys):
@@ -234,7 +369,7 @@ def test_every_command_has_help(command, capsys):
 
 def test_help_needs_no_keras():
     program = (
-        "import sys; sys.argv[0] = 'keras-attention'\n"
+        "import sys, keras_attention_light\n"
         "from keras_attention.cli.main import main\n"
         "try: main(['train', '--help'])\n"
         "except SystemExit: print('keras' in sys.modules, 'numpy' in sys.modules)"

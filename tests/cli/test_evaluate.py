@@ -8,6 +8,7 @@ import pytest
 from keras_attention.cli.main import main
 from keras_attention.recipes import compare
 from keras_attention.recipes import evaluate as recipe
+from keras_attention.utils.files import read_json, write_json
 
 
 def command(run, *more, suffix=""):
@@ -42,6 +43,17 @@ def test_report_of_a_folder(run, capsys, monkeypatch):
     assert cost["updates"] == 6 and cost["seconds"] == 60.0
     assert cost["paper_flops"] == pytest.approx(60 * 8 * 9.5e12)
     assert 0 < cost["flops_of_tokens"] < cost["flops"]
+
+
+def test_the_share_of_the_peak_is_of_the_runs_own_peak(run, monkeypatch):
+    report = read_json(run / "report.json", unsigned=True)
+    write_json(run / "report.json", {**report, "training": {"device_peak": 3e9}})
+    monkeypatch.setattr(recipe, "Translator", lambda *_, **__: list)
+    monkeypatch.setattr(recipe, "matmul_peak", pytest.fail)
+    command(run)
+    cost = json.loads((run / "report.json").read_text("utf-8"))["evaluation"]["training_cost"]
+    assert cost["paper_flops"] == pytest.approx(60 * 3e9)
+    assert cost["mfu"] == pytest.approx(cost["flops"] / 60 / 3e9)
 
 
 def test_settings_of_the_search_are_compared(run, capsys, monkeypatch):

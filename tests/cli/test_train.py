@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -97,6 +98,14 @@ def test_the_interval_of_checkpoints_asked_for_replaces_the_recipes(asked):
     assert intervals == [(0.5, None), (None, 9)]
 
 
+def test_no_clock_ends_the_demo_or_decides_what_it_averages(asked):
+    """A slow machine learns as much as a fast one."""
+    run("Trains.", arguments=["--corpus", "demo"])
+    ((_, config, _),) = asked
+    assert config.minutes is None and config.checkpoint_minutes is None
+    assert config.steps == 1350 and config.averaged_checkpoints * config.checkpoint_updates < 1350
+
+
 def test_a_rate_that_ends_at_0_ends_with_the_budget(asked):
     """It was chosen for the recipe's model, and for no other."""
     recipe = dataclasses.replace(
@@ -182,13 +191,40 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         run("Trains.", arguments=arguments, recipes=RECIPES)
     assert left.value.code == 2 and "exists" in capsys.readouterr().err
     assert (tmp_path / "plan.json").read_bytes() == before
-    run("Trains.", arguments=arguments[:-2], recipes=RECIPES)  # tokenizer and store are found again
+    devices = [
+        "--plan-devices",
+        "4",
+        "--plan-tflops",
+        "0.5",
+        "--plan-bandwidth",
+        "2",
+        "--plan-price",
+        "9",
+    ]
+    found = run("Trains.", arguments=[*arguments[:-2], *devices], recipes=RECIPES)
+    # The tokenizer and the store are found again.
+    compute = figures["flops"] / figures["batches"] / 0.5e12 / 4
+    summed = 2 * 3 / 4 * 4 * figures["parameters"] / 2e9
+    assert found["scaling"]["compute_seconds"] == pytest.approx(compute)
+    assert found["scaling"]["communication_seconds"] == pytest.approx(summed)
+    hours = SMALL.steps * (compute + summed) / 3600
+    assert found["scaling"]["cost"] == pytest.approx(hours * 4 * 9)
+    assert found["scaling"]["efficiency"] == pytest.approx(compute / (compute + summed))
     assert "Tokenizer:" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     "arguments,message",
     [
+        (["--plan", "--plan-devices", "2"], "--plan-devices, --plan-tflops, --plan-bandwidth"),
+        (
+            ["--plan-devices", "2", "--plan-tflops", "1", "--plan-bandwidth", "1"],
+            "is told by --plan with",
+        ),
+        (
+            ["--plan", "--plan-devices", "2", "--plan-tflops", "0", "--plan-bandwidth", "1"],
+            "`plan_tflops` must be a finite number above 0",
+        ),
         (["--replicas", "2"], "`replicas` (2) needs a `strategy`"),
         (
             ["--strategy", "mirrored", "--replicas", "0"],
@@ -209,9 +245,13 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--translate", __file__, "no/out.txt"], "There is no folder 'no'"),
         (["--steps", "0"], "`steps` must be an int from 1 to"),
         (["--corpus", "demo", "--tsv", __file__], "Give --corpus, or files of your own"),
+        (["--data-dir", ".", "--tsv", __file__], "Give --data-dir, or files of your own"),
+        (["--source-file", __file__, "--target-file", __file__], "is given twice"),
         (["--plan-try"], "go with --plan"),
         (["--minutes", "nan"], "`minutes` must be a finite number above 0"),
         (["--translate", __file__, __file__], "is read for what would be written there"),
+        (["--translate", __file__, pytest.__file__], "__init__.py' exists"),
+        (["--translate", __file__, "new.de", "--output-dir", "."], "lies in the run's folder"),
         (["--corpus", "wmt99"], "invalid choice: 'wmt99'"),
     ],
 )
@@ -222,6 +262,18 @@ def test_errors_end_with_2_and_a_message(asked, arguments, message, capsys, monk
     assert error.value.code == 2 and asked == []
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_to_translate_that_is_no_text_is_refused_before_training(
+    asked, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new.en").write_bytes(b"good\n\xff\n")
+    with pytest.raises(SystemExit) as error:
+        run("Trains.", arguments=["--translate", "new.en", "new.de"], recipes=RECIPES)
+    assert error.value.code == 2 and asked == []
+    assert "'new.en', line 2, byte 1 of the line: 0xFF is not UTF-8" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["new.en"]
 
 
 def test_files_of_unequal_length_are_named(asked, tmp_path, capsys):
@@ -253,6 +305,23 @@ def test_help_names_the_choices(capsys):
         assert word in shown
 
 
+@pytest.mark.parametrize(
+    "text, taken, warmup",
+    [
+        ([], "in brackets what is taken if not given", r" \(400\)"),
+        (["--corpus", "multi30k"], "in brackets what is taken if not given", r" \(200\)"),
+        (["--tsv", "mine.tsv"], "taken by the size of the text if not given", ""),
+    ],
+)
+def test_help_shows_what_the_recipe_takes(text, taken, warmup, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    with pytest.raises(SystemExit):
+        run("Trains.", arguments=[*text, "--help"])
+    shown = capsys.readouterr().out
+    assert f"training ({taken}):" in shown
+    assert re.search(rf"--warmup-steps N +[^()]*rate{warmup}\n", shown)
+
+
 def test_from_two_text_files_to_translations(tmp_path, capsys):
     files = write_files(tmp_path, "mine", 0, 60)
     new = tmp_path / "new.en"
@@ -271,6 +340,17 @@ def test_from_two_text_files_to_translations(tmp_path, capsys):
     lines = (tmp_path / "new.de").read_text("utf-8").split("\n")
     assert len(lines) == 5 and lines[3:] == ["", ""]  # Four lines, the last of them empty.
     assert "BLEU" in capsys.readouterr().out
+
+
+def test_a_training_that_diverges_ends_with_1(tmp_path, capsys):
+    files = write_files(tmp_path, "mine", 0, 60)
+    arguments = ["--source-file", str(files[0]), "--target-file", str(files[1]), "--steps", "8",
+                 "--peak-learning-rate", "1e30", "--attention-images",
+                 "--output-dir", str(tmp_path / "run")]  # fmt: skip
+    with pytest.raises(SystemExit) as error:
+        run("Trains.", arguments=arguments, recipes=RECIPES)
+    assert error.value.code == 1
+    assert "Training met a gradient that is not finite in update" in capsys.readouterr().err
 
 
 def test_settings_from_a_file_and_back(asked, tmp_path, capsys):

@@ -318,7 +318,8 @@ class TestArguments:
     def test_batch_tokens_too_small(self, small_store, num_replicas, multiple, least):
         arguments = {"num_replicas": num_replicas, "length_multiple": multiple}
         with pytest.raises(
-            ValueError, match=f"`batch_tokens` .{least - 1}. .* Raise it to {least}"
+            ValueError,
+            match=f"`batch_tokens` .{least - 1}. .* each of {num_replicas} row.* Raise it to {least}",
         ):
             TokenBatches(small_store, batch_tokens=least - 1, **arguments)
         batches = TokenBatches(small_store, batch_tokens=least, **arguments)

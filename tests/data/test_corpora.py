@@ -51,6 +51,22 @@ def test_demo():
     assert corpus.test.fingerprint().startswith("7d6911bedf51bd02")
 
 
+def test_the_first_pairs():
+    corpus = load_corpus("demo")
+    some = corpus.first(7)
+    assert list(some.train) == list(corpus.train)[:7]
+    assert some.train.fingerprint() != corpus.train.fingerprint()
+    assert (some.validation, some.test, some.alignments) == (
+        *(corpus.validation, corpus.test),
+        corpus.alignments,
+    )
+    fewer = corpus.first(test=3)
+    assert list(fewer.test) == list(corpus.test)[:3] and fewer.train is corpus.train
+    for pairs in (0, 10_001):
+        with pytest.raises(ValueError, match="`pairs` must be an int from 1 to 10,000"):
+            corpus.first(pairs)
+
+
 def test_a_damaged_demo_is_named(tmp_path, monkeypatch):
     for file in demo.FOLDER.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())

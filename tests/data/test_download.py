@@ -10,8 +10,9 @@ import time
 import pytest
 
 from keras_attention.data import download as module
-from keras_attention.data.download import cache_folder, download
+from keras_attention.data.download import download
 from keras_attention.utils import progress
+from keras_attention.utils.cache import cache_folder
 
 CONTENT = random.Random(7).randbytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -105,6 +105,12 @@ def test_tsv(tmp_path):
     assert list(TsvPairs(path)) == [("one", "eins"), (" two ", "")]
 
 
+def test_all_bad_lines_of_a_tsv_are_told_at_once(tmp_path):
+    lines = ["a\tb" if number in (1, 5, 30) else "a b" for number in range(1, 31)]
+    with pytest.raises(ValueError, match="line 2: .* 26 other lines: 3, 4, 6, .*, 13, ..[.]$"):
+        list(TsvPairs(write(tmp_path / "a.tsv", "\n".join(lines))))
+
+
 @pytest.mark.parametrize("line, tabs", [("one eins", 0), ("one\teins\tuno", 2), ("", 0)])
 def test_tsv_with_another_number_of_columns(tmp_path, line, tabs):
     path = write(tmp_path / "a.tsv", f"good\tgut\n{line}\n")

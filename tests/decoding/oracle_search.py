@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import keras
 import numpy as np
 
 
@@ -25,6 +26,29 @@ class Tables:
             self._logits[key] = self._sharpness * random.standard_normal(self.vocabulary_size)
         logits = self._logits[key]
         return logits - np.log(np.sum(np.exp(logits)))
+
+    def slow_search(self, sentence, end, limit, alpha, beam_size, stop):
+        """`slow_beam_search` of a sentence."""
+        return slow_beam_search(
+            lambda prefix: self.log_probabilities(sentence, prefix),
+            self.vocabulary_size,
+            end,
+            limit,
+            alpha,
+            beam_size,
+            stop,
+        )
+
+
+# Beams, length penalties and stopping rules; with these limits a beam of 7 is larger than a vocabulary of 5.
+SEARCHES = [
+    (2, 0.6, "best"),
+    (3, 0.0, "n_best"),
+    (3, 1.0, "n_best_2017"),
+    (7, 0.6, "best"),
+    (7, 0.6, "n_best"),
+]
+LIMITS = [4, 5, 1, 3, 5, 2, 5, 4, 5, 5, 5]
 
 
 def penalty(length: int, alpha: float) -> float:
@@ -85,3 +109,34 @@ def greedy(log_probabilities, end, limit):
         tokens = (*tokens, best)
     assert not math.isnan(total)
     return total, tokens
+
+
+def as_list(result):
+    """A `BeamSearchResult` for each sentence: [(score, tokens, is_finished)], without the empty slots."""
+    sequences, scores, lengths, finished = (keras.ops.convert_to_numpy(field) for field in result)
+    assert sequences.dtype == np.int32 and lengths.dtype == np.int32
+    assert scores.dtype == np.float32 and finished.dtype == bool
+    sentences = []
+    for b in range(len(scores)):
+        assert np.all(scores[b, :-1] >= scores[b, 1:]), "best first"
+        slots = []
+        for k in range(scores.shape[1]):
+            length = lengths[b, k]
+            assert np.all(sequences[b, k, length:] == 0), "padding behind the end"
+            if length:
+                tokens = tuple(int(token) for token in sequences[b, k, :length])
+                slots.append((float(scores[b, k]), tokens, bool(finished[b, k])))
+            else:
+                assert scores[b, k] == -np.inf and not finished[b, k]
+        sentences.append(slots)
+    return sentences
+
+
+def assert_same(got, expected):
+    """Same hypotheses, in the same order, with scores that agree to rounding."""
+    assert [(tokens, is_finished) for _, tokens, is_finished in got] == [
+        (tuple(tokens), is_finished) for _, tokens, is_finished in expected
+    ]
+    np.testing.assert_allclose(
+        [score for score, *_ in got], [score for score, *_ in expected], rtol=2e-5
+    )

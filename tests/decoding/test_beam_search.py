@@ -8,14 +8,18 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_attention.decoding.beam_search import beam_search, grow_topk
+from keras_attention import Transformer
+from keras_attention.decoding.plain_search import beam_search, grow_topk
 from keras_attention.ops.compile import compile_for_inference
 from tests.decoding.oracle_search import (
+    LIMITS,
+    SEARCHES,
     Tables,
+    as_list,
+    assert_same,
     every_hypothesis,
     greedy,
     penalty,
-    slow_beam_search,
 )
 
 BACKEND = keras.backend.backend()
@@ -67,36 +71,6 @@ def built_layer():
     layer = keras.layers.Dense(2)
     layer.build((None, 3))
     return layer
-
-
-def as_list(result):
-    """Per sentence: [(score, tokens, is_finished)], without the empty slots."""
-    sequences, scores, lengths, finished = (ops.convert_to_numpy(field) for field in result)
-    assert sequences.dtype == np.int32 and lengths.dtype == np.int32
-    assert scores.dtype == np.float32 and finished.dtype == bool
-    sentences = []
-    for b in range(len(scores)):
-        assert np.all(scores[b, :-1] >= scores[b, 1:]), "best first"
-        slots = []
-        for k in range(scores.shape[1]):
-            length = lengths[b, k]
-            assert np.all(sequences[b, k, length:] == 0), "padding behind the end"
-            if length:
-                tokens = tuple(int(token) for token in sequences[b, k, :length])
-                slots.append((float(scores[b, k]), tokens, bool(finished[b, k])))
-            else:
-                assert scores[b, k] == -np.inf and not finished[b, k]
-        sentences.append(slots)
-    return sentences
-
-
-def assert_same(got, expected):
-    assert [(tokens, is_finished) for _, tokens, is_finished in got] == [
-        (tuple(tokens), is_finished) for _, tokens, is_finished in expected
-    ]
-    np.testing.assert_allclose(
-        [score for score, *_ in got], [score for score, *_ in expected], rtol=2e-5
-    )
 
 
 # --- the worked example -------------------------------------------------------------------------
@@ -333,31 +307,14 @@ def test_wide_beam_finds_every_hypothesis(vocabulary_size, limit, beam_size, alp
     assert greedy_is_best < 5, "greedy search would pass"
 
 
-@pytest.mark.parametrize(
-    "beam_size, alpha, stop",
-    [
-        (2, 0.6, "best"),
-        (3, 0.0, "n_best"),
-        (3, 1.0, "n_best_2017"),
-        (7, 0.6, "best"),
-        (7, 0.6, "n_best"),
-    ],
-)
+@pytest.mark.parametrize("beam_size, alpha, stop", SEARCHES)
 def test_same_as_slow_search(beam_size, alpha, stop):
     """Different limits in one batch; a beam of 7 is larger than the vocabulary of 5."""
-    size, end, limits = 5, 3, [4, 5, 1, 3, 5, 2, 5, 4, 5, 5, 5]
-    tables = Tables(seed=11, num_sentences=len(limits), vocabulary_size=size)
+    end, limits = 3, LIMITS
+    tables = Tables(seed=11, num_sentences=len(limits), vocabulary_size=5)
     got = search_tables(tables, limits, beam_size, end, length_penalty=alpha, stop=stop)
     for sentence, limit in enumerate(limits):
-        expected, _ = slow_beam_search(
-            lambda prefix, sentence=sentence: tables.log_probabilities(sentence, prefix),
-            size,
-            end,
-            limit,
-            alpha,
-            beam_size,
-            stop,
-        )
+        expected, _ = tables.slow_search(sentence, end, limit, alpha, beam_size, stop)
         assert_same(got[sentence], expected)
 
 
@@ -367,12 +324,8 @@ def test_slow_search_cases_differ():
 
     def answers(beam_size, alpha, stop, limit=5):
         return [
-            slow_beam_search(
-                lambda prefix, sentence=sentence: tables.log_probabilities(sentence, prefix),
-                5, 3, limit, alpha, beam_size, stop,
-            )
-            for sentence in range(11)
-        ]  # fmt: skip
+            tables.slow_search(sentence, 3, limit, alpha, beam_size, stop) for sentence in range(11)
+        ]
 
     normal = answers(3, 0.6, "best")
     steps = {steps for _, steps in normal}
@@ -467,6 +420,43 @@ def test_xla_is_eager():
         assert_same(got, slots)
 
 
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_one_graph_for_any_number_of_sentences(beam_size):
+    """A model's search in a graph that knows neither the number of sentences nor their lengths."""
+    import tensorflow as tf
+
+    model = Transformer(11, num_layers=1, hidden_dim=8, intermediate_dim=12, num_heads=2, seed=5)
+    model.build()
+    # Larger than at the start, so that sentences and beams differ.
+    model.set_weights([w if w.ndim == 1 else 3.0 * w for w in model.get_weights()])
+
+    def search(source, limits):
+        memory = model.encode(source)
+        cache = model.initial_cache(ops.shape(source)[0], beam_size, 6)
+
+        def step(token_ids, index, cache):
+            return model.decode_step(token_ids, index, memory, cache)
+
+        return beam_search(
+            step, cache, limits, beam_size, start_token_id=0, end_token_id=1, max_length=6
+        )
+
+    sizes = [tf.TensorSpec([None, None], "int32"), tf.TensorSpec([None], "int32")]
+    graph = tf.function(search, input_signature=sizes, jit_compile=False)
+    found = set()
+    for source, limits in [
+        ([[5, 7, 1], [2, 1, 0]], [6, 4]),
+        ([[9, 3, 8, 1]], [5]),
+        ([[4, 1], [8, 1], [6, 1]], [6, 0, 6]),
+    ]:
+        given = tf.constant(source, "int32"), tf.constant(limits, "int32")
+        for got, expected in zip(as_list(graph(*given)), as_list(search(*given)), strict=True):
+            assert_same(got, expected)
+            found.update(tuple(slot[1]) for slot in expected)
+    assert len(found) > 4, "sentences differ"
+
+
 # --- edges ---------------------------------------------------------------------------------------
 
 
@@ -523,9 +513,9 @@ def test_padding_token_fills_the_rest():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"beam_size": 0}, "`beam_size` must be 1"),
-        ({"length_penalty": -0.1}, "`length_penalty` must be 0 or more"),
-        ({"length_penalty": float("nan")}, "`length_penalty` must be 0 or more"),
+        ({"beam_size": 0}, "`beam_size` must be an int of at least 1"),
+        ({"length_penalty": -0.1}, "`length_penalty` must be a finite number at least 0"),
+        ({"length_penalty": float("nan")}, "`length_penalty` must be a finite number at least 0"),
         ({"stop": "first"}, "`stop` must be one of .*'first'"),
     ],
 )

@@ -6,13 +6,13 @@ import pytest
 from keras import ops
 
 from keras_attention.data.trees import delinearize
-from keras_attention.decoding.beam_search import beam_search
 from keras_attention.decoding.constraints import (
     ForcedPrefix,
     RequiredPhrases,
     TextConstraint,
     WellFormedTrees,
 )
+from keras_attention.decoding.plain_search import beam_search
 from keras_attention.decoding.translator import Translator
 from keras_attention.ops.compile import compile_for_inference
 from tests.decoding.oracle_search import Tables, penalty
@@ -203,7 +203,7 @@ def test_a_prefix_with_nothing_likely_is_still_scored_by_the_model():
         (lambda: RequiredPhrases(5, 1).start([[[2, 1]]], [9], 2), "not the end token 1"),
         (lambda: RequiredPhrases(5, 1).start([[[2, 3], [4]]], [3], 2), "3 tokens.*max_lengths.*=3"),
         (lambda: WellFormedTrees(5, {}, [2], 1), "0 phrases, 1 tags"),
-        (lambda: WellFormedTrees(5, {"S": (0, 5)}, [2], 1), r"Received: \[5\]"),
+        (lambda: WellFormedTrees(5, {"S": (0, 5)}, [2], 1), "Received: phrases=5"),
         (lambda: WellFormedTrees(5, {"S": (0, 3)}, [3], 1), "twice"),
         (lambda: WellFormedTrees(5, {"S": (0, 3)}, [2], 1).start([4], [6], 2), "needs 7 symbols"),
         (lambda: WellFormedTrees(5, {"S": (0, 3)}, [2], 1, max_depth=0), "`max_depth`"),

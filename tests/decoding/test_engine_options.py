@@ -34,6 +34,12 @@ COMPUTED = {
 # Those that do not: rates and what training keeps; and ids, which the tokenizer decides.
 OTHERS = {"dropout", "attention_dropout", "activation_dropout", "recompute", "seed"}
 IDS = {"vocabulary_size", "pad_token_id", "end_token_id"}
+REFUSED = {"attention_window"}  # by every engine: the plain search decodes
+# Run by the backend's engine, refused by Numba's.
+BRANCHES = [
+    {"branch_feed_forward": "shared", "branched_decoder": "self"},
+    {"branch_feed_forward": "split", "intermediate_dim": 12, "normalize_first": True},
+]
 VARIANTS = [
     {"position_layout": "learned", "max_length": 30, "normalize_first": True, "num_layers": 2},
     {"key_dim": 5, "value_dim": 6, "use_attention_bias": True, "activation": "silu"},
@@ -44,7 +50,7 @@ VARIANTS = [
 
 def test_every_option_is_in_a_variant():
     options = set(inspect.signature(Transformer).parameters) - {"kwargs"}
-    assert options == {*COMPUTED} | OTHERS | IDS
+    assert options == {*COMPUTED} | OTHERS | IDS | REFUSED | {*BRANCHES[0]}
     assert {name for variant in VARIANTS for name in variant} == {*COMPUTED}
 
 
@@ -66,6 +72,15 @@ def test_options(options, engine):
     if engine == "numba":
         pytest.importorskip("numba")
     assert_as_plain(small_model(seed=11, **options), engine, random_texts(5, longest=12))
+
+
+@pytest.mark.parametrize("options", BRANCHES)
+def test_branches(options):
+    model = small_model(seed=11, num_layers=2, **options)
+    assert_as_plain(model, BACKEND, random_texts(5, longest=12))
+    pytest.importorskip("numba")
+    with pytest.raises(ValueError, match="engine='numba' has no branched attention"):
+        Translator(model, LetterTokenizer(), engine="numba")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -100,7 +115,10 @@ def test_what_no_engine_runs_is_decoded_plainly(change):
 
 
 def test_windows_are_refused_by_name():
-    model = small_model(seed=11)
-    model.encoder_blocks[0].self_attention._sliding_window = 3
-    choice = Translator(model, LetterTokenizer()).engine_for(1)
+    model = small_model(seed=11, attention_window=3)
+    translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=5)
+    choice = translator.engine_for(1)
     assert choice.name == "plain" and "encoder block 1 has one" in choice.reason
+    assert len(translator(["bed"])) == 1  # longer than the window: the ring goes round
+    with pytest.raises(ValueError, match="encoder block 1 has one"):
+        dataclasses.replace(translator, engine=BACKEND)

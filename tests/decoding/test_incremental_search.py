@@ -9,11 +9,14 @@ import pytest
 from keras_attention.decoding.incremental_search import incremental_search
 from keras_attention.engine.base import State
 from tests.decoding.oracle_search import (
+    LIMITS,
+    SEARCHES,
     Tables,
+    as_list,
+    assert_same,
     every_hypothesis,
     greedy,
     penalty,
-    slow_beam_search,
 )
 
 START, PAD, UNWRITTEN = 9, 0, -5
@@ -96,50 +99,12 @@ def search(
     return as_list(result), decoder
 
 
-def as_list(result):
-    """Per sentence: [(score, tokens, is_finished)], without the empty slots."""
-    assert result.sequences.dtype == np.int32 and result.lengths.dtype == np.int32
-    assert result.scores.dtype == np.float32 and result.finished.dtype == bool
-    sentences = []
-    for b in range(len(result.scores)):
-        assert np.all(result.scores[b, :-1] >= result.scores[b, 1:]), "best first"
-        slots = []
-        for k in range(result.scores.shape[1]):
-            length = result.lengths[b, k]
-            assert np.all(result.sequences[b, k, length:] == PAD), "padding behind the end"
-            if length:
-                tokens = tuple(int(token) for token in result.sequences[b, k, :length])
-                slots.append((float(result.scores[b, k]), tokens, bool(result.finished[b, k])))
-            else:
-                assert result.scores[b, k] == -np.inf and not result.finished[b, k]
-        sentences.append(slots)
-    return sentences
-
-
-def assert_same(got, expected):
-    assert [(tokens, is_finished) for _, tokens, is_finished in got] == [
-        (tuple(tokens), is_finished) for _, tokens, is_finished in expected
-    ]
-    np.testing.assert_allclose(
-        [score for score, *_ in got], [score for score, *_ in expected], rtol=2e-5
-    )
-
-
 @pytest.mark.parametrize("block", [None, 1, 2])
 @pytest.mark.parametrize(
     "row_sizes, selection_copies",
     [(None, True), (None, False), ([1, 4, 6, 8, 11], True), ([11], False)],
 )
-@pytest.mark.parametrize(
-    "beam_size, alpha, stop",
-    [
-        (2, 0.6, "best"),
-        (3, 0.0, "n_best"),
-        (3, 1.0, "n_best_2017"),
-        (7, 0.6, "best"),
-        (7, 0.6, "n_best"),
-    ],
-)
+@pytest.mark.parametrize("beam_size, alpha, stop", SEARCHES)
 def test_same_as_slow_search(
     beam_size, alpha, stop, row_sizes, selection_copies, block, monkeypatch
 ):
@@ -147,8 +112,8 @@ def test_same_as_slow_search(
 
     With buffers for 1 or 2 steps, full again and again, or made for all steps at once.
     """
-    size, end, limits = 5, 3, [4, 5, 1, 3, 5, 2, 5, 4, 5, 5, 5]
-    tables = Tables(seed=11, num_sentences=len(limits), vocabulary_size=size)
+    end, limits = 3, LIMITS
+    tables = Tables(seed=11, num_sentences=len(limits), vocabulary_size=5)
     if block is not None:
         monkeypatch.setattr("keras_attention.decoding.incremental_search.BLOCK", block)
     fixed_length = max(limits) if block is None else None
@@ -161,15 +126,7 @@ def test_same_as_slow_search(
         assert any(kept < before for before, kept in decoder.rooms), "what nobody sees goes"
     steps = []
     for sentence, limit in enumerate(limits):
-        expected, number = slow_beam_search(
-            lambda prefix, sentence=sentence: tables.log_probabilities(sentence, prefix),
-            size,
-            end,
-            limit,
-            alpha,
-            beam_size,
-            stop,
-        )
+        expected, number = tables.slow_search(sentence, end, limit, alpha, beam_size, stop)
         assert_same(got[sentence], expected)
         steps.append(number)
     assert len(set(steps)) > 1, "sentences stop at different steps"
@@ -264,7 +221,7 @@ def test_logits_that_are_not_finite_end_without_a_hypothesis():
 
 
 def test_bad_options_are_refused():
-    with pytest.raises(ValueError, match="`beam_size` must be 1"):
+    with pytest.raises(ValueError, match="`beam_size` must be an int of at least 1"):
         search(ConstantTables([0.0, 1.0]), [2], 0, end=1)
     with pytest.raises(ValueError, match="`stop` must be one of .*'first'"):
         search(ConstantTables([0.0, 1.0]), [2], 2, end=1, stop="first")

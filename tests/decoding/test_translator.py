@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import multiprocessing
 
 import keras
 import numpy as np
@@ -288,8 +289,9 @@ def test_diverged_model_is_named():
     model = CopyModel()
     model.shift.assign(np.nan)
     translator = Translator(model, LetterTokenizer(31), beam_size=2, max_extra_length=1)
-    with pytest.raises(ValueError, match="text 1 are not finite"):
+    with pytest.raises(ValueError, match="text 1 are not finite") as caught:
         translator(["", "bed"])
+    assert isinstance(caught.value, FloatingPointError)
 
 
 def test_texts_must_be_strings(copier):
@@ -308,12 +310,12 @@ def test_n_best_out_of_range(copier, n_best):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"beam_size": 0}, "`beam_size` must be 1"),
-        ({"beam_size": 2.5}, "beam_size must be an integer"),
-        ({"length_penalty": -1.0}, "`length_penalty` must be 0 or more"),
-        ({"max_extra_length": -1}, "max_extra_length must be an integer of at least 0; got -1"),
-        ({"batch_tokens": 0}, "batch_tokens must be an integer of at least 1; got 0"),
-        ({"batch_size": 0}, "batch_size must be an integer of at least 1; got 0"),
+        ({"beam_size": 0}, "`beam_size` must be an int of at least 1"),
+        ({"beam_size": 2.5}, "`beam_size` must be an int"),
+        ({"length_penalty": -1.0}, "`length_penalty` must be a finite number at least 0"),
+        ({"max_extra_length": -1}, "int of at least 0. Received: max_extra_length=-1"),
+        ({"batch_tokens": 0}, "int of at least 1. Received: batch_tokens=0"),
+        ({"batch_size": 0}, "int of at least 1. Received: batch_size=0"),
     ],
 )
 def test_bad_arguments(model, options, message):
@@ -350,7 +352,9 @@ def test_translate_file(copier, tmp_path):
 def test_translate_file_that_is_not_text(copier, tmp_path):
     source = tmp_path / "source.txt"
     source.write_bytes(b"bed\nca\xffin\n")
-    with pytest.raises(ValueError, match=r"source.txt, line 2 is not UTF-8"):
+    with pytest.raises(
+        ValueError, match=r"source.txt', line 2, byte 3 of the line: 0xFF is not UTF-8"
+    ):
         copier.translate_file(source, tmp_path / "translated.txt")
     with pytest.raises(ValueError, match="no folder .*nowhere"):
         copier.translate_file(source, tmp_path / "nowhere" / "translated.txt")
@@ -408,3 +412,32 @@ def test_progress_of_long_work_only(copier, capsys, monkeypatch):
     assert counted[:-2] in ([], ["translating: 0 of 2 sentences"])
     is_compiled = BACKEND != "torch"
     assert ("compiling for 1 x 16 tokens" in notes) == is_compiled
+
+
+def translate_in_child(translator, texts, connection):
+    connection.send(translator(texts))
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="PyTorch's threads")
+def test_forked_process_translates():
+    """Its parent has computed with several threads, which a forked process has not."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        model = Transformer(17, num_layers=1, hidden_dim=256, intermediate_dim=512, num_heads=2)
+        translator = Translator(model, LetterTokenizer(), beam_size=2, engine="torch")
+        texts = ["cab", "gabelnick", "hidegf"] * 12
+        wanted = translator(texts)
+        here, there = multiprocessing.Pipe()
+        child = multiprocessing.get_context("fork").Process(
+            target=translate_in_child, args=(translator, texts, there), daemon=True
+        )
+        child.start()
+        answered = here.poll(60)
+        found = here.recv() if answered else None
+        child.kill()
+    finally:
+        torch.set_num_threads(threads)
+    assert answered and found == wanted

@@ -1,5 +1,7 @@
 """Engines against the training forward, beams with histories that cross in one buffer."""
 
+import importlib
+
 import keras
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from keras_attention.engine.select import EngineSelector
 from keras_attention.models.transformer import Transformer
 from keras_attention.ops.compile import compile_for_inference
 from keras_attention.spec import SpecError
+from tests.helpers import numpy
 
 BACKEND = keras.backend.backend()
 V, B, K, S = 13, 2, 3, 7
@@ -51,13 +54,7 @@ def selector_of(model, precision="float32", engine=BACKEND):
     """The only engine that may run, whatever this CPU and the batch would choose."""
     if engine == "numba":
         pytest.importorskip("numba")
-    selector = EngineSelector(model.spec(), precision, engine)
-    selector.refresh()
-    return selector
-
-
-def numpy(x):
-    return keras.ops.convert_to_numpy(keras.ops.cast(x, "float32"))
+    return EngineSelector(model.spec(), precision, engine)
 
 
 def crossing_histories(steps, seed=5):
@@ -73,7 +70,7 @@ def decoded(selector, tokens, parents, length, room=4):
 
     Every `room` steps the buffer is full, and what no beam has in its history goes.
     """
-    search = selector.engine_for(B * K).start(SOURCE, K, length)
+    search = selector.engine().start(SOURCE, K, length)
     is_fixed = search.engine.fixed_shapes
     bias = np.full((B, K, length * K if is_fixed else 0), search.masked, "float32")
     histories = np.zeros((B, K, 0), "int32")
@@ -163,7 +160,7 @@ def test_the_plain_operations_are_the_definition():
 
 def test_rows_that_go_on_alone():
     model = model_with()
-    search = selector_of(model).engine_for(B).start(SOURCE, 1, 4)
+    search = selector_of(model).engine().start(SOURCE, 1, 4)
     if not search.engine.fixed_shapes:
         search.compact(np.zeros((B, 0), "int32"), 4)
     tokens = np.array([[[0], [0]], [[4], [7]], [[9], [3]]], "int32")
@@ -202,7 +199,6 @@ def test_present_weights_are_read():
     selector = selector_of(model)
     tokens, parents = crossing_histories(2)
     for step in range(2):
-        selector.refresh()
         got, histories = decoded(selector, tokens, parents, length=2)
         np.testing.assert_allclose(got, expected(model, histories), atol=2e-4)
         if step == 0:
@@ -219,7 +215,6 @@ def test_weights_written_through_data_are_read():
     before, _ = decoded(selector, tokens, parents, length=2)
     for weight in model.trainable_weights:
         weight.value.data.mul_(1.25)
-    selector.refresh()
     got, histories = decoded(selector, tokens, parents, length=2)
     np.testing.assert_allclose(got, expected(model, histories), atol=4e-4)
     assert np.abs(got - before).max() > 0.05
@@ -232,45 +227,43 @@ def test_one_number_that_changes_is_seen(monkeypatch):
     tokens, parents = crossing_histories(2)
     before, histories = decoded(selector, tokens, parents, length=2)
     readings = []
-    chosen = selector.engine_for(1)
+    chosen = selector.engine()
     monkeypatch.setattr(type(chosen), "read_weights", lambda self: readings.append(self))
-    selector.refresh()
     decoded(selector, tokens, parents, length=2)
     assert not readings, "nothing has changed"
     monkeypatch.undo()
     bias = model.decoder_blocks[0].feed_forward.outer.bias
     bias.assign(numpy(bias) + 40.0 * np.eye(12)[5])
-    selector.refresh()
     got, _ = decoded(selector, tokens, parents, length=2)
     np.testing.assert_allclose(got, expected(model, histories), atol=1e-3)
     assert np.abs(got - before).max() > 0.05
 
 
 def test_int8_is_refused_where_there_is_none(monkeypatch):
-    monkeypatch.setattr(select, "has_numba", lambda: False)
+    monkeypatch.setattr(select, "is_installed", lambda package: False)
     with pytest.raises(SpecError, match=f"needs Numba.* engine='{BACKEND}' computes in .*'int8'"):
         EngineSelector(model_with().spec(), "int8")
 
 
 @pytest.mark.parametrize(
-    "has_avx512, precision, few, many",
+    "precision, is_on_cpu, name",
     [
-        (True, "float32", "numba", "numba"),
-        (False, "float32", "numba", BACKEND),
-        (True, "float16", BACKEND, BACKEND),
-        (False, "int8", "numba", "numba"),
+        ("float32", True, "numba"),
+        ("float32", False, BACKEND),
+        ("float16", True, BACKEND),
+        ("int8", True, "numba"),
     ],
 )
-def test_who_decodes(has_avx512, precision, few, many, monkeypatch):
-    """With AVX-512 Numba, without it Numba what nobody else can, or for small steps."""
-    llvm = pytest.importorskip("keras_attention.engine.numba.llvm", exc_type=ImportError)
-    has = {"avx512f": has_avx512}
-    monkeypatch.setattr(llvm, "has_features", lambda *names: all(map(has.get, names)))
+def test_who_decodes(precision, is_on_cpu, name, monkeypatch):
+    """Numba on a CPU, whatever the processor and the batch: no clock and no size decides."""
+    pytest.importorskip("numba")
+    module = importlib.import_module(select.ABILITIES[BACKEND].module)
+    monkeypatch.setattr(module, "is_on_cpu", lambda spec: is_on_cpu)
     selector = EngineSelector(model_with().spec(), precision)
-    assert [selector.choice(rows).name for rows in (4, 10**9)] == [few, many]
-    assert selector.engine_for(4).name == few
+    assert selector.choice.name == selector.engine().name == name
+    assert "multiplies 12 rows with 0.0 million weights" in selector.choice_for(12).reason
 
 
 def test_without_numba_the_backend_decodes(monkeypatch):
-    monkeypatch.setattr(select, "has_numba", lambda: False)
-    assert EngineSelector(model_with().spec(), "float32").choice(1).name == BACKEND
+    monkeypatch.setattr(select, "is_installed", lambda package: False)
+    assert EngineSelector(model_with().spec(), "float32").choice.name == BACKEND

@@ -5,12 +5,9 @@ import numpy as np
 import pytest
 
 from keras_attention.ops.int8 import int8_linear, quantized_weight
+from tests.helpers import numpy
 
 R, D, F = 5, 33, 19
-
-
-def numpy(x):
-    return keras.ops.convert_to_numpy(x)
 
 
 def factors(seed=1):

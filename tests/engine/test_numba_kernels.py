@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from keras_attention.engine.numba.packing import Storage, pack_rows
 from keras_attention.engine.numba.tiles import multiply
 
 PRECISIONS = ("float32", "bfloat16", "int8")
+# What a processor may have beside what all have; what it has not is passed over.
+NATIVE = [("amx", "avx512"), ("avx512",), ()]
 # Fewer rows than a tile has and more, a group and a rest; no whole panel, no whole step.
 SIZES = [(1, 12, 13), (4, 64, 32), (5, 37, 45), (13, 33, 31), (17, 96, 64), (43, 70, 100)]
 
@@ -76,7 +79,7 @@ def wanted_product(storage, x, weight, bias):
     return x.astype("float64") @ weight.astype("float64").T + bias
 
 
-@pytest.mark.parametrize("native", [("amx", "avx512"), ("avx512",), ()])
+@pytest.mark.parametrize("native", NATIVE)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("rows, depth, width", SIZES)
 def test_product(rows, depth, width, precision, native):
@@ -102,7 +105,9 @@ def test_product_without_avx512():
         "from keras_attention.engine.numba import llvm, tiles;"
         "from tests.engine.test_numba_kernels import *;"
         "assert tiles.tile_rows('float32') == (2, 2) and not llvm.has_amx('int8');"
-        "[test_product(*sizes, precision, ('amx', 'avx512')) for sizes in SIZES for precision in PRECISIONS];"
+        "[test_product(*sizes, precision, NATIVE[0]) for sizes in SIZES for precision in PRECISIONS];"
+        "test_bytes_do_not_overflow(NATIVE[0]);"
+        "assert 'vpmaddwd' in str(packed_product.inspect_asm());"
         "print('the same')"
     )
     environment = {
@@ -130,11 +135,13 @@ def test_what_is_not_finite_stays_so(precision):
     np.testing.assert_allclose(outputs[3], [1.0, -4.0], rtol=0.02)
 
 
-def test_bytes_do_not_overflow():
-    """All products at their largest: what sums of 16 bits would not hold."""
+@pytest.mark.parametrize("native", NATIVE)
+def test_bytes_do_not_overflow(native):
+    """All products at their largest: what sums of 16 bits, or those of float32, would not hold."""
     x = np.ones((2, 4096), "float32")
     x[1] = -1.0
-    outputs = product(Storage("int8"), x, np.ones((3, 4096), "float32"), np.zeros(3, "float32"))
+    weight, bias = np.ones((3, 4096), "float32"), np.zeros(3, "float32")
+    outputs = product(Storage("int8", native), x, weight, bias)
     np.testing.assert_allclose(outputs, [[4096.0] * 3, [-4096.0] * 3], rtol=1e-6)
 
 
@@ -253,6 +260,24 @@ def test_all_wait_for_all():
     with ThreadPoolExecutor(threads) as pool:
         assert list(pool.map(run, range(threads))) == [0] * threads
     assert counts.tolist() == [rounds] * threads
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_THREAD_CPUTIME_ID"), reason="needs a clock a thread")
+def test_who_waits_leaves_the_processor_to_others():
+    barrier, counts = np.zeros(2, "int64"), np.zeros(2, "int64")
+    count_rounds(barrier.ctypes.data, 0, 2, 0, counts)  # compiles
+
+    def wait():
+        before = time.thread_time()
+        count_rounds(barrier.ctypes.data, 0, 2, 1, counts)
+        return time.thread_time() - before
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait)
+        time.sleep(1.0)
+        count_rounds(barrier.ctypes.data, 1, 2, 1, counts)
+        # Seconds of processor time: one that spins takes the whole second.
+        assert waiting.result() < 0.3
 
 
 def test_amx_is_asked_for_only_where_it_is():

@@ -1,6 +1,11 @@
 """Numba's search: its scores are those of the training forward, its rows do not know each other."""
 
 import dataclasses
+import multiprocessing
+import os
+import signal
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,6 +14,8 @@ import pytest
 pytest.importorskip("numba")
 
 from keras_attention.decoding.hypotheses import penalty
+from keras_attention.engine.base import SearchOptions
+from keras_attention.engine.numba import engine as numba_engine
 from keras_attention.engine.numba.engine import NumbaEngine
 from tests.engine.test_engines import OPTIONS, SOURCE, expected, model_with
 
@@ -24,7 +31,7 @@ def engine_of(model, precision="float32"):
 
 
 def searched(engine, source=SOURCE, limits=(6, 6)):
-    return engine.search(source, np.array(limits), K, L, PENALTIES, K - 1)
+    return engine.search(source, np.array(limits), SearchOptions(K, L, PENALTIES, K - 1))
 
 
 def forward_scores(model, sequences):
@@ -56,22 +63,34 @@ def test_precisions_are_near(precision):
     assert 0.0 < error < 0.1 * np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("threads", [2, 3])
-def test_threads_and_neighbours_change_nothing(threads, monkeypatch):
+@pytest.mark.parametrize("teams, threads", [(1, 2), (1, 3), (3, 1), (2, 2)])
+def test_threads_and_neighbours_change_nothing(teams, threads, monkeypatch):
     """To the last bit: a sentence alone, and by several threads, whose parts are others."""
     engine = engine_of(model_with())
     source = np.concatenate([SOURCE] * 4)
     limits = [6, 9, 1, 6, 0, 8, 6, 7]
     wanted = searched(engine, source, limits)
-    monkeypatch.setattr(engine, "_threads", lambda rows, tokens: threads)
-    with ThreadPoolExecutor(threads - 1) as pool:
-        monkeypatch.setattr("keras_attention.engine.numba.engine._pool", lambda: pool)
+    alone = searched(engine, source[5:6, :3], limits[5:6])
+    monkeypatch.setattr(engine, "_teams", lambda sentences, beams: (teams, threads))
+    with ThreadPoolExecutor(teams * threads - 1) as pool:
+        monkeypatch.setattr("keras_attention.engine.numba.engine._pool", lambda process: pool)
         together = searched(engine, source, limits)
-        alone = searched(engine, source[5:6, :3], limits[5:6])
     for name, array in wanted.items():
         np.testing.assert_array_equal(array, together[name])
-    for name, array in wanted.items():
         np.testing.assert_array_equal(array[5:6], alone[name])
+
+
+def test_who_works_together(monkeypatch):
+    """Sentences are shared out where weights are cached, or rows are many; else a product is."""
+    engine = engine_of(model_with())
+    assert engine._teams(64, 4) == (1, 1), "the first time it compiles"
+    searched(engine)
+    monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 16)
+    assert [engine._teams(sentences, 4) for sentences in (1, 5, 64)] == [(1, 1), (5, 1), (16, 1)]
+    monkeypatch.setattr("keras_attention.engine.numba.engine.CACHED_BYTES", 0)
+    assert [engine._teams(sentences, 4) for sentences in (1, 64)] == [(1, 1), (10, 1)]
+    monkeypatch.setattr("keras_attention.engine.numba.engine.PRODUCTS_PER_THREAD", 1000)
+    assert [engine._teams(sentences, 4) for sentences in (1, 12, 32)] == [(1, 6), (2, 8), (5, 3)]
 
 
 def test_what_is_not_finite_ends_its_sentence_only():
@@ -91,3 +110,51 @@ def test_what_is_not_finite_ends_its_sentence_only():
     found = searched(engine, source, (2, 2))
     assert not np.isfinite(found["alive_scores"][0]).any()
     assert np.isfinite(found["alive_scores"][1]).all()
+
+
+def test_interrupt_is_answered_amid_a_search(monkeypatch):
+    """Ctrl-C while compiled code searches: the search ends before it is done."""
+    engine = engine_of(model_with())
+    wanted = searched(engine)
+    length, begun, nothing_found = 300_000, [], numba_engine._nothing_found
+
+    def watched(*sizes):
+        begun.append(nothing_found(*sizes))
+        return begun[0]
+
+    def interrupt():
+        while not begun or begun[0].alive_scores[0, 0] == 0.0:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(numba_engine, "_nothing_found", watched)
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            penalties = np.ones(length + 1, "float32")
+            options = SearchOptions(K, length, penalties, K - 1)
+            engine.search(SOURCE[:1], np.array([length]), options)
+    again = searched(engine)
+    assert (begun[0].alive_sequences[0, 0, length // 2 :] == 0).all()
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(array, again[name])
+
+
+def search_in_child(engine, connection):
+    connection.send(searched(engine)["alive_scores"])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_forked_process_searches(monkeypatch):
+    """The child has none of its parent's threads."""
+    engine = engine_of(model_with())
+    monkeypatch.setattr(engine, "_teams", lambda sentences, beams: (1, 2))
+    wanted = searched(engine)["alive_scores"]
+    here, there = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(
+        target=search_in_child, args=(engine, there), daemon=True
+    )
+    child.start()
+    assert here.poll(60)
+    np.testing.assert_array_equal(here.recv(), wanted)
+    child.join()

@@ -2,9 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
+from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
+from keras_attention.evaluation.moses_bleu import tokenized_bleu
 
 HYPOTHESES = ["the cat sat on the mat", "a small dog barked"]
 REFERENCES = ["the cat sat on the red mat", "a small dog barked loudly"]
@@ -59,13 +62,26 @@ def test_chrf_by_hand():
     assert "nw:2" in corpus_chrf(["a b"], ["a b"], word_order=2).signature
 
 
+def bootstrapped(hypotheses, references):
+    reversed_words = [" ".join(line.split()[::-1]) for line in HYPOTHESES]
+    return paired_bootstrap({"a": hypotheses, "b": iter(reversed_words)}, references, samples=20)
+
+
+@pytest.mark.parametrize(
+    "score", [corpus_bleu, corpus_chrf, tokenized_bleu, corpus_scores, bootstrapped]
+)
+@pytest.mark.parametrize("kind", [iter, np.array, tuple, lambda lines: np.array(lines, object)])
+def test_whatever_holds_lines_is_scored_as_a_list_is(score, kind):
+    assert score(kind(HYPOTHESES), kind(REFERENCES)) == score(HYPOTHESES, REFERENCES)
+
+
 @pytest.mark.parametrize("score", [corpus_bleu, corpus_chrf])
 @pytest.mark.parametrize(
     "hypotheses, references, message",
     [
         ([], [], "nothing to score"),
         (["a", "b"], ["a"], "2 hypotheses and 1 references"),
-        ("a b", ["a b"], "hypotheses must be a list of sentences; got one string: 'a b'"),
+        ("a b", ["a b"], "hypotheses must be a list of sentences. Received: one string, 'a b'"),
         (["a b"], [["a b"]], "references must be strings; number 0 is list"),
     ],
 )

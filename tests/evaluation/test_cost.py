@@ -1,8 +1,12 @@
 """Costs against sums over the model's own kernels, against XLA's count, and against the paper."""
 
+import functools
+import math
+
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_attention.evaluation import cost
 from keras_attention.evaluation.cost import (
@@ -10,11 +14,13 @@ from keras_attention.evaluation.cost import (
     flops_utilization,
     matmul_peak,
     paper_training_cost,
+    self_attention_pairs,
     training_flops,
     transformer_flops,
 )
 from keras_attention.evaluation.memory import training_memory
 from keras_attention.models import PRESETS, Transformer
+from keras_attention.ops.windowed_attention import windowed_attention
 
 SIZES = {
     "vocabulary_size": 211,
@@ -67,15 +73,73 @@ def test_flops_of_many_rows_and_without_overflow():
     assert small.tolist() == [transformer_flops(SIZES, 200, 201)]
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="XLA's count, read through JAX")
-def test_flops_and_memory_agree_with_xla():
+@pytest.mark.parametrize("window", [None, 5, 70])
+@pytest.mark.parametrize("causal", [False, True])
+def test_pairs_of_self_attention_are_those_that_are_computed(window, causal):
+    """Counted where scores are computed: queries times the keys that they meet."""
+    found = []
+
+    def attend(query, key, value, mask):
+        assert mask.shape[-2:] == (query.shape[1], key.shape[1])
+        found.append(query.shape[0] * query.shape[1] * key.shape[1])
+        return ops.zeros((*query.shape[:-1], value.shape[-1]))
+
+    lengths = [1, 64, 192, 193, 210, 211, 300]
+    for length in lengths:
+        x = ops.zeros((1, length, 2, 3))
+        if window is not None and length > 3 * max(window, 64):
+            windowed_attention(x, x, x, attend, window, causal=causal)
+        else:
+            found.append(length * length)
+    assert [self_attention_pairs(length, window, causal) for length in lengths] == found
+    of_rows = self_attention_pairs(np.array(lengths), window, causal)
+    assert of_rows.tolist() == found
+
+
+BRANCHES = {"branch_feed_forward": "shared"}
+VARIANTS = {
+    "plain": ({}, S, T),
+    "window": ({"attention_window": 9}, 250, 200),
+    "shared": (BRANCHES, S, T),
+    "split": ({**BRANCHES, "branch_feed_forward": "split"}, S, T),
+    "self": ({**BRANCHES, "branched_decoder": "self"}, S, T),
+}
+
+
+def products(jaxpr):
+    """FLOPs of every product of matrices in a JAX program, and of its parts; loops as often as they run."""
+    total = 0
+    for step in jaxpr.eqns:
+        if step.primitive.name == "dot_general":
+            (axes, _), _ = step.params["dimension_numbers"]
+            inner = math.prod(step.invars[0].aval.shape[axis] for axis in axes)
+            total += 2 * inner * math.prod(step.outvars[0].aval.shape)
+        times = step.params["length"] if step.primitive.name == "scan" else 1
+        for part in jax_parts(step.params):
+            total += times * products(part)
+    return total
+
+
+def jax_parts(parameters):
+    for value in parameters.values():
+        value = getattr(value, "jaxpr", value)
+        if hasattr(value, "eqns"):
+            yield value
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX' programs and XLA's count")
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_flops_and_memory_agree_with_jax(variant):
     import jax
 
-    # Wide enough that the matrix products outweigh what is not counted.
-    model = Transformer(600, num_layers=1, hidden_dim=96, intermediate_dim=384, num_heads=2)
+    options, source, target = VARIANTS[variant]
+    # Wide enough that the matrix products outweigh what XLA counts besides.
+    model = Transformer(
+        600, num_layers=2, hidden_dim=96, intermediate_dim=384, num_heads=2, **options
+    )
     inputs = {
-        "encoder_token_ids": np.full((B, S), 3),
-        "decoder_token_ids": np.full((B, T), 3),
+        "encoder_token_ids": np.full((B, source), 3),
+        "decoder_token_ids": np.full((B, target), 3),
     }
     state = [v.value for v in model.non_trainable_variables]
 
@@ -86,16 +150,20 @@ def test_flops_and_memory_agree_with_xla():
             return keras.ops.sum(keras.ops.square(model(inputs, training=training)))
 
     weights = [v.value for v in model.trainable_variables]
-    forward = jax.jit(lambda w: total(w, False)).lower(weights).compile()
-    assert forward.cost_analysis()["flops"] == pytest.approx(
-        B * transformer_flops(model, S, T), rel=0.04
-    )
-    gradient = jax.jit(jax.grad(lambda w: total(w, True))).lower(weights).compile()
-    assert gradient.cost_analysis()["flops"] == pytest.approx(
-        training_flops(model, [(B, S, T)]), rel=0.06
-    )
-    memory = training_memory(model, B, S, T)
-    temporary = gradient.memory_analysis().temp_size_in_bytes
+    counted = training_flops(model, [(B, source, target)])
+    forward = functools.partial(total, training=False)
+    # Split branches join their biases by a product, which does not count either.
+    exactly = functools.partial(pytest.approx, rel=1e-4 if variant == "split" else 0.0)
+    assert 3 * products(jax.make_jaxpr(forward)(weights).jaxpr) == exactly(counted)
+    gradient = jax.grad(functools.partial(total, training=True))
+    # Branches are computed again in the backward pass, which does not count.
+    again = 2 * (2 * B * (source + target) * 96 * 384 if variant in ("shared", "self") else 0)
+    assert products(jax.make_jaxpr(gradient)(weights).jaxpr) == exactly(counted + again)
+    compiled = jax.jit(gradient).lower(weights).compile()
+    if variant in ("plain", "window", "split"):  # XLA counts a loop's body once.
+        assert compiled.cost_analysis()["flops"] == pytest.approx(counted, rel=0.06)
+    memory = training_memory(model, B, source, target)
+    temporary = compiled.memory_analysis().temp_size_in_bytes
     assert 0.5 < temporary / (memory.activations + memory.logits) < 2
 
 
@@ -108,6 +176,8 @@ def test_flops_and_memory_agree_with_xla():
         {"tie_weights": False},
         {"position_layout": "learned", "max_length": 17},
         {"key_dim": None, "value_dim": None},
+        {"branch_feed_forward": "shared", "branched_decoder": "self"},
+        {"branch_feed_forward": "split", "attention_window": 3},
     ],
     ids=str,
 )
@@ -190,12 +260,15 @@ def test_share_of_the_peak():
     ("call", "message"),
     [
         (lambda: paper_training_cost(5, device="H100"), "K80, K40, M40, P100. Received: .*H100"),
-        (lambda: paper_training_cost(-1), "`seconds` must not be negative"),
+        (lambda: paper_training_cost(-1), "`seconds` must be a finite number at least 0"),
         (lambda: paper_training_cost(1, devices=0), "devices=0"),
         (lambda: transformer_flops(PRESETS["base"], 3, 4), "Absent: vocabulary_size"),
         (lambda: transformer_flops(SIZES, 3.5, 4), "`source_length` must hold integers"),
         (lambda: transformer_flops(SIZES, 3, -4), "`target_length` must hold integers"),
-        (lambda: flops_utilization(1, 0, 1), "must be positive. Received: seconds=0"),
+        (
+            lambda: flops_utilization(1, 0, 1),
+            "`seconds` must be a finite number above 0. .*seconds=0",
+        ),
     ],
 )
 def test_bad_input(call, message):

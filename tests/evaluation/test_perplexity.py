@@ -4,6 +4,8 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention import LabelSmoothedCrossentropy
+from keras_attention.callbacks import ValidationPerplexity
 from keras_attention.evaluation.perplexity import PerplexityMeter, perplexity
 
 V, PAD = 7, 0
@@ -91,6 +93,47 @@ def test_low_precision_logits_are_measured_in_float32():
 
 def test_too_large_for_a_float():
     assert perplexity(TableModel(scale=1e5), [batch(padded(SENTENCES, 5))]) == np.inf
+
+
+def smoothed_by_loops(model, sentences, smoothing):
+    total, count = 0.0, 0
+    for sentence in sentences:
+        for previous, token in zip([0, *sentence], sentence, strict=False):
+            row = model.rows[previous]
+            nll = np.log(np.sum(np.exp(row))) - row
+            weights = np.full(V, smoothing / (V - 1))
+            weights[token] = 1 - smoothing
+            total, count = total + weights @ nll, count + 1
+    return total / count
+
+
+def test_the_smoothed_loss_is_measured_besides():
+    """Batches of unlike numbers of tokens, so that a mean of their means would be another number."""
+    model = TableModel()
+    model.compile("sgd", LabelSmoothedCrossentropy(0.3))
+    batches = [batch(padded(SENTENCES[:2], 3)), batch(padded(SENTENCES[2:], 6))]
+    expected = smoothed_by_loops(model, SENTENCES, 0.3)
+    meter = PerplexityMeter(model, model.loss)
+    assert meter.last_loss is None
+    assert meter(batches) == pytest.approx(by_loops(model, SENTENCES), rel=1e-6)
+    assert meter.last_loss == pytest.approx(expected, rel=1e-6)
+    callback, logs = ValidationPerplexity(batches), {"loss": 2.0}
+    callback.set_model(model)
+    callback.on_epoch_end(0, logs)
+    assert logs == {
+        "loss": 2.0,
+        "val_perplexity": pytest.approx(by_loops(model, SENTENCES), rel=1e-6),
+        "val_loss": pytest.approx(expected, rel=1e-6),
+    }
+
+
+def test_another_loss_is_not_measured():
+    model = TableModel()
+    model.compile("sgd", "mse")
+    callback, logs = ValidationPerplexity([batch(padded(SENTENCES, 5))]), {}
+    callback.set_model(model)
+    callback.on_epoch_end(0, logs)
+    assert list(logs) == ["val_perplexity"]
 
 
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch runs eagerly")

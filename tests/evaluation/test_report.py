@@ -1,6 +1,7 @@
 """The report of a run whose translations are made up, so that every figure is known."""
 
 import json
+import re
 
 import pytest
 
@@ -88,6 +89,15 @@ def test_scores_before_and_after_averaging():
     assert change["gain"] == pytest.approx(expected_bleu(3) - expected_bleu(5))
     compared = [(d["baseline"], d["system"]) for d in report["significance"]]
     assert compared == [(titles[1], titles[0]), (titles[1], titles[2])] * 3
+
+
+def test_the_average_is_the_first_column():
+    _, report = make_report()
+    lines = report_text(report).split("Scores\n------\n")[1].splitlines()
+    titles = ["average of 3", "last checkpoint (update-5)", "first averaged (update-1)"]
+    assert re.split(r"  +", lines[0].strip()) == titles
+    bleu = [float(score) for score in re.findall(r"\d+\.\d\d", lines[1])]
+    assert bleu == pytest.approx([expected_bleu(right) for right in (3, 5, 1)], abs=0.006)
 
 
 def test_one_checkpoint_has_no_average():

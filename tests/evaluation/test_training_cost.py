@@ -74,7 +74,7 @@ def test_by_a_measured_peak():
     ("options", "message"),
     [
         ({"updates": 5, "seconds": 10}, "pass `device` .*or `peak`"),
-        ({"updates": 0}, "`updates` must be at least 1"),
+        ({"updates": 0}, "`updates` must be an int of at least 1"),
         ({"updates": 5, "batches_per_update": 0}, "`batches_per_update` must be"),
     ],
 )

@@ -1,13 +1,9 @@
 """Encoder and decoder blocks in NumPy, from the pieces of the oracle; and what their tests share."""
 
 import numpy as np
-from keras import ops
 
 from tests import oracle
-
-
-def numpy(x):
-    return ops.convert_to_numpy(ops.cast(x, "float32"))
+from tests.helpers import numpy
 
 
 def randomized(block, *shapes, seed=14):

@@ -8,15 +8,12 @@ import pytest
 from keras import ops
 
 from keras_attention import TokenEmbedding
+from tests.helpers import numpy
 
 B, T, V, D = 2, 3, 11, 5
 IDS = np.array([[7, 2, 0], [10, 0, 0]])
 rng = np.random.default_rng(11)
 HIDDEN = rng.normal(size=(B, T, D)).astype("float32")
-
-
-def numpy(x):
-    return ops.convert_to_numpy(ops.cast(x, "float32"))
 
 
 def test_rows_are_looked_up_and_scaled_and_padding_is_zero():

@@ -5,18 +5,14 @@ import json
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 from keras_attention import FeedForward
 from tests import oracle
+from tests.helpers import numpy
 
 B, T, D, F = 2, 3, 5, 7
 rng = np.random.default_rng(12)
 INPUTS = rng.normal(size=(B, T, D)).astype("float32")
-
-
-def numpy(x):
-    return ops.convert_to_numpy(ops.cast(x, "float32"))
 
 
 def randomized(layer, shape=INPUTS.shape):

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_attention import MultiHeadAttention, TransformerDecoderBlock
 from keras_attention.layers.masks import causal_mask, merge_masks, padding_mask, window_mask
 
 T, S = 3, 7
 
 
-def numpy(mask):
+def boolean(mask):
     mask = ops.convert_to_numpy(mask)
     assert mask.dtype == bool
     return mask
@@ -19,7 +20,7 @@ def numpy(mask):
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
 def test_padding(pad_token_id, dtype):
     ids = np.array([[5, 2, 0], [0, 1, 2]], dtype)
-    np.testing.assert_array_equal(numpy(padding_mask(ids, pad_token_id)), ids != pad_token_id)
+    np.testing.assert_array_equal(boolean(padding_mask(ids, pad_token_id)), ids != pad_token_id)
 
 
 @pytest.mark.parametrize("start", [0, 2])
@@ -27,20 +28,51 @@ def test_padding(pad_token_id, dtype):
 def test_causal(start, as_tensor):
     index = ops.convert_to_tensor(start, dtype="int32") if as_tensor else start
     expected = [[[column <= start + row for column in range(S)] for row in range(T)]]
-    np.testing.assert_array_equal(numpy(causal_mask(T, S, index)), expected)
+    np.testing.assert_array_equal(boolean(causal_mask(T, S, index)), expected)
 
 
 @pytest.mark.parametrize("start", [0, 2])
 @pytest.mark.parametrize("window", [1, 3])
 def test_window(start, window):
     expected = [[[abs(column - start - row) < window for column in range(S)] for row in range(T)]]
-    np.testing.assert_array_equal(numpy(window_mask(T, S, window, start)), expected)
+    np.testing.assert_array_equal(boolean(window_mask(T, S, window, start)), expected)
 
 
 def test_merging_is_the_logical_and():
     rows = np.array([[[True], [False], [True]]])
     columns = np.array([[[1, 0, 1, 1, 0, 1, 1]]])  # Integers mean what booleans do.
-    merged = numpy(merge_masks(None, rows, columns, None))
+    merged = boolean(merge_masks(None, rows, columns, None))
     expected = [[[bool(r) and bool(c) for c in columns[0, 0]] for r in rows[0, :, 0]]]
     np.testing.assert_array_equal(merged, expected)
     assert merge_masks(None, None) is None
+
+
+ADDITIVE = np.where(np.tri(T, S), 0.0, -1e9).astype("float32")
+
+
+@pytest.mark.parametrize("mask", [ADDITIVE, ADDITIVE.tolist()], ids=["array", "list"])
+def test_additive_masks_are_refused(mask):
+    x, memory = np.ones((2, T, 4), "float32"), np.ones((2, S, 4), "float32")
+    for layer, arguments in (
+        (MultiHeadAttention(2, 2), {"attention_mask": mask}),
+        (TransformerDecoderBlock(2, 5), {"encoder_attention_mask": mask}),
+    ):
+        with pytest.raises(
+            ValueError, match=f"`{[*arguments][0]}` must be boolean.*from -1e.09 to 0"
+        ):
+            layer(x, memory, **arguments)
+
+
+def test_an_additive_tensor_gives_nan_and_one_of_zeros_and_ones_is_boolean():
+    rng = np.random.default_rng(0)
+    x, memory = (rng.normal(size=(2, length, 4)).astype("float32") for length in (T, S))
+    layer = MultiHeadAttention(2, 2)
+    got = ops.convert_to_numpy(
+        layer(x, memory, attention_mask=ops.convert_to_tensor(ADDITIVE)[None])
+    )
+    assert np.isnan(got).all()
+    seen = ADDITIVE == 0
+    expected = ops.convert_to_numpy(layer(x, memory, attention_mask=seen[None]))
+    for mask in (seen.astype("float32"), ops.convert_to_tensor(seen.astype("float32"))):
+        got = ops.convert_to_numpy(layer(x, memory, attention_mask=mask[None]))
+        np.testing.assert_array_equal(got, expected)

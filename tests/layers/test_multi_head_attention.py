@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_attention import MultiHeadAttention
 from tests import oracle
+from tests.helpers import numpy
 
 B, T, S, N, K, V, D, E = 2, 3, 5, 4, 7, 6, 10, 9
 rng = np.random.default_rng(1)
@@ -14,10 +15,6 @@ rng = np.random.default_rng(1)
 
 def array(*shape):
     return rng.normal(size=shape).astype("float32")
-
-
-def numpy(x):
-    return ops.convert_to_numpy(x)
 
 
 def randomize(layer):
@@ -266,10 +263,11 @@ def test_kernels_start_as_glorot_on_the_matrix(part, fans):
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"num_heads": 0, "key_dim": 4}, {"num_heads": 2, "key_dim": 0}]
+    "wrong, arguments",
+    [("num_heads", {"num_heads": 0, "key_dim": 4}), ("key_dim", {"num_heads": 2, "key_dim": 0})],
 )
-def test_sizes_must_be_positive(arguments):
-    with pytest.raises(ValueError, match="positive integer"):
+def test_sizes_must_be_positive(wrong, arguments):
+    with pytest.raises(ValueError, match=f"`{wrong}` must be an int of at least 1.*{wrong}=0"):
         MultiHeadAttention(**arguments)
 
 

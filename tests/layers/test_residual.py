@@ -9,14 +9,11 @@ from keras import ops
 
 from keras_attention.layers import ResidualConnection
 from tests import oracle
+from tests.helpers import numpy
 
 B, T, D = 2, 3, 5
 rng = np.random.default_rng(13)
 INPUTS, UPDATE = rng.normal(size=(2, B, T, D)).astype("float32")
-
-
-def numpy(x):
-    return ops.convert_to_numpy(ops.cast(x, "float32"))
 
 
 def randomized(layer, width=D):

@@ -4,7 +4,16 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Adam, LabelSmoothedCrossentropy, TokenAccuracy, Transformer
+from keras_attention import (
+    Adam,
+    LabelSmoothedCrossentropy,
+    ParallelText,
+    TokenAccuracy,
+    TokenBatches,
+    Tokenizer,
+    TokenStore,
+    Transformer,
+)
 
 BACKEND = keras.backend.backend()
 # Every slice of two has another number of tokens: rows 0 and 2 have 3, rows 1 and 3 have 8.
@@ -82,9 +91,25 @@ def test_float16_scales_its_loss():
     assert model.optimizer.inner_optimizer.first_nonfinite == 0
 
 
-def test_uneven_rows_are_refused():
-    with pytest.raises(Exception, match=r"multiple of the 3 accumulation steps"):
-        fit(compiled_model(3))
+@pytest.mark.parametrize(
+    "steps,options", [(3, {}), (2, {"batch_size": 3}), (4, {"validation_split": 0.25})]
+)
+def test_uneven_rows_are_refused_before_anything_is_compiled(steps, options, monkeypatch):
+    model = compiled_model(steps)
+    monkeypatch.setattr(model, "make_train_function", lambda *_: pytest.fail("it was begun"))
+    with pytest.raises(ValueError, match=rf"multiple of the {steps} accumulation steps"):
+        model.fit(INPUTS, LABELS, **{"batch_size": 4, "verbose": 0, **options})
+
+
+def test_uneven_rows_of_batches_are_refused(tmp_path):
+    vocabulary = tmp_path / "vocabulary.txt"
+    vocabulary.write_text("<pad>\n</s>\n<unk>\nein\nHund\n", "utf-8")
+    text = ParallelText("two", [("ein Hund", "Hund"), ("Hund", "ein Hund")])
+    tokenizer = Tokenizer.from_vocabulary(vocabulary)
+    store = TokenStore.build(tmp_path / "store", text, tokenizer)
+    batches = TokenBatches(store, batch_tokens=8, num_replicas=2)
+    with pytest.raises(ValueError, match=r"\(2 on each replica\).* 3 accumulation steps"):
+        compiled_model(3).fit(batches, verbose=0)
 
 
 @pytest.mark.parametrize("steps", [0, True, 1.5])

@@ -52,6 +52,45 @@ def test_bad_ids_in_encode_and_in_labels_are_refused(model):
         model.fit(inputs(), np.array([[9, 1]]), verbose=0)
 
 
+@pytest.mark.parametrize("entrance", [*ENTRANCES, "encode"])
+@pytest.mark.parametrize("bad", [5.7, 99.0, -1.0, np.nan, np.inf])
+def test_floats_that_are_no_ids_are_refused(model, entrance, bad):
+    data = inputs(np.array([[5.0, bad, 1.0]], "float32"))
+    call = {**ENTRANCES, "encode": lambda model, x: model.encode(x["encoder_token_ids"])}[entrance]
+    with pytest.raises(ValueError, match="'encoder_token_ids' (must hold whole|holds ids outside)"):
+        call(model, data)
+
+
+@pytest.mark.parametrize(
+    "ids", [[[5, -3]], [[5, 9]], [[5, 5.7]], [[5], [1, 9]], [[5, np.int64(9)]]]
+)
+def test_lists_are_looked_at(model, ids):
+    with pytest.raises(ValueError, match="'encoder_token_ids' (must hold whole|holds ids outside)"):
+        model.encode(ids)
+
+
+def test_a_list_in_place_of_an_array_is_refused_by_name(model):
+    with pytest.raises(ValueError, match="'encoder_token_ids' must be an array .* Received: list"):
+        model(inputs([[5, 8]]))
+
+
+def test_weights_of_tokens_are_no_ids(model):
+    data = (inputs(), LABELS, np.array([[0.5, 99.0]]))
+    history = model.fit(inputs(), LABELS, validation_data=data, verbose=0).history
+    assert np.isfinite(history["val_loss"]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_whole_numbers_of_a_float_type_are_the_same_ids(dtype):
+    """Also 257, which bfloat16 cannot hold."""
+    sizes = {"num_layers": 1, "hidden_dim": 4, "intermediate_dim": 6, "num_heads": 2}
+    model = Transformer(300, **sizes, dtype=dtype)
+    ids = inputs(np.array([[257, 299, 1]]), np.array([[0, 259]]))
+    floats = {name: part.astype("float32") for name, part in ids.items()}
+    wanted, got = (ops.convert_to_numpy(model(part)) for part in (ids, floats))
+    np.testing.assert_array_equal(got, wanted)
+
+
 def test_ids_of_the_vocabulary_pass_everywhere(model):
     for entrance in ENTRANCES.values():
         entrance(model, inputs())
@@ -80,3 +119,17 @@ def test_batches_of_a_larger_vocabulary_are_refused(model):
 
 def test_what_has_no_ids_passes():
     check_token_ids({"a": np.zeros((0, 3), int), "b": np.array([0.5, 99.0]), "c": None}, V)
+
+
+@pytest.mark.parametrize("entrance", ENTRANCES)
+@pytest.mark.parametrize("name", ["encoder_token_ids", "decoder_token_ids"])
+def test_more_tokens_than_learned_positions_are_refused(entrance, name):
+    sizes = {"num_layers": 1, "hidden_dim": 4, "intermediate_dim": 6, "num_heads": 2}
+    model = Transformer(V, **sizes, position_layout="learned", max_length=3)
+    model.compile("sgd", LabelSmoothedCrossentropy())
+    data = inputs(np.array([[5, 8, 1]]), np.array([[0, 8, 7]]))
+    data[name] = np.array([[5, 8, 7, 1]])
+    with pytest.raises(
+        ValueError, match="learned positions for 3 tokens.*of 4 tokens.*max_length=4"
+    ):
+        ENTRANCES[entrance](model, data)

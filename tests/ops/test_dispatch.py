@@ -48,7 +48,7 @@ def test_an_operation_is_the_kernel_or_the_definition(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "room", ["attention", "crossentropy", "linear", "lookup", "residual", "shapes"]
+    "room", ["attention", "crossentropy", "linear", "lookup", "norm", "residual", "shapes"]
 )
 def test_signatures_are_those_of_the_definitions(monkeypatch, room):
     """Read from the source, where the decorator has not replaced them."""

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from tests import oracle
+from tests.dropout_statistics import assert_independent, assert_share_is_kept
 from tests.gradients import gradients
 
 pytestmark = pytest.mark.skipif(
@@ -59,25 +60,14 @@ def masks(rate, seed, steps=2, shape=(40, 30, D)):
 @pytest.mark.parametrize("rate", [0.1, 0.3])
 def test_dropout_keeps_the_share_asked_for_everywhere(rate):
     keep = masks(rate, seed=5)[0]
-    for axes in ((0, 1, 2), (0, 1), (0, 2), (1, 2), 2):
-        shares = np.asarray(keep.mean(axis=axes))
-        deviation = np.sqrt(rate * (1 - rate) * shares.size / keep.size)
-        assert np.abs(shares - (1 - rate)).max() < 4.8 * deviation, axes
+    assert_share_is_kept(keep, rate)
 
 
 def test_dropout_draws_independently_by_position_step_and_seed():
     rate = 0.3
     first, second = (mask.ravel() for mask in masks(rate, seed=5))
-    other = masks(rate, seed=6)[0].ravel()
-    pairs = {"step": (first, second), "seed": (first, other)}
-    for distance in (1, 2, 3, 8, D, 1024, 2 * D):
-        pairs[f"{distance} apart"] = (first[distance:], first[:-distance])
-        pairs[f"{distance} apart, a step later"] = (first[distance:], second[:-distance])
-    for name, (one, another) in pairs.items():
-        share = (one != another).mean()  # 2 rate (1 - rate) where independent
-        expected = 2 * rate * (1 - rate)
-        deviation = np.sqrt(expected * (1 - expected) / one.size)
-        assert abs(share - expected) < 4.8 * deviation, name
+    others = {"step": second, "seed": masks(rate, seed=6)[0].ravel()}
+    assert_independent(first, others, rate, (1, 2, 3, 8, D, 1024, 2 * D))
     np.testing.assert_array_equal(first, masks(rate, seed=5)[0].ravel())
 
 

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_attention.ops import attention, linear, residual
 from keras_attention.ops.reference import DEFINITIONS
+from tests.dropout_statistics import assert_independent, assert_share_is_kept
 from tests.helpers import numpy
 
 pytestmark = pytest.mark.tensorflow_only
@@ -140,24 +141,13 @@ def test_dropout_scales_and_sends_gradients_where_it_kept(definitions, dtype):
 @pytest.mark.parametrize("rate", [0.1, 0.3])
 def test_dropout_keeps_the_share_asked_for_everywhere(rate):
     keep = masks(rate, seed=5)[0]
-    for axes in ((0, 1, 2), (0, 1), (0, 2), (1, 2), 2):
-        shares = np.asarray(keep.mean(axis=axes))
-        deviation = np.sqrt(rate * (1 - rate) * shares.size / keep.size)
-        assert np.abs(shares - (1 - rate)).max() < 4.8 * deviation, axes
+    assert_share_is_kept(keep, rate)
 
 
 def test_dropout_draws_independently_by_position_step_and_seed():
     rate, width = 0.3, 72
     first, second = (mask.ravel() for mask in masks(rate, seed=5))
     other, next_seed = (masks(rate, seed=seed)[0].ravel() for seed in (2**31 + 5, 6))
-    pairs = {"step": (first, second), "seed": (first, other), "next seed": (first, next_seed)}
-    for distance in (1, 2, 3, 8, width, 1024, 2 * width):
-        pairs[f"{distance} apart"] = (first[distance:], first[:-distance])
-        pairs[f"{distance} apart, a step later"] = (first[distance:], second[:-distance])
-        pairs[f"{distance} apart, of the next seed"] = (first[distance:], next_seed[:-distance])
-    for name, (one, another) in pairs.items():
-        share = (one != another).mean()  # 2 rate (1 - rate) where independent
-        expected = 2 * rate * (1 - rate)
-        deviation = np.sqrt(expected * (1 - expected) / one.size)
-        assert abs(share - expected) < 4.8 * deviation, name
+    others = {"step": second, "seed": other, "next seed": next_seed}
+    assert_independent(first, others, rate, (1, 2, 3, 8, width, 1024, 2 * width))
     np.testing.assert_array_equal(first, masks(rate, seed=5)[0].ravel())

@@ -6,8 +6,10 @@ from keras_attention.callbacks.attention_log import MOST_TOKENS
 from keras_attention.data.corpora import load_corpus
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.models.transformer import Transformer
 from keras_attention.recipes import attention
 from keras_attention.recipes.attention import attention_log, middling_pairs
+from keras_attention.visualization.summary_writer import SummaryWriter
 
 # As a corpus and a tokenizer that know nothing but words.
 WORDS = types.SimpleNamespace(encode=str.split)
@@ -41,10 +43,11 @@ def test_the_demo_is_logged_with_its_true_alignments(tmp_path, monkeypatch):
     corpus = load_corpus("demo")
     texts = [text for pair in list(corpus.train)[:500] for text in pair]
     tokenizer = Tokenizer.train(texts, vocabulary_size=600)
-    store = TokenStore.build(tmp_path, corpus.validation, tokenizer)
-    (log,) = attention_log(
-        None, tokenizer, corpus, store, types.SimpleNamespace(translate=None), None
-    )
+    store = TokenStore.build(tmp_path / "store", corpus.validation, tokenizer)
+    with SummaryWriter(tmp_path / "events") as writer:
+        (log,) = attention_log(
+            writer, tokenizer, corpus, store, types.SimpleNamespace(translate=len), None
+        )
     assert [corpus.alignments[pair] for pair in log.pairs] == log.alignments
     assert len(log.pairs) > log.shown == 5
     assert sum(len(tokenizer.encode(source)) for source, _ in log.pairs) > 150
@@ -53,7 +56,7 @@ def test_the_demo_is_logged_with_its_true_alignments(tmp_path, monkeypatch):
     assert sorted(log.token_ranks) == list(range(tokenizer.vocabulary_size))
 
 
-def test_pictures_are_of_the_first_pair():
+def test_pictures_are_of_the_first_pair(tmp_path):
     pairs = [(words(10), "x"), (words(12), "x")]
     tokenizer = types.SimpleNamespace(
         encode=lambda text: [3] * len(text.split()),
@@ -62,6 +65,8 @@ def test_pictures_are_of_the_first_pair():
         end_token_id=1,
     )
     corpus = types.SimpleNamespace(validation=pairs, synthetic=True)
-    (images,) = attention.attention_images(None, tokenizer, corpus, None)
+    model = Transformer(5, num_layers=1, hidden_dim=4, intermediate_dim=3, num_heads=2)
+    with SummaryWriter(tmp_path) as writer:
+        (images,) = attention.attention_images(writer, tokenizer, corpus, model)
+        assert attention.attention_images(writer, tokenizer, corpus_of(), model) == []
     assert (images.every, images.note) == (0, "synthetic data")
-    assert attention.attention_images(None, tokenizer, corpus_of(), None) == []

@@ -1,132 +1,203 @@
 """A run that is killed at any file operation goes on by the same command, and leaves nothing over.
 
-The operations are found by tracing, not by a list. A killed process is played: from the chosen operation
-on, nothing of what the process still tries (in `finally`, say) reaches the disk. Here it is everything
-before the training; checkpoints are killed in test_resume.py.
+The operations are found by tracing, not by a list. Before each of them the disk is copied: that is what a
+process killed there leaves. The same command then goes on with each copy.
 """
 
-import builtins
+import contextlib
 import dataclasses
+import hashlib
+import json
 import os
+import shutil
+import sys
+import zipfile
 
+import keras
 import pytest
 
+from keras_attention.callbacks.metrics_log import WALL_CLOCK_FIELDS
+from keras_attention.data.corpora import corpus_from_files
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes import train_translation
-from tests.recipes.small_runs import SMALL, small_corpus
-
-pytestmark = pytest.mark.tensorflow_only  # Files know no backend: once is enough.
+from tests.recipes.small_runs import SMALL, small_corpus, write_files
 
 CONFIG = dataclasses.replace(
     SMALL,
     model_arguments={"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2},
     steps=3,
-    checkpoint_updates=2,
+    checkpoint_updates=1,
     beam_size=1,
     bleu_every=100,
 )
-OPERATIONS = (
-    "mkdir",
-    "rename",
-    "replace",
-    "unlink",
-    "remove",
-    "rmdir",
-    "fsync",
-    "link",
-    "truncate",
-)
+# Each state costs the rest of a run. These are tried, another choice each time the states change;
+# KERAS_ATTENTION_ALL_KILLS=1 tries all of them, in about a quarter of an hour.
+TRIED = 4
+ALL = "KERAS_ATTENTION_ALL_KILLS" in os.environ
 
 
-class Killed(BaseException):
-    """The process is dead."""
+class Tracer:
+    """Copies a folder before each file operation below it, each state once.
 
-
-class Disk:
-    """Counts the operations that change files, and ends the process at one of them.
+    Counted is what Python's audit events say: opening, renaming, deleting, making folders, ...
 
     Args:
-        patch: pytest's monkeypatch.
-        last: Number of the operation at which the process dies; None for never.
+        folder: What is watched.
+        copies: Where the copies go.
     """
 
-    def __init__(self, patch, last=None):
-        self.count, self.last, self.names = 0, last, []
-        for name in OPERATIONS:
-            patch.setattr(os, name, self._counted(name, getattr(os, name)))
-        patch.setattr(builtins, "open", self._counted("open", builtins.open))
+    def __init__(self, folder, copies):
+        self.folder, self.copies = folder, copies
+        self.states = {}  # checksum of a state -> its copy and the operation before which it was
+        self.operations = 0
+        self.watches = False
+        sys.addaudithook(self._watch)  # It cannot be taken away again, but it sleeps.
 
-    def _counted(self, name, function):
-        def operation(*arguments, **options):
-            mode = options.get("mode", arguments[1] if len(arguments) > 1 else "r")
-            if name == "open" and (not isinstance(mode, str) or not set("wax+") & set(mode)):
-                return function(*arguments, **options)
-            if self.last is not None and self.count >= self.last:
-                raise Killed(f"{name}{arguments}")
-            self.count += 1
-            self.names.append(f"{name} {arguments[0]}")
-            return function(*arguments, **options)
+    @contextlib.contextmanager
+    def watching(self):
+        self.watches = True
+        try:
+            yield self
+        finally:
+            self.watches = False
 
-        return operation
+    def _watch(self, event, arguments):
+        if not self.watches:
+            return
+        paths = [path for path in arguments if isinstance(path, str | bytes | os.PathLike)]
+        if not any(os.fsdecode(path).startswith(str(self.folder)) for path in paths):
+            return
+        self.watches = False  # Copying is no operation of the run.
+        self.operations += 1
+        state = hashlib.sha256(repr(sorted(contents(self.folder).items())).encode()).digest()
+        if state not in self.states:
+            copy = self.copies / f"{len(self.states):03d}"
+            shutil.copytree(self.folder, copy)
+            self.states[state] = copy, f"{event} {paths}"
+        self.watches = True
 
 
 class Begins(Exception):
     """Training begins."""
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return small_corpus(tmp_path_factory.mktemp("corpus"))
-
-
 def contents(folder):
+    """Of every file its bytes, of every folder None."""
     return {
-        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
     }
 
 
-def killed_at_every_operation(start, prepare, check):
-    """Trace one start, then kill one at each of its operations and start again.
-
-    Args:
-        start: Called with a folder.
-        prepare: Makes the folder of the next start.
-        check: Called with the folder after a killed start and another one.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        disk = Disk(patch)
-        start(prepare())
-    assert disk.count > 10
-    for last in range(disk.count):
-        folder = prepare()
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-            Disk(patch, last)
-            start(folder)
-        start(folder)
-        check(folder, disk.names[last])
+def traced(start, tmp_path):
+    """Starts a run in a new home; returns this, and what a kill before each operation would leave."""
+    home = tmp_path / "home"
+    home.mkdir()
+    tracer = Tracer(home, tmp_path / "killed")
+    with tracer.watching():
+        start(home)
+    return home, tracer
 
 
-def test_killed_before_it_trains(corpus, tmp_path, monkeypatch):
+def test_killed_before_it_trains(tmp_path, monkeypatch):
     """Settings, tokenizer and token stores."""
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("files know no backend: once is enough")
 
     def begin(*_):
         raise Begins
 
     monkeypatch.setattr(recipe, "compiled_model", begin)
     monkeypatch.setattr(recipe, "check_model", lambda config: None)  # It writes nothing.
-    folders = iter(tmp_path / str(number) / "run" for number in range(10_000))
+    (tmp_path / "corpus").mkdir()
+    corpus = small_corpus(tmp_path / "corpus")
 
-    def start(folder):
+    def start(home):
         with pytest.raises(Begins):
-            train_translation(corpus, CONFIG, folder)
+            train_translation(corpus, CONFIG, home / "run")
 
-    undisturbed = next(folders)
-    start(undisturbed)
-    expected = contents(undisturbed)
+    home, tracer = traced(start, tmp_path)
+    expected = contents(home)
     assert len(expected) > 8
+    assert tracer.operations > 80
+    assert len(tracer.states) > 40
+    for copy, operation in tracer.states.values():
+        start(copy)
+        assert contents(copy) == expected, operation
 
-    def check(folder, operation):
-        assert contents(folder) == expected, operation
-        assert [path.name for path in folder.parent.iterdir()] == ["run"], operation
 
-    killed_at_every_operation(start, lambda: next(folders), check)
+# Besides: lengths of the log, in which times are written, and checksums of what has times in it.
+TIMES = (*WALL_CLOCK_FIELDS, "minutes", "training_minutes", "log_size", "checksum", "crc32")
+
+
+def timeless(value):
+    """Without times, and without how long things took."""
+    if isinstance(value, list):
+        return [timeless(part) for part in value]
+    if isinstance(value, dict):
+        return {name: timeless(part) for name, part in value.items() if name not in TIMES}
+    return value
+
+
+def meaning(name, content):
+    """What a file says, whenever it was written."""
+    if content is None or name.endswith("report.txt"):
+        return None
+    if name.endswith("manifest.json"):
+        manifest = timeless(json.loads(content))
+        if "averaged_from" in manifest:
+            del manifest["metrics"]  # running ones, of what the process did before
+        return manifest
+    if name.endswith("report.json"):
+        report = json.loads(content)
+        scored = {n: system["scores"] for n, system in report["evaluation"]["systems"].items()}
+        return report["config"], report["training"]["averaged_from"], scored
+    if name.endswith("metrics.jsonl"):
+        return [timeless(json.loads(line)) for line in content.splitlines()]
+    return content
+
+
+def result(home):
+    """All that a run leaves, weights in every bit; event files have names of their own."""
+    found = {}
+    for name, content in contents(home).items():
+        if name.startswith("run/logs/") and "/events.out.tfevents." in name:
+            continue
+        found[name] = meaning(name, content)
+        if name.endswith("model.keras"):
+            with zipfile.ZipFile(home / name) as archive:
+                found[name] = {
+                    part: archive.read(part)
+                    for part in archive.namelist()
+                    if part != "metadata.json"  # the date
+                }
+    return found
+
+
+def test_killed_anywhere(tmp_path, monkeypatch):
+    """Tokenizer, stores, checkpoints, average, model, translations and report."""
+    if keras.backend.backend() != "torch":
+        pytest.skip("files know no backend, and PyTorch compiles nothing")
+    monkeypatch.setattr(recipe, "matmul_peak", lambda dtype: 1e9)  # measured; takes a second
+    (tmp_path / "corpus").mkdir()
+    parts = {"train": (0, 30), "validation": (60, 2), "test": (69, 2)}
+    files = {name: write_files(tmp_path / "corpus", name, *part) for name, part in parts.items()}
+    corpus = corpus_from_files(**files, name="thirty")
+
+    def start(home):
+        keras.utils.clear_session()  # Layers are numbered as in a process of their own.
+        train_translation(corpus, CONFIG, home / "run")
+
+    home, tracer = traced(start, tmp_path)
+    expected = result(home)
+    assert {"run/model.keras", "run/translations.txt", "run/report.json"} < expected.keys()
+    assert tracer.operations > 150
+    killed = list(tracer.states.values())
+    assert len(killed) > 80
+    sample = killed[:: len(killed) // TRIED] + killed[-4:]  # The last ones, finished, cost nothing.
+    for copy, operation in killed if ALL else sample:
+        start(copy)
+        found = result(copy)
+        assert found.keys() == expected.keys(), operation
+        for name, value in expected.items():
+            assert found[name] == value, (operation, name)

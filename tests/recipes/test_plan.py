@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import json
+import time
 
 import keras
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 
 from keras_attention.data.filters import Filters
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.recipes import plan as module
 from keras_attention.recipes import probe_step as probe_step_module
 from keras_attention.recipes.plan import plan_training
 from keras_attention.recipes.prepare import compiled_model, prepared_batches
-from keras_attention.recipes.probe_step import probe_step, worth_trying
+from keras_attention.recipes.probe_step import StepProbe, probe_step, worth_trying
+from keras_attention.utils import progress
 from tests.recipes.small_runs import SMALL, small_corpus
 
 CONFIG = dataclasses.replace(
@@ -94,24 +97,24 @@ def test_cost(planned, model):
     plan, _ = planned
     d, f, v = 16, 24, plan.vocabulary_size
     assert plan.parameters == model.count_params()
-    flops = 0
+    flops, flops_of_shapes = 0, set()
     for shape in plan.shapes:
         rows, s, t = shape["shape"]
         encoder = 4 * s * d * d + 2 * s * s * d + 2 * s * d * f
         decoder = 4 * t * d * d + 2 * t * t * d + 2 * t * d * f
         decoder += 2 * t * d * d + 2 * s * d * d + 2 * t * s * d  # cross-attention
+        flops_of_shapes.add(rows * 3 * 2 * (encoder + decoder + t * d * v))
         flops += shape["batches"] * rows * 3 * 2 * (encoder + decoder + t * d * v)
     assert plan.flops == flops
     assert plan.total_flops == pytest.approx(flops * 45 / plan.batches)
     assert plan.paper_cost is None  # the paper timed no such model
     rows = {shape["shape"][0] for shape in plan.shapes}
     assert plan.largest_part[0] * 8 in rows
+    assert plan.part_flops * 8 in flops_of_shapes
     assert plan.memory.total > 4 * 4 * plan.parameters
 
 
 def test_the_papers_cost_figure(corpus, planned, monkeypatch, tmp_path):
-    from keras_attention.recipes import plan as module
-
     config = dataclasses.replace(CONFIG, preset="big", steps=300_000)
     _, batches = planned
     monkeypatch.setattr(module, "prepared_tokenizer", lambda *_: _Sized(37_000))
@@ -134,10 +137,40 @@ def test_json_and_text(planned):
         assert words in text
 
 
-def test_time_alone_gives_no_number_of_updates(planned):
-    plan = dataclasses.replace(planned[0], steps=None)
+def test_how_many_updates_the_minutes_give(planned):
+    """An update is 300 FLOPs, 150 on a replica: three times the part that took half a second."""
+    trial = StepProbe(first_seconds=9.0, seconds=0.5, peak_bytes=None, device="process")
+    figures = {"flops": 1200, "batches": 4, "replicas": 2, "part_flops": 50}
+    plan = dataclasses.replace(planned[0], steps=None, minutes=31.0, trial=trial, **figures)
+    assert plan.updates_in_time == plan.as_dict()["updates_in_time"] == 31 * 60 / 1.5
+    assert "Budget: 31 minutes, about 1,200 updates (310.0 epochs) at the pace" in str(plan)
     assert plan.epochs is None and plan.total_flops is None
-    assert "time alone" in str(plan)
+    both = str(dataclasses.replace(plan, steps=40))
+    assert "Budget: 40 updates, 10.00 epochs" in both
+    assert "Budget: at most 31 minutes, about 1,200 updates" in both
+
+
+def test_without_a_trial_it_says_how_to_know_the_updates(planned):
+    plan = dataclasses.replace(planned[0], steps=None, minutes=31.0)
+    assert plan.updates_in_time is None
+    assert (
+        "Budget: 31 minutes; how many updates these give, a step that is tried tells: --plan-try"
+        in str(plan)
+    )
+
+
+def test_the_trial_says_what_it_does(corpus, tmp_path, monkeypatch, capsys):
+    """Building the model, compiling it and two steps take more than ten seconds."""
+    for name in ("SILENT_SECONDS", "TERMINAL_SECONDS", "PIPE_SECONDS"):
+        monkeypatch.setattr(progress, name, 0.02)
+
+    def slow(model, *part):
+        time.sleep(1.0)
+        return StepProbe(1.0, 1.0, None, "process")
+
+    monkeypatch.setattr(module, "probe_step", slow)
+    plan_training(corpus, SMALL, tmp_path, try_longest=True)
+    assert "trying a step on the largest batch ... " in capsys.readouterr().err
 
 
 def test_the_longest_batch_is_trained_once(model):

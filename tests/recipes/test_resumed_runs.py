@@ -113,7 +113,7 @@ def test_a_signal_saves_and_says_how_to_go_on(disturbed):
     for name, checkpoint, output in zip(("SIGINT", "SIGTERM"), checkpoints, outputs, strict=True):
         assert f"Stopped by {name} and saved as " in output and checkpoint in output
         assert "The same command goes on with this run." in output
-    assert "Going on after" not in outputs[0] and "Going on after" in outputs[1]
+    assert "Going on in epoch" not in outputs[0] and "Going on in epoch" in outputs[1]
     assert report["training"]["updates"] == STEPS
 
 

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Tokenizer, Translator, corpus_bleu
-from keras_attention.callbacks import ConsoleProgress
+from keras_attention import Tokenizer, Transformer, Translator, corpus_bleu
+from keras_attention.callbacks import ConsoleProgress, NonFiniteTraining
 from keras_attention.recipes import TranslationConfig, train_translation
 from keras_attention.recipes.prepare import (
     compiled_model,
@@ -104,13 +104,27 @@ def test_checkpoints_so_many_updates_apart_are_averaged(corpus, tmp_path):
 def test_tensorboard_shows_curves_and_attention(finished):
     folder, report = finished
     values = read_values(folder / "logs")
-    curves = "train/loss train/learning_rate speed/tokens_per_second epoch/loss".split()
-    curves += "train/gradient_norm speed/padding speed/flops_per_second speed/mfu".split()
-    curves += "validation/perplexity validation/bleu validation/chrf test/bleu test/chrf".split()
+    curves = "train/loss train/learning_rate work/tokens_per_second train/epoch_loss".split()
+    curves += "train/gradient_norm work/padding work/flops_per_second work/mfu".split()
+    curves += "validation/perplexity validation/bleu validation/chrf".split()
+    curves += "with_average/test_bleu with_average/test_chrf".split()
     for tag in curves:
         assert tag in values, sorted(values)
         assert all(np.isfinite(value) for _, value in values[tag])
-    assert values["test/bleu"][0] == (SMALL.steps, pytest.approx(report["test"]["bleu"], abs=1e-4))
+    losses = read_values(folder / "logs" / "validation")["train/loss"]
+    epochs = [epoch for epoch in report["training"]["history"] if "val_loss" in epoch]
+    assert [value for _, value in losses] == pytest.approx(
+        [e["val_loss"] for e in epochs], rel=1e-6
+    )
+    assert [step for step, _ in losses] == [step for step, _ in values["validation/perplexity"]]
+    # The report counts with the peak that the log counted with.
+    cost = report["evaluation"]["training_cost"]
+    logged = values["work/flops_per_second"][-1][1] / values["work/mfu"][-1][1]
+    assert cost["paper_flops"] / cost["seconds"] == pytest.approx(logged, rel=1e-4)
+    assert report["training"]["device_peak"] == pytest.approx(logged, rel=1e-4)
+    for metric in ("bleu", "chrf"):
+        expected = pytest.approx(report["test"][metric], abs=1e-4)
+        assert values[f"with_average/test_{metric}"] == [(SMALL.steps, expected)]
     tags = sorted(tag for tag in values if tag.startswith("attention/"))
     assert tags == [f"attention/{n}/{kind}" for n in range(5) for kind in ("output", "reference")]
     for tag in tags:
@@ -126,11 +140,52 @@ def test_tensorboard_shows_curves_and_attention(finished):
         assert sum("best_alignment" in head for head in heads) == 1
 
 
-def test_the_same_call_again_returns_the_report_and_trains_nothing(finished, corpus, monkeypatch):
+def test_what_tensorboard_unfolds_has_the_loss_and_bleu(finished):
+    logs = finished[0] / "logs"
+    values = {**read_values(logs), **read_values(logs / "validation")}
+    curves = [tag for tag, points in values.items() if isinstance(points[0][1], float)]
+    unfolded = sorted({tag.partition("/")[0] for tag in curves})[:2]
+    shown = {tag for tag in curves if tag.partition("/")[0] in unfolded}
+    assert shown >= {"train/loss", "validation/bleu", "validation/perplexity"}
+
+
+@pytest.mark.parametrize("batch_tokens", [3, 60, 200])
+def test_after_a_refused_start_the_mended_command_goes_on(corpus, tmp_path, batch_tokens):
+    config = dataclasses.replace(SMALL, steps=1, bleu_every=99)
+    with pytest.raises(ValueError, match="`batch_tokens` .* is too small"):
+        train_translation(
+            corpus, dataclasses.replace(config, batch_tokens=batch_tokens), tmp_path / "run"
+        )
+    # The last is seen in the tokens of the text alone.
+    assert (tmp_path / "run").exists() == (batch_tokens == 200)
+    report = train_translation(corpus, config, tmp_path / "run")
+    assert report["config"]["batch_tokens"] == 600 and report["training"]["updates"] == 1
+
+
+def test_a_rate_that_is_much_too_high_is_what_the_error_is_about(corpus, tmp_path):
+    config = dataclasses.replace(
+        SMALL, peak_learning_rate=1e30, attention_images=True, bleu_every=1
+    )
+    with pytest.raises(NonFiniteTraining, match="not finite in update 2: epoch 1, batch 2 of"):
+        train_translation(corpus, config, tmp_path / "run")
+    assert not (tmp_path / "run" / "report.json").exists()
+
+
+def test_a_last_update_that_spoils_the_weights_is_what_the_error_is_about(corpus, tmp_path):
+    config = dataclasses.replace(SMALL, peak_learning_rate=1e30, attention_images=True, steps=1)
+    with pytest.warns(UserWarning, match="diverged"):
+        with pytest.raises(FloatingPointError, match=r"logits for text \d are not finite"):
+            train_translation(corpus, config, tmp_path / "run")
+
+
+def test_the_same_call_again_returns_the_report_and_trains_nothing(
+    finished, corpus, monkeypatch, capsys
+):
     folder, report = finished
     monkeypatch.setattr(keras.Model, "fit", lambda *_, **__: pytest.fail("trained again"))
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     assert train_translation(corpus, SMALL, folder) == report
+    assert "a higher --steps (it had 45)" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
     with pytest.raises(ValueError, match="seed: 1 there, 2 asked for"):
         train_translation(corpus, dataclasses.replace(SMALL, seed=2), folder)
@@ -160,7 +215,7 @@ def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
     assert not (tmp_path / "run" / "report.json").exists()
 
     report = train_translation(corpus, SMALL, tmp_path / "run")
-    assert "Going on after epoch 1 " in capsys.readouterr().err
+    assert "Going on in epoch 2, after update " in capsys.readouterr().err
     assert report["training"]["updates"] == SMALL.steps
     same = pytest.approx(undisturbed["validation_perplexity"], rel=1e-4)
     assert report["validation_perplexity"] == same
@@ -236,3 +291,12 @@ def test_the_budget_that_a_rate_follows_may_not_change(corpus, tmp_path, budget,
     assert report["training"]["updates"] == 4
     with pytest.raises(ValueError, match=next(iter(more))):
         train_translation(corpus, dataclasses.replace(config, **more), tmp_path / "run")
+
+
+def test_an_error_before_the_first_update_is_the_one_that_is_seen(corpus, tmp_path, monkeypatch):
+    def fails(*arguments, **options):
+        raise ZeroDivisionError("in fit")
+
+    monkeypatch.setattr(Transformer, "fit", fails)
+    with pytest.raises(ZeroDivisionError, match="in fit"):
+        train_translation(corpus, SMALL, tmp_path / "run")

@@ -10,6 +10,7 @@ from keras_attention.layers import FeedForward, MultiHeadAttention, TransformerD
 from keras_attention.models.transformer import Transformer
 from keras_attention.spec import SpecError
 from keras_attention.spec.parts import ACTIVATIONS
+from tests.helpers import numpy
 
 SIZES = {"num_layers": 2, "hidden_dim": 12, "intermediate_dim": 20, "num_heads": 3}
 EVERY_OPTION = {
@@ -45,10 +46,6 @@ def model_with(**options):
     for weight in model.trainable_weights:
         weight.assign(weight + 0.3 * random.standard_normal(weight.shape))
     return model
-
-
-def numpy(x):
-    return keras.ops.convert_to_numpy(x)
 
 
 @pytest.mark.parametrize(

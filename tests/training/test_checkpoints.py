@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import types
 
@@ -21,7 +22,8 @@ from keras_attention.training import (
     select_checkpoints,
 )
 from keras_attention.training.checkpoint_store import read_manifest
-from keras_attention.utils.files import PARTIAL, json_checksum
+from keras_attention.utils.files import PARTIAL
+from keras_attention.utils.signed_json import json_checksum
 
 rng = np.random.default_rng(7)
 X, Y = rng.normal(size=(12, 3)).astype("float32"), rng.normal(size=(12, 2)).astype("float32")
@@ -89,6 +91,16 @@ def test_only_the_last_are_kept(tmp_path):
     assert checkpoints.restore(model()) == 5
 
 
+def test_what_a_killed_process_had_still_to_delete_is_deleted(tmp_path):
+    """After the last checkpoint no other one follows, so the next start is the last chance."""
+    fit(model(), 4, [Checkpoints(tmp_path, keep=9)])  # as if killed before the first two went
+    reader = Checkpoints(tmp_path, keep=2, write=False)
+    assert reader.restore(model()) == 4
+    assert len(reader.paths) == 4
+    assert Checkpoints(tmp_path, keep=2).restore(model()) == 4
+    assert [path.name[7:] for path in reader.paths] == ["00000009", "00000012"]
+
+
 def test_an_interrupted_epoch_is_saved_as_far_as_it_came(tmp_path):
     class Kill(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch, logs=None):
@@ -150,6 +162,23 @@ def test_what_a_killed_writer_left_is_cleaned_up(tmp_path):
     (left / "model.weights.h5").write_bytes(b"half")
     checkpoints = Checkpoints(tmp_path)
     assert list(tmp_path.iterdir()) == [] and checkpoints.restore(model()) == 0
+
+
+def test_a_folder_that_is_deleted_meanwhile_ends_the_training(tmp_path):
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    folder = tmp_path / "run" / "checkpoints"
+    checkpoints = Checkpoints(folder)
+
+    def delete(epoch, logs):
+        if epoch == 1:
+            shutil.rmtree(folder.parent)
+
+    deletes = keras.callbacks.LambdaCallback(on_epoch_begin=delete)
+    data = np.ones((4, 3)), np.ones((4, 1))
+    with pytest.raises(FileNotFoundError, match=r"checkpoints' was deleted or moved"):
+        model.fit(*data, epochs=3, callbacks=[deletes, checkpoints], verbose=0)
+    assert checkpoints.epoch == 2 and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("place", ["save_weights", "rename", "disk_usage"])

@@ -124,6 +124,35 @@ def test_the_rate_falls_with_the_minutes(monkeypatch):
     np.testing.assert_allclose(rates, 0.25 * (1 + np.cos(np.pi * used)), rtol=1e-4, atol=1e-6)
 
 
+class Shapes(list):
+    """Batches of which the second one of an epoch has a shape of its own."""
+
+    def batch_shape(self, epoch, index):
+        return (1, 3, 4) if index == 1 else (1, 5, 7)
+
+
+def test_the_first_batch_of_each_shape_compiles_which_does_not_count(monkeypatch):
+    took = iter([77.0, 99.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0])  # The first of each shape compiles.
+    clock, counted = [0.0], []
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock[0])
+    budget = Budget(minutes=17 / 60, batches=Shapes())
+
+    class Clock(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            counted.append((budget.seconds, budget.is_timed))
+
+        def on_train_batch_end(self, batch, logs=None):
+            clock[0] += next(took)
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    data = np.ones((3, 1)), np.ones((3, 1))
+    model.fit(*data, batch_size=1, epochs=9, verbose=0, callbacks=[budget, Clock()])
+    timed = [(seconds, True) for seconds in (0, 2, 5, 9, 14, 20)]  # Of 17 that the budget has.
+    assert counted == [(0, False), (0, False), *timed]
+    assert budget.seconds == 28
+
+
 def test_the_rate_goes_on_where_a_checkpoint_was(tmp_path):
     first = one_weight(CosineToBudget(0.5, warmup_steps=3))
     before = rates_of(first, Budget(steps=12), Checkpoints(tmp_path), epochs=1)

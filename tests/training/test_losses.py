@@ -129,3 +129,14 @@ def test_round_trip():
     assert (copy.label_smoothing, copy.pad_token_id, copy.subtract_minimum, copy.name) == (
         0.2, 3, True, "mine",
     )  # fmt: skip
+
+
+def test_nan_at_padding_counts_for_nothing():
+    logits = np.random.default_rng(5).normal(size=(1, 3, 4)).astype("float32")
+    labels = np.array([[2, 3, 0]])
+    loss = LabelSmoothedCrossentropy()
+    expected = float(loss(labels, logits))
+    logits[0, 2] = np.nan
+    assert float(loss(labels, logits)) == expected
+    logits[0, 1, 0] = np.nan
+    assert np.isnan(float(loss(labels, logits)))

@@ -70,3 +70,19 @@ def test_weights_and_reset(metric):
     alone.reset_state()
     alone.update_state(*BATCHES[1])
     assert float(one.result()) == float(alone.result())
+
+
+@pytest.mark.parametrize("metric", [TokenAccuracy, Perplexity])
+def test_nan_at_padding_counts_for_nothing(metric):
+    def value(at):
+        logits = BATCHES[0][1].copy()
+        logits[0, at] = np.nan
+        one = metric()
+        one.update_state(BATCHES[0][0], logits)
+        return float(one.result())
+
+    plain = metric()
+    plain.update_state(*BATCHES[0])
+    assert value(at=2) == float(plain.result())
+    if metric is Perplexity:
+        assert np.isnan(value(at=1))

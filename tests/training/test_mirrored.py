@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 # A process of its own: logical devices can be made only before TensorFlow starts.
@@ -66,7 +67,24 @@ def kept_after_infinity():
     kept = all((a == b).all() for other in states[1:] for a, b in zip(states[0][0], other[0]))
     return [number for _, number in states], kept, refused
 
-found = [difference(LabelSmoothedCrossentropy), difference(stock), kept_after_infinity()]
+def branches(strategy):
+    """kappa and alpha of a Weighted Transformer after three updates."""
+    with strategy.scope():
+        model = Transformer(
+            vocabulary_size=11, num_layers=1, hidden_dim=8, intermediate_dim=12, num_heads=2,
+            dropout=0.0, branch_feed_forward="shared", seed=3,
+        )
+        model.compile(Adam(0.01, simplex_learning_rate=0.1), LabelSmoothedCrossentropy())
+    model.fit(inputs, labels, batch_size=4, epochs=3, shuffle=False, verbose=0)
+    weights = [w for w in model.trainable_weights if w.path.endswith(("/kappa", "/alpha"))]
+    return [keras.ops.convert_to_numpy(weight).tolist() for weight in weights]
+
+reduction = tf.distribute.ReductionToOneDevice()
+mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], reduction)
+found = [
+    difference(LabelSmoothedCrossentropy), difference(stock), kept_after_infinity(),
+    [branches(tf.distribute.get_strategy()), branches(mirrored)],
+]
 print(json.dumps(found))
 '''
 
@@ -80,7 +98,7 @@ def found():
 
 @pytest.mark.tensorflow_only
 def test_two_replicas_weigh_tokens_alike(found):
-    ours, stock, _ = found
+    ours, stock, *_ = found
     assert ours < 1e-5
     assert stock > 1e-2  # What the mean of the replicas' means would do.
 
@@ -91,3 +109,12 @@ def test_an_infinite_gradient_of_one_replica_changes_none(found):
     assert numbers == [0, 2, 2]
     assert kept
     assert "mixed_bfloat16" in refused  # Loss scaling would look at the first replica only.
+
+
+@pytest.mark.tensorflow_only
+def test_branches_stay_on_the_simplex_and_learn_as_on_one_device(found):
+    one, two = (np.array(weights) for weights in found[3])
+    assert one.shape == (4, 2)
+    np.testing.assert_allclose(two.sum(-1), 1, atol=1e-6)
+    assert two.min() >= 0
+    np.testing.assert_allclose(two, one, atol=1e-3)

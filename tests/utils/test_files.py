@@ -206,6 +206,12 @@ class TestDestination:
         with pytest.raises(ValueError, match="There is no folder '.*file'"):
             files.check_destination(tmp_path / "file" / "a", folder=True)
 
+    def test_no_permission(self, tmp_path, monkeypatch):
+        # The superuser, who may run this test, may write everywhere.
+        monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path or not mode & os.W_OK)
+        with pytest.raises(ValueError, match="no permission to write to"):
+            files.check_destination(tmp_path / "a")
+
     @pytest.mark.parametrize("path", [None, "", 3, ["a"]])
     def test_no_path(self, path):
         with pytest.raises(ValueError, match="`path` must be a path.*Received"):

@@ -45,6 +45,35 @@ def test_whole_lines_in_a_pipe(impatient):
     assert len(set(lines)) == len(lines)
 
 
+def test_the_time_left_follows_the_mean_pace(impatient):
+    """Also while the line is kept alive between the counts."""
+    stream = io.StringIO()
+    began = time.monotonic()
+    with Progress(40, "counting", "sheep", stream=stream) as shown:
+        for _ in range(4):
+            time.sleep(0.3)
+            shown.add(1)
+            elapsed = time.monotonic() - began
+        with shown.during("resting"):  # no part of the pace
+            time.sleep(2.0)
+    left = [60 * int(m) + int(s) for m, s in re.findall(r" (\d+):(\d+) left", stream.getvalue())]
+    assert len(left) > 4 and min(left) >= 36 * 0.3 - 1 and left[-1] <= 10 * elapsed
+
+
+def test_a_narrow_terminal_shows_a_note_in_place_of_the_numbers(impatient, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    with Progress(1350, "training", "updates", stream=stream) as shown:
+        shown.values("loss 2.314, 12,413 tokens/s")
+        shown.add(983)
+        time.sleep(0.1)
+        with shown.during("translating the validation set"):
+            time.sleep(0.1)
+    lines = [line.strip() for line in stream.getvalue().split("\r")]
+    assert any(line.endswith("left, loss 2.314, 12,413 tokens/s") for line in lines)
+    assert any(line.endswith("left, translating the validation set") for line in lines)
+
+
 def test_the_line_lives_while_nothing_is_counted(impatient):
     stream = io.StringIO()
     with Progress(2, "counting", "sheep", stream=stream), activity("compiling"):

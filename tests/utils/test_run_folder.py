@@ -145,3 +145,11 @@ def test_a_refused_start_leaves_no_folder(tmp_path):
     with pytest.raises(ValueError, match="too small"), run.locked():
         raise ValueError("too small")
     assert not list(tmp_path.iterdir())
+
+
+def test_fingerprints_are_shortened_for_people(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    run.claim({"train_fingerprint": "0123456789ab" + 52 * "c"})
+    (run.checkpoints / "update-00000001").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"\(train_fingerprint: 0123456789ab\.\. there, 'x' asked"):
+        run.check({"train_fingerprint": "x"})

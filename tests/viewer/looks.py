@@ -34,6 +34,10 @@ def expect_pressed(locator, pressed=True):
     _expect()(locator).to_have_attribute("aria-pressed", str(pressed).lower(), timeout=WAIT)
 
 
+def expect_theme(locator, theme):
+    _expect()(locator).to_have_attribute("data-theme", theme, timeout=WAIT)
+
+
 def saved(page, button):
     """The bytes of the file that a button saves."""
     with page.expect_download() as waiting:

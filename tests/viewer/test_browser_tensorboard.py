@@ -9,7 +9,7 @@ import pytest
 from keras_attention.visualization.summary_writer import SummaryWriter
 from keras_attention_viewer.codec import PLUGIN_NAME, entry_tag
 from tests.viewer.heads import SOURCE, entry, pointing, self_attention
-from tests.viewer.looks import cell, expect_pressed, expect_text, texts
+from tests.viewer.looks import cell, expect_pressed, expect_text, expect_theme, texts
 from tests.viewer.served import tensorboard
 
 pytestmark = pytest.mark.skipif(
@@ -141,9 +141,10 @@ def test_play_pauses_while_another_tab_is_in_front(tab):
 
 def test_the_theme_is_tensorboards(tab):
     page, frame = tab(dark=True)
-    frame.locator(".attention-viewer[data-theme=dark]").wait_for()
+    viewer = frame.locator(".attention-viewer")
+    expect_theme(viewer, "dark")
     page.evaluate("document.body.classList.remove('dark-mode')")
-    frame.locator(".attention-viewer[data-theme=light]").wait_for()
+    expect_theme(viewer, "light")
 
 
 def test_keys_and_svg_in_the_tab(tab):

@@ -1,11 +1,13 @@
 """Heat maps, read back from the artists of the figure. N=3 heads, T=4 rows, S=6 columns."""
 
 import itertools
+import warnings
 
 import keras
 import numpy as np
 import pytest
 
+from keras_attention.visualization import figures
 from keras_attention.visualization.figures import figure_to_array
 from keras_attention.visualization.heatmaps import attention_figure, attention_figures
 
@@ -87,6 +89,16 @@ def test_grid(columns, expected):
     assert edges == sorted(edges, reverse=True)
 
 
+@pytest.mark.parametrize("note", ["", "synthetic data"])
+def test_no_blank_band_lies_under_the_panels(note):
+    pixels = figure_to_array(attention_figure(attention(3, 4, 6), SOURCE, TARGET, note=note))
+    marked = np.flatnonzero((pixels[..., :3] < 250).any((1, 2)))
+    band = len(pixels) - 1 - marked[-1]
+    gaps = np.diff(marked) - 1
+    assert max(band, *gaps) < 0.4 * 100  # pixels: 100 are an inch
+    assert band < len(pixels) / 10
+
+
 def test_tensors_of_the_backend_in_low_precision():
     scores = attention(3, 4, 6)
     figure = attention_figure(keras.ops.convert_to_tensor(scores, "bfloat16"), SOURCE, TARGET)
@@ -161,7 +173,7 @@ def test_wrong_heads(heads):
 
 
 def test_wrong_columns():
-    with pytest.raises(ValueError, match="`columns` must be at least 1"):
+    with pytest.raises(ValueError, match="`columns` must be an int of at least 1"):
         attention_figure(attention(3, 4, 6), SOURCE, TARGET, columns=0)
 
 
@@ -211,3 +223,16 @@ def test_figures_of_a_real_transformer():
     assert len(figures) == 3
     first_row = panels(figures["decoder/layer_1"])[0].images[0].get_array()[0]
     np.testing.assert_allclose(first_row, [1, 0, 0, 0], atol=1e-6)  # the start symbol sees itself
+
+
+def test_letters_come_from_an_installed_font_that_has_them(monkeypatch):
+    # DejaVu, matplotlib's own, has no U+1D81; STIX, which comes along, has it.
+    monkeypatch.setattr(figures, "MORE_LETTERS", ("No such font", "STIXGeneral"))
+    figure = attention_figure(np.full((1, 2, 3), 1 / 3), ["ein", "\u1d81", "Hund"], ["a", "dog"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure_to_array(figure)
+    monkeypatch.setattr(figures, "MORE_LETTERS", ())
+    alone = attention_figure(np.full((1, 2, 3), 1 / 3), ["ein", "\u1d81", "Hund"], ["a", "dog"])
+    with pytest.warns(UserWarning, match="missing from font"):
+        figure_to_array(alone)

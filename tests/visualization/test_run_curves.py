@@ -29,14 +29,20 @@ def test_reads_what_was_written(tmp_path):
     assert read_scalars(tmp_path) == CURVES
 
 
-def test_draws_loss_perplexity_and_bleu(tmp_path):
+def test_draws_loss_rate_perplexity_and_bleu(tmp_path):
     write(tmp_path)
     figure = run_figure(tmp_path, title="mine")
     drawn = [axes.lines[0].get_xydata().tolist() for axes in figure.axes if axes.lines]
-    expected = [points for tag, points in CURVES.items() if "rate" not in tag]
-    assert drawn == [[list(point) for point in points] for points in expected]
+    order = "train/loss train/learning_rate validation/perplexity validation/bleu".split()
+    assert drawn == [[list(point) for point in CURVES[tag]] for tag in order]
+    assert all(axes.get_xlabel() == "update" for axes in figure.axes)
+    # The headline stands above the panels' titles.
+    figure.draw_without_rendering()
+    (headline,) = figure.texts
+    highest = max(axes.title.get_window_extent().y1 for axes in figure.axes)
+    assert headline.get_window_extent().y0 >= highest
     scales = [axes.get_yscale() for axes in figure.axes if axes.lines]
-    assert scales == ["linear", "log", "linear"]
+    assert scales == ["linear", "linear", "log", "linear"]
 
 
 def test_command(tmp_path):

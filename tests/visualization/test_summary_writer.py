@@ -1,5 +1,7 @@
 """Event files, read back record by record, and by TensorBoard itself."""
 
+import contextlib
+import errno
 import importlib.util
 import os
 import subprocess
@@ -161,3 +163,27 @@ def test_files_are_read_in_the_order_in_which_they_were_made(tmp_path):
         with SummaryWriter(tmp_path) as writer:
             paths.append(writer.path)
     assert sorted(paths) == paths
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("act", [
+    lambda writer: writer.flush(),
+    lambda writer: writer.text("notes", "x" * 100_000, 1),  # more than is buffered
+    lambda writer: writer.close(),
+])  # fmt: skip
+def test_full_disk_names_the_file(tmp_path, act):
+    writer = SummaryWriter(tmp_path)
+    (number,) = [
+        int(name)
+        for name in os.listdir("/proc/self/fd")
+        if os.path.realpath(f"/proc/self/fd/{name}") == str(writer.path.resolve())
+    ]
+    writer.scalar("train/loss", 1.0, 1)
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, number)
+    os.close(full)
+    with pytest.raises(OSError, match="tfevents.*' could not be written: No space") as caught:
+        act(writer)
+    assert caught.value.errno == errno.ENOSPC
+    with contextlib.suppress(OSError):
+        writer.close()

@@ -9,6 +9,7 @@ about 27 tokens on average.
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -36,22 +37,26 @@ def main() -> None:
 
 def random_model(settings: dict[str, Any], folder: Path) -> tuple[Any, Any]:
     """A preset with random weights and a tokenizer of words w3, w4, ..."""
-    import keras
-
     from keras_attention import Tokenizer, Transformer
 
     words = folder / "words"
     words.write_text("\n".join(f"w{i}" for i in range(3, settings["vocabulary_size"])))
     tokenizer = Tokenizer.from_vocabulary(words)
     model = Transformer.from_preset(settings["preset"], tokenizer.vocabulary_size, seed=1)
-    end = keras.ops.convert_to_numpy(model.token_embedding.embeddings)[model.end_token_id]
-    last = (
-        model.decoder_normalization
-        if model.normalize_first
-        else model.decoder_blocks[-1].feed_forward_residual.normalization
-    )
-    last.beta.assign(-NEVER * end / (end @ end))
+    never_end(model)
     return model, tokenizer
+
+
+def never_end(model: Any) -> None:
+    """Makes the end token the least likely of all, whatever is translated."""
+    import keras
+
+    end = keras.ops.convert_to_numpy(model.token_embedding.embeddings)[model.end_token_id]
+    block = model.decoder_blocks[-1]
+    # Where attention has the network in its branches, it comes last.
+    residual = block.feed_forward_residual or block.cross_attention_residual
+    last = model.decoder_normalization if model.normalize_first else residual.normalization
+    last.beta.assign(-NEVER * end / (end @ end))
 
 
 def trained_model(run: Path) -> tuple[Any, Any]:
@@ -81,9 +86,9 @@ def write_job(
     from keras_attention.interop import export_ctranslate2
 
     forced = settings["run"] is None
-    model.save(folder / "model.keras")
+    save_model(model, folder / "model.keras")
     np.savez(folder / "weights.npz", **weights_of(model))
-    tokenizer.save(folder / "tokenizer")
+    save_tokenizer(tokenizer, folder / "tokenizer")
     try:
         export_ctranslate2(model, tokenizer, folder / "ctranslate2")
     except ImportError as error:
@@ -97,6 +102,31 @@ def write_job(
         **{name: settings[name] for name in ("extra_length", "beam_size", "length_penalty")},
     }
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+
+
+def save_model(model: Any, path: Path) -> None:
+    """Writes a model without the arguments that are as by default: other checkouts may not know them."""
+    parameters = inspect.signature(type(model)).parameters
+    defaults = {name: parameter.default for name, parameter in parameters.items()}
+    config = model.get_config()
+    kept = {name: value for name, value in config.items() if value != defaults.get(name, ...)}
+    model.get_config = lambda: kept
+    try:
+        model.save(path)
+    finally:
+        del model.get_config
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Writes a tokenizer by the name of its algorithm that other checkouts know, too."""
+    from keras_attention.data.tokenizer import METADATA_FILE, OLD_NAMES
+
+    tokenizer.save(folder)
+    metadata = json.loads((folder / METADATA_FILE).read_text("utf-8"))
+    del metadata["checksum"]  # An older version has none, and none is asked for.
+    old_names = {new: old for old, new in OLD_NAMES.items()}
+    metadata["algorithm"] = old_names.get(tokenizer.algorithm, tokenizer.algorithm)
+    (folder / METADATA_FILE).write_text(json.dumps(metadata), encoding="utf-8")
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:

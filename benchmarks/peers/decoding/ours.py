@@ -22,14 +22,19 @@ class KerasAttention(DecodingPeer):
     def import_libraries(self) -> None:
         import keras
 
-        from keras_attention import Tokenizer, Translator, tune_memory
+        from keras_attention import Tokenizer, Translator
 
-        tune_memory()
+        try:
+            from keras_attention import tune_memory
+        except ImportError:  # a checkout of before this was asked for: importing did it
+            pass
+        else:
+            tune_memory()
         self.keras, self.tokenizer_class, self.translator_class = keras, Tokenizer, Translator
 
     def build(self) -> dict[str, Any]:
         job = self.job
-        model = self.keras.saving.load_model(job.folder / "model.keras", compile=False)
+        model = self.model()
         self.translator = self.translator_class(
             model,
             self.tokenizer_class.load(job.folder / "tokenizer"),
@@ -41,13 +46,19 @@ class KerasAttention(DecodingPeer):
             show_progress=False,
             # The plain search computes in the model's own precision.
             precision=None if self.engine == "plain" else self.precision,
-            engine=self.engine,
+            # Other checkouts have `fast`, or no choice.
+            **({} if self.engine == "auto" else {"engine": self.engine}),
         )
+        is_known = hasattr(self.translator, "engine_for")
         return {
             "backend": self.keras.backend.backend(),
-            "engine": self.translator.engine_for(self.batch_size).name,
+            "engine": self.translator.engine_for(self.batch_size).name if is_known else "unknown",
             "parameters": model.count_params(),
         }
+
+    def model(self) -> Any:
+        """The job's model."""
+        return self.keras.saving.load_model(self.job.folder / "model.keras", compile=False)
 
     def check(self) -> dict[str, Any]:
         """Of all sentences, so that every shape that will be timed is compiled here."""
@@ -57,3 +68,21 @@ class KerasAttention(DecodingPeer):
 
     def translate_all(self) -> None:
         self.translator([self.job.texts[row] for row in self.rows])
+
+
+class WeightedTransformer(KerasAttention):
+    """The same sizes with a branch for each head (Ahmed et al. 2017), from its own random weights."""
+
+    def model(self) -> Any:
+        from keras_attention import Transformer
+        from peers.decoding.make_job import never_end
+
+        if not self.job.forced:
+            raise ValueError("Branches have random weights, so they need --presets and no --run.")
+        model = Transformer(**{**self.job.config, "branch_feed_forward": "shared"})
+        never_end(model)
+        return model
+
+    def check(self) -> dict[str, Any]:
+        # Another model: its translations are others.
+        return {**super().check(), "approximate": True}

@@ -12,7 +12,7 @@ from harness import Outcome, Spec
 from peers.backends import BACKENDS, installed_backends, keras_environment
 from peers.training.workloads import Workload
 
-PEERS = ("hf", "torch", "kerashub", "kerashub-xla")
+PEERS = ("hf", "torch", "kerashub", "kerashub-xla", "weighted")
 
 
 def subjects(options: argparse.Namespace, workload: Workload, path: Path) -> list[Spec]:
@@ -41,6 +41,15 @@ def subjects(options: argparse.Namespace, workload: Workload, path: Path) -> lis
         )
         for backend in backends
     ]
+    if options.baseline:
+        specs += [
+            dataclasses.replace(
+                spec,
+                name=f"{spec.name}, {options.baseline}",
+                environment=keras_environment(backend, options.baseline),
+            )
+            for backend, spec in zip(backends, specs, strict=True)
+        ]
     for peer in options.against:
         specs += peer_specs(peer, common, backends)
     return specs
@@ -55,6 +64,17 @@ def peer_specs(peer: str, common: dict[str, Any], backends: Any) -> list[Spec]:
     if peer == "torch":
         target = "peers.training.torch_transformer:TorchTransformer"
         return [Spec("torch.nn.Transformer", target, common, {}, torch)]
+    if peer == "weighted":
+        return [
+            Spec(
+                f"weighted, {BACKENDS[backend]}",
+                "peers.training.ours:WeightedTransformer",
+                common,
+                keras_environment(backend),
+                {backend: backend, "keras": "keras"},
+            )
+            for backend in backends
+        ]
     # Keras' own choice on TensorFlow is XLA, which on a CPU is often the slower one: both.
     xla = peer == "kerashub-xla"
     return [
@@ -96,4 +116,4 @@ def run_on_gpu() -> bool:
 
 def is_ours(outcome: Outcome) -> bool:
     """Whether a subject is this package."""
-    return outcome.spec.target.startswith("peers.training.ours:")
+    return outcome.spec.target == "peers.training.ours:KerasAttention"

@@ -7,35 +7,41 @@ integers, activations are float32.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import threading
+import itertools
+import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numba
 import numpy as np
 
-from keras_attention.engine.base import SearchingEngine
+from keras_attention.engine.base import SearchingEngine, SearchOptions
 from keras_attention.engine.numba import tiles
 from keras_attention.engine.numba.attention import FETCHED_AHEAD
 from keras_attention.engine.numba.layers import ACTIVATIONS, Model, Room, Stack, Team
 from keras_attention.engine.numba.packing import Storage
 from keras_attention.engine.numba.search import Books, Found, Rules, Source, search
-from keras_attention.engine.prepare import Matrix, Preparation, StackWeights, prepare
+from keras_attention.engine.prepare import Matrix, Preparation, Sizes, StackWeights, prepare
 from keras_attention.spec import NormSpec, StackSpec, TransformerSpec
 from keras_attention.spec.parts import as_array
 
+# In which Ctrl-C is answered at the latest.
+ANSWER_SECONDS = 0.5
 # Products of two numbers in a step that are worth another thread: a fraction of a millisecond.
 PRODUCTS_PER_THREAD = 6_000_000
+# Weights that a step reads from the cache.
+CACHED_BYTES = 16 << 20
+# Where they come from memory: rows from which on a thread computes for longer than it reads.
+ROWS_OF_A_TEAM = 24
 # In the order of `layers.SELF`, .. and `layers.SELF_NORM`, ..
 PRODUCTS = (
     *("self_projection", "self_output", "inner", "outer"),
     *("cross_projection", "cross_output", "memory_projection"),
 )
 NORMS = ("self_norm", "feed_forward_norm", "cross_norm")
-
-# A search takes all threads: the next one waits for it.
-_ONE_SEARCH = threading.Lock()
 
 
 class NumbaEngine(SearchingEngine):
@@ -46,9 +52,11 @@ class NumbaEngine(SearchingEngine):
     def __init__(self, spec: TransformerSpec, precision: str):
         super().__init__(spec, precision)
         self._storage = Storage(precision)
+        self._sizes = Sizes.of(spec)
         self._is_compiled = False
 
     def read_weights(self) -> None:
+        self._positions.clear()
         self._arrays: list[Any] = []  # what the tables hold addresses of
         store = Preparation(
             read=as_array,
@@ -64,7 +72,7 @@ class NumbaEngine(SearchingEngine):
             encoder=_stack(weights.encoder, self.spec.encoder),
             decoder=_stack(weights.decoder, self.spec.decoder),
             softmax=np.array(weights.softmax or tied, "int64"),
-            table=np.ascontiguousarray(table),
+            table=_read_only(table),
             heads=(self.spec.num_heads, self.spec.key_dim, self.spec.value_dim),
             kinds=storage.kinds,
             tiling=storage.tiling,
@@ -77,21 +85,50 @@ class NumbaEngine(SearchingEngine):
         self._arrays.append(packed)
         return self._storage.product(packed, width, depth)
 
+    def as_tensor(self, array: np.ndarray) -> np.ndarray:
+        return _read_only(array)
+
     def needs_compiling(self, batch_size: int, length: int) -> bool:
         return not self._is_compiled
 
     def search(
-        self,
-        token_ids: np.ndarray,
-        limits: np.ndarray,
-        beam_size: int,
-        max_length: int,
-        penalties: np.ndarray,
-        decisive_slot: int,
+        self, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
     ) -> dict[str, np.ndarray]:
-        spec, model, kept = self.spec, self._model, self._storage.kept.dtype
+        beam_size, max_length = options.beam_size, options.max_length
+        teams, threads = self._teams(len(token_ids), beam_size)
+        # Batches come longest first: each team gets long ones and short ones.
+        parts = [slice(team, None, teams) for team in range(teams)]
+        searches = [self._arguments(token_ids[part], limits[part], options) for part in parts]
+        self._run(searches, threads)
+        found = _nothing_found(len(token_ids), beam_size, max_length, self._sizes.pad_token_id)
+        for part, arguments in zip(parts, searches, strict=True):
+            for whole, own in zip(found, arguments[-1], strict=True):
+                whole[part] = own
+        return found._asdict()
+
+    def _teams(self, sentences: int, beam_size: int) -> tuple[int, int]:
+        """How many teams search some of the sentences each, and the threads of a team.
+
+        Teams do not wait for each other, threads of a team do many times in a step. But each team reads
+        all weights.
+        """
+        most = numba.config.NUMBA_NUM_THREADS if self._is_compiled else 1
+        products = int(self._model.decoder.products[:, :6, tiles.WIDTH :].prod(axis=2).sum())
+        products += int(self._model.softmax[tiles.WIDTH :].prod())
+        is_cached = products * self._storage.kinds.weights.itemsize <= CACHED_BYTES
+        least = 1 if is_cached else -(-ROWS_OF_A_TEAM // beam_size)
+        teams = max(1, min(most, sentences // least))
+        work = sentences * beam_size * products // (teams * PRODUCTS_PER_THREAD)
+        return teams, max(1, min(most // teams, work))
+
+    def _arguments(
+        self, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
+    ) -> tuple[Any, ...]:
+        """What the compiled search of some sentences takes, but for model and team."""
+        beam_size, max_length, penalties, decisive_slot = options
+        spec, sizes, model = self.spec, self._sizes, self._model
         sentences, length = token_ids.shape
-        is_token = token_ids != spec.pad_token_id
+        is_token = token_ids != sizes.pad_token_id
         ends = np.concatenate([[0], np.cumsum(is_token.sum(axis=1))]).astype("int64")
         tokens, rows = int(ends[-1]), sentences * beam_size
         searched = np.flatnonzero(limits > 0).astype("int64")
@@ -99,7 +136,7 @@ class NumbaEngine(SearchingEngine):
             ids=token_ids[is_token].astype("int32"),
             places=np.nonzero(is_token)[1].astype("int64"),
             ends=ends,
-            positions=spec.positions(spec.encoder, length),
+            positions=self.positions("encoder", length),
             all_places=np.arange(length + FETCHED_AHEAD, dtype="int64"),
         )
         rules = Rules(
@@ -108,14 +145,14 @@ class NumbaEngine(SearchingEngine):
             decisive_slot=decisive_slot,
             start_token_id=spec.start_token_id,
             end_token_id=spec.end_token_id,
-            pad_token_id=spec.pad_token_id,
-            positions=spec.positions(spec.decoder, max_length),
+            pad_token_id=sizes.pad_token_id,
+            positions=self.positions("decoder", max_length),
         )
         history = np.zeros((2, sentences, beam_size, max_length + FETCHED_AHEAD), "int64")
         history[0, :, :, 0] = np.arange(beam_size)
-        width = min(2 * beam_size if beam_size > 1 else 1, spec.vocabulary_size)
+        width = min(2 * beam_size if beam_size > 1 else 1, sizes.vocabulary_size)
         blocks, slots = len(model.decoder.products), max_length * beam_size
-        heads, key_dim, value_dim = model.heads
+        (heads, key_dim, value_dim), kept = model.heads, self._storage.kept.dtype
         books = Books(
             sentences=np.concatenate([searched, np.zeros(sentences - len(searched), "int64")]),
             left=np.array([len(searched)]),
@@ -126,34 +163,46 @@ class NumbaEngine(SearchingEngine):
             keys=np.empty((blocks, sentences, slots, heads * key_dim), kept),
             kept_values=np.empty((blocks, sentences, slots, heads * value_dim), kept),
             memory=np.empty((blocks, tokens, heads * (key_dim + value_dim)), kept),
-            logits=np.empty((rows, spec.vocabulary_size), "float32"),
+            logits=np.empty((rows, sizes.vocabulary_size), "float32"),
         )
-        found = _nothing_found(sentences, beam_size, max_length, spec.pad_token_id)
-        if len(searched):
-            with _ONE_SEARCH:
-                self._run(self._room(tokens), self._room(rows), source, rules, books, found)
-        return found._asdict()
+        found = _nothing_found(sentences, beam_size, max_length, sizes.pad_token_id)
+        return self._room(tokens), self._room(rows), source, rules, books, found
 
-    def _run(self, encoder_room: Room, room: Room, *arguments: Any) -> None:
-        """Searches, by as many threads as are worth it."""
-        threads = self._threads(len(room.x), len(encoder_room.x)) if self._is_compiled else 1
-        barrier = np.zeros(2, "int64")
+    def _run(self, searches: Sequence[tuple[Any, ...]], threads: int) -> None:
+        """Makes searches at once, each by a team of so many threads, while the caller's waits.
 
-        def run(thread: int) -> None:
-            team = Team(thread, threads, barrier.ctypes.data)
-            search(self._model, encoder_room, room, team, *arguments)
+        Python answers Ctrl-C in its first thread only, and not within compiled code.
+        """
+        barriers, stop = np.zeros((len(searches), 2), "int64"), np.zeros(1, "int64")
 
-        others = [_pool().submit(run, thread) for thread in range(1, threads)]
-        run(0)
-        for other in others:
-            other.result()
-        self._is_compiled = True
+        def arguments_of(team: int, thread: int) -> tuple[Any, ...]:
+            encoder_room, room, *rest = searches[team]
+            member = Team(thread, threads, barriers[team].ctypes.data, stop.ctypes.data)
+            return self._model, encoder_room, room, member, *rest
 
-    def _threads(self, rows: int, tokens: int) -> int:
-        decoder = self._model.decoder.products[:, :6, tiles.WIDTH :].prod(axis=2).sum()
-        decoder += self._model.softmax[tiles.WIDTH :].prod()
-        work = rows * int(decoder) // PRODUCTS_PER_THREAD
-        return max(1, min(numba.config.NUMBA_NUM_THREADS, work))
+        def run() -> None:
+            pool = _pool(os.getpid())
+            first, *others = itertools.product(range(len(searches)), range(threads))
+            running = [pool.submit(search, *arguments_of(*member)) for member in others]
+            search(*arguments_of(*first))
+            for one in running:
+                one.result()
+
+        if not self._is_compiled:
+            search.compile(tuple(map(numba.typeof, arguments_of(0, 0))))
+            self._is_compiled = True
+        leader = _leader(os.getpid())
+        try:
+            searching = leader.submit(run)
+            while not searching.done():
+                # A signal that another thread received does not wake this one: time does.
+                with contextlib.suppress(TimeoutError):
+                    searching.result(timeout=ANSWER_SECONDS)
+            searching.result()
+        except BaseException:
+            stop[0] = 1
+            leader.submit(int).result()  # Its turn comes when nobody reads the arrays.
+            raise
 
     def _room(self, rows: int) -> Room:
         products = [stack.products for stack in (self._model.encoder, self._model.decoder)]
@@ -164,7 +213,7 @@ class NumbaEngine(SearchingEngine):
         def numbers(width: int) -> np.ndarray:
             return np.empty((rows, width), "float32")
 
-        depth = self.spec.hidden_dim
+        depth = self._sizes.hidden_dim
         return Room(
             x=numbers(depth),
             normed=numbers(depth),
@@ -173,6 +222,13 @@ class NumbaEngine(SearchingEngine):
             attended=numbers(heads * value_dim),
             packed=self._storage.scratch(rows, deepest),
         )
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """As arrays of JAX are: to Numba others are of another type, and it would compile again."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 def _stack(weights: StackWeights, spec: StackSpec) -> Stack:
@@ -190,6 +246,7 @@ def _stack(weights: StackWeights, spec: StackSpec) -> Stack:
         of_norms = (block.self_attention_norm, block.feed_forward_norm, block.cross_attention_norm)
         for place, norm in enumerate(of_norms):
             epsilons[index, place] = 0.0 if norm is None else norm.epsilon
+        assert block.feed_forward is not None  # branches were refused before
         activation = ACTIVATIONS.index(block.feed_forward.activation)
         options[index] = block.normalize_first, activation
     last = np.zeros((0, 2, depth), "float32") if weights.norm is None else weights.norm[None]
@@ -210,8 +267,17 @@ def _nothing_found(sentences: int, beam_size: int, max_length: int, pad_token_id
 
 
 @functools.cache
-def _pool() -> ThreadPoolExecutor:
-    """The threads beside the caller's; they sleep until there is work."""
+def _leader(process: int) -> ThreadPoolExecutor:
+    """A process' thread that begins searches, one after the other: each takes all threads.
+
+    A process that was forked inherits none: it makes its own.
+    """
+    return ThreadPoolExecutor(1, "keras_attention")
+
+
+@functools.cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """The threads beside the leader; they sleep until there is work."""
     return ThreadPoolExecutor(max(1, numba.config.NUMBA_NUM_THREADS - 1), "keras_attention")
 
 

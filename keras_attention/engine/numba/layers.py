@@ -20,6 +20,7 @@ from keras_attention.engine.numba.llvm import (
     ONE,
     copy_floats,
     njit_cached,
+    number_now,
     wait_for_all,
 )
 from keras_attention.engine.numba.packing import (
@@ -82,6 +83,7 @@ class Team(NamedTuple):
     thread: int
     threads: int
     barrier: int  # an address, see `wait_for_all`
+    stop: int  # address of a number that is not 0 when nobody waits for the result any more
 
 
 @njit_cached()
@@ -89,6 +91,12 @@ def wait(team):
     """Until all threads are here."""
     if team.threads > 1:
         wait_for_all(team.barrier, team.threads)
+
+
+@njit_cached()
+def is_stopped(team):
+    """Whether what would take long need not be computed; threads may see it at different times."""
+    return number_now(team.stop) != 0
 
 
 @njit_cached()
@@ -102,6 +110,8 @@ def own_rows(team, rows, group):
 @njit_cached()
 def product(model, room, team, rows, group_bytes, numbers, floor, outputs):
     """A thread's part of a product with the rows that are packed."""
+    if is_stopped(team):
+        return
     part = (team.thread, team.threads)
     packed = room.packed.packed.ctypes.data
     scales, tiling = room.packed.scales, model.tiling

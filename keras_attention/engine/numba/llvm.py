@@ -29,7 +29,7 @@ ANY_ORDER = {"reassoc", "contract", "nsz"}
 BYTE, SHORT, INT, LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 FLOAT = ir.FloatType()
 ONE = np.float32(1.0)
-STORED = {"float32": FLOAT, "bfloat16": SHORT, "int8": BYTE}
+STORED = {"float32": FLOAT, "bfloat16": SHORT}
 SIZES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 # What writes a tile: of a builder of LLVM's, and the tile's arguments.
@@ -154,11 +154,9 @@ def multiply_add(builder: Any, one: Any, other: Any, more: Any) -> Any:
 
 def as_float(builder: Any, numbers: Any, stored: str) -> Any:
     """A vector of stored numbers as float32."""
-    lanes = numbers.type.count
-    integers, floats = ir.VectorType(INT, lanes), ir.VectorType(FLOAT, lanes)
-    if stored == "int8":
-        return builder.sitofp(builder.sext(numbers, integers), floats)
     if stored == "bfloat16":  # the upper half of a float32
+        lanes = numbers.type.count
+        integers, floats = ir.VectorType(INT, lanes), ir.VectorType(FLOAT, lanes)
         upper = ir.Constant(integers, [16] * lanes)
         return builder.bitcast(builder.shl(builder.zext(numbers, integers), upper), floats)
     return numbers
@@ -188,6 +186,17 @@ def wait_for_all(typing_context, barrier, threads):
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp), generate
+
+
+@intrinsic
+def number_now(typing_context, address):
+    """The 8-byte number at an address, which another thread may have written meanwhile."""
+
+    def generate(context, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], LONG.as_pointer())
+        return builder.load_atomic(pointer, "monotonic", 8)
+
+    return types.int64(types.intp), generate
 
 
 def _wait_while(builder: Any, address: Any, number: Any) -> None:

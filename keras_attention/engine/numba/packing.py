@@ -64,7 +64,8 @@ class Storage:
         precision: `"float32"`, `"bfloat16"` or `"int8"`.
         native: What only some processors have and may be used where this one has it: `"amx"` for
             bfloat16 and 8-bit integers, `"avx512"` for its extensions for bfloat16 (BF16) and 8-bit
-            integers (VNNI). Elsewhere weights are widened to float32 as they are read.
+            integers (VNNI). Elsewhere weights are widened as they are read: bfloat16 to float32,
+            8-bit integers to 16 bits.
 
     Attributes:
         kinds: The dtypes of rows, weights and sums.
@@ -79,7 +80,7 @@ class Storage:
         self.kind = _tile_kind(precision, native)
         self.is_amx = self.kind in tiles.AMX_PRODUCTS
         # Positions of the depth that are multiplied at once: short numbers in four bytes.
-        self.together = 1 if self.kind == precision else 4 // tiles.SIZES[precision]
+        self.together = {"bytes": 4, "pairs": 2, "int8": 2}.get(self.kind, 1)
         group, self.unit = tiles.GROUP, tiles.UNROLLED * self.together
         if self.is_amx:
             group, self.unit = tiles.AMX_ROWS, tiles.AMX_BYTES // tiles.SIZES[precision]
@@ -88,10 +89,11 @@ class Storage:
             "amx bfloat16": ("uint16", "uint16"),
             "amx int8": ("int8", "int8"),
             "bytes": ("uint32", "uint8"),
+            "int8": ("int32", "int16"),
             "pairs": ("int32", "uint16"),
         }.get(self.kind, ("float32", "float32"))
         weights = {"float32": "float32", "bfloat16": "uint16", "int8": "int8"}[precision]
-        sums = "int32" if self.kind in ("bytes", "amx int8") else "float32"
+        sums = "int32" if precision == "int8" else "float32"
         self.kinds = Kinds(*(np.empty(0, name) for name in (rows, weights, sums)))
         self.short = np.empty(0, short)
         self.kept = np.empty(0, "uint16" if precision == "bfloat16" else "float32")
@@ -142,10 +144,10 @@ class Storage:
         size = groups * self.tiling.group * depth
         if not self.is_amx:
             size //= self.together
-        short = rows * depth if self.kind in ("bytes", "pairs") or self.precision == "int8" else 0
+        short = rows * depth if self.together > 1 else 0
         return Scratch(
             packed=np.empty(size, self.kinds.rows.dtype),
-            short=np.empty(0 if self.is_amx else short, self.short.dtype),
+            short=np.empty(short, self.short.dtype),
             scales=np.ones(rows, "float32"),
         )
 
@@ -192,7 +194,7 @@ def _pack_rows(kinds, tiling, x, depth, first, last, scratch):
         "float32": _pack_floats,
         "bfloat16": _pack_floats,
         "int8": _pack_integers,
-        "bytes": _pack_bytes,
+        "bytes": _pack_integers,
         "pairs": _pack_pairs,
     }[kind]
 
@@ -204,22 +206,16 @@ def _pack_floats(kinds, tiling, x, depth, first, last, scratch):
 
 
 def _pack_integers(kinds, tiling, x, depth, first, last, scratch):
-    padded = depth + depth % tiles.UNROLLED
-    for row in range(first, last):
-        output = scratch.short[row * padded : (row + 1) * padded]
-        scratch.scales[row] = quantize(x[row, :depth], np.float32(0.0), output)
-    interleave(scratch.short.ctypes.data, 4 * padded, padded, padded, first, last, scratch.packed)
-    return 4 * tiles.GROUP * padded
-
-
-def _pack_bytes(kinds, tiling, x, depth, first, last, scratch):
-    unit = 4 * tiles.UNROLLED
+    size = scratch.short.itemsize
+    zero = np.float32(BYTE_ZERO if size == 1 else 0)
+    unit = 4 // size * tiles.UNROLLED
     padded = (depth + unit - 1) // unit * unit
     for row in range(first, last):
         output = scratch.short[row * padded : (row + 1) * padded]
-        scratch.scales[row] = quantize(x[row, :depth], np.float32(BYTE_ZERO), output)
-    steps = padded // 4
-    interleave(scratch.short.ctypes.data, padded, steps, steps, first, last, scratch.packed)
+        scratch.scales[row] = quantize(x[row, :depth], zero, output)
+    line = size * padded
+    steps = line // 4
+    interleave(scratch.short.ctypes.data, line, steps, steps, first, last, scratch.packed)
     return 4 * tiles.GROUP * steps
 
 

@@ -29,6 +29,7 @@ from keras_attention.engine.numba.layers import (
     attend_rows,
     enter,
     feed_forward,
+    is_stopped,
     keep,
     last_norm,
     output_product,
@@ -90,7 +91,7 @@ class Books(NamedTuple):
 
 @njit_cached()
 def search(model, encoder_room, room, team, source, rules, books, found):
-    """Encodes and searches to the end; called by each thread of a team."""
+    """Encodes and searches to the end, or until it is stopped; called by each thread of a team."""
     encode(model, encoder_room, team, source, books)
     index = 0
     while books.left[0] > 0:
@@ -102,7 +103,8 @@ def search(model, encoder_room, room, team, source, rules, books, found):
         wait(team)
         index += 1
         if team.thread == 0:
-            books.left[0] = drop_done(rules, books, found, left, index)
+            left = drop_done(rules, books, found, left, index)
+            books.left[0] = 0 if is_stopped(team) else left
         wait(team)
 
 
@@ -149,6 +151,8 @@ def encode(model, room, team, source, books):
             of_keys = (keys + size * head * key_dim, step_bytes)
             of_values = (keys + size * heads * key_dim + size * head * value_dim, step_bytes)
             for row in range(begin, end):
+                if is_stopped(team):
+                    break
                 attend_rows(
                     model, room, 0, of_keys, of_values, source.all_places.ctypes.data,
                     end - begin, weights.ctypes.data, row, head,

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras import ops
 
@@ -225,6 +226,58 @@ def tied_projection(inputs: Any, table: Any) -> Any:
     return tf.matmul(inputs, table, transpose_b=True)
 
 
+def sum_of_branches(
+    inputs: Any, kernels: Any, biases: Any, weights: Any, activation: Any = None
+) -> Any:
+    """See `keras_attention.ops.branches.sum_of_branches`."""
+    is_relu = activation in (None, keras.activations.relu)
+    if not is_relu or not _is_fast(kernels.shape[-1]):
+        return reference.sum_of_branches(inputs, kernels, biases, weights, activation)
+    number, dtype = kernels.shape[0], inputs.dtype
+
+    def parts(tensor, after):
+        """A branch's rows, not before the last branch is done: all at once would all be in memory."""
+        for index in range(number):
+            with tf.control_dependencies(after[-1:]):
+                yield index, tf.identity(tensor[:, index])
+
+    @tf.custom_gradient
+    def branches(inputs, kernels, biases, weights):
+        totals: list[Any] = []
+        for index, rows in parts(inputs, totals):
+            hidden = tf.nn.relu(_product(rows, kernels[index], biases[index]))
+            hidden = weights[index] * tf.cast(hidden, "float32")
+            totals.append(hidden if index == 0 else totals[-1] + hidden)
+
+        def gradient(upstream):
+            to_rows: list[Any] = []
+            to_kernels: list[Any] = []
+            to_biases: list[Any] = []
+            for index, rows in parts(inputs, to_kernels):
+                hidden = tf.nn.relu(_product(rows, kernels[index], biases[index]))
+                slope = tf.raw_ops.ReluGrad(gradients=upstream, features=hidden)
+                weight = tf.cast(weights[index], dtype)
+                to_rows.append(tf.matmul(slope, kernels[index], transpose_b=True) * weight)
+                to_biases.append(tf.cast(tf.reduce_sum(slope, axis=0), "float32"))
+                with tf.control_dependencies([to_rows[-1], to_biases[-1]]):
+                    product = tf.matmul(rows, slope, transpose_a=True)
+                    to_kernels.append(tf.cast(product, "float32"))
+            to_kernels, to_biases = tf.stack(to_kernels), tf.stack(to_biases)
+            # relu(z) = [z > 0] z, and z is linear in kernel and bias.
+            to_weights = tf.reduce_sum(to_kernels * tf.cast(kernels, "float32"), axis=(1, 2))
+            to_weights += tf.reduce_sum(to_biases * tf.cast(biases, "float32"), axis=1)
+            return (
+                tf.stack(to_rows, axis=1),
+                tf.cast(to_kernels * weights[:, None, None], kernels.dtype),
+                tf.cast(to_biases * weights[:, None], biases.dtype),
+                to_weights,
+            )
+
+        return tf.cast(totals[-1], dtype), gradient
+
+    return branches(*(tf.convert_to_tensor(x) for x in (inputs, kernels, biases, weights)))
+
+
 def _softmax_backward(weights, upstream, scale):
     upstream, numbers = tf.cast(upstream, "float32"), tf.cast(weights, "float32")
     slope = tf.reduce_sum(numbers * upstream, axis=-1, keepdims=True)
@@ -267,12 +320,20 @@ def dot_product_attention(
     return tf.transpose(tf.matmul(applied, value), (0, 2, 1, 3)), weights
 
 
+def global_norm(gradients: Sequence[Any]) -> tf.Tensor:
+    """See `keras_attention.ops.norm.global_norm`. The squares are never written to memory."""
+    halves = [tf.nn.l2_loss(tf.cast(tf.convert_to_tensor(g), "float32")) for g in gradients]
+    return tf.sqrt(2.0 * tf.add_n(halves))
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
     "dot_product_attention": dot_product_attention,
     "dropout": dropout,
     "dropout_add_norm": dropout_add_norm,
+    "global_norm": global_norm,
     "joined_linear": joined_linear,
     "linear": linear,
     "smoothed_crossentropy": smoothed_crossentropy,
+    "sum_of_branches": sum_of_branches,
     "tied_projection": tied_projection,
 }

@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from keras_attention.ops import reference
+from keras_attention.ops.backends.torch_branches import sum_of_branches
 from keras_attention.ops.backends.torch_crossentropy import is_fast, smoothed_crossentropy
 from keras_attention.ops.backends.torch_dropout import keep_mask
 
@@ -349,14 +350,25 @@ class _Weights(torch.autograd.Function):
         return to_query, to_key, None, None, None
 
 
+def global_norm(gradients: Sequence[Any]) -> torch.Tensor:
+    """See `keras_attention.ops.norm.global_norm`. On a CPU a product with itself is the faster."""
+    tensors = [torch.as_tensor(gradient).float() for gradient in gradients]
+    if any(tensor.device.type != "cpu" for tensor in tensors):
+        return torch.nn.utils.get_total_norm(tensors)
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    return torch.stack([torch.dot(x, x) for x in flat]).sum().sqrt()
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
     "dot_product_attention": dot_product_attention,
     "dropout": dropout,
     "dropout_add_norm": dropout_add_norm,
+    "global_norm": global_norm,
     "joined_linear": joined_linear,
     "linear": linear,
     "lookup": lookup,
     "reshape": reshape,
     "smoothed_crossentropy": smoothed_crossentropy,
+    "sum_of_branches": sum_of_branches,
     "tied_projection": tied_projection,
 }

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from keras_attention.ops.processes import process_index
 from keras_attention.ops.replay import is_replaying
 
 ONE_IN_BFLOAT16 = 0x3F80  # its bits
@@ -33,15 +34,21 @@ def keep_mask(like: Any, rate: float, seed: Any) -> Any:
     if like.device.type == "meta":  # Keras asks for shapes: nothing is drawn.
         return torch.empty(like.shape, dtype=torch.uint8, device="meta")
     first, second = next_seed(seed)
+    # Processes that train together drop other units; the first one drops those of a single process.
+    process = process_index()
     if like.device.type == "cpu":
-        bits = np.random.SFC64([first, second]).random_raw(-(-like.numel() // 4))
+        bits = np.random.SFC64([first, second, *([process] if process else [])]).random_raw(
+            -(-like.numel() // 4)
+        )
         bits = bits.view(np.uint16)[: like.numel()]
         keep = np.greater_equal(bits, min(round(rate * 2**16), 2**16 - 1))
         if like.dtype == torch.bfloat16:
             ones = np.multiply(keep, ONE_IN_BFLOAT16, dtype=np.int16)
             return torch.from_numpy(ones).view(like.dtype).view(like.shape)
         return torch.from_numpy(keep.view(np.uint8)).view(like.shape)
-    generator = torch.Generator(like.device).manual_seed(first << 31 ^ second)
+    generator = torch.Generator(like.device).manual_seed(
+        (first << 31 ^ second) + process * 0x9E3779B97F4A7C15 & (1 << 63) - 1
+    )
     keep = torch.empty(like.shape, dtype=torch.uint8, device=like.device)
     return keep.bernoulli_(1.0 - rate, generator=generator)
 

@@ -26,6 +26,7 @@ from keras_attention.decoding.hypotheses import (
     penalty,
     result,
 )
+from keras_attention.utils.checks import check_callable, check_has, check_integer
 
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
@@ -76,7 +77,8 @@ def beam_search(
 
     Every sentence is searched on its own: it has its own maximum length and its own end, and what
     it yields does not depend on the others of the batch. The loop ends when all have ended. The
-    code is `keras.ops` only: it runs eagerly, in a `tf.function` and in `jax.jit`.
+    code is `keras.ops` only: it runs eagerly, in a `tf.function`, which need not know the number of
+    sentences, and in `jax.jit`.
 
     A hypothesis of `n` tokens, EOS counted, scores its log-probability divided by
     `((5 + n) / 6) ** length_penalty`. Each step looks at the best `2 * beam_size` continuations;
@@ -104,8 +106,8 @@ def beam_search(
             exceed. `"best"`: the best finished score is above it, so that the best result is
             certain; `"n_best"`: all K finished scores are above it; `"n_best_2017"`: those that
             are there are above it (tensor2tensor from June 2017 to November 2018).
-        max_length: L, the static size of the results. Needed where `max_lengths` is not known
-            when tracing; otherwise it is the largest of them.
+        max_length: L, the static size of the results. Defaults to the largest of `max_lengths`. It is
+            needed where their values are not known when the graph is traced.
         constraint: What hypotheses may be; None for anything.
         constraint_state: Pytree of tensors (B, K, ...), the constraint's states before the first token.
 
@@ -124,8 +126,25 @@ def beam_search(
     >>> [int(token) for token in result.sequences[0, 0]], round(float(result.scores[0, 0]), 4)
     ([2, 1, 0, 0, 0, 0], -1.273)
     """
+    check_callable("step", step)
     check_search_options(beam_size, length_penalty, stop)
-    if max_length is None:
+    tokens_named = (start_token_id, end_token_id, pad_token_id)
+    for name, token_id in zip(("start", "end", "pad"), tokens_named, strict=True):
+        check_integer(f"{name}_token_id", token_id, None if name == "pad" else 0)
+    if constraint is not None:
+        check_has("constraint", constraint, "a constraint", "allowed")
+    if isinstance(max_lengths, list | tuple | np.ndarray | str):
+        lengths = np.asarray(max_lengths)
+        if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or lengths.min(initial=0) < 0:
+            raise ValueError(
+                "`max_lengths` must hold an integer of at least 0 for each sentence. "
+                f"Received: {max_lengths!r}"
+            )
+    elif not hasattr(max_lengths, "shape"):
+        raise ValueError(f"`max_lengths` must be a tensor (B,). Received: {max_lengths!r}")
+    if max_length is not None:
+        check_integer("max_length", max_length, 1)
+    else:
         max_length = max(1, int(np.max(ops.convert_to_numpy(max_lengths))))
     max_lengths = ops.clip(ops.cast(ops.convert_to_tensor(max_lengths), "int32"), 0, max_length)
     candidates = num_candidates(beam_size)
@@ -193,7 +212,7 @@ def grow_topk(logits, alive_scores, num_candidates: int, allowed=None):
         beam that was continued, int32. Ties go to the lower beam, then to the lower token (PyTorch
         leaves the order of equal logits open).
     """
-    batch_size, beam_size, vocabulary_size = logits.shape
+    batch_size, beam_size, vocabulary_size = ops.shape(logits)
     width = min(num_candidates, vocabulary_size)
     # Two axes: what the fast top-k of each backend wants.
     logits = ops.cast(ops.reshape(logits, (-1, vocabulary_size)), "float32")
@@ -252,7 +271,7 @@ def grow_finished(finished_sequences, finished_scores, sequences, scores):
 
 def _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_id) -> _Beams:
     """One alive hypothesis, the empty one, and none finished."""
-    batch_size = max_lengths.shape[0]
+    batch_size = ops.shape(max_lengths)[0]
     sequences = ops.full((batch_size, beam_size, max_length), pad_token_id, dtype="int32")
     nothing = ops.full((batch_size, beam_size), NO_HYPOTHESIS, dtype="float32")
     is_first = ops.equal(ops.arange(beam_size), 0)
@@ -295,7 +314,7 @@ def _append(sequences, tokens, index):
 
 def _select(values, places):
     """Rows `places` (B, C) along axis 1 of `values` (B, K, ...): (B, C, ...)."""
-    batch_size, num_rows, *rest = values.shape
+    batch_size, num_rows, *rest = ops.shape(values)
     if num_rows == 1 and places.shape[1] == 1:  # greedy: there is nothing to choose
         return values
     first = ops.expand_dims(ops.arange(batch_size, dtype="int32") * num_rows, 1)

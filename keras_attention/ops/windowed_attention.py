@@ -14,6 +14,14 @@ def window_block(window: int) -> int:
     return max(window, SMALLEST_BLOCK)
 
 
+def saves_by_blocks(length: Any, window: int) -> Any:
+    """Whether a sequence is so much longer than the window that blocks save work.
+
+    The length may be an int, an array or a tensor.
+    """
+    return length > 3 * window_block(window)
+
+
 def windowed_attention(
     query: Any,
     key: Any,
@@ -43,7 +51,7 @@ def windowed_attention(
     Returns:
         The outputs `(B, T, N, V)`.
     """
-    batch, length = ops.shape(query)[0], query.shape[1]
+    batch, length = ops.shape(query)[:2]
     block = block or window_block(window)
     num_blocks = -(-length // block)
     if mask is None:
@@ -61,14 +69,14 @@ def windowed_attention(
 
 def _own_blocks(tensor: Any, num_blocks: int, block: int) -> Any:
     """`(B, T, ...)` to `(B * blocks, block, ...)`, the last block padded with zeros."""
-    padding = num_blocks * block - tensor.shape[1]
+    padding = num_blocks * block - ops.shape(tensor)[1]
     tensor = ops.pad(tensor, [(0, 0), (0, padding)] + [(0, 0)] * (len(tensor.shape) - 2))
     return ops.reshape(tensor, (-1, block, *tensor.shape[2:]))
 
 
 def _seen_blocks(tensor: Any, num_blocks: int, block: int, causal: bool) -> Any:
     """`(B, T, ...)` to `(B * blocks, 3 * block, ...)`: the block before, the own and the one behind."""
-    after = num_blocks * block - tensor.shape[1] + (0 if causal else block)
+    after = num_blocks * block - ops.shape(tensor)[1] + (0 if causal else block)
     rest = tensor.shape[2:]
     tensor = ops.pad(tensor, [(0, 0), (block, after)] + [(0, 0)] * len(rest))
     tensor = ops.reshape(tensor, (-1, num_blocks + (1 if causal else 2), block, *rest))
@@ -82,7 +90,7 @@ def _blocked_mask(
     mask: Any, batch: Any, num_blocks: int, block: int, window: int, causal: bool
 ) -> Any:
     """Who may attend to whom, `(B * blocks, 1, block, 2 or 3 * block)`."""
-    mask = ops.broadcast_to(ops.cast(mask, "bool"), (batch, mask.shape[1]))
+    mask = ops.broadcast_to(ops.cast(mask, "bool"), (batch, ops.shape(mask)[1]))
     seen = _seen_blocks(ops.cast(mask, "int32"), num_blocks, block, causal)
     rows = ops.arange(block, dtype="int32")[:, None] + block
     columns = ops.arange(seen.shape[-1], dtype="int32")[None, :]

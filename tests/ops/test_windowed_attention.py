@@ -5,10 +5,11 @@ import pytest
 from keras import ops
 
 from keras_attention import MultiHeadAttention
-from keras_attention.layers import multi_head_attention
-from keras_attention.layers import windowed_attention as room
+from keras_attention.layers import attention_in_blocks
+from keras_attention.ops import windowed_attention as room
 from keras_attention.ops.attention import dot_product_attention
 from tests.gradients import gradients
+from tests.helpers import numpy
 
 B, T, N, K, V = 2, 23, 3, 5, 4
 rng = np.random.default_rng(9)
@@ -17,10 +18,6 @@ QUERY, KEY, VALUE, WEIGHTS = (
 )
 SEEN = rng.random((B, T)) < 0.7
 SEEN[1, 8:18] = False  # Wider than any window: some rows may attend to nothing.
-
-
-def numpy(x):
-    return ops.convert_to_numpy(x)
 
 
 def band(window, causal):
@@ -79,7 +76,7 @@ def test_the_layer_uses_blocks_where_they_save_and_changes_nothing(monkeypatch, 
         return room.windowed_attention(*args, **kwargs)
 
     monkeypatch.setattr(room, "SMALLEST_BLOCK", 4)
-    monkeypatch.setattr(multi_head_attention, "windowed_attention", counted)
+    monkeypatch.setattr(attention_in_blocks, "windowed_attention", counted)
     np.testing.assert_allclose(numpy(layer(x, x, **arguments)), numpy(expected), atol=1e-5)
     assert len(calls) == 1
     full = dict(arguments, attention_mask=np.ones((B, T, T), bool))

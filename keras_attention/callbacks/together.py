@@ -1,0 +1,40 @@
+"""Processes that train one model stop at the same update."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import keras
+
+from keras_attention.callbacks.signals import StopOnSignal
+from keras_attention.training.agreement import largest_of_all
+
+
+class StopTogether(keras.callbacks.Callback):
+    """Stops every process when one of them is to stop; a process that went on would wait for ever.
+
+    Before each update and at the end of an epoch the processes ask each other. Put it last, so that
+    what the other callbacks decide is heard.
+
+    Args:
+        signals: The `StopOnSignal(at_once=False)` of this process: a signal to one is one to all.
+    """
+
+    def __init__(self, signals: StopOnSignal):
+        super().__init__()
+        self.signals = signals
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._agree()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._agree()
+
+    def _agree(self) -> None:
+        name = self.signals.received
+        number = 0 if name is None else int(signal.Signals[name])
+        stop, number = map(int, largest_of_all([float(self.model.stop_training), float(number)]))
+        if number:
+            self.signals.signal_name = signal.Signals(number).name
+        self.model.stop_training = bool(stop or number)

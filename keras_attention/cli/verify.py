@@ -1,0 +1,129 @@
+"""`keras-attention verify PATH ...`: whether files are still what was written."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_attention.utils.files import (
+    LOCK,
+    PARTIAL,
+    REPLACED,
+    DamagedFile,
+    read_json,
+    verify_files,
+)
+from keras_attention.utils.progress import Progress
+from keras_attention.utils.run_folder import RunFolder
+from keras_attention.utils.signed_archive import verify_archive
+from keras_attention.utils.signed_json import CHECKSUM
+
+DESCRIPTION = """Compare the checksums of all files in a folder: a run, a token store, a tokenizer...
+
+Prints a line for each damaged file, with what to do, and how many files were compared. Exits with 1 if
+one is damaged. Nothing is changed.
+"""
+# What to do, by the folder in which a damaged file is, or its own name.
+REMEDIES = {
+    "tokenizer": "Put back a copy: without it the model is of no use",
+    "store": "Delete the folder of this store: the command that started the run builds it again",
+    "checkpoints": "Nothing to do: the run goes on from the one before it. Or put back a copy",
+    "averaged": "Move it and report.json away: the command that started the run makes both again",
+    "spec": "Move it, model.keras and report.json away: the command that started the run writes them again",
+    "config.json": "Put back a copy",
+    "report.json": "Move it away: the command that started the run writes it again",
+    "model.keras": "Move it and report.json away: the command that started the run writes both again",
+    "metrics.jsonl": "Delete that line: it is not needed for anything else",
+}
+OWN = (LOCK, PARTIAL, REPLACED)  # of writers at work, and of killed ones
+
+
+def main(arguments: Sequence[str], program: str) -> None:
+    """Compare the checksums of folders and files."""
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "paths",
+        type=Path,
+        nargs="+",
+        metavar="PATH",
+        help="a run's folder, or any other file or folder",
+    )
+    paths = parser.parse_args(arguments).paths
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"There is no '{path}'.")
+    found = sorted({file for path in paths for file in _files(path)})
+    compared, damaged = set(), 0
+    with Progress(len(found), "comparing checksums", "files") as progress:
+        for file in found:
+            try:
+                compared |= set(_verify(file))
+            except (DamagedFile, OSError) as error:
+                damaged += 1
+                print(f"{str(error).rstrip('. ')}. {_remedy(file)}.")
+            progress.add(1)
+    rest = [file for file in found if file not in compared]
+    without = f"; {len(rest)} other files have no checksum" if rest else ""
+    print(f"{len(compared)} files compared, {damaged} damaged{without}.")
+    if damaged:
+        raise SystemExit(1)
+
+
+def _files(path: Path) -> Iterator[Path]:
+    for file in path.rglob("*") if path.is_dir() else (path,):
+        if file.is_file() and not any(part.startswith(OWN) for part in file.parts):
+            yield file
+
+
+def _verify(file: Path) -> Iterator[Path]:
+    """Compare a file, and those whose checksums it holds; yields them."""
+    if file.suffix == ".keras":
+        verify_archive(file)
+        yield file
+    elif file.suffix == ".sha256":
+        yield from _verify_record(file)
+    elif file.name == RunFolder(file.parent).metrics.name:
+        from keras_attention.cli.quiet import start_backend
+
+        start_backend()
+        from keras_attention.callbacks.metrics_log import MetricsLog
+
+        MetricsLog(file).read()
+        yield file
+    elif file.suffix == ".json" and not _is_unsigned(file):
+        listed: Any = read_json(file).get("sha256", {})
+        yield file
+        if isinstance(listed, dict):
+            verify_files(file.parent, listed)
+            yield from (file.parent / name for name in listed)
+
+
+def _verify_record(record: Path) -> Iterator[Path]:
+    """A checksum in a file of its own, as downloads have."""
+    sha256, _, name = record.read_text("utf-8").strip().partition("  ")
+    if name == record.stem and (record.parent / name).is_file():
+        verify_files(record.parent, {name: sha256})
+        yield from (record, record.parent / name)
+
+
+def _is_unsigned(file: Path) -> bool:
+    """Whether it is another program's, or an older version's, which wrote no checksum."""
+    try:
+        value = json.loads(file.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return not isinstance(value, dict) or CHECKSUM not in value
+
+
+def _remedy(file: Path) -> str:
+    for name in (file.name, *(parent.name for parent in file.parents)):
+        if name in REMEDIES:
+            return REMEDIES[name]
+    return "Put back a copy, or make it again"

@@ -1,0 +1,80 @@
+"""Which sentences are translated together: of like length, in batches of a few shapes where each is compiled.
+
+Shape letters: B sentences, S source length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+SHORTEST_SOURCE = 16
+# Lines that are translated together, and their padded shape (B, S).
+Batch = tuple[list[int], tuple[int, int]]
+
+
+class Batching(NamedTuple):
+    """Makes batches of lines.
+
+    Attributes:
+        batch_tokens: Source positions of a batch, padding included.
+        batch_size: Most lines in a batch, None for as many as `batch_tokens` allows.
+        max_length: Most positions of a source; None for any number.
+
+    Example:
+
+    >>> Batching(batch_tokens=64, batch_size=None, max_length=None).of_like_length([3, 0, 20, 30])
+    [([3, 2], (2, 30)), ([0], (1, 3))]
+    """
+
+    batch_tokens: int
+    batch_size: int | None
+    max_length: int | None
+
+    def of_like_length(self, lengths: Sequence[int]) -> list[Batch]:
+        """Batches of lines that are not empty, longest first."""
+        lines = _sorted_lines(lengths)
+        batches: list[Batch] = []
+        start = 0
+        while start < len(lines):
+            longest = lengths[lines[start]]
+            batch = lines[start : start + self._most_rows(max(SHORTEST_SOURCE, longest))]
+            batches.append((batch, (len(batch), longest)))
+            start += len(batch)
+        return batches
+
+    def of_few_shapes(self, lengths: Sequence[int]) -> list[Batch]:
+        """The same where S is a function of a line's own length, and the rest of a group has dummy rows."""
+        groups: dict[int, list[int]] = {}
+        for line in _sorted_lines(lengths):
+            groups.setdefault(self._padded_length(lengths[line]), []).append(line)
+        batches: list[Batch] = []
+        for length, group in groups.items():
+            most = self._most_rows(length)
+            rows = most if len(group) >= most else min(most, _next_power(len(group), 4))
+            batches += [(group[i : i + rows], (rows, length)) for i in range(0, len(group), rows)]
+        return batches
+
+    def _most_rows(self, length: int) -> int:
+        """Lines of a padded length that are translated together at most."""
+        most = max(1, self.batch_tokens // length)
+        return most if self.batch_size is None else min(most, self.batch_size)
+
+    def _padded_length(self, length: int) -> int:
+        padded = max(SHORTEST_SOURCE, _next_power(length, 2))
+        return padded if self.max_length is None else min(padded, self.max_length)
+
+
+def _sorted_lines(lengths: Sequence[int]) -> list[int]:
+    """Lines that hold something, longest first."""
+    return sorted(
+        (line for line, length in enumerate(lengths) if length), key=lambda line: -lengths[line]
+    )
+
+
+def _next_power(number: int, base: int) -> int:
+    """The smallest power of `base` that is not less than `number`."""
+    power = 1
+    while power < number:
+        power *= base
+    return power

@@ -1,0 +1,104 @@
+"""The plain search over a model's own `decode_step`, compiled for each shape of batches.
+
+Shape letters: B sentences, S source length, K beams, L longest output.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attention.decoding.constraints import TextConstraint
+from keras_attention.decoding.hypotheses import BeamSearchResult
+from keras_attention.decoding.plain_search import beam_search
+from keras_attention.ops.compile import compile_for_inference
+
+
+class CompiledSearch:
+    """Searches batches of source ids by `beam_search`.
+
+    Args:
+        model: The model, as `Translator` takes it.
+        options: Arguments of `beam_search` that are the same for all batches.
+        constraint: What translations may be.
+    """
+
+    def __init__(
+        self, model: Any, options: Mapping[str, Any], constraint: TextConstraint | None = None
+    ):
+        self._model = model
+        self._options = options
+        self._constraint = constraint
+        self._compiled: set[tuple[tuple[int, int], str]] = set()
+
+    def needs_compiling(self, shape: tuple[int, int], stop: str) -> bool:
+        """Whether the next search of this shape is the first."""
+        is_compiled = keras.backend.backend() != "torch"
+        return is_compiled and (shape, stop) not in self._compiled
+
+    def __call__(
+        self,
+        encoder_token_ids: np.ndarray,
+        max_lengths: np.ndarray,
+        max_length: int,
+        stop: str,
+        texts: Sequence[str] = (),
+    ) -> BeamSearchResult:
+        """Searches one batch.
+
+        Args:
+            encoder_token_ids: int32 (B, S).
+            max_lengths: int32 (B,), the longest hypothesis of each sentence.
+            max_length: L, the most of any sentence in a batch of this shape.
+            stop: When a sentence is done; see `beam_search`.
+            texts: The text of each source; a constraint needs it.
+
+        Returns:
+            A `BeamSearchResult` of NumPy arrays.
+        """
+        rows, length = encoder_token_ids.shape
+        self._compiled.add(((rows, length), stop))
+        # Two programs: only who wants the n best must pay for the certainty of the others.
+        search = self._search_best if stop == "best" else self._search_n_best
+        state = self._constraint_state(texts, np.minimum(max_lengths, max_length))
+        self._max_length = max_length  # A function of the shape, as the program is.
+        return keras.tree.map_structure(
+            keras.ops.convert_to_numpy, search(encoder_token_ids, max_lengths, state)
+        )
+
+    def _constraint_state(self, texts: Sequence[str], limits: Any) -> Any:
+        if self._constraint is None:
+            return {}
+        texts = [*texts, *[""] * (len(limits) - len(texts))]  # of dummy rows
+        return self._constraint.start(texts, limits, self._options["beam_size"])
+
+    @functools.cached_property
+    def _search_best(self) -> Callable[..., Any]:
+        return compile_for_inference(lambda *batch: self._search("best", *batch), self._model)
+
+    @functools.cached_property
+    def _search_n_best(self) -> Callable[..., Any]:
+        return compile_for_inference(lambda *batch: self._search("n_best", *batch), self._model)
+
+    def _search(self, stop: str, encoder_token_ids: Any, max_lengths: Any, state: Any) -> Any:
+        """Encoder and beam search of one batch: (B, S) and (B,) to a `BeamSearchResult`."""
+        memory = self._model.encode(encoder_token_ids)
+
+        def step(token_ids, index, cache):
+            return self._model.decode_step(token_ids, index, memory, cache)
+
+        rows, beam_size = encoder_token_ids.shape[0], self._options["beam_size"]
+        return beam_search(
+            step,
+            self._model.initial_cache(rows, beam_size, self._max_length),
+            max_lengths,
+            stop=stop,
+            max_length=self._max_length,
+            constraint=None if self._constraint is None else self._constraint.constraint,
+            constraint_state=state,
+            **self._options,
+        )

@@ -1,0 +1,155 @@
+"""Row (E) of Table 3 and section 3.5: learned positions and sinusoids, beyond the training length."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attention.data.corpora import Corpus
+from keras_attention.data.token_store import TokenStore
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.evaluation.perplexity import PerplexityMeter
+from keras_attention.experiments.tables import Measurements, Table, write_results
+from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes.run import train_translation
+from keras_attention.utils.checks import check_integer
+from keras_attention.utils.progress import say
+from keras_attention.utils.run_folder import RunFolder
+
+NAME = "row_e"
+LAYOUTS = {"interleaved": "sinusoids", "learned": "learned"}
+ROWS = 32  # sentences that are scored at a time
+
+
+def compare_positions(
+    corpus: Corpus,
+    output_dir: str | os.PathLike[str],
+    base: TranslationConfig,
+    *,
+    trained_length: int = 12,
+    seeds: Sequence[int] = (1,),
+) -> dict[str, Any]:
+    """Trains both kinds of positions on short sentences, and measures perplexity by length.
+
+    Both have positions for all sentences; those beyond `trained_length` learned positions never see. The
+    same call goes on where it was stopped.
+
+    Args:
+        corpus: What to train on; its training and its test part are split by length.
+        output_dir: The folder; runs lie below `runs/`.
+        base: Settings of the runs.
+        trained_length: Most tokens on a side of a training pair, end token included.
+        seeds: Seeds of each kind.
+
+    Returns:
+        A dict: for each layout and length the perplexities of all seeds.
+    """
+    check_integer("trained_length", trained_length, least=2)
+    settings = {
+        "corpus": corpus.name,
+        "fingerprint": corpus.train.fingerprint(),
+        "base": dataclasses.asdict(base),
+        "trained_length": trained_length,
+    }
+    kept = Measurements(output_dir, settings)
+    found: dict[str, dict[int, list[float]]] = {layout: {} for layout in LAYOUTS}
+    with kept.locked():
+        for seed in seeds:
+            for layout in LAYOUTS:
+                say(f"Row (E): {LAYOUTS[layout]} positions, seed {seed}")
+                folder = kept.folder / "runs" / f"{layout}-{seed}"
+                config = dataclasses.replace(
+                    base,
+                    max_length=trained_length,
+                    seed=seed,
+                    model_arguments={**base.model_arguments, "position_layout": layout},
+                )
+
+                def measure(config: Any = config, folder: Any = folder) -> dict[str, float]:
+                    train_translation(corpus, config, folder)
+                    return _perplexities(RunFolder(folder), corpus)
+
+                for length, value in kept.get(f"{layout} {seed}", measure).items():
+                    found[layout].setdefault(int(length), []).append(value)
+        result: dict[str, Any] = {
+            layout: {str(length): values for length, values in sorted(lengths.items())}
+            for layout, lengths in found.items()
+        }
+        tables = [_table(found, trained_length)]
+        figures = {"row_e_lengths": _figure(found, trained_length)}
+        write_results(kept.folder, NAME, tables, figures, {"perplexities": result, **settings})
+    return result
+
+
+def _perplexities(folder: RunFolder, corpus: Corpus) -> dict[str, float]:
+    """Perplexity of the held-out pairs by the length of their longer side, in steps of three tokens."""
+    model = keras.saving.load_model(folder.model, compile=False)
+    tokenizer = Tokenizer.load(folder.tokenizer)
+    text = corpus.validation if corpus.test is None else corpus.test
+    store = TokenStore.build(folder.store, text, tokenizer)
+    lengths = np.maximum(store.source_lengths, store.target_lengths)
+    meter = PerplexityMeter(model)
+    bins = 3 * (np.asarray(lengths) // 3)
+    return {
+        str(length): meter(_batches(store, np.flatnonzero(bins == length), tokenizer))
+        for length in np.unique(bins)
+    }
+
+
+def _batches(store: TokenStore, pairs: np.ndarray, tokenizer: Tokenizer) -> list[Any]:
+    batches = []
+    for first in range(0, len(pairs), ROWS):
+        rows = pairs[first : first + ROWS]
+        source, target = (
+            _padded([side(int(index)) for index in rows], tokenizer.pad_token_id)
+            for side in (store.source, store.target)
+        )
+        start = np.full((len(rows), 1), tokenizer.start_token_id, "int32")
+        read = np.concatenate([start, target[:, :-1]], axis=1)
+        batches.append(({"encoder_token_ids": source, "decoder_token_ids": read}, target))
+    return batches
+
+
+def _padded(rows: Sequence[Any], pad: int) -> np.ndarray:
+    ids = np.full((len(rows), max(map(len, rows))), pad, "int32")
+    for index, row in enumerate(rows):
+        ids[index, : len(row)] = row
+    return ids
+
+
+def _table(found: Mapping[str, Mapping[int, Sequence[float]]], trained: int) -> Table:
+    lengths = sorted(found["learned"])
+    rows = [
+        [
+            f"{length}-{length + 2}" + ("" if length + 2 <= trained else " *"),
+            *(f"{np.mean(found[layout][length]):.3f}" for layout in LAYOUTS),
+        ]
+        for length in lengths
+    ]
+    notes = [
+        f"*: longer than the {trained} tokens of the longest training pair, in part or wholly."
+    ]
+    notes.append("The paper: 4.92 with either, within the lengths of training (Table 3, row E).")
+    title = "Row (E): perplexity by the tokens of the longer side"
+    return Table(title, ["tokens", *LAYOUTS.values()], rows, notes)
+
+
+def _figure(found: Mapping[str, Mapping[int, Sequence[float]]], trained: int) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
+    axes = figure.add_subplot(yscale="log")
+    for layout, name in LAYOUTS.items():
+        lengths = sorted(found[layout])
+        axes.plot(
+            [n + 1 for n in lengths], [np.mean(found[layout][n]) for n in lengths], "o-", label=name
+        )
+    axes.axvline(trained + 0.5, color="silver", linestyle="--", label="longest in training")
+    axes.set(xlabel="tokens of the longer side", ylabel="perplexity")
+    axes.legend()
+    return figure

@@ -1,0 +1,302 @@
+"""Table 3 of the paper: what each part of the Transformer is worth, on any corpus, over several seeds."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_attention.data.corpora import Corpus
+from keras_attention.evaluation.comparison import paired_bootstrap
+from keras_attention.evaluation.cost import ModelSizes
+from keras_attention.experiments.published import TABLE_3, Variation
+from keras_attention.experiments.tables import Measurements, Table, verdict, write_results
+from keras_attention.models.presets import PRESETS
+from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes.run import train_translation
+from keras_attention.utils.checks import check_integer
+from keras_attention.utils.progress import say
+
+NAME = "table3"
+VOCABULARY, AUTHORS_VOCABULARY = 37_000, 40_960
+SIZES = ("hidden_dim", "intermediate_dim", "key_dim", "value_dim")
+# 97.5 % points of Student's t by degrees of freedom.
+T_POINTS = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+# Guesses, made before anything was measured.
+REASONS = {
+    "A": "with few updates and narrow heads, the number of heads matters less than noise",
+    "B": "at so small a width a head's keys are hardly a bottleneck",
+    "C": "little text and few updates favour small models, which learn sooner",
+    "D": "few epochs do not over-fit: dropout costs updates before it pays",
+    "E": "within the trained lengths both encodings say the same",
+    "big": "little text and few updates favour small models, which learn sooner",
+}
+
+
+def check_rows(names: Sequence[str]) -> tuple[str, ...]:
+    """Rows of Table 3 by name or by group ("A" to "E"), base first.
+
+    Raises:
+        ValueError: A row that does not exist; the message lists those that do.
+
+    Example:
+
+    >>> check_rows(["B"])
+    ('base', 'b_key_dim_16', 'b_key_dim_32')
+    """
+    chosen = {"base"}
+    for name in names:
+        found = [row for row, known in TABLE_3.items() if name in (row, known.group)]
+        if not found:
+            raise ValueError(
+                f"Table 3 has no row {name!r}. Its rows: {', '.join(TABLE_3)}; its groups: "
+                "A, B, C, D, E."
+            )
+        chosen.update(found)
+    return tuple(row for row in TABLE_3 if row in chosen)
+
+
+def parameter_counts() -> dict[str, dict[str, int]]:
+    """Trainable parameters of every row: of the paper's formulas, and with its authors' options.
+
+    `"paper"`: V = 37,000, no biases in the attention. `"authors"`: V = 40,960, attention biases and a
+    target-space embedding of 32 rows, as in the code of 2017.
+    """
+    counts = {}
+    for name, row in TABLE_3.items():
+        sizes = PRESETS[row.preset]
+        plain = ModelSizes.of({**sizes, "vocabulary_size": VOCABULARY})
+        theirs = {"vocabulary_size": AUTHORS_VOCABULARY, "use_attention_bias": True}
+        authors = ModelSizes.of({**sizes, **theirs}).parameters + 32 * sizes["hidden_dim"]
+        counts[name] = {"paper": plain.parameters, "authors": authors}
+    return counts
+
+
+def row_config(row: Variation, base: TranslationConfig, seed: int, width: int, depth: int) -> Any:
+    """The settings of a row: its preset made narrower and shallower, and what else it changes.
+
+    Args:
+        row: A row of `TABLE_3`.
+        base: Settings that all rows share.
+        seed: The seed.
+        width: What all widths of the preset are divided by.
+        depth: What its number of layers is divided by.
+    """
+    sizes = {name: PRESETS[row.preset].get(name) for name in SIZES}
+    arguments = {name: max(1, size // width) for name, size in sizes.items() if size is not None}
+    arguments["num_layers"] = max(1, PRESETS[row.preset]["num_layers"] // depth)
+    times = row.updates / TABLE_3["base"].updates
+    return dataclasses.replace(
+        base,
+        preset=row.preset,
+        model_arguments=arguments,
+        label_smoothing=row.label_smoothing,
+        steps=None if base.steps is None else round(base.steps * times),
+        minutes=None if base.minutes is None else base.minutes * times,
+        seed=seed,
+    )
+
+
+def train_variations(
+    corpus: Corpus,
+    output_dir: str | os.PathLike[str],
+    base: TranslationConfig,
+    *,
+    rows: Sequence[str] = ("D",),
+    seeds: Sequence[int] = (1, 2, 3),
+    width: int = 4,
+    depth: int = 2,
+) -> dict[str, Any]:
+    """Trains rows of Table 3 with several seeds, each a run of its own, and compares them with base.
+
+    The same call goes on where it was stopped, within a run, too.
+
+    Args:
+        corpus: What to train on.
+        output_dir: The folder; runs lie below `runs/`.
+        base: Settings that all rows share: the budget, the vocabulary, batches.
+        rows: Names or groups of rows; base is always among them.
+        seeds: Seeds of each row.
+        width, depth: What the paper's widths and numbers of layers are divided by; 1 for its sizes.
+
+    Returns:
+        A dict: for each row `perplexity`, `bleu` by seed, `parameters`, and beside base `ratio`,
+        `interval`, `resolved`, `as_paper`, `p_value`.
+
+    Raises:
+        ValueError: A row that does not exist, with the list of those that do.
+    """
+    names = check_rows(rows)
+    check_integer("width", width, least=1)
+    check_integer("depth", depth, least=1)
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"`seeds` must be different numbers. Received: seeds={list(seeds)}")
+    configs = {
+        (name, seed): row_config(TABLE_3[name], base, seed, width, depth)
+        for name in names
+        for seed in seeds
+    }
+    settings = {
+        "corpus": corpus.name,
+        "fingerprint": corpus.train.fingerprint(),
+        "base": dataclasses.asdict(base),
+        "width": width,
+        "depth": depth,
+    }
+    kept = Measurements(output_dir, settings)
+    with kept.locked():
+        found: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in names}
+        # Seed by seed: a stopped experiment has all rows of some seeds, rather than some rows.
+        for number, seed in enumerate(seeds):
+            for place, name in enumerate(names):
+                done = number * len(names) + place + 1
+                say(f"Table 3, run {done} of {len(configs)}: {name}, seed {seed}")
+                folder = kept.folder / "runs" / f"{name}-{seed}"
+                found[name][seed] = kept.get(
+                    f"{name} {seed}",
+                    functools.partial(_trained, corpus, configs[name, seed], folder),
+                )
+        references = list(corpus.references("validation" if corpus.test is None else "test"))
+        result = compared(found, references, corpus.target_language)
+        tables = [_table(result, seeds), _parameter_table(names)]
+        figures = {"table3_perplexity": _figure(result)}
+        write_results(kept.folder, NAME, tables, figures, {"rows": result, "settings": settings})
+    return result
+
+
+def _trained(corpus: Corpus, config: TranslationConfig, folder: Path) -> dict[str, Any]:
+    """Trains one model; what the table needs of it."""
+    report = train_translation(corpus, config, folder)
+    return {
+        "perplexity": report["validation_perplexity"],
+        "bleu": report["test"]["bleu"],
+        "updates": report["training"]["updates"],
+        "minutes": report["training"]["minutes"],
+        "parameters": report["parameters"],
+        "translations": (folder / "translations.txt").read_text("utf-8").splitlines(),
+    }
+
+
+def compared(
+    found: Mapping[str, Mapping[int, Mapping[str, Any]]], references: Sequence[str], language: str
+) -> dict[str, dict[str, Any]]:
+    """Each row beside base: the ratio of perplexities over paired seeds, and BLEU's paired bootstrap.
+
+    The interval of the ratio is Student's, of the logarithms' paired differences; with one seed there
+    is none, and nothing is resolved.
+    """
+    base = found["base"]
+    result = {}
+    for name, runs in found.items():
+        row: dict[str, Any] = {
+            key: {str(seed): run[key] for seed, run in runs.items()}
+            for key in ("perplexity", "bleu", "updates", "minutes", "parameters")
+        }
+        if name != "base":
+            logs = [
+                math.log(run["perplexity"] / base[seed]["perplexity"]) for seed, run in runs.items()
+            ]
+            mean, half = statistics.fmean(logs), math.inf
+            if len(logs) > 1:
+                point = T_POINTS[len(logs) - 1] if len(logs) <= len(T_POINTS) else 2.0
+                half = point * statistics.stdev(logs) / math.sqrt(len(logs))
+            paper = math.log(TABLE_3[name].perplexity / TABLE_3["base"].perplexity)
+            first = next(iter(runs))
+            systems = {"base": base[first]["translations"], name: runs[first]["translations"]}
+            bleu = paired_bootstrap(systems, references, baseline="base", language=language)[0]
+            row |= {
+                "ratio": math.exp(mean),
+                "interval": [math.exp(mean - half), math.exp(mean + half)] if logs[1:] else None,
+                "resolved": abs(mean) > half,
+                "paper_ratio": math.exp(paper),
+                "as_paper": paper == 0.0 or mean * paper > 0,
+                "bleu_difference": bleu.difference,
+                "p_value": bleu.p_value,
+            }
+        result[name] = row
+    return result
+
+
+def _spread(values: Sequence[float]) -> str:
+    spread = f" ± {statistics.stdev(values):.3g}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.4g}{spread}"
+
+
+def _table(result: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]) -> Table:
+    rows, notes = [], []
+    for name, row in result.items():
+        known = TABLE_3[name]
+        cells = [
+            f"({known.group}) {known.change}" if known.change else name,
+            f"{known.perplexity:.2f}",
+            f"{known.bleu:.1f}",
+            _spread(list(row["perplexity"].values())),
+            _spread(list(row["bleu"].values())),
+        ]
+        if "ratio" in row:
+            sign = "as the paper" if row["as_paper"] else "against the paper"
+            cells += [
+                f"{100 * (row['paper_ratio'] - 1):+.1f} %",
+                f"{100 * (row['ratio'] - 1):+.1f} %",
+                f"{verdict(row['resolved'])}, {sign}",
+                f"{row['bleu_difference']:+.1f}, p {row['p_value']:.3f}",
+            ]
+            if not row["as_paper"]:
+                notes.append(
+                    f"{name} goes against the paper. A guess why, not tested: {REASONS[known.group]}."
+                )
+        rows.append([*cells, *[""] * (9 - len(cells))])
+    columns = ["row", "paper PPL", "BLEU", "our PPL", "BLEU"]
+    columns += ["paper: PPL", "ours: PPL", "verdict", "BLEU of one seed"]
+    notes.insert(
+        0,
+        f"Mean ± standard deviation of {len(seeds)} seeds. PPL beside base: paired by seed; resolved: "
+        "the interval of 95 % excludes 0. BLEU beside base: paired bootstrap of the first seed.",
+    )
+    return Table("Table 3: variations on the Transformer", columns, rows, notes)
+
+
+def _parameter_table(names: Sequence[str]) -> Table:
+    counts = parameter_counts()
+    rows = [
+        [
+            name,
+            TABLE_3[name].parameters,
+            f"{counts[name]['paper']:,}",
+            f"{counts[name]['authors']:,}",
+        ]
+        for name in names
+    ]
+    notes = [
+        "The paper's base family is reproduced by its authors' options of 2017: a vocabulary padded to "
+        "40,960, biases in the attention, a target-space embedding of 32 rows.",
+        "Big: 213 million fit neither; unexplained.",
+    ]
+    columns = ["row", "paper, millions", "V = 37,000", "V = 40,960, authors' options"]
+    return Table("Parameters of the paper's sizes", columns, rows, notes)
+
+
+def _figure(result: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Perplexity beside base: the paper's and ours, with its interval."""
+    from matplotlib.figure import Figure
+
+    rows = [(name, row) for name, row in result.items() if "ratio" in row]
+    figure = Figure(figsize=(6.4, 1.6 + 0.32 * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    for place, (_, row) in enumerate(rows):
+        ours, paper = (100 * (row[key] - 1) for key in ("ratio", "paper_ratio"))
+        axes.plot(paper, place, "k|", markersize=14, label="the paper" if not place else None)
+        axes.plot(ours, place, "oC0", label="ours" if not place else None)
+        if row["interval"]:
+            axes.plot([100 * (end - 1) for end in row["interval"]], [place, place], "-C0")
+    axes.axvline(0, color="silver", zorder=0)
+    axes.set(xlabel="perplexity beside base, %", ylim=(len(rows) - 0.3, -0.7))
+    axes.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=8)
+    if rows:
+        axes.legend(fontsize=8)
+    return figure

@@ -1,0 +1,213 @@
+"""Attention and feed-forward network in one, by weighted branches (Ahmed et al. 2017)."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_attention.layers.declared import check_declares_itself
+from keras_attention.layers.dropout import Dropout
+from keras_attention.layers.feed_forward import FeedForward
+from keras_attention.layers.multi_head_attention import MultiHeadAttention
+from keras_attention.layers.seeds import part_initializer, part_seed
+from keras_attention.ops.branches import sum_of_branches
+from keras_attention.ops.linear import linear
+from keras_attention.ops.simplex import RandomSimplex, Simplex
+from keras_attention.spec.parts import (
+    BRANCH_FEED_FORWARDS,
+    BranchedAttentionSpec,
+    check_on_simplex,
+)
+from keras_attention.utils.checks import check_choice, check_integer, check_number
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class BranchedAttention(MultiHeadAttention):
+    """The Weighted Transformer's attention: each head is a branch with a feed-forward network behind it.
+
+    Ahmed, Keskar and Socher 2017, "Weighted Transformer Network for Machine Translation", equations 5
+    to 7: `head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V)`, `hbar_i = kappa_i head_i W_i^O`, and the
+    output is `sum_i alpha_i FFN(hbar_i)`. The M = `num_heads` numbers of kappa and of alpha are learned,
+    at least 0 and of sum 1: `Simplex` projects them back after every update. The layer takes the place
+    of an attention and of the feed-forward network behind it.
+
+    The paper's equations say one network for all branches, `"shared"`: 2 M parameters more than
+    attention and network have without branches. Its clock, and others' code, say that it may have been
+    one network of width F / M for each branch, `"split"`.
+
+    The layer computes this formula with its products in another order. With `C_i = W_i^O W_1`,
+    `sum_i alpha_i FFN(hbar_i) = (sum_i alpha_i relu(kappa_i head_i C_i + b_1)) W_2 + b_2`. That is as
+    much work as without branches. The branches' hidden layers, M F numbers for each position, are never
+    in memory together.
+
+    Args:
+        num_heads: Number of heads, which are the branches M.
+        key_dim: Width of a head's queries and keys.
+        intermediate_dim: Width F of the feed-forward network, of all branches together if split.
+        branch_feed_forward: `"shared"`, `"split"`, or None for no network: then it is multi-head
+            attention whose heads have weights, `sum_i alpha_i kappa_i head_i W_i^O`.
+        activation: Activation of the network.
+        activation_dropout: Rate behind the activation; one mask for the sum of the branches.
+        **kwargs: Every other argument of `MultiHeadAttention`. A bias of the attention's output is one
+            of every `hbar_i`, and so it is multiplied by kappa.
+
+    Call arguments and outputs are those of `MultiHeadAttention`.
+
+    Raises:
+        ValueError: For arguments out of their range, and for stored kappa or alpha off the simplex.
+
+    Example:
+
+    >>> import numpy as np
+    >>> layer = BranchedAttention(num_heads=2, key_dim=4, intermediate_dim=16)
+    >>> tuple(layer(np.ones((1, 3, 8)), np.ones((1, 5, 8))).shape)
+    (1, 3, 8)
+    >>> round(float(ops.sum(layer.kappa)), 4), tuple(layer.alpha.shape)
+    (1.0, (2,))
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        key_dim: int,
+        intermediate_dim: int | None = None,
+        branch_feed_forward: str | None = "shared",
+        activation: Any = "relu",
+        activation_dropout: float = 0.0,
+        **kwargs: Any,
+    ):
+        super().__init__(num_heads, key_dim, **kwargs)
+        if branch_feed_forward is not None:
+            check_choice("branch_feed_forward", branch_feed_forward, BRANCH_FEED_FORWARDS)
+            check_integer("intermediate_dim", intermediate_dim, least=1)
+            check_split(branch_feed_forward, intermediate_dim, num_heads)
+        self.intermediate_dim = intermediate_dim
+        self.branch_feed_forward = branch_feed_forward
+        self.activation = keras.activations.get(activation)
+        self.activation_dropout = check_number(
+            "activation_dropout", activation_dropout, least=0, below=1
+        )
+
+    def build(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> None:
+        super().build(query_shape, value_shape, key_shape)
+        self.kappa = self._branch_weights("kappa")
+        self.alpha = self._branch_weights("alpha")
+        self.feed_forwards = []
+        networks = {None: 0, "shared": 1, "split": self.num_heads}[self.branch_feed_forward]
+        for index in range(networks):
+            part = f"feed_forward_{index + 1}"
+            layer = FeedForward(
+                self.intermediate_dim // networks,
+                activation=self.activation,
+                kernel_initializer=part_initializer(self._kernel_initializer, part),
+                dtype=self.dtype_policy,
+                name=part,
+            )
+            layer.build((*query_shape[:-1], self.output_dense.kernel.shape[-1]))
+            self.feed_forwards.append(layer)
+        self.activation_dropout_layer = Dropout(
+            self.activation_dropout,
+            seed=part_seed(self.seed, "activation_dropout"),
+            dtype=self.dtype_policy,
+            name="activation_dropout",
+        )
+
+    def _branch_weights(self, name: str) -> Any:
+        seed = getattr(self._kernel_initializer, "seed", None)
+        seed = part_seed(seed, name) if isinstance(seed, int) else None
+        # float32 under every policy: in half precision nothing sums to 1 to six digits.
+        return self.add_weight(
+            shape=(self.num_heads,),
+            dtype="float32",
+            autocast=False,
+            initializer=RandomSimplex(seed),
+            constraint=Simplex(),
+            aggregation="mean",
+            name=name,
+        )
+
+    def _combine_heads(self, outputs: Any, training: bool | None) -> Any:
+        """`sum_i alpha_i FFN(kappa_i head_i W_i^O)` of the heads' outputs `(B, T, N, V)`."""
+        heads, width = self.num_heads, self.value_dim
+        kappa, alpha = (ops.convert_to_tensor(part) for part in (self.kappa, self.alpha))
+        dtype, output = outputs.dtype, self.output_dense
+        if self.branch_feed_forward is None:
+            kappa = ops.multiply(kappa, alpha)
+        scale = ops.cast(kappa, dtype)
+        kernel = ops.multiply(ops.cast(output.kernel, dtype), scale[:, None, None])
+        bias = None
+        if output.bias is not None:
+            bias = ops.multiply(ops.cast(output.bias, dtype), scale[:, None])
+        if self.branch_feed_forward is None:
+            return linear(outputs, kernel, None if bias is None else ops.sum(bias, 0), input_axes=2)
+        layers = self.feed_forwards
+        inner = [ops.cast(layer.inner.kernel, dtype) for layer in layers]
+        inner_bias = [ops.cast(layer.inner.bias, dtype) for layer in layers]
+        outer = [ops.cast(layer.outer.kernel, dtype) for layer in layers]
+        outer_bias = [ops.cast(layer.outer.bias, dtype) for layer in layers]
+        rows = ops.reshape(outputs, (-1, heads, width))
+        if self.branch_feed_forward == "shared":
+            kernels = linear(kernel, inner[0])
+            biases = ops.broadcast_to(inner_bias[0], (heads, self.intermediate_dim))
+            if bias is not None:
+                biases = ops.add(biases, linear(bias, inner[0]))
+            hidden = sum_of_branches(rows, kernels, biases, alpha, self.activation)
+            hidden = self.activation_dropout_layer(hidden, training=training)
+            last = ops.multiply(outer_bias[0], ops.cast(ops.sum(alpha), dtype))
+            y = linear(hidden, outer[0], last)
+        else:
+            hidden = [ops.matmul(rows[:, i], ops.matmul(kernel[i], inner[i])) for i in range(heads)]
+            added = inner_bias
+            if bias is not None:
+                added = [ops.add(b, ops.matmul(bias[i], inner[i])) for i, b in enumerate(added)]
+            hidden = ops.add(ops.stack(hidden, axis=1), ops.stack(added))
+            hidden = self.activation(hidden)
+            hidden = self.activation_dropout_layer(hidden, training=training)
+            weights = ops.cast(alpha, dtype)
+            kernel = ops.multiply(ops.stack(outer), weights[:, None, None])
+            last = ops.matmul(weights[None], ops.stack(outer_bias))[0]
+            y = linear(hidden, kernel, last, input_axes=2)
+        return ops.reshape(y, (*ops.shape(outputs)[:-2], y.shape[-1]))
+
+    def spec(self) -> BranchedAttentionSpec:
+        """What this layer computes in inference, declared."""
+        check_declares_itself(self)
+        plain = super().spec()
+        return BranchedAttentionSpec(
+            query=plain.query,
+            key=plain.key,
+            value=plain.value,
+            output=plain.output,
+            window=plain.window,
+            kappa=self.kappa,
+            alpha=self.alpha,
+            feed_forwards=tuple(layer.spec() for layer in self.feed_forwards),
+        )
+
+    def load_own_variables(self, store: Any) -> None:
+        for name, values in zip(("kappa", "alpha"), (store["0"], store["1"]), strict=True):
+            check_on_simplex(f"{self.name}: `{name}`", values)
+        super().load_own_variables(store)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "branch_feed_forward": self.branch_feed_forward,
+            "activation": keras.activations.serialize(self.activation),
+            "activation_dropout": self.activation_dropout,
+        }
+
+
+def check_split(branch_feed_forward: str | None, intermediate_dim: Any, num_heads: int) -> None:
+    """Refuse a network that cannot be cut into one for each branch.
+
+    Raises:
+        ValueError: The number of heads does not divide the width.
+    """
+    if branch_feed_forward == "split" and intermediate_dim % num_heads:
+        raise ValueError(
+            "With branch_feed_forward='split' each branch has a network of width intermediate_dim / "
+            f"num_heads, so the one must be a multiple of the other. Received: intermediate_dim="
+            f"{intermediate_dim}, num_heads={num_heads}"
+        )

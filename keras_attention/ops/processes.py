@@ -1,0 +1,278 @@
+"""Several processes that train one model on PyTorch; the one file that names `torch.distributed`.
+
+On the other backends, and where nobody joined, there is one process, and all of this does nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+# Between two things that processes do together, such as two updates; decoding for BLEU lies between.
+TIMEOUT_MINUTES = 30.0
+TIMEOUT = "KERAS_ATTENTION_TIMEOUT_MINUTES"
+# Between two signs of life, and how long without one a process is taken to be gone.
+SIGN_SECONDS, GONE_SECONDS = 0.5, 4.0
+# The key of the name under which the processes of the newest start find each other.
+START = "keras_attention/start"
+_in_step = False
+_signs: _Signs | None = None
+
+
+class LostProcess(RuntimeError):
+    """Another process that trains the same model died, or gives no sign."""
+
+
+def launched() -> tuple[int, int] | None:
+    """This process's number and how many there are, as `torchrun` says; None without it."""
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    return None
+
+
+def timeout_minutes() -> float:
+    """How long to wait for other processes before they are taken to be dead.
+
+    Raises:
+        ValueError: If the environment variable `KERAS_ATTENTION_TIMEOUT_MINUTES` is no positive number.
+    """
+    text = os.environ.get(TIMEOUT, TIMEOUT_MINUTES)
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise ValueError(
+        f"The environment variable {TIMEOUT} must be minutes above 0. Received: {text!r}"
+    )
+
+
+@contextlib.contextmanager
+def joined() -> Iterator[None]:
+    """Be one of the processes that `torchrun` started, until the block ends.
+
+    Raises:
+        RuntimeError: If a process is missing, named by its number.
+    """
+    global _signs
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
+
+    if dist.is_initialized():  # The user's own, who ends it, too.
+        yield
+        return
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+        backend = "cpu:gloo,cuda:nccl"
+    timeout = datetime.timedelta(minutes=timeout_minutes())
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=timeout))
+        store = _store_of_this_start(store, rank, size, timeout)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+    except (RuntimeError, ValueError) as error:
+        where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        raise RuntimeError(
+            f"Process {os.environ['RANK']} of {os.environ['WORLD_SIZE']} did not find the others at "
+            f"{where} ({str(error).splitlines()[0]}). Were all of them started, can they reach that "
+            "address, and is its port free?"
+        ) from error
+    _signs = _Signs(store, rank, size)
+    try:
+        yield
+    finally:
+        _signs.end()
+        _signs = None
+        dist.destroy_process_group()
+
+
+def _store_of_this_start(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+    """The store of all processes, under a name that process 0 draws anew at each start.
+
+    When `torchrun` starts all again, the store may still hold the addresses of the dead. So each process
+    waits until process 0 of the same start has answered it.
+    """
+    from torch.distributed import PrefixStore
+
+    token = uuid.uuid4().hex
+    if rank == 0:
+        own = PrefixStore(token, store)
+        store.set(START, token)
+        for other in range(1, size):
+            try:
+                own.set(f"answer {other}", own.get(f"here {other}"))
+            except RuntimeError as error:
+                raise RuntimeError(f"process {other} did not come") from error
+        return own
+    name, deadline = None, time.monotonic() + timeout.total_seconds()
+    while time.monotonic() < deadline:
+        current = store.get(START).decode()
+        if current != name:
+            name, own = current, PrefixStore(current, store)
+            own.set(f"here {rank}", token)
+        answer = f"answer {rank}"
+        if own.check([answer]) and own.get(answer).decode() == token:
+            return own
+        time.sleep(0.05)
+    raise RuntimeError("process 0 did not answer")
+
+
+class _Signs:
+    """Signs of life, which each process gives in their store from a thread of its own.
+
+    Args:
+        store: Where all processes read and write.
+        rank: Number of this process.
+        size: Number of processes.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int):
+        self._store = store.clone()  # A connection of its own: on the other one, others may wait.
+        self._keys = [f"sign {other}" for other in range(size)]
+        self._rank = rank
+        for key in self._keys:
+            self._store.add(key, 0)
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._give, daemon=True)
+        self._thread.start()
+
+    def _give(self) -> None:
+        with contextlib.suppress(RuntimeError):  # The store is gone with process 0.
+            while not self._ends.wait(SIGN_SECONDS):
+                self._store.add(self._keys[self._rank], 1)
+
+    def missing(self) -> list[int]:
+        """The processes that give no sign for some seconds."""
+        try:
+            before = [self._store.add(key, 0) for key in self._keys]
+            time.sleep(GONE_SECONDS)
+            after = [self._store.add(key, 0) for key in self._keys]
+        except RuntimeError:
+            return [0]
+        silent = [i for i, (old, new) in enumerate(zip(before, after, strict=True)) if old == new]
+        return [index for index in silent if index != self._rank]
+
+    def end(self) -> None:
+        """Give no more signs."""
+        self._ends.set()
+        self._thread.join(SIGN_SECONDS)
+
+
+def process_count() -> int:
+    """Number of processes that train together; 1 where nobody joined."""
+    dist = _distributed()
+    return 1 if dist is None else dist.get_world_size()
+
+
+def process_index() -> int:
+    """Number of this process among them."""
+    dist = _distributed()
+    return 0 if dist is None else dist.get_rank()
+
+
+@contextlib.contextmanager
+def in_training_step() -> Iterator[None]:
+    """Within, `sum_over_processes` sums: what one process alone computes is not of all of them."""
+    global _in_step
+    _in_step = True
+    try:
+        yield
+    finally:
+        _in_step = False
+
+
+def sum_over_processes(tensors: Sequence[Any]) -> list[Any]:
+    """The sums of tensors over the processes, within a training step; else the tensors."""
+    tensors = list(tensors)
+    dist = _distributed()
+    if dist is None or not _in_step:
+        return tensors
+    import torch
+
+    groups: dict[Any, list[int]] = {}
+    for number, tensor in enumerate(tensors):
+        groups.setdefault((tensor.dtype, tensor.device), []).append(number)
+    for numbers in groups.values():
+        # One message for all: many small ones cost more than they carry.
+        flat = torch.cat([tensors[number].detach().reshape(-1) for number in numbers])
+        with _named_errors():
+            dist.all_reduce(flat)
+        parts = flat.split([tensors[number].numel() for number in numbers])
+        for number, part in zip(numbers, parts, strict=True):
+            tensors[number] = part.view(tensors[number].shape)
+    return tensors
+
+
+def largest_of_all(values: Sequence[float]) -> list[float]:
+    """The largest of each number over the processes, all of which must call it at the same point."""
+    dist = _distributed()
+    if dist is None:
+        return list(values)
+    import torch
+
+    numbers = torch.tensor(values, dtype=torch.float64)  # On the CPU: the device goes on meanwhile.
+    with _named_errors():
+        dist.all_reduce(numbers, dist.ReduceOp.MAX)
+    return numbers.tolist()
+
+
+def values_of_all(value: Any) -> list[Any]:
+    """What each process gives, JSON-like, in their order; all must call it at the same point."""
+    dist = _distributed()
+    if dist is None:
+        return [value]
+    import torch
+
+    # As JSON: `all_gather_object` would run what another process sends.
+    text = torch.frombuffer(bytearray(json.dumps(value, default=str).encode()), dtype=torch.uint8)
+    size = int(largest_of_all([text.numel()])[0])
+    padded = torch.full((size,), ord(" "), dtype=torch.uint8)
+    padded[: text.numel()] = text
+    texts = [torch.empty_like(padded) for _ in range(dist.get_world_size())]
+    with _named_errors():
+        dist.all_gather(texts, padded)
+    return [json.loads(bytes(text.tolist())) for text in texts]
+
+
+def add_sums_of_processes(before: Sequence[Any], variables: Sequence[Any]) -> None:
+    """Give variables what all processes together added to them since they were `before`.
+
+    Args:
+        before: Tensors, the same in all processes.
+        variables: Keras variables; each process has added its own share.
+    """
+    shares = [variable.value - old for variable, old in zip(variables, before, strict=True)]
+    for variable, old, total in zip(variables, before, sum_over_processes(shares), strict=True):
+        variable.assign(old + total)
+
+
+def _distributed() -> Any:
+    """`torch.distributed`, if processes have joined."""
+    dist = sys.modules.get("torch.distributed")
+    return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
+
+
+@contextlib.contextmanager
+def _named_errors() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        missing = [] if _signs is None else _signs.missing()
+        raise LostProcess(lost_text(process_index(), process_count(), error, missing)) from error
+
+
+def lost_text(index: int, count: int, error: Exception, missing: Sequence[int] = ()) -> str:
+    """What a process says that the others do not answer."""
+    lost = " and ".join(f"process {other}" for other in missing) or "another one"
+    return (
+        f"Process {index} of {count} lost {lost}: it died, or gave no sign for too long "
+        f"({str(error).splitlines()[0]}). Its own message says why. Started again, the run goes on from "
+        "its last checkpoint."
+    )

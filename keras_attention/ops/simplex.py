@@ -1,0 +1,98 @@
+"""The probability simplex: what keeps the weights of the Weighted Transformer's branches on it.
+
+Ahmed et al. 2017: kappa and alpha are at least 0 and sum to 1, by a projection after every update.
+"""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+# How far a sum in float32 may be from 1, and a number below 0.
+TOLERANCE = 1e-6
+
+
+def simplex_projection(vector: Any) -> Any:
+    """The nearest point of the simplex, in the Euclidean sense (Duchi et al. 2008, figure 1).
+
+    Args:
+        vector: Tensor of shape `(M,)`, of finite numbers.
+
+    Returns:
+        Tensor `(M,)` of numbers of at least 0 that sum to 1. A vector that is on the simplex stays as
+        it is, bit by bit.
+
+    Example:
+
+    >>> import numpy as np
+    >>> np.round(np.array(simplex_projection(np.array([0.5, 0.8, -0.2], "float32"))), 6).tolist()
+    [0.3499999940395355, 0.6499999761581421, 0.0]
+    """
+    vector = ops.convert_to_tensor(vector)
+    numbers = ops.cast(vector, "float32")
+    is_there = ops.logical_and(
+        ops.all(ops.greater_equal(numbers, 0.0)),
+        ops.less_equal(ops.abs(ops.subtract(ops.sum(numbers), 1.0)), TOLERANCE / 4),
+    )
+    sorted_ = ops.flip(ops.sort(numbers))
+    ranks = ops.arange(1, numbers.shape[0] + 1, dtype="float32")
+    offsets = ops.divide(ops.subtract(ops.cumsum(sorted_), 1.0), ranks)
+    # The largest numbers stay above 0 if all lose as much as brings their sum to 1.
+    stay = ops.sum(ops.cast(ops.greater(sorted_, offsets), "int32"))
+    projected = ops.relu(ops.subtract(numbers, ops.take(offsets, ops.maximum(stay, 1) - 1)))
+    # Large numbers lose digits in the difference: what is left of that goes over all.
+    projected = ops.divide(projected, ops.sum(projected))
+    return ops.cast(ops.where(is_there, numbers, projected), vector.dtype)
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class Simplex(keras.constraints.Constraint):
+    """Keeps a vector on the probability simplex: after every update, its nearest point there.
+
+    `keras_attention.Adam` knows by this constraint which variables have a learning rate of their own.
+
+    Call arguments:
+        vector: Tensor of shape `(M,)`.
+
+    Returns:
+        Tensor of shape `(M,)`; see `simplex_projection`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> np.array(Simplex()(np.array([2.0, 0.0, 0.0], "float32"))).tolist()
+    [1.0, 0.0, 0.0]
+    """
+
+    def __call__(self, vector: Any) -> Any:
+        return simplex_projection(vector)
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class RandomSimplex(keras.initializers.Initializer):
+    """Uniform random numbers, divided by their sum: a random point of the simplex.
+
+    The paper starts kappa and alpha "randomly, like the other weights"; this is how jayparks' code does.
+
+    Args:
+        seed: Optional integer seed; None gives other numbers in each run.
+
+    Example:
+
+    >>> import numpy as np
+    >>> round(float(np.sum(np.array(RandomSimplex(seed=1)((4,))))), 5)
+    1.0
+    """
+
+    def __init__(self, seed: int | None = None):
+        self.seed = seed
+
+    def __call__(self, shape: Any, dtype: Any = None) -> Any:
+        numbers = keras.random.uniform(
+            shape, minval=0.0, maxval=1.0, dtype="float32", seed=self.seed
+        )
+        numbers = ops.add(numbers, keras.config.epsilon())  # they are not all 0
+        return ops.cast(ops.divide(numbers, ops.sum(numbers)), dtype or "float32")
+
+    def get_config(self) -> dict[str, Any]:
+        return {"seed": self.seed}

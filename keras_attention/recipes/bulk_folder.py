@@ -1,0 +1,344 @@
+"""The folder of bulk work: its inputs, their chunks, and which of them are done. No Keras."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import filelock
+
+from keras_attention.data.parallel_text import lines_of, zip_lines
+from keras_attention.utils.checks import check_iterable
+from keras_attention.utils.files import OccupiedPath
+from keras_attention.utils.places import (
+    Place,
+    check_file,
+    check_place,
+    folder_at,
+    open_place,
+    place_name,
+    sha256_of_place,
+    size_of,
+)
+from keras_attention.utils.progress import Progress
+from keras_attention.utils.signed_json import parse_json, signed_json
+
+MANIFEST = "manifest.json"
+PARTS = "parts"
+REMEDY = "Choose another output folder."
+
+
+class Input(Protocol):
+    """What is cut into chunks of lines; iterated, it gives them.
+
+    Attributes:
+        name: Name of its result.
+    """
+
+    name: str
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def described(self, show_progress: bool) -> dict[str, Any]:
+        """What the manifest says of it, "lines" among it; reads all, so that no bad line waits."""
+
+    def check(self, described: Mapping[str, Any], thoroughly: bool) -> None:
+        """Raise a ValueError if it is not as the manifest says.
+
+        Args:
+            described: What the manifest says.
+            thoroughly: Whether to read all of it, in place of a glance.
+        """
+
+
+class TextFile:
+    """Lines of a file in UTF-8, plain or gzip; or of two files, line i of one with line i of the other.
+
+    Args:
+        *files: Paths, or URLs for fsspec. The last one's name, without ".gz", is that of the result.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+    """
+
+    def __init__(self, *files: Any) -> None:
+        self.files = [check_place("inputs", file) for file in files]
+        for file in self.files:
+            check_file(file)
+        self.name = place_name(self.files[-1]).removesuffix(".gz")
+
+    def __iter__(self) -> Iterator[Any]:
+        with contextlib.ExitStack() as opened:
+            streams = [opened.enter_context(open_place(file)) for file in self.files]
+            sides = [
+                lines_of(stream, str(file))
+                for stream, file in zip(streams, self.files, strict=True)
+            ]
+            yield from sides[0] if len(sides) == 1 else zip_lines(sides, self.files)
+
+    def described(self, show_progress: bool) -> dict[str, Any]:
+        """The number of lines, and each file's size and sha256."""
+        with Progress(None, f"reading {self.name}", enabled=show_progress):
+            lines = sum(1 for _ in self)
+            files = [
+                {"path": str(file), "sha256": sha256_of_place(file), "bytes": size_of(file)}
+                for file in self.files
+            ]
+        return {"lines": lines, "files": files}
+
+    def check(self, described: Mapping[str, Any], thoroughly: bool) -> None:
+        """Raise a ValueError if a file changed."""
+        for file, known in zip(self.files, described["files"], strict=True):
+            if size_of(file) != known["bytes"] or (
+                thoroughly and sha256_of_place(file) != known["sha256"]
+            ):
+                raise ValueError(
+                    f"'{file}' changed since the work on it began. Put the old file back, or choose "
+                    "another output folder for the new one."
+                )
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """Some lines of one input, which are worked on together.
+
+    Attributes:
+        number: Number among the chunks of all inputs, from 0.
+        file: Number of the input, from 0.
+        first: Number of the first line in its file, from 0.
+        lines: Number of lines.
+    """
+
+    number: int
+    file: int
+    first: int
+    lines: int
+
+
+class BulkFolder:
+    """An output folder: `manifest.json`, a result for each input, and until then one for each chunk.
+
+    Args:
+        path: The folder, or its URL. Nothing is made or read before a method is called.
+        inputs: What is cut into chunks. The result of `corpus/a.en.gz` is called `a.en`.
+        settings: What decides the results: the kind of work, fingerprints and options, as JSON.
+        chunk_lines: Lines of a chunk.
+
+    Raises:
+        ValueError: No inputs, or two of them of the same name.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> at = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (at / "a.txt").write_text("one\\ntwo\\nthree")
+    >>> folder = BulkFolder(at / "out", [TextFile(at / "a.txt")], {"model": "ab"}, 2)
+    >>> folder.claim()
+    >>> for chunk, lines in folder.read(folder.missing()):
+    ...     folder.write(chunk, "".join(f"{line.upper()}\\n" for line in lines))
+    >>> [(path.name, path.read_text()) for path in folder.join()]
+    [('a.txt', 'ONE\\nTWO\\nTHREE\\n')]
+    """
+
+    def __init__(
+        self, path: Any, inputs: Sequence[Input], settings: Mapping[str, Any], chunk_lines: int
+    ):
+        self.folder = folder_at(check_place("output_dir", path))
+        self.inputs = list(check_iterable("inputs", inputs))
+        if not self.inputs:
+            raise ValueError("`inputs` must name at least one file. Received: none")
+        self.names = [one.name for one in self.inputs]
+        for name in self.names:
+            if self.names.count(name) > 1 or name in (MANIFEST, PARTS):
+                raise ValueError(
+                    f"Each input's result gets its name, and '{name}' is taken. Rename an input, or "
+                    "choose several output folders."
+                )
+        self._settings = {**settings, "chunk_lines": chunk_lines, "inputs": self.names}
+        self._described: list[dict[str, Any]] = []
+        self._chunks: list[Chunk] = []
+
+    def check(self) -> None:
+        """Refuse a folder that holds something else than this work. Nothing is changed.
+
+        Raises:
+            OccupiedPath: If it holds other files, or work by another model, with other settings or of
+                other inputs.
+        """
+        if self.is_claimed():
+            self._check_same(self._manifest()["settings"])
+        # What a start leaves that was killed before it wrote its manifest is no matter.
+        elif any(not name.startswith(".keras_attention-") for name in self.folder.names()):
+            raise OccupiedPath(
+                f"'{self.folder}' exists and is not the folder of bulk work. Nothing was changed there. "
+                f"{REMEDY}"
+            )
+
+    def is_claimed(self) -> bool:
+        """Whether the manifest was written by an earlier start."""
+        return self.folder.is_file(MANIFEST)
+
+    def claim(self, show_progress: bool = False) -> None:
+        """Make the folder this work's own: read the inputs through once, and write the manifest.
+
+        Raises:
+            OccupiedPath: As `check`.
+            ValueError: An input that is not UTF-8 text, or changed since the manifest was written.
+        """
+        self.folder.make()
+        # Of several processes that start at once, one reads the inputs.
+        with self.folder.locked(PARTS):
+            self.check()
+            if not self.is_claimed():
+                found = [one.described(show_progress) for one in self.inputs]
+                content = {"settings": self._settings, "inputs": found}
+                self.folder.write(MANIFEST, signed_json(content))
+            self._described = self._manifest()["inputs"]
+        for one, described in zip(self.inputs, self._described, strict=True):
+            one.check(described, thoroughly=False)
+        numbers = itertools.count()
+        step = self._settings["chunk_lines"]
+        self._chunks = [
+            Chunk(next(numbers), number, first, min(step, described["lines"] - first))
+            for number, described in enumerate(self._described)
+            for first in range(0, described["lines"], step)
+        ]
+
+    def missing(self, share: tuple[int, int] = (1, 1)) -> list[Chunk]:
+        """The chunks that have no result yet.
+
+        Args:
+            share: `(k, n)`: the k-th of n shares of the work alone; both count from 1.
+        """
+        k, n = share
+        chunks = self._chunks[(k - 1) * len(self._chunks) // n : k * len(self._chunks) // n]
+        joined = {number for number in range(len(self.inputs)) if self.is_joined(number)}
+        found = {
+            (number, name)
+            for number in {chunk.file for chunk in chunks} - joined
+            for name in self.folder.names(_part_folder(number))
+        }
+        return [
+            chunk
+            for chunk in chunks
+            if chunk.file not in joined and (chunk.file, _part_name(chunk)) not in found
+        ]
+
+    def check_inputs(self, chunks: Sequence[Chunk]) -> None:
+        """Read through the inputs of these chunks.
+
+        Raises:
+            ValueError: If one changed since the manifest was written.
+        """
+        for number in sorted({chunk.file for chunk in chunks}):
+            self.inputs[number].check(self._described[number], thoroughly=True)
+
+    def read(self, chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, list[Any]]]:
+        """The lines of chunks, in order; of all inputs no more than one chunk is in memory.
+
+        Raises:
+            ValueError: If an input has fewer lines than the manifest says.
+        """
+        for number, group in itertools.groupby(chunks, key=lambda chunk: chunk.file):
+            lines, position = iter(self.inputs[number]), 0
+            for chunk in group:
+                wanted = itertools.islice(lines, chunk.first - position, None)
+                texts = list(itertools.islice(wanted, chunk.lines))
+                if len(texts) != chunk.lines:
+                    raise ValueError(
+                        f"'{self.names[number]}' was changed while it was read. Put the old file back, "
+                        "and start again."
+                    )
+                position = chunk.first + chunk.lines
+                yield chunk, texts
+
+    def write(self, chunk: Chunk, result: str | bytes) -> None:
+        """Keep the result of a chunk, whole or not at all."""
+        content = result.encode() if isinstance(result, str) else result
+        self.folder.write(f"{_part_folder(chunk.file)}/{_part_name(chunk)}", content)
+
+    def parts(self, number: int) -> Iterator[bytes]:
+        """The results of an input's chunks, in order."""
+        for chunk in self._chunks:
+            if chunk.file == number:
+                with self.folder.open(f"{_part_folder(number)}/{_part_name(chunk)}") as part:
+                    yield part.read()
+
+    def join(self) -> list[Place]:
+        """Join the chunks of each input that has all of them; return the results if there are all."""
+        with self.folder.locked("join"):  # Who waits here sees what the others did.
+            missing = {chunk.file for chunk in self.missing()}
+            self.join_inputs(missing)
+            if missing:
+                return []
+            self.folder.remove(PARTS)
+            self.folder.remove_leftovers()
+            return self.results()
+
+    def is_joined(self, number: int) -> bool:
+        """Whether an input has its result."""
+        return self.folder.is_file(self.names[number])
+
+    def join_inputs(self, missing: Collection[int]) -> None:
+        """Make the result of each input but those that miss chunks."""
+        for number, name in enumerate(self.names):
+            if number in missing or self.is_joined(number):
+                continue
+            try:
+                with self.folder.writer(name) as joined:
+                    joined.writelines(self.parts(number))
+            except FileNotFoundError:
+                if not self.is_joined(number):
+                    raise
+                # Where nothing is locked, another process has joined them meanwhile.
+            self.folder.remove(_part_folder(number))
+
+    def results(self) -> list[Place]:
+        """Where the results are."""
+        return [self.folder.place(name) for name in self.names]
+
+    @contextlib.contextmanager
+    def working(self, share: tuple[int, int]) -> Iterator[None]:
+        """Keep a second process out that would do the same share.
+
+        Raises:
+            ValueError: If another process does it.
+        """
+        k, n = share
+        self.folder.make()
+        try:
+            with self.folder.locked(f"share-{k}-of-{n}", timeout=0):
+                yield
+        except filelock.Timeout:
+            raise ValueError(
+                f"Another process works on share {k} of {n} in '{self.folder}'. Nothing was changed. "
+                "Wait for it, or stop it."
+            ) from None
+
+    def _manifest(self) -> dict[str, Any]:
+        with self.folder.open(MANIFEST) as file:
+            return parse_json(file.read(), str(self.folder.place(MANIFEST)), REMEDY)
+
+    def _check_same(self, there: Mapping[str, Any]) -> None:
+        names: Collection[str] = sorted({*there, *self._settings})
+        different = [
+            f"{name}: {there.get(name)!r} there, {self._settings.get(name)!r} asked for"
+            for name in names
+            if there.get(name) != self._settings.get(name)
+        ]
+        if different:
+            raise OccupiedPath(
+                f"'{self.folder}' holds other bulk work ({'; '.join(different)}). Nothing was "
+                f"changed there. {REMEDY[:-1]}, or ask for the same to go on with it."
+            )
+
+
+def _part_folder(number: int) -> str:
+    return f"{PARTS}/{number:05d}"
+
+
+def _part_name(chunk: Chunk) -> str:
+    return f"{chunk.first:012d}"

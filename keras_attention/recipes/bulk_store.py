@@ -1,0 +1,170 @@
+"""The token ids of a training text, in chunks: by one process, an array of jobs, or a cluster of Ray."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_attention.data.corpora import Corpus
+from keras_attention.data.parallel_text import ParallelText
+from keras_attention.data.token_chunks import CHUNK_PAIRS, TokenChunk, encoded_chunk, ids_type
+from keras_attention.data.token_store import TokenStore, sampling_of
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.recipes.bulk import tokenizer_files
+from keras_attention.recipes.bulk_folder import BulkFolder
+from keras_attention.recipes.bulk_work import Work, check_spread, packed, run_chunks, unpacked
+from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes.prepare import check_model, check_room, prepared_tokenizer, sampling
+from keras_attention.recipes.run import changeable, run_settings
+from keras_attention.utils.checks import check_has, check_path
+from keras_attention.utils.files import locked, remove_folder
+from keras_attention.utils.run_folder import RunFolder
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizeChunk:
+    """What a worker does; called, it loads the tokenizer and returns the function for one chunk.
+
+    Attributes:
+        files: Name -> content of the files of a saved tokenizer.
+        sampling: `dropout` and `seed`, or nothing.
+    """
+
+    files: dict[str, bytes]
+    sampling: dict[str, Any]
+
+    def __call__(self) -> Work:
+        with unpacked(self.files) as folder:
+            tokenizer = Tokenizer.load(folder)
+
+        def work(lines: list[Any], chunk: Any) -> bytes:
+            position = chunk.file, chunk.first // CHUNK_PAIRS
+            return encoded_chunk(tokenizer, lines, position, self.sampling).packed()
+
+        return work
+
+
+class TextSample:
+    """A parallel text as an input of bulk work, which is read as often as there are samples.
+
+    Args:
+        text: The pairs.
+        sample: Number of the sample.
+    """
+
+    def __init__(self, text: ParallelText, sample: int) -> None:
+        self._text, self.name = text, f"sample {sample}"
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._text)
+
+    def described(self, show_progress: bool) -> dict[str, Any]:
+        """The number of pairs, and their fingerprint."""
+        return {"lines": len(self._text), "fingerprint": self._text.fingerprint()}
+
+    def check(self, described: Mapping[str, Any], thoroughly: bool) -> None:
+        """The name of the folder has the text's fingerprint: another text has another one."""
+
+
+class StoreFolder(BulkFolder):
+    """A folder beside a token store to be, which becomes the store when all chunks are there.
+
+    Args:
+        store: Where the store will be.
+        text: What it is made of.
+        tokenizer: For both sides.
+        wanted: What `TokenStore.wanted` gave.
+    """
+
+    def __init__(
+        self, store: Path, text: ParallelText, tokenizer: Tokenizer, wanted: dict[str, Any]
+    ) -> None:
+        inputs = [TextSample(text, sample) for sample in range(wanted.get("samples", 1))]
+        super().__init__(
+            store.with_name(f"{store.name}.chunks"),
+            inputs,
+            {"work": "tokens", **wanted},
+            CHUNK_PAIRS,
+        )
+        self._store, self._tokenizer, self._wanted = store, tokenizer, wanted
+
+    def is_joined(self, number: int) -> bool:
+        """Whether the store is there."""
+        return self._store.exists()
+
+    def join_inputs(self, missing: Collection[int]) -> None:
+        """Make the store, if no chunk is missing."""
+        if missing:
+            return
+
+        def chunks() -> Iterator[TokenChunk]:
+            for number in range(len(self.inputs)):
+                for content in self.parts(number):
+                    yield TokenChunk.unpacked(content, ids_type(self._tokenizer))
+
+        TokenStore.written(self._store.parent, self._tokenizer, self._wanted, chunks)
+
+    def results(self) -> list[Any]:
+        """The store."""
+        return [self._store]
+
+
+def prepare_corpus(
+    corpus: Corpus,
+    config: TranslationConfig,
+    output_dir: str | os.PathLike[str],
+    *,
+    share: tuple[int, int] = (1, 1),
+    ray: bool | str = False,
+    workers: int | None = None,
+    show_progress: bool = True,
+) -> Path | None:
+    """Make the tokenizer and the token ids that `train_translation` would make first, on many machines.
+
+    The ids are made in chunks of 10,000 pairs, by the same road as `translate_corpus`; killed, it goes
+    on. The store is equal in every byte to that which one process makes. `train_translation`, called
+    with the same arguments, finds it there.
+
+    Args:
+        corpus, config, output_dir: As for `train_translation`.
+        share, ray, workers, show_progress: As in `translate_corpus`.
+
+    Returns:
+        The store's folder; None while other shares are missing.
+
+    Raises:
+        ValueError: As `train_translation` and `translate_corpus`.
+
+    Example:
+
+    ```python
+    prepare_corpus(corpus, config, "runs/de-en", ray=True)
+    train_translation(corpus, config, "runs/de-en")
+    ```
+    """
+    check_has("corpus", corpus, "a Corpus", "splits", "train", "validation")
+    check_has("config", config, "a TranslationConfig", "preset", "steps")
+    run = RunFolder(check_path("output_dir", output_dir))
+    check_spread(share, ray, workers, show_progress)
+    check_model(config)
+    check_room(corpus.train, config)
+    settings = run_settings(corpus, config)
+    run.check(settings, changeable(config))
+    run.path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(run.path):  # Of several shares that start at once, one makes the tokenizer.
+        run.claim(settings, changeable(config))
+        tokenizer = prepared_tokenizer(corpus, config, run.tokenizer)
+    wanted = TokenStore.wanted(corpus.train, tokenizer, **sampling(config))
+    store = TokenStore.path(run.store, wanted["text_fingerprint"], tokenizer, **sampling(config))
+    folder = StoreFolder(store, corpus.train, tokenizer, wanted)
+    if not store.exists():
+        files = packed(tokenizer_files(run.tokenizer), run.tokenizer)
+        job = TokenizeChunk(files, sampling_of(wanted))
+        if not run_chunks(folder, job, share, ray, workers, show_progress, "tokenizing"):
+            return None
+    if folder.folder.exists():
+        remove_folder(str(folder.folder))
+    return store

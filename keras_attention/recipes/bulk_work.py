@@ -1,0 +1,140 @@
+"""Chunks done by this process, by an array of jobs, or by a cluster of Ray; killed, the work goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from keras_attention.recipes.bulk_folder import BulkFolder, Chunk
+from keras_attention.utils.checks import check_boolean, check_integer
+from keras_attention.utils.places import Place
+from keras_attention.utils.progress import Progress, say
+
+# From the lines of a chunk, and the chunk, to its result.
+Work = Callable[[list[Any], Chunk], str | bytes]
+# Called once in each worker: loads what the work needs.
+Job = Callable[[], Work]
+
+
+def check_spread(share: Any, ray: Any, workers: Any, show_progress: Any) -> None:
+    """Raise a ValueError unless these are arguments of `run_chunks`."""
+    check_share(share)
+    check_boolean("show_progress", show_progress)
+    if not isinstance(ray, bool | str):
+        raise ValueError(f"`ray` must be True, False or an address. Received: {ray!r}")
+    if workers is not None:
+        check_integer("workers", workers, 1)
+        if not ray:
+            raise ValueError(f"`workers` are Ray's: give `ray`, too. Received: workers={workers}")
+
+
+def check_share(share: Any) -> tuple[int, int]:
+    """Raise a ValueError unless a share is `(k, n)` with k from 1 to n.
+
+    >>> check_share((17, 400))
+    (17, 400)
+    """
+    if isinstance(share, tuple | list) and len(share) == 2:
+        n = check_integer("share[1]", share[1], 1)
+        return check_integer("share[0]", share[0], 1, n), n
+    raise ValueError(
+        f"`share` must be a pair (k, n) of integers, k from 1 to n. Received: {share!r}"
+    )
+
+
+def run_chunks(
+    folder: BulkFolder,
+    job: Job,
+    share: tuple[int, int] = (1, 1),
+    ray: bool | str = False,
+    workers: int | None = None,
+    show_progress: bool = True,
+    what: str = "translating",
+) -> list[Place]:
+    """Do what is missing in a folder.
+
+    Args:
+        folder: Inputs and outputs.
+        job: Called once in each worker; returns what makes a result of lines.
+        share, ray, workers, show_progress: As in `translate_corpus`.
+        what: What the progress line says.
+
+    Returns:
+        The results, one for each input; none while other shares are missing.
+    """
+    folder.check()
+    if ray:
+        from keras_attention.recipes.bulk_ray import RayWorkers
+
+        pool: Any = RayWorkers(job, None if ray is True else ray, workers)
+    else:
+        pool = LocalWorker(job)
+    with contextlib.closing(pool), folder.working(share):
+        if not folder.is_claimed():
+            pool.start()  # What is wrong with the job shows before there is a manifest.
+        folder.claim(show_progress)
+        missing = folder.missing(share)
+        folder.check_inputs(missing)
+        total = sum(chunk.lines for chunk in missing)
+        with Progress(total, what, "lines", show_progress) as progress:
+            if missing:
+                for chunk, result in pool(folder.read(missing)):
+                    folder.write(chunk, result)
+                    progress.add(chunk.lines)
+        joined = folder.join()
+    if show_progress and not joined:
+        left = sum(chunk.lines for chunk in folder.missing())
+        say(f"This share is done; {left:,} lines of other shares are missing in '{folder.folder}'.")
+    return joined
+
+
+class LocalWorker:
+    """Does chunks in this process.
+
+    Args:
+        job: Returns what makes a result of lines.
+    """
+
+    def __init__(self, job: Job):
+        self._job = job
+        self._work: Work | None = None
+
+    def start(self) -> None:
+        """Load what the work needs."""
+        self._work = self._job()
+
+    def __call__(
+        self, chunks: Iterable[tuple[Chunk, list[Any]]]
+    ) -> Iterator[tuple[Chunk, str | bytes]]:
+        if self._work is None:
+            self.start()
+        assert self._work is not None
+        for chunk, lines in chunks:
+            yield chunk, self._work(lines, chunk)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@contextlib.contextmanager
+def unpacked(files: Mapping[str, bytes]) -> Iterator[Path]:
+    """A folder with these files, while the block runs: what a worker loads, on whatever machine.
+
+    >>> with unpacked({"tokenizer/a.json": b"{}"}) as folder:
+    ...     (folder / "tokenizer" / "a.json").read_text()
+    '{}'
+    """
+    with tempfile.TemporaryDirectory() as name:
+        for file, content in files.items():
+            path = Path(name, file)
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        yield Path(name)
+
+
+def packed(paths: Iterable[Path], root: Path) -> dict[str, bytes]:
+    """The content of files by their names below a folder, for `unpacked`."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}

@@ -1,0 +1,124 @@
+"""A spec in a folder: what is declared as JSON, the weights as a NumPy archive, and its checksum.
+
+Nothing is executed to read it, and neither Keras nor a backend is needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_attention.spec import parts, transformer
+from keras_attention.spec.parts import SpecError, as_array
+from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.files import (
+    DamagedFile,
+    atomic_folder,
+    read_json,
+    sha256_of,
+    verify_files,
+    write_json,
+)
+
+FORMAT_VERSION = 1
+DECLARATION, WEIGHTS = "spec.json", "weights.npz"
+REMEDY = "The command that trained the run writes it again."
+
+
+def save_spec(spec: TransformerSpec, folder: str | os.PathLike[str]) -> None:
+    """Writes a spec with its present weights, in float32; a folder that is there is replaced.
+
+    Args:
+        spec: A complete spec.
+        folder: The folder to write, whole or not at all; it belongs to this function.
+
+    Raises:
+        SpecError: If something is missing.
+        OSError: If it cannot be written; what was there is as it was.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_attention.models.transformer import Transformer
+    >>> model = Transformer(11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
+    >>> folder = Path(tempfile.mkdtemp()) / "spec"
+    >>> save_spec(model.spec(), folder)
+    >>> load_spec(folder).options() == model.spec().options()
+    True
+    """
+    spec.validate()
+    weights = {path: as_array(weight) for path, weight in spec.weights().items()}
+    paths = iter(weights)
+    with atomic_folder(folder, replace=True) as partial:
+        np.savez(partial / WEIGHTS, **weights)  # type: ignore[arg-type]
+        declaration = {
+            "format_version": FORMAT_VERSION,
+            "sha256": {WEIGHTS: sha256_of(partial / WEIGHTS)},
+            # Both go through the weights in the same order.
+            "spec": _as_json(spec.map_weights(lambda weight: next(paths))),
+        }
+        write_json(partial / DECLARATION, declaration)
+
+
+def load_spec(folder: str | os.PathLike[str]) -> TransformerSpec:
+    """Reads what `save_spec` wrote.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The spec, its weights NumPy arrays of float32.
+
+    Raises:
+        SpecError: If there is no spec, or one of a newer format.
+        DamagedFile: If it is not what was written.
+    """
+    folder = Path(folder)
+    try:
+        declaration = read_json(folder / DECLARATION, REMEDY)
+    except FileNotFoundError:
+        raise SpecError(
+            f"'{folder}' holds no {DECLARATION}. Older versions wrote none: load the model itself by "
+            "`Translator.from_run`."
+        ) from None
+    if declaration.get("format_version") != FORMAT_VERSION:
+        raise SpecError(
+            f"'{folder / DECLARATION}' has format version {declaration.get('format_version')!r}; this "
+            f"package reads version {FORMAT_VERSION}. Update keras_attention."
+        )
+    verify_files(folder, declaration["sha256"], REMEDY)
+    with np.load(folder / WEIGHTS, allow_pickle=False) as weights:
+        try:
+            spec = _from_json(declaration["spec"]).map_weights(lambda path: weights[path])
+        except (KeyError, TypeError) as error:
+            raise DamagedFile(
+                f"'{folder / DECLARATION}' is not understood: {error}. {REMEDY}"
+            ) from None
+    spec.validate()
+    return spec
+
+
+def _as_json(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        fields = {f.name: _as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"part": type(value).__name__, **fields}
+    return [_as_json(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        fields = {name: _from_json(each) for name, each in value.items()}
+        return _part(fields.pop("part"))(**fields)
+    return tuple(map(_from_json, value)) if isinstance(value, list) else value
+
+
+def _part(name: str) -> Any:
+    """The part of this name: a file may name nothing else."""
+    part = {**vars(parts), **vars(transformer)}.get(name)
+    if isinstance(part, type) and dataclasses.is_dataclass(part):
+        return part
+    raise KeyError(f"no part is called {name!r}")

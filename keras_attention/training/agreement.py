@@ -1,0 +1,110 @@
+"""What processes that train together must have or decide alike."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attention.ops import processes
+from keras_attention.training.distribution import is_chief, jax_process_count, process_index
+from keras_attention.training.joining import agreed
+
+
+def largest_of_all(values: Sequence[float]) -> list[float]:
+    """The largest of each number over the processes, all of which must call it at the same point.
+
+    >>> largest_of_all([0.0, 2.5])
+    [0.0, 2.5]
+    """
+    if keras.backend.backend() == "torch":
+        return processes.largest_of_all(values)
+    if jax_process_count() == 1:
+        return list(values)
+    return _gathered(np.asarray(values, "float32")).max(0).tolist()
+
+
+def values_of_all(value: Any) -> list[Any]:
+    """What each process gives, JSON-like, in their order; all must call it at the same point.
+
+    >>> values_of_all({"seed": 3})
+    [{'seed': 3}]
+    """
+    if keras.backend.backend() == "torch":
+        return processes.values_of_all(value)
+    if jax_process_count() == 1:
+        return [value]
+    text = json.dumps(value, default=str).encode()
+    size = int(_gathered(np.asarray([len(text)], "int32")).max())
+    rows = _gathered(np.frombuffer(text.ljust(size), np.uint8))
+    return [json.loads(row.tobytes()) for row in rows]
+
+
+def check_agreement(facts: Mapping[str, Any]) -> None:
+    """Refuse processes that differ in what all of them must have alike.
+
+    Args:
+        facts: Name -> value, as JSON.
+
+    Raises:
+        ValueError: In every process, with what differs and which process has what.
+    """
+    known = values_of_all(dict(facts))
+    for name in sorted({name for row in known for name in row}):
+        values = [row.get(name) for row in known]
+        if any(value != values[0] for value in values):
+            other = next(i for i, value in enumerate(values) if value != values[0])
+            error = ValueError(
+                f"The processes disagree: `{name}` is {values[0]!r} in process 0 and "
+                f"{values[other]!r} in process {other}. Start all of them alike."
+            )
+            raise agreed(error, is_chief())
+
+
+@contextlib.contextmanager
+def failing_together() -> Iterator[None]:
+    """What fails in a block in one process, fails in all: none waits for one that has left.
+
+    Raises:
+        ValueError: In the processes in which nothing failed, if it did in another one.
+    """
+    failed: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        failed = error
+    texts = values_of_all(None if failed is None else f"{type(failed).__name__}: {failed}")
+    speaker = next((index for index, text in enumerate(texts) if text is not None), None)
+    if speaker is None:
+        return
+    if failed is None:
+        failed = ValueError(f"Process {speaker} could not go on: {texts[speaker]}")
+    # Each message is told once.
+    raise agreed(failed, texts.index(texts[process_index()] or texts[speaker]) == process_index())
+
+
+@contextlib.contextmanager
+def chief_first() -> Iterator[None]:
+    """Have the chief go through a block before the others: what it makes there, they find.
+
+    What fails in one, fails in all.
+    """
+    if is_chief():
+        with failing_together():
+            yield
+        with failing_together():
+            pass
+    else:
+        with failing_together():
+            pass
+        with failing_together():
+            yield
+
+
+def _gathered(values: np.ndarray) -> np.ndarray:
+    """Of each process on JAX its row."""
+    from jax.experimental import multihost_utils
+
+    return np.asarray(multihost_utils.process_allgather(values))

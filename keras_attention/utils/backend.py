@@ -1,0 +1,34 @@
+"""The backend that Keras is going to import, before it does."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+def check_backend() -> None:
+    """Say in plain words that the backend that was chosen is not installed; Keras' own error is long.
+
+    Raises:
+        ImportError: With what is installed, and how to choose it.
+    """
+    if "keras" in sys.modules:
+        return
+    home = os.environ.get("KERAS_HOME")
+    settings = (Path(home) if home else Path.home() / ".keras") / "keras.json"
+    name = os.environ.get("KERAS_BACKEND")
+    if name is None and settings.exists():
+        return  # Keras reads there which it is.
+    name = name or "tensorflow"
+    if name not in BACKENDS or importlib.util.find_spec(name) is not None:
+        return
+    installed = [other for other in BACKENDS if importlib.util.find_spec(other) is not None]
+    choice = f", or choose one that is installed: KERAS_BACKEND={installed[0]}" if installed else ""
+    raise ImportError(
+        f"Keras' backend is {name!r}, and the package '{name}' is not installed. Install it: pip install "
+        f"{name}{choice}."
+    )

@@ -1,0 +1,34 @@
+"""Names of a package that are imported when somebody asks for them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def imported_lazily(
+    package: str, places: Mapping[str, tuple[str, ...]], modules_too: bool = False
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """The `__getattr__`, `__dir__` and `__all__` of a package.
+
+    Args:
+        package: Its name.
+        places: Module of the package -> the names that it defines.
+        modules_too: Whether the modules are attributes of the package from the beginning. They are not
+            in `__all__`: `import *` must not hide a user's own `layers` or `models`.
+    """
+    place_of = {name: module for module, names in places.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name in place_of:
+            return getattr(importlib.import_module(f"{package}.{place_of[name]}"), name)
+        if modules_too and name in places:
+            return importlib.import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *place_of, *(places if modules_too else ())})
+
+    return get, names, sorted(place_of)

@@ -1,0 +1,266 @@
+"""Files and folders on this machine, or where fsspec reaches: `s3://bucket/a.gz`, `gs://...`, `memory://...`."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import io
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from keras_attention.utils.checks import check_path
+from keras_attention.utils.files import (
+    PARTIAL,
+    atomic_file,
+    locked,
+    remove_leftovers,
+    write_atomically,
+)
+
+# A file on this machine, or the URL of one elsewhere.
+Place = Path | str
+
+
+def check_place(name: str, value: Any) -> Place:
+    """Raise unless a value is a path, or a URL that fsspec knows; what is on this machine needs no fsspec.
+
+    Raises:
+        ValueError: If it is neither.
+        ImportError: If fsspec, or its part for this kind of URL, is not installed.
+
+    >>> check_place("inputs", "file:///data/news.gz").as_posix()
+    '/data/news.gz'
+    """
+    if not isinstance(value, str) or "://" not in value:
+        return check_path(name, value)
+    if value.startswith("file://"):
+        return check_path(name, value.removeprefix("file://"))
+    try:
+        _file_system(value)
+    except ValueError as error:
+        raise ValueError(
+            f"`{name}` must be a path or a URL that fsspec knows. Received: {value!r} ({error})"
+        ) from None
+    return value.rstrip("/")
+
+
+def place_name(place: Place) -> str:
+    """The last part: the file's own name."""
+    return str(place).rsplit("/", 1)[-1] if isinstance(place, str) else place.name
+
+
+def check_file(place: Place) -> None:
+    """Raise FileNotFoundError unless there is a file."""
+    if isinstance(place, str):
+        system, path = _file_system(place)
+        is_file, is_folder = system.isfile(path), system.isdir(path)
+    else:
+        is_file, is_folder = place.is_file(), place.is_dir()
+    if not is_file:
+        what = "is a folder" if is_folder else "does not exist"
+        raise FileNotFoundError(f"'{place}' {what}; a text file, plain or gzip, was expected.")
+
+
+def matching_files(pattern: str) -> list[str]:
+    """The paths or URLs that a pattern such as `corpus/*.gz` means, sorted; a plain name means itself."""
+    place = check_place("pattern", pattern)
+    if isinstance(place, str):
+        system, path = _file_system(place)
+        if not glob.has_magic(path):
+            return [place] * system.exists(path)
+        return [f"{place.split('://')[0]}://{one.lstrip('/')}" for one in sorted(system.glob(path))]
+    # A file may have a pattern's characters in its name.
+    return [str(place)] if place.exists() else sorted(glob.glob(str(place), recursive=True))
+
+
+def open_place(place: Place) -> io.BufferedReader:
+    """Open a file to read its bytes."""
+    if isinstance(place, str):
+        system, path = _file_system(place)
+        return io.BufferedReader(system.open(path, "rb"))
+    return open(place, "rb")
+
+
+def size_of(place: Place) -> int:
+    """Bytes of a file."""
+    if isinstance(place, str):
+        system, path = _file_system(place)
+        return int(system.size(path))
+    return place.stat().st_size
+
+
+def sha256_of_place(place: Place) -> str:
+    """Hex sha256 of a file."""
+    digest = hashlib.sha256()
+    with open_place(place) as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class LocalFolder:
+    """A folder on this machine, by the names in it; files appear whole or not at all.
+
+    Args:
+        path: The folder; `make` makes it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def place(self, name: str) -> Place:
+        """Where a name lies."""
+        return self.path / name
+
+    def make(self) -> None:
+        """Make it and its parents."""
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def exists(self) -> bool:
+        """Whether anything has its name."""
+        return self.path.exists()
+
+    def is_file(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        return (self.path / name).is_file()
+
+    def names(self, folder: str = "") -> list[str]:
+        """What is in it, or in a folder in it; nothing if that is absent. A file holds a nameless one."""
+        path = self.path / folder
+        if path.is_dir():
+            return os.listdir(path)
+        return [""] if path.exists() else []
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file to read its bytes."""
+        return open(self.path / name, "rb")
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file in it, or in a folder in it."""
+        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path / name, content)
+
+    def writer(self, name: str) -> contextlib.AbstractContextManager[IO[bytes]]:
+        """A file to write to, which appears when the block ends."""
+        return atomic_file(self.path / name)
+
+    def locked(self, name: str, timeout: float = -1) -> contextlib.AbstractContextManager[None]:
+        """Keep other processes from what a name stands for; raises filelock.Timeout."""
+        return locked(self.path / name, timeout)
+
+    def remove(self, folder: str) -> None:
+        """Delete a folder in it, if it is there."""
+        shutil.rmtree(self.path / folder, ignore_errors=True)
+
+    def remove_leftovers(self) -> None:
+        """Delete what killed writers left."""
+        remove_leftovers(self.path)
+
+
+class RemoteFolder:
+    """As `LocalFolder`, elsewhere. There are no locks: two processes at the same work both do it.
+
+    Args:
+        url: The folder.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._system, self._path = _file_system(url)
+
+    def __str__(self) -> str:
+        return self.url
+
+    def place(self, name: str) -> Place:
+        """Where a name lies."""
+        return f"{self.url}/{name}"
+
+    def make(self) -> None:
+        """Make it and its parents."""
+        self._system.makedirs(self._path, exist_ok=True)
+
+    def exists(self) -> bool:
+        """Whether anything has its name."""
+        return self._system.exists(self._path)
+
+    def is_file(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        return self._system.isfile(self._inner(name))
+
+    def names(self, folder: str = "") -> list[str]:
+        """What is in it, or in a folder in it; nothing if that is absent. A file holds a nameless one."""
+        path = self._inner(folder)
+        self._system.invalidate_cache()
+        if self._system.isfile(path):
+            return [""]
+        try:
+            found = self._system.ls(path, detail=False)
+        except FileNotFoundError:
+            return []
+        return [one.rstrip("/").rsplit("/", 1)[-1] for one in found]
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file to read its bytes."""
+        return self._system.open(self._inner(name), "rb")
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file in it, or in a folder in it."""
+        with self.writer(name) as file:
+            file.write(content)
+
+    @contextlib.contextmanager
+    def writer(self, name: str) -> Iterator[IO[bytes]]:
+        """A file to write to, which appears when the block ends."""
+        folder, _, last = self._inner(name).rpartition("/")
+        self._system.makedirs(folder, exist_ok=True)
+        # Each process by a name of its own, as nothing is locked.
+        partial = f"{folder}/{PARTIAL}{os.getpid()}-{last}"
+        try:
+            with self._system.open(partial, "wb") as file:
+                yield file
+            self._system.mv(partial, self._inner(name))
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                self._system.rm(partial)
+
+    def locked(self, name: str, timeout: float = -1) -> contextlib.AbstractContextManager[None]:
+        """Nothing is locked."""
+        return contextlib.nullcontext()
+
+    def remove(self, folder: str) -> None:
+        """Delete a folder in it, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self._system.rm(self._inner(folder), recursive=True)
+
+    def remove_leftovers(self) -> None:
+        """Delete what killed writers left."""
+        for name in self.names():
+            if name.startswith(PARTIAL):
+                with contextlib.suppress(FileNotFoundError):
+                    self._system.rm(self._inner(name))
+
+    def _inner(self, name: str) -> str:
+        return f"{self._path}/{name}" if name else self._path
+
+
+def folder_at(place: Place) -> LocalFolder | RemoteFolder:
+    """The folder at a path or URL."""
+    return RemoteFolder(place) if isinstance(place, str) else LocalFolder(place)
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    try:
+        import fsspec.core
+    except ImportError:
+        raise ImportError(
+            f"'{url}' is not on this machine. Reading and writing there needs fsspec: "
+            "pip install 'keras-attention-transformer[ray]', and for each kind of URL a package such as s3fs"
+        ) from None
+    return fsspec.core.url_to_fs(url)

@@ -1,0 +1,159 @@
+"""Attention as the paper's Figures 3 to 5 draw it: asking words on top, attended words below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keras_attention.visualization.attention_lines import head_colors
+from keras_attention.visualization.figures import (
+    Canvas,
+    checked_indices,
+    checked_weights,
+    label,
+    text_width,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Points, as measured in the paper's own pictures.
+PITCH = 11.27  # from word to word
+GAP = 75.1  # between the two rows of words
+BOX = 60.08  # the height of the box behind a word
+FONT = 7.5
+LINE = 1.5
+MARGIN = 6.0
+QUERY_COLOR = "#D3D3D3"
+FAINTEST = 4 / 255  # what is drawn fainter is left out; boxes are not
+MOST_TOKENS = 400
+
+
+def paper_attention_figure(
+    scores: Any,
+    source_tokens: Sequence[str],
+    target_tokens: Sequence[str] | None = None,
+    *,
+    query: int | Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> Figure:
+    """Draws attention in the style of the paper's Figures 3 to 5, turned as there.
+
+    Asking words stand on top, attended words below; text reads upwards. Each head has a colour. A line
+    is as opaque as its weight; where all words ask and several heads answer, its weight divided by the
+    number of heads. If only some words ask (`query`), they stand in grey boxes, and behind each
+    attended word is a box for each head, as opaque as these words' mean weight.
+
+    Args:
+        scores: Attention weights of one sentence in one layer, shape `(N, T, S)`.
+        source_tokens: The S tokens that are attended to.
+        target_tokens: The T tokens that attend. Default: `source_tokens` (self-attention).
+        query: Index or indices, from 0, of the target tokens that ask. Default: all.
+        heads: Indices of the heads to draw, from 0. Default: all.
+
+    Returns:
+        A `matplotlib.figure.Figure`. Like the paper's, it has no legend: heads 1 to 8 are blue,
+        orange, green, red, purple, brown, pink and grey.
+
+    Raises:
+        ValueError: If shapes, token counts, indices or weights do not fit, or there are more than 400
+            tokens on a side.
+
+    Example:
+
+    >>> import numpy as np
+    >>> figure = paper_attention_figure(np.eye(3)[None], ["the", "law", "</s>"], query=1)
+    >>> len(figure.axes[0].collections[0].get_segments())  # "law" attends to itself alone
+    1
+
+    Reference: Figures 3 to 5 of [Attention Is All You Need](https://arxiv.org/abs/1706.03762).
+    """
+    target_tokens = source_tokens if target_tokens is None else target_tokens
+    weights = checked_weights(scores, source_tokens, target_tokens).clip(0, 1)
+    check_drawable(source_tokens, target_tokens)
+    chosen = checked_indices("heads", heads, len(weights))
+    queries = checked_indices("query", query, len(target_tokens))
+    colors = head_colors(len(weights))
+    labels = [[label(token) for token in tokens] for tokens in (source_tokens, target_tokens)]
+
+    longest = max(72 * text_width(text, FONT) for side in labels for text in side)
+    room = max(BOX, longest) + MARGIN
+    width = PITCH * max(map(len, labels)) + 2 * MARGIN
+    height = GAP + 2 * room
+    canvas = Canvas(width / 72, height / 72)
+    axes = canvas.axes(0, 0, width / 72, height / 72)
+    axes.set(xlim=(-MARGIN, width - MARGIN), ylim=(-room, GAP + room))
+    axes.axis("off")
+
+    if query is not None:
+        for t in queries:
+            _box(axes, t, GAP, BOX, QUERY_COLOR)
+        for order, head in enumerate(chosen):
+            share = BOX / len(chosen)
+            for s, weight in enumerate(weights[head, queries].mean(axis=0)):
+                shade = (*colors[head][:3], quantised(weight))
+                _box(axes, s, order * share - BOX, share, shade)
+    dividing = len(chosen) if query is None else 1
+    for head in chosen:
+        _draw_lines(axes, weights[head] / dividing, queries, colors[head])
+    style: dict[str, Any] = {
+        "rotation": 90,
+        "ha": "center",
+        "fontsize": FONT,
+        "parse_math": False,
+        "zorder": 5,
+    }
+    for side, (texts, at, align) in enumerate(
+        zip(labels, (-2.0, GAP + 2.0), ("top", "bottom"), strict=True)
+    ):
+        for index, text in enumerate(texts):
+            axes.text(_middle(index), at, text, va=align, gid=f"row {side}", **style)
+    return canvas.figure
+
+
+def check_drawable(*sides: Sequence[str]) -> None:
+    """Refuses a sentence with more tokens than can be drawn, and says how to cut it.
+
+    Raises:
+        ValueError: If a side has more than 400 tokens.
+    """
+    longest = max(map(len, sides))
+    if longest > MOST_TOKENS:
+        raise ValueError(
+            f"A picture has room for {MOST_TOKENS} tokens a side. Received: {longest} tokens. Cut "
+            f"tokens and weights alike, `tokens[:{MOST_TOKENS}]` and `scores[:, :{MOST_TOKENS}, "
+            f":{MOST_TOKENS}]`, or choose a shorter sentence."
+        )
+
+
+def quantised(weight: float) -> float:
+    """An opacity in steps of 1/255, as the paper's pictures have them."""
+    return round(float(weight) * 255) / 255
+
+
+def _middle(position: int) -> float:
+    return (position + 0.5) * PITCH
+
+
+def _box(axes: Any, position: int, bottom: float, height: float, color: Any) -> None:
+    from matplotlib.patches import Rectangle
+
+    corner = (position * PITCH, bottom)
+    axes.add_patch(Rectangle(corner, PITCH, height, facecolor=color, lw=0, zorder=1))
+
+
+def _draw_lines(axes: Any, weights: np.ndarray, queries: list[int], color: Any) -> None:
+    """Lines from each asking word (T) to each attended word (S); later heads paint over earlier ones."""
+    from matplotlib.collections import LineCollection
+
+    segments, shades = [], []
+    for t in queries:
+        for s, weight in enumerate(weights[t]):
+            opacity = quantised(weight)
+            if opacity >= FAINTEST:
+                segments.append([(_middle(t), GAP), (_middle(s), 0.0)])
+                shades.append((*color[:3], opacity))
+    lines = LineCollection(segments, colors=shades, linewidths=LINE, zorder=2, capstyle="butt")
+    axes.add_collection(lines, autolim=False)

@@ -1,0 +1,79 @@
+"""What a training says while it runs, word by word, by a clock of the test's own."""
+
+import io
+import re
+import time
+import types
+
+import numpy as np
+import pytest
+import tqdm.std
+
+from keras_attention.callbacks import Budget, ConsoleProgress
+from keras_attention.callbacks import budget as budget_module
+from keras_attention.utils import progress
+
+
+class Shapes(list):
+    """Three batches an epoch: the second one has a shape of its own."""
+
+    def batch_shape(self, epoch, index):
+        return (8, 5, 7) if index == 1 else (8, 3, 4)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass when the test says so; and no thread that writes meanwhile."""
+    now = [0.0]
+    clock = types.SimpleNamespace(time=lambda: now[0], monotonic=lambda: now[0], sleep=time.sleep)
+    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(budget_module, "time", clock)
+    monkeypatch.setattr(tqdm.std, "time", clock.time)
+    monkeypatch.setattr(progress, "_start_ticker", lambda: None)
+    return now
+
+
+def said(clock, epochs=1, **limits):
+    """The lines of a training of three updates an epoch, each of 20 seconds."""
+    stream, entry = io.StringIO(), {}
+    budget = Budget(batches=Shapes(), **limits)
+    console = ConsoleProgress(budget, types.SimpleNamespace(last=entry), stream)
+    model = types.SimpleNamespace(optimizer=types.SimpleNamespace(iterations=np.array(0)))
+    for callback in (budget, console):
+        callback.set_model(model)
+        callback.on_train_begin()
+    for epoch in range(epochs):
+        budget.on_epoch_begin(epoch)
+        for batch in range(3):
+            for callback in (budget, console):
+                callback.on_train_batch_begin(batch)
+            clock[0] += 20.0
+            entry.update(loss=2.34567, tokens_per_second=1234.4)
+        for callback in (budget, console):
+            callback.on_epoch_end(epoch, {"loss": 2.5, "val_loss": 1.75, "val_perplexity": 5.7546})
+    console.on_train_end()
+    return stream.getvalue().splitlines()
+
+
+def test_a_run_that_ends_by_updates(clock):
+    numbers = "loss 2.346, 1,234 tokens/s"
+    assert said(clock, steps=6) == [
+        f"training: 1 of 6 updates, 17%, 01:40 left, {numbers}; compiling",
+        f"training: 2 of 6 updates, 33%, 01:20 left, {numbers}",
+        "epoch 1, update 3: loss 2.500, validation loss 1.750, perplexity 5.755",
+        f"training: 3 of 6 updates, 50%, 01:00 left, {numbers}",
+    ]
+
+
+def test_a_run_that_ends_by_the_clock(clock):
+    """What compiles is no training: the first batch of each shape."""
+    lines = [re.sub(r" \d\d:\d\d left,", "", line) for line in said(clock, epochs=2, minutes=2)]
+    ends = [line for line in lines if line.startswith("epoch")]
+    assert [line.partition(":")[0] for line in ends] == ["epoch 1, update 3", "epoch 2, update 6"]
+    numbers = "loss 2.346, 1,234 tokens/s"
+    moving = dict.fromkeys(line for line in lines if line not in ends)
+    assert list(moving) == [
+        f"training: 20 of 120 seconds, 17%, update 4, {numbers}",
+        f"training: 40 of 120 seconds, 33%, update 5, {numbers}",
+        f"training: 60 of 120 seconds, 50%, update 6, {numbers}",
+    ]

@@ -1,0 +1,42 @@
+"""A command that starts TensorFlow leaves no notes of its libraries beside its own words."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTES = (
+    "oneDNN",
+    "absl",
+    "XLA",
+    "cuda",
+    "cuInit",
+    "cpu_feature_guard",
+    "WARNING",
+    "TF_ENABLE",
+    "I0000",
+)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow's notes")
+def test_planning_a_run_says_its_own_words_alone(tmp_path):
+    """It looks for devices, compiles and trains two steps, as a run does."""
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"line {i}\tZeile {i}\n" for i in range(60)))
+    command = (
+        f"-m keras_attention_light train --tsv {pairs} --vocabulary-size 300 --plan --plan-try"
+    )
+    loud = {"TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS"}
+    environment = {name: value for name, value in os.environ.items() if name not in loud}
+    environment |= {"KERAS_BACKEND": "tensorflow", "KERAS_ATTENTION_CACHE": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, *command.split()],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0 and "s a step" in done.stdout
+    assert [line for line in done.stderr.splitlines() if any(note in line for note in NOTES)] == []
+    assert "Tokenizer: " in done.stderr

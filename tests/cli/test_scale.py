@@ -1,0 +1,116 @@
+"""The commands of docs/scale.md: each is taken, and asks for what the page says. No cluster starts here.
+
+What they do to a corpus is in ../recipes/test_bulk_ray.py.
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from keras_attention.cli.main import main
+from keras_attention.recipes import bulk
+from keras_attention.recipes import run as recipe
+from tests.recipes.small_runs import write_files
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "scale.md").read_text("utf-8")
+COMMANDS = [
+    line
+    for block in re.findall(r"```bash\n(.*?)```", TEXT, re.DOTALL)
+    for line in block.splitlines()
+]
+
+
+def arguments_of(line):
+    """What the package's own command gets; what starts it comes before."""
+    words = shlex.split(line)
+    program = next(name for name in ("keras-attention", "keras_attention") if name in words)
+    return words[: words.index(program)], words[words.index(program) + 1 :]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        line
+        for line in COMMANDS
+        if " train " in line and not re.search(" --(plan|prepare-only) ", line)
+    ],
+)
+def test_commands_that_train(line, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name, (english, german) in {"train": write_files(tmp_path, "x", 0, 9)}.items():
+        english.rename(f"{name}.en")
+        german.rename(f"{name}.de")
+    asked = []
+
+    def record(corpus, config, output_dir):
+        asked.append((config, output_dir))
+        return {"bleu": 1.5}
+
+    monkeypatch.setattr(recipe, "train_translation", record)
+    before, arguments = arguments_of(line)
+    main(arguments)
+    ((config, output_dir),) = asked
+    strategies = {"torchrun": "data_parallel", "KERAS_BACKEND=jax": "data_parallel"}
+    strategies |= {"KERAS_BACKEND=tensorflow": "mirrored"}
+    assert config.strategy == next(
+        (strategies[word] for word in before if word in strategies), None
+    )
+    assert config.row_multiple == 24 and output_dir == Path("runs/de-en")
+    if "torchrun" in before:
+        pytest.importorskip("torch")
+        from torch.distributed.run import parse_args
+
+        starter = parse_args([*before[before.index("torchrun") + 1 :], "keras_attention"])
+        assert starter.module and starter.max_restarts == 3
+
+
+def test_the_command_that_plans(monkeypatch, tmp_path, capsys):
+    (line,) = [line for line in COMMANDS if " --plan " in line]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_ATTENTION_CACHE", str(tmp_path / "cache"))
+    english, german = write_files(tmp_path, "x", 0, 60)
+    english.rename("train.en")
+    german.rename("train.de")
+    small = [
+        "--vocabulary-size",
+        "320",
+        "--batch-tokens",
+        "900",
+        "--preset",
+        "tiny",
+        "--plan-no-try",
+    ]
+    main([*arguments_of(line)[1], *small])
+    assert "On 8 device(s): " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        *zip(
+            [line for line in COMMANDS if " translate " in line],
+            [{}, {"ray": "auto"}, {"share": (17, 400)}],
+            strict=True,
+        )
+    ],
+)
+def test_commands_that_translate(line, expected, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus").mkdir()
+    for name in ("b.gz", "a.gz"):
+        (tmp_path / "corpus" / name).write_bytes(b"")
+    asked = []
+    monkeypatch.setattr(
+        bulk, "translate_corpus", lambda *given, **more: asked.append((given, more)) or []
+    )
+    main(arguments_of(line)[1])
+    ((given, more),) = asked
+    assert given == (Path("runs/de-en"), ["corpus/a.gz", "corpus/b.gz"], "translated")
+    assert more == {"n_best": 1, "as_json": False, **expected}
+
+
+def test_every_command_is_one_of_these():
+    assert len(COMMANDS) == 13
+    assert all(re.search(" (train|translate|score) ", line) for line in COMMANDS)

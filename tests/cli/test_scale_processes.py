@@ -1,0 +1,151 @@
+"""The commands of docs/scale.md that train, on loopback: of eight GPUs, or four machines, two processes."""
+
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+
+import keras
+import pytest
+
+from keras_attention.cli.main import main
+from tests.cli.test_scale import COMMANDS, arguments_of
+from tests.recipes.process_jobs import ROOT, started
+from tests.recipes.small_runs import write_files
+
+BACKEND = keras.backend.backend()
+LONG = "KERAS_ATTENTION_LONG_PROCESSES" in os.environ
+LINES = [
+    line
+    for line in COMMANDS
+    if " train " in line
+    and not re.search(" --(plan|prepare-only) ", line)
+    and re.findall(r"KERAS_BACKEND=(\w+)", line) in ([], [BACKEND])
+]
+SMALL = shlex.split(
+    "--preset tiny --num-layers 1 --hidden-dim 8 --intermediate-dim 12 --num-heads 2 --vocabulary-size 320 "
+    "--batch-tokens 2400 --max-shapes 2 --steps 2 --warmup-steps 2 --bleu-every 100 --beam-size 1"
+)
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, file in zip(("train.en", "train.de"), write_files(tmp_path, "x", 0, 60), strict=True):
+        file.rename(name)
+    return tmp_path
+
+
+def check_run(folder, outputs):
+    """The run is there, and one process has spoken of it."""
+    assert [code for code, _ in outputs] == [0] * len(outputs), outputs[0][1][-3000:]
+    report = json.loads((folder / "runs" / "de-en" / "report.json").read_text())
+    assert report["training"]["updates"] == 2 and report["config"]["row_multiple"] == 24
+    assert sum(text.count("The run is in ") for _, text in outputs) == 1
+
+
+def slurm(index, count, port):
+    """What `srun` tells a process."""
+    facts = {
+        "SLURM_JOB_ID": port,
+        "SLURM_NTASKS": count,
+        "SLURM_PROCID": index,
+        "SLURM_LOCALID": index,
+    }
+    where = {
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_NUM_NODES": "1",
+        "JAX_PLATFORMS": "cpu",
+    }
+    return {**where, **{name: str(number) for name, number in facts.items()}}
+
+
+def keras_variables(line):
+    """Those of the command, for this machine."""
+    names = dict(re.findall(r"(KERAS_DISTRIBUTION_\w+)=(\S+)", line))
+    host = names["KERAS_DISTRIBUTION_JOB_ADDRESSES"].partition(":")[0]
+
+    def environment(index, count, port):
+        known = {"JOB_ADDRESSES": f"127.0.0.1:{port}", "NUM_PROCESSES": count, "PROCESS_ID": index}
+        own = {f"KERAS_DISTRIBUTION_{name}": str(value) for name, value in known.items()}
+        assert own.keys() == names.keys() and host == "10.0.0.1"
+        return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", **own}
+
+    return environment
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_command_trains(line, text, capfd):
+    before, arguments = arguments_of(line)
+    arguments += SMALL
+    by_module = [sys.executable, "-m", "keras_attention", *arguments]
+    if "torchrun" in before:
+        told = " ".join(before[before.index("torchrun") + 1 : before.index("-m")])
+        machines = 2 if "--nnodes" in told else 1
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        told = re.sub(r"--nnodes \d+", "--nnodes 2", told)
+        told = re.sub(r"--nproc-per-node \d+", f"--nproc-per-node {2 // machines}", told)
+        told = told.replace("10.0.0.1:29400", f"127.0.0.1:{port}")
+        starter = [sys.executable, "-m", "torch.distributed.run", *shlex.split(told)]
+        command = [*starter, "-m", "keras_attention", *arguments]
+        check_run(text, started(lambda _: command, machines, text, lambda *_: {}))
+    elif "srun" in before or any(word.startswith("KERAS_DISTRIBUTION") for word in before):
+        if "srun" in before and not LONG:
+            pytest.skip(
+                "set KERAS_ATTENTION_LONG_PROCESSES=1; that processes join so is tested anyway"
+            )
+        environment = slurm if "srun" in before else keras_variables(line)
+        check_run(text, started(lambda _: by_module, 2, text, environment))
+    else:
+        main(arguments)
+        check_run(text, [(0, capfd.readouterr().out)])
+
+
+JOIN = """
+from keras_attention.training.agreement import values_of_all
+from keras_attention.training.distribution import distribution_scope
+with distribution_scope("data_parallel") as devices:
+    print(devices, values_of_all(devices.process_index))
+"""
+
+
+def open_mpi(index, count, port):
+    """What `mpirun` tells a process."""
+    facts = {"SIZE": count, "RANK": index, "LOCAL_RANK": index}
+    where = {
+        "OMPI_MCA_orte_hnp_uri": f"{port * 4096}.0;tcp://127.0.0.1:{port}",
+        "JAX_PLATFORMS": "cpu",
+    }
+    return {**where, **{f"OMPI_COMM_WORLD_{name}": str(number) for name, number in facts.items()}}
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="PyTorch's processes are started by torchrun")
+@pytest.mark.parametrize("cluster", [slurm, open_mpi], ids=["slurm", "open_mpi"])
+def test_processes_of_a_cluster_join(cluster):
+    environment = lambda *given: {"XLA_FLAGS": "", **cluster(*given)}  # noqa: E731
+    outputs = started(lambda _: [sys.executable, "-c", JOIN], 2, environment=environment)
+    for index, (code, text) in enumerate(outputs):
+        assert code == 0, text[-3000:]
+        known = f"Devices(num_replicas=2, num_processes=2, process_index={index}) [0, 1]"
+        assert text.splitlines()[-1] == known
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="once is enough")
+def test_a_port_that_is_taken_and_wrong_words_end_with_a_message(text):
+    command = [sys.executable, "-m", "keras_attention", "train", "--output-dir", "run"]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        told = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+        told["MASTER_PORT"] = str(server.getsockname()[1])
+        done = subprocess.run(
+            [*command, "--strategy", "data_parallel"],
+            env={**os.environ, "PYTHONPATH": str(ROOT), **told},
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+    assert done.returncode == 1 and "is its port free?" in done.stderr
+    assert not (text / "run").exists()

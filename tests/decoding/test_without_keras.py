@@ -1,0 +1,108 @@
+"""A finished run translates in a process that imports neither Keras nor a backend."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_attention import Tokenizer, Transformer, Translator
+from keras_attention.recipes.train import save_model
+from keras_attention.spec import SpecError
+from keras_attention.utils.run_folder import RunFolder
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = ["ein kleines Haus", "", "das Haus ist klein und der Hund sieht es", "ein Hund"]
+HEAVY = ["keras", "tensorflow", "torch", "jax"]
+SEARCH = {"beam_size": 3, "length_penalty": 0.8}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "run")
+    folder.claim({"train_fingerprint": "ab", **SEARCH})
+    tokenizer = Tokenizer.train([*TEXTS, "a small house"], vocabulary_size=290)
+    tokenizer.save(folder.tokenizer)
+    sizes = {"num_layers": 2, "hidden_dim": 24, "intermediate_dim": 40, "num_heads": 3}
+    model = Transformer(tokenizer.vocabulary_size, **sizes, seed=5)
+    random = np.random.default_rng(11)
+    for weight in model.trainable_weights:
+        weight.assign(weight + 0.2 * random.standard_normal(weight.shape))
+    save_model(model, folder)
+    return folder
+
+
+def python(*arguments, **options):
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        **options,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_same_translations_as_with_keras(run):
+    program = (
+        "import json, sys\n"
+        "from keras_attention_light import load_translator\n"
+        f"translator = load_translator({str(run.path)!r})\n"
+        f"found = translator.translate({TEXTS!r}, n_best=2)\n"
+        "print(json.dumps([[(t.text, t.score, t.token_ids) for t in best] for best in found]))\n"
+        "print(json.dumps(translator.engine_for(2)))\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])\n"
+        "import keras_attention\n"
+        "print(keras_attention.Transformer.__name__, 'keras' in sys.modules)\n"
+    )
+    found, engine, imported, at_last = python("-c", program).splitlines()
+    assert imported == "[]" and at_last == "Transformer True"
+    assert json.loads(engine)[0] == "numba"
+    expected = Translator.from_run(run.path, engine="numba").translate(TEXTS, n_best=2)
+    assert json.loads(found) == [
+        [[one.text, one.score, list(one.token_ids)] for one in best] for best in expected
+    ]
+    assert len({best[0].text for best in expected}) == 4
+
+
+def test_the_command_needs_no_keras(run):
+    program = (
+        "import sys, keras_attention_light\n"
+        f"keras_attention_light.main(['translate', {str(run.path)!r}])\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+    *lines, imported = python("-c", program, input="\n".join(TEXTS)).splitlines()
+    assert imported == "[]"
+    assert lines == [" ".join(text.split()) for text in Translator.from_run(run.path)(TEXTS)]
+
+
+def test_what_needs_keras_says_so(run, tmp_path):
+    for options in ({"engine": "plain"}, {"engine": "torch"}, {"precision": "float16"}):
+        with pytest.raises(SpecError, match=f"{next(iter(options.values()))}.*from_run"):
+            Translator.from_spec(run.path, **options)
+    old = tmp_path / "old"
+    shutil.copytree(run.path, old)
+    shutil.rmtree(old / "spec")
+    with pytest.raises(SpecError, match=r"spec\.json.*Older versions"):
+        Translator.from_spec(old)
+    (old / "model.keras").unlink()
+    with pytest.raises(ValueError, match="not finished"):
+        Translator.from_spec(old)
+
+
+def test_the_spec_is_never_that_of_another_model(run, tmp_path, monkeypatch):
+    """A training that is killed while it saves leaves no old spec beside a new model."""
+    folder = RunFolder(tmp_path / "again")
+    shutil.copytree(run.path, folder.path)
+    model = Translator.from_run(run.path).model
+    monkeypatch.setattr(type(model), "save", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        save_model(model, folder)
+    assert not folder.spec.exists() and folder.model.exists()

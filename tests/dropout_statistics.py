@@ -1,0 +1,33 @@
+"""What independent draws of dropout look like, within what chance allows."""
+
+import numpy as np
+
+DEVIATIONS = 4.8
+
+
+def assert_share_is_kept(keep, rate):
+    """Of a boolean array (A, B, C) the share `1 - rate` is kept, along all axes, too."""
+    for axes in ((0, 1, 2), (0, 1), (0, 2), (1, 2), 2):
+        shares = np.asarray(keep.mean(axis=axes))
+        deviation = np.sqrt(rate * (1 - rate) * shares.size / keep.size)
+        assert np.abs(shares - (1 - rate)).max() < DEVIATIONS * deviation, axes
+
+
+def assert_independent(draw, others, rate, distances):
+    """Positions of a flat boolean array do not know of each other, nor of those of other draws.
+
+    Args:
+        draw: Which of many numbers a dropout keeps.
+        others: The same for another step or seed, by name.
+        rate: The dropout rate.
+        distances: Between positions that are compared.
+    """
+    pairs = {name: (draw, other) for name, other in others.items()}
+    for distance in distances:
+        for name, other in {"itself": draw, **others}.items():
+            pairs[f"{name}, {distance} apart"] = (draw[distance:], other[:-distance])
+    for name, (one, another) in pairs.items():
+        share = (one != another).mean()  # 2 rate (1 - rate) where independent
+        expected = 2 * rate * (1 - rate)
+        deviation = np.sqrt(expected * (1 - expected) / one.size)
+        assert abs(share - expected) < DEVIATIONS * deviation, name

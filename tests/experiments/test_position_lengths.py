@@ -1,0 +1,50 @@
+"""Row (E): the perplexity of each length, beside NumPy's."""
+
+import numpy as np
+from keras import ops
+
+from keras_attention import Tokenizer, Transformer, TranslationConfig, corpus_from_files
+from keras_attention.experiments import position_lengths
+
+LINES = [" ".join(["dog"] * (1 + number % 5)) for number in range(11)]
+
+
+def test_perplexity_by_length(tmp_path, monkeypatch):
+    for side, line in (("en", "dog cat bird"), ("de", "hund katze vogel")):
+        (tmp_path / f"train.{side}").write_text(f"{line}\n" * 20)
+        (tmp_path / f"test.{side}").write_text("\n".join([*LINES, ""]))
+    files = {part: (tmp_path / f"{part}.en", tmp_path / f"{part}.de") for part in ("train", "test")}
+    corpus = corpus_from_files(files["train"], files["test"], files["test"])
+    tokenizer = Tokenizer.train(["dog cat bird hund katze vogel"] * 20, vocabulary_size=290)
+    models, trained = {}, []
+
+    def train(corpus, config, folder):
+        folder.mkdir(parents=True)
+        tokenizer.save(folder / "tokenizer")
+        model = Transformer(tokenizer.vocabulary_size, 1, 8, 6, 2, seed=3, **config.model_arguments)
+        model.save(folder / "model.keras")
+        models[config.model_arguments["position_layout"]] = model
+        trained.append(config.max_length)
+
+    monkeypatch.setattr(position_lengths, "train_translation", train)
+    base = TranslationConfig(steps=1)
+    for _ in range(2):
+        result = position_lengths.compare_positions(
+            corpus, tmp_path / "out", base, trained_length=5
+        )
+    assert trained == [5, 5]
+    sizes = {line: len(tokenizer.encode(line)) + 1 for line in LINES}
+    for layout, model in models.items():
+        expected = {}
+        for line in LINES:
+            ids = np.array([[*tokenizer.encode(line), tokenizer.end_token_id]])
+            read = np.concatenate([[[tokenizer.start_token_id]], ids[:, :-1]], axis=1)
+            inputs = {"encoder_token_ids": ids, "decoder_token_ids": read}
+            logits = ops.convert_to_numpy(model(inputs))[0].astype("float64")
+            losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(len(logits)), ids[0]]
+            expected.setdefault(str(3 * (sizes[line] // 3)), []).extend(losses)
+        found = {length: values[0] for length, values in result[layout].items()}
+        assert found.keys() == expected.keys() and len(found) > 1
+        for length, losses in expected.items():
+            np.testing.assert_allclose(found[length], np.exp(np.mean(losses)), rtol=1e-4)
+    assert (tmp_path / "out" / "row_e_lengths.svg").exists()

@@ -1,0 +1,124 @@
+"""Table 3: its counts, its rows, and how runs are compared."""
+
+import pytest
+
+from keras_attention import TranslationConfig
+from keras_attention.experiments import variations
+from keras_attention.experiments.published import TABLE_3
+from keras_attention.experiments.variations import check_rows, parameter_counts, row_config
+
+# V = 37,000; and 40,960 with attention biases and a target-space embedding.
+COUNTS = {
+    "base": (63_045_632, 65_126_400),
+    "a_heads_1": (63_045_632, 65_126_400),
+    "a_heads_4": (63_045_632, 65_126_400),
+    "a_heads_16": (63_045_632, 65_126_400),
+    "a_heads_32": (63_045_632, 65_126_400),
+    "b_key_dim_16": (55_967_744, 58_034_688),
+    "b_key_dim_32": (58_327_040, 60_398_592),
+    "c_layers_2": (33_644_544, 35_700_736),
+    "c_layers_4": (48_345_088, 50_413_568),
+    "c_layers_8": (77_746_176, 79_839_232),
+    "c_hidden_256": (26_816_512, 27_856_896),
+    "c_hidden_1024": (163_815_424, 167_976_960),
+    "c_intermediate_1024": (50_450_432, 52_531_200),
+    "c_intermediate_4096": (88_236_032, 90_316_800),
+    "d_dropout_0": (63_045_632, 65_126_400),
+    "d_dropout_2": (63_045_632, 65_126_400),
+    "d_smoothing_0": (63_045_632, 65_126_400),
+    "d_smoothing_2": (63_045_632, 65_126_400),
+    "e_learned_positions": (63_307_776, 65_388_544),
+    "big": (214_171_648, 218_333_184),
+}
+
+
+def test_parameters_of_all_rows():
+    counts = parameter_counts()
+    assert {name: tuple(row.values()) for name, row in counts.items()} == COUNTS
+    # The authors' options round to what the paper prints, but for big.
+    for name, row in TABLE_3.items():
+        if row.parameters is not None and name != "big":
+            assert round(counts[name]["authors"] / 1e6) == row.parameters
+
+
+def test_rows_that_do_not_exist_are_listed():
+    assert len(check_rows(["A", "B", "C", "D", "E", "big"])) == 20
+    with pytest.raises(ValueError, match="no row 'f_rows'.*a_heads_1.*big; its groups: A, B"):
+        check_rows(["D", "f_rows"])
+
+
+def test_a_row_that_does_not_exist_leaves_nothing_behind(tmp_path):
+    with pytest.raises(ValueError, match="no row 'f_rows'"):
+        variations.train_variations(
+            _Corpus(), tmp_path / "out", TranslationConfig(steps=9), rows=["f_rows"]
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_of_rows():
+    base = TranslationConfig(steps=100)
+    config = row_config(TABLE_3["b_key_dim_32"], base, 7, width=4, depth=2)
+    arguments = {"hidden_dim": 128, "intermediate_dim": 512, "key_dim": 8, "value_dim": 16}
+    assert config.model_arguments == {**arguments, "num_layers": 3}
+    assert (config.seed, config.steps, config.label_smoothing) == (7, 100, 0.1)
+    assert row_config(TABLE_3["d_smoothing_2"], base, 1, 4, 2).label_smoothing == 0.2
+    assert row_config(TABLE_3["big"], base, 1, 4, 2).steps == 300
+
+
+class _Text(list):
+    def fingerprint(self):
+        return "ab"
+
+
+class _Corpus:
+    name, target_language = "toy", "de"
+    train, test = _Text(), _Text()
+    LINES = [f"Der Hund Nummer {number} bellt im Garten." for number in range(12)]
+
+    def references(self, split):
+        return self.LINES
+
+
+def test_rows_are_compared_over_paired_seeds(tmp_path, monkeypatch):
+    perplexities = {
+        "base": (5.0, 6.0, 5.5),
+        "d_dropout_0": (6.0, 7.0, 6.6),  # as in the paper: higher, each time
+        "d_dropout_2": (5.2, 5.7, 5.6),  # noise
+        "d_smoothing_0": (5.5, 6.6, 6.0),  # against the paper
+        "d_smoothing_2": (5.5, 6.6, 6.1),
+    }
+    trained = []
+
+    def train(corpus, config, folder):
+        name, seed = folder.name.rsplit("-", 1)
+        trained.append(folder.name)
+        folder.mkdir(parents=True)
+        lines = corpus.LINES if name == "base" else [line[:-9] for line in corpus.LINES]
+        (folder / "translations.txt").write_text("\n".join([*lines, ""]))
+        return {
+            "validation_perplexity": perplexities[name][int(seed) - 1],
+            "test": {"bleu": 30.0},
+            "training": {"updates": 9, "minutes": 0.1},
+            "parameters": 11,
+        }
+
+    monkeypatch.setattr(variations, "train_translation", train)
+    for _ in range(2):  # The second call finds everything done.
+        result = variations.train_variations(
+            _Corpus(), tmp_path / "out", TranslationConfig(steps=9), rows=["D"]
+        )
+    assert len(trained) == 15
+    assert trained[:5] == [f"{name}-1" for name in perplexities]
+    verdicts = {name: (r["resolved"], r["as_paper"]) for name, r in result.items() if "ratio" in r}
+    assert verdicts == {
+        "d_dropout_0": (True, True),
+        "d_dropout_2": (False, True),
+        "d_smoothing_0": (True, False),
+        "d_smoothing_2": (True, True),
+    }
+    ratio = (6.0 / 5.0 * 7.0 / 6.0 * 6.6 / 5.5) ** (1 / 3)
+    assert result["d_dropout_0"]["ratio"] == pytest.approx(ratio)
+    assert result["d_dropout_0"]["bleu_difference"] < 0 and result["d_dropout_0"]["p_value"] < 0.05
+    text = (tmp_path / "out" / "table3.txt").read_text()
+    assert "d_smoothing_0 goes against the paper" in text
+    assert "not resolved" in text and "63,045,632" in text

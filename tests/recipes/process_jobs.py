@@ -1,0 +1,184 @@
+"""Trainings in several processes over loopback; what `test_processes.py` and `test_torch_processes.py` start.
+
+`python -m tests.recipes.process_jobs FOLDER NUMBER` is one of the processes: it does the jobs of
+`FOLDER/jobs.json`, one after the other, and writes what came of each.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from keras_attention.callbacks.signals import TrainingStopped
+from keras_attention.callbacks.together import StopTogether
+from keras_attention.data.corpora import corpus_from_files
+from keras_attention.ops import processes
+from keras_attention.recipes import run as recipe
+from keras_attention.recipes import train_translation
+from keras_attention.training.checkpoint_store import load_checkpoint
+from keras_attention.training.joining import initialize_processes
+from keras_attention.utils.run_folder import RunFolder
+from tests.recipes.small_runs import SMALL, small_corpus
+
+ROOT = Path(__file__).resolve().parents[2]
+BACKEND = keras.backend.backend()
+SIZES = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2, "dropout": 0.0}
+CONFIG = dataclasses.replace(
+    SMALL,
+    model_arguments=SIZES,
+    strategy="data_parallel",
+    steps=9,
+    batch_tokens=900,
+    max_shapes=2,
+    beam_size=1,
+    bleu_every=2,
+    row_multiple=12,
+)
+
+
+def jobs_in_processes(folder, jobs, count):
+    """Do jobs in so many processes of one start; for each job a list of what each process says."""
+    folder.mkdir(exist_ok=True)
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    program = [sys.executable, "-m", "tests.recipes.process_jobs", str(folder)]
+    outputs = started(lambda index: [*program, str(index)], count)
+    for code, text in outputs:
+        assert code == 0, text[-5000:]
+    return {
+        name: [json.loads((folder / f"{name}.{index}.json").read_text()) for index in range(count)]
+        for name in jobs
+    }
+
+
+def started(command, count, folder=ROOT, environment=None, timeout=500):
+    """Start `command(index)` as the processes of one training; each one's exit code and what it printed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    running = []
+    try:
+        for index in range(count):
+            own = (environment or environment_of)(index, count, port)
+            running.append(
+                subprocess.Popen(
+                    command(index),
+                    env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **own},
+                    cwd=folder,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+        texts = [process.communicate(timeout=timeout)[0] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    return [(process.returncode, text) for process, text in zip(running, texts, strict=True)]
+
+
+def environment_of(index, count, port):
+    """What a process is told of the others: as `torchrun` does, or by Keras' variables."""
+    if BACKEND == "torch":
+        names = {"RANK": index, "LOCAL_RANK": index, "WORLD_SIZE": count, "MASTER_PORT": port}
+        return {"MASTER_ADDR": "127.0.0.1", **{name: str(number) for name, number in names.items()}}
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    return {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": " ".join(flag for flag in flags if "device_count" not in flag),
+        "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}",
+        "KERAS_DISTRIBUTION_NUM_PROCESSES": str(count),
+        "KERAS_DISTRIBUTION_PROCESS_ID": str(index),
+    }
+
+
+def corpus_in(folder):
+    names = "train", "validation", "test"
+    parts = {name: (folder / f"{name}.en", folder / f"{name}.de") for name in names}
+    return corpus_from_files(**parts, name="sixty")
+
+
+def train(corpus, folder, changed, index=0, stop=None, **_):
+    """One job: what is shown, the updates, and in the chief's `weights.npz` the last checkpoint."""
+    told = {"updates": 0}
+    agree = StopTogether._agree
+
+    def note(self):
+        told["updates"] = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        if stop is not None and (stop["process"], stop["update"]) == (index, told["updates"]):
+            os.kill(os.getpid(), getattr(signal, stop["signal"]))
+        agree(self)
+
+    def keep(corpus, config, settings, folder, trained):
+        """Instead of the report, which has nothing to do with processes."""
+        checkpoints = trained.checkpoints
+        load_checkpoint(trained.model, checkpoints.paths[-1])
+        np.savez(folder.path / "weights.npz", *trained.model.get_weights())
+        told["history"] = checkpoints.history
+        told["updates"] = checkpoints.updates
+        return told
+
+    original = recipe._report
+    recipe._report, StopTogether._agree = keep, note
+    try:
+        train_translation(corpus, dataclasses.replace(CONFIG, **changed), folder)
+    except (TrainingStopped, Exception) as error:
+        told["error"] = f"{type(error).__name__}: {error}"
+        told["is_told_here"] = getattr(error, "is_told_here", True)
+    finally:
+        recipe._report, StopTogether._agree = original, agree
+    return told
+
+
+@contextlib.contextmanager
+def elsewhere(folder):
+    """This process's disk is another one: the run's folder has the same name, and is not the same."""
+
+    class Named(pathlib.PosixPath):
+        def resolve(self, strict=False):
+            return folder
+
+    def run_folder(path):
+        other = RunFolder(Path(f"{path}-elsewhere"))
+        other.path = Named(other.path)
+        return other
+
+    original, recipe.RunFolder = recipe.RunFolder, run_folder
+    try:
+        yield
+    finally:
+        recipe.RunFolder = original
+
+
+def main(folder, index):
+    """Be process `index`."""
+    folder = Path(folder)
+    jobs = json.loads((folder / "jobs.json").read_text())
+    corpora = {"": corpus_in(folder.parent)}
+    with contextlib.ExitStack() as together:
+        if BACKEND == "jax":
+            initialize_processes()
+        else:
+            together.enter_context(processes.joined())
+        for name, job in jobs.items():
+            changed = {**job["changed"], **(job["own"] if "own" in job and index == 1 else {})}
+            corpus = corpora[""]
+            if job.get("other_text") and index == 1:
+                (folder / "other").mkdir(exist_ok=True)
+                corpus = small_corpus(folder / "other", first=7)
+            run = folder / job.get("run", name)
+            foreign = job.get("elsewhere") and index == 1
+            with elsewhere(run.resolve()) if foreign else contextlib.nullcontext():
+                told = train(corpus, run, changed, index, job.get("stop"))
+            (folder / f"{name}.{index}.json").write_text(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,297 @@
+"""Bulk translation: files in chunks, results whole and in order, restarts, shares, and what is refused."""
+
+import concurrent.futures
+import gzip
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from keras_attention.recipes.bulk_folder import BulkFolder, TextFile
+from keras_attention.recipes.bulk_work import check_share, run_chunks
+from keras_attention.utils.files import OccupiedPath
+from keras_attention.utils.places import matching_files
+from tests.recipes.bulk_jobs import Shout
+
+LINES = [f"line {i}\u2028 with a separator" if i % 5 == 0 else f"line {i}" for i in range(31)]
+FILES = {"a.txt": LINES[:7], "b.txt.gz": LINES[7:20], "empty.txt": [], "c.txt": LINES[20:]}
+CHUNK = 3
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    paths = []
+    for name, lines in FILES.items():
+        text = "\n".join(lines).encode()  # without a last newline
+        paths.append(tmp_path / name)
+        paths[-1].write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    return paths
+
+
+@pytest.fixture
+def shout(tmp_path):
+    return Shout(tmp_path / "seen.log")
+
+
+def folder_for(tmp_path, inputs, settings=None, chunk_lines=CHUNK):
+    files = [TextFile(path) for path in inputs]
+    return BulkFolder(tmp_path / "out", files, settings or {"model": "m"}, chunk_lines)
+
+
+def assert_is_whole(out):
+    expected = {
+        name.removesuffix(".gz"): "".join(f"{i} {line.upper()}\n" for i, line in enumerate(lines))
+        for name, lines in FILES.items()
+    }
+    found = {path.name: path.read_bytes().decode() for path in out.iterdir()}
+    del found["manifest.json"]
+    assert found == expected
+
+
+def test_results_are_joined_in_the_order_of_the_input(tmp_path, inputs, shout):
+    joined = run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    assert [path.name for path in joined] == ["a.txt", "b.txt", "empty.txt", "c.txt"]
+    assert_is_whole(tmp_path / "out")
+    assert shout.seen() == LINES
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    files = [file for one in manifest["inputs"] for file in one["files"]]
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in inputs]
+    assert [file["sha256"] for file in files] == digests
+    assert [one["lines"] for one in manifest["inputs"]] == [7, 13, 0, 11]
+    # Again: nothing is left to do.
+    assert run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False) == joined
+    assert shout.seen() == LINES
+
+
+def test_a_second_start_does_what_is_missing(tmp_path, inputs, shout):
+    with pytest.raises(RuntimeError, match="out of order"):
+        run_chunks(folder_for(tmp_path, inputs), Shout(shout.log, "line 14"), show_progress=False)
+    done = shout.seen()
+    assert done == LINES[:13]  # b.txt.gz's third chunk begins with line 13
+    run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    assert shout.seen() == LINES
+    assert_is_whole(tmp_path / "out")
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1, 2)])
+def test_shares_together_are_the_whole(tmp_path, inputs, shout, order):
+    for k in order:
+        joined = run_chunks(folder_for(tmp_path, inputs), shout, (k, 3), show_progress=False)
+        assert bool(joined) == (k == order[-1])
+    assert sorted(shout.seen()) == sorted(LINES)
+    assert_is_whole(tmp_path / "out")
+
+
+def test_more_shares_than_chunks(tmp_path, inputs, shout):
+    for k in range(1, 21):
+        run_chunks(folder_for(tmp_path, inputs), shout, (k, 20), show_progress=False)
+    assert shout.seen() == LINES
+    assert_is_whole(tmp_path / "out")
+
+
+def test_a_process_killed_at_any_chunk_loses_that_chunk_alone(tmp_path, inputs, shout):
+    """In a process of its own, which stops itself within its fourth chunk and is killed there."""
+    script = f"""
+import sys, time
+from tests.recipes.bulk_jobs import Shout
+from tests.recipes.test_bulk import folder_for, run_chunks
+from pathlib import Path
+shout = Shout(Path({str(shout.log)!r}))()
+calls = []
+def work(lines, chunk):
+    calls.append(chunk)
+    if len(calls) == 4:
+        print("here", flush=True)
+        time.sleep(60)
+    return shout(lines, chunk)
+run_chunks(folder_for(Path({str(tmp_path)!r}), {[str(p) for p in inputs]!r}), lambda: work)
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "here\n"
+    # Meanwhile nobody else may do the same.
+    with pytest.raises(ValueError, match="Another process works on share 1 of 1"):
+        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert shout.seen() == LINES[:7] + LINES[7:7]
+    run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    assert shout.seen() == LINES
+    assert_is_whole(tmp_path / "out")
+
+
+def test_other_settings_and_inputs_are_refused(tmp_path, inputs, shout):
+    stops = Shout(shout.log, "line 14")
+    with pytest.raises(RuntimeError):
+        run_chunks(folder_for(tmp_path, inputs), stops, show_progress=False)
+    out = tmp_path / "out"
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    for other, name in [
+        (folder_for(tmp_path, inputs, {"model": "n"}), "model: 'm' there, 'n' asked for"),
+        (folder_for(tmp_path, inputs, chunk_lines=4), "chunk_lines: 3 there, 4"),
+        (folder_for(tmp_path, inputs[:3]), "inputs: "),
+    ]:
+        with pytest.raises(OccupiedPath, match="other bulk work") as error:
+            run_chunks(other, shout, show_progress=False)
+        assert name in str(error.value)
+    for text in ("line 20\nmore", "LINE" + inputs[3].read_text("utf-8")[4:]):
+        inputs[3].write_bytes(text.encode())
+        with pytest.raises(ValueError, match=r"c.txt' changed since"):
+            run_chunks(
+                folder_for(tmp_path, inputs),
+                stops.__class__(shout.log),
+                (4, 4),
+                show_progress=False,
+            )
+    assert before.items() <= {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}.items()
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path, inputs, shout):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("mine")
+    with pytest.raises(OccupiedPath, match="not the folder of bulk work"):
+        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+def test_a_bad_line_is_named_before_anything_is_done(tmp_path, inputs, shout):
+    with open(inputs[3], "ab") as file:
+        file.write(b"\nbad \xff\n")
+    with pytest.raises(ValueError, match=r"c.txt', line 12, byte 5"):
+        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    assert shout.seen() == [] and list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_job_that_fails_at_once_leaves_the_folder_free(tmp_path, inputs, shout):
+    def job():
+        raise ValueError("no such precision")
+
+    with pytest.raises(ValueError, match="no such precision"):
+        run_chunks(folder_for(tmp_path, inputs), job, show_progress=False)
+    run_chunks(folder_for(tmp_path, inputs, {"model": "other"}), shout, show_progress=False)
+    assert_is_whole(tmp_path / "out")
+
+
+def test_inputs_that_would_share_a_name_are_refused(tmp_path, inputs):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.txt").write_text("x")
+    (tmp_path / "manifest.json").write_text("x")
+    for more in ("sub/a.txt", "manifest.json"):
+        with pytest.raises(ValueError, match="is taken"):
+            folder_for(tmp_path, [*inputs, tmp_path / more])
+    with pytest.raises(ValueError, match="at least one file"):
+        folder_for(tmp_path, [])
+    with pytest.raises(FileNotFoundError, match="missing"):
+        folder_for(tmp_path, [tmp_path / "missing"])
+
+
+@pytest.mark.parametrize("share", [(0, 3), (4, 3), (1, 0), (1.5, 3), (1,), "1/3", None, (True, 2)])
+def test_shares_out_of_range_are_refused(share):
+    with pytest.raises(ValueError, match="share.*Received"):
+        check_share(share)
+
+
+def test_a_folder_of_parts_that_is_somebody_elses_stays(tmp_path, inputs, shout):
+    mine = tmp_path / "out" / "parts" / "mine"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(OccupiedPath, match="not the folder of bulk work"):
+        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    assert mine.read_text() == "mine" and shout.seen() == []
+
+
+def test_a_change_of_the_last_input_is_found_before_work(tmp_path, inputs, shout):
+    """Of the same size: only its sha256 tells."""
+    with pytest.raises(RuntimeError, match="out of order"):
+        run_chunks(folder_for(tmp_path, inputs), Shout(shout.log, "line 1"), show_progress=False)
+    inputs[3].write_bytes(inputs[3].read_bytes().replace(b"line 30", b"line 31"))
+    with pytest.raises(ValueError, match="c.txt' changed since"):
+        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    assert shout.seen() == []
+
+
+def test_of_shares_that_end_together_one_joins(tmp_path, inputs, shout):
+    for attempt in range(10):
+        start = threading.Barrier(2)
+
+        def share(k, out=tmp_path / str(attempt), start=start):
+            start.wait()
+            run_chunks(folder_for(out, inputs), shout, (k, 2), show_progress=False)
+
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            list(threads.map(share, (1, 2)))
+        assert_is_whole(tmp_path / str(attempt) / "out")
+
+
+def test_two_files_whose_lines_belong_together(tmp_path, inputs):
+    pairs = TextFile(inputs[0], inputs[0])
+    assert list(pairs) == [(line, line) for line in LINES[:7]] and pairs.name == "a.txt"
+    with pytest.raises(ValueError, match="has 7 lines, .*has 13"):
+        BulkFolder(tmp_path / "out", [TextFile(*inputs[:2])], {}, 2).claim()
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+class TestElsewhere:
+    """fsspec's folder in memory stands for a bucket: no locks, and no local path."""
+
+    @pytest.fixture
+    def bucket(self, inputs):
+        system = pytest.importorskip("fsspec").filesystem("memory")
+        system.store.clear()
+        for path in inputs:
+            system.pipe_file(f"/bucket/in/{path.name}", path.read_bytes())
+        yield system
+        system.store.clear()
+
+    def folder(self, out="memory://bucket/out"):
+        files = [TextFile(f"memory://bucket/in/{name}") for name in FILES]
+        return BulkFolder(out, files, {"model": "m"}, CHUNK)
+
+    def test_is_as_here(self, bucket, shout, tmp_path):
+        with pytest.raises(RuntimeError, match="out of order"):
+            run_chunks(self.folder(), Shout(shout.log, "line 14"), show_progress=False)
+        assert any("parts" in name for name in bucket.store)
+        joined = run_chunks(self.folder(), shout, show_progress=False)
+        assert shout.seen() == LINES
+        assert joined[1] == "memory://bucket/out/b.txt"
+        names = {name.rsplit("/", 1)[-1] for name in bucket.find("/bucket/out")}
+        assert names == {"a.txt", "b.txt", "c.txt", "empty.txt", "manifest.json"}
+        bucket.get("/bucket/out", str(tmp_path / "out"), recursive=True)
+        assert_is_whole(tmp_path / "out")
+
+    def test_shares_join(self, bucket, shout, tmp_path):
+        for k in (2, 1, 3):
+            run_chunks(self.folder(tmp_path / "out"), shout, (k, 3), show_progress=False)
+        assert_is_whole(tmp_path / "out")
+
+    def test_what_is_refused(self, bucket, shout):
+        bucket.pipe_file("/bucket/full/mine", b"mine")
+        with pytest.raises(OccupiedPath, match="not the folder of bulk work"):
+            run_chunks(self.folder("memory://bucket/full"), shout, show_progress=False)
+        with pytest.raises(FileNotFoundError, match="memory://bucket/none' does not exist"):
+            TextFile("memory://bucket/none")
+        with pytest.raises(ValueError, match="`inputs` must be a path or a URL.*nosuch://a"):
+            TextFile("nosuch://a")
+        bucket.pipe_file("/bucket/in/c.txt", b"good\nbad \xff\n")
+        with pytest.raises(ValueError, match="memory://bucket/in/c.txt', line 2, byte 5"):
+            run_chunks(self.folder(), shout, show_progress=False)
+        assert shout.seen() == [] and bucket.find("/bucket/out") == []
+        assert bucket.cat_file("/bucket/full/mine") == b"mine"
+
+    def test_patterns(self, bucket):
+        expected = ["memory://bucket/in/a.txt", "memory://bucket/in/c.txt"]
+        assert matching_files("memory://bucket/in/[ac].txt") == expected
+        assert matching_files("memory://bucket/in/none") == []
+
+    def test_only_what_is_elsewhere_needs_fsspec(self, inputs, shout, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "fsspec", None)
+        monkeypatch.setitem(sys.modules, "fsspec.core", None)
+        with pytest.raises(ImportError, match=r"s3://b/a.*needs fsspec: pip install"):
+            TextFile("s3://b/a")
+        files = [f"file://{path}" for path in inputs]
+        run_chunks(folder_for(tmp_path, files), shout, show_progress=False)
+        assert_is_whole(tmp_path / "out")

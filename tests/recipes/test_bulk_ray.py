@@ -1,0 +1,277 @@
+"""Bulk work on Ray: nodes and the driver die, what was done is not done again, memory stays flat.
+
+The long forms, of minutes: KERAS_ATTENTION_LONG=1 python -m pytest -s tests/recipes/test_bulk_ray.py
+"""
+
+import gzip
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from keras_attention import load_corpus
+from keras_attention.cli.main import main
+from keras_attention.recipes import translate_corpus
+from keras_attention.recipes.bulk_folder import BulkFolder, TextFile
+from keras_attention.recipes.bulk_work import run_chunks
+from tests.recipes.bulk_jobs import Shout, noted
+from tests.recipes.small_runs import untrained_run, write_files
+
+ROOT = Path(__file__).resolve().parents[2]
+long = pytest.mark.skipif(
+    not os.environ.get("KERAS_ATTENTION_LONG"), reason="minutes: set KERAS_ATTENTION_LONG=1"
+)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    ray = pytest.importorskip("ray", reason="the extra [ray]")
+    from ray.cluster_utils import Cluster
+
+    old = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "PYTHONPATH")}
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    try:
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+        for name, value in old.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@pytest.fixture
+def nodes(cluster):
+    """Adds nodes with a worker each, and takes them away in the end."""
+    added = []
+
+    def add(count):
+        added.extend(cluster.add_node(num_cpus=1) for _ in range(count))
+        return added
+
+    yield add
+    for node in added:
+        if node in cluster.worker_nodes:
+            cluster.remove_node(node)
+
+
+def write_inputs(folder, lines):
+    """Several files: one without a last newline, one gzip, one empty; U+2028 inside lines."""
+    lines = [
+        f"{i} {line}\u2028 and more" if i % 5 == 0 else f"{i} {line}"
+        for i, line in enumerate(lines)
+    ]
+    first, second = len(lines) * 4 // 9, len(lines) * 7 // 9
+    parts = {
+        "a.txt": lines[:first],
+        "b.txt.gz": lines[first:second],
+        "empty.txt": [],
+        "c.txt": lines[second:],
+    }
+    for name, part in parts.items():
+        text = ("\n".join(part) + "\n" * (name == "c.txt")).encode()
+        (folder / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    return [folder / name for name in parts], list(parts.values())
+
+
+@pytest.fixture
+def start():
+    """Starts bulk_jobs.py in a process of its own, which does not outlive the test."""
+    started = []
+
+    def start(**job):
+        job = {name: str(v) if isinstance(v, Path) else v for name, v in job.items()}
+        environment = dict(os.environ)
+        if "run" not in job:
+            environment["KERAS_BACKEND"] = (
+                "numpy"  # Nothing is computed, and it is imported soonest.
+            )
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.recipes.bulk_jobs", json.dumps(job)],
+                cwd=ROOT,
+                env=environment,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def wait_for_chunks(driver, count):
+    for line in driver.stdout:  # Ray's own lines are among them.
+        count -= line == "written\n"
+        if count == 0:
+            return
+    raise AssertionError("The driver ended early.")
+
+
+def survive(cluster, nodes, start, parts, chunk_lines, kill_at, workers, **job):
+    """A node is killed, then the driver; started again, it ends. Returns (chunks, done before, in all)."""
+    job |= {"address": cluster.address, "chunk_lines": chunk_lines}
+    out, log = job["out"], job["log"]
+    added = list(nodes(workers))
+    driver = start(**job)
+    wait_for_chunks(driver, kill_at[0])
+    cluster.remove_node(added[0], allow_graceful=False)
+    wait_for_chunks(driver, kill_at[1])
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    written = {parts[int(part.parent.name)][int(part.name)] for part in out.glob("parts/*/[0-9]*")}
+    before = noted(log)
+    driver = start(**job)
+    shown, _ = driver.communicate(timeout=560)
+    assert driver.returncode == 0
+    seen = noted(log)
+    heads = [part[i] for part in parts for i in range(0, len(part), chunk_lines)]
+    assert set(seen) == {line for part in parts for line in part}
+    # What was kept is not done again: the second start does the rest, and each chunk of it once.
+    assert len(written) >= sum(kill_at)
+    assert not written & set(seen[len(before) :])
+    assert shown.count("written") == len(heads) - len(written)
+    done = sum(line in set(heads) for line in seen)
+    # Lost: what the dead node's worker had, then what those of the dead driver had: two chunks each.
+    assert len(heads) <= done <= len(heads) + 2 + 2 * workers
+    return len(heads), len(written), done
+
+
+def test_a_node_that_dies_and_then_the_driver_cost_their_chunks_alone(
+    cluster, nodes, start, tmp_path
+):
+    inputs, parts = write_inputs(tmp_path, [f"line {i}" for i in range(47)])
+    out = tmp_path / "out"
+    job = {"inputs": [str(path) for path in inputs], "out": out, "log": tmp_path / "seen.log"}
+    survive(cluster, nodes, start, parts, 2, (4, 5), 2, seconds=0.15, **job)
+    found = {path.name: path.read_bytes().decode() for path in out.iterdir()}
+    del found["manifest.json"]
+    assert found == {
+        path.name.removesuffix(".gz"): "".join(f"{i} {s.upper()}\n" for i, s in enumerate(part))
+        for path, part in zip(inputs, parts, strict=True)
+    }
+
+
+def test_what_a_worker_raises_is_raised_here(cluster, nodes, tmp_path):
+    nodes(1)
+    inputs, _ = write_inputs(tmp_path, ["one", "two", "three"])
+    job = Shout(tmp_path / "seen.log", fail_at="1 two")
+    folder = BulkFolder(tmp_path / "out", [TextFile(file) for file in inputs], {"model": "m"}, 1)
+    with pytest.raises(RuntimeError, match="out of order"):
+        run_chunks(folder, job, ray=cluster.address, show_progress=False)
+
+
+def commands_of_the_page(pattern):
+    text = (ROOT / "docs" / "scale.md").read_text("utf-8")
+    found = [line for line in text.splitlines() if re.match(f"keras-attention {pattern}", line)]
+    return [shlex.split(line)[1:] for line in found]
+
+
+def into(folder, words):
+    """The same command with another output folder."""
+    at = words.index("--output-dir") + 1
+    return [*words[:at], folder, *words[at + 1 :]]
+
+
+def contents(folder):
+    return {
+        path.relative_to(folder): path.read_bytes()
+        for path in Path(folder).rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    }
+
+
+@pytest.fixture
+def page(cluster, nodes, tmp_path, monkeypatch):
+    """What the commands of docs/scale.md find: a run, a corpus, a cluster."""
+    nodes(1)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    run = Path("runs/de-en")
+    run.mkdir(parents=True)
+    untrained_run(run)
+    lines = ["The dog sleeps.", "", "A woman\u2028sees it.", "It is a small house."]
+    for name, count in {"corpus/b": 3, "corpus/a": 0, "crawl/x.de": 4, "crawl/x.en": 4}.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(f"{name}.gz").write_bytes(gzip.compress("\n".join(lines[:count]).encode()))
+
+
+def test_the_commands_that_translate_give_the_same(page, capsys):
+    alone, on_ray, in_an_array = commands_of_the_page("translate")
+    main(into("first", alone))
+    main(into("second", on_ray))
+    capsys.readouterr()
+    main(into("third", in_an_array))
+    assert capsys.readouterr().out == ""  # no path: other shares are missing
+    main(into("third", alone))
+    assert capsys.readouterr().out.split() == ["third/a", "third/b"]
+    first = contents("first")
+    assert {path.name: content.count(b"\n") for path, content in first.items()} == {"a": 0, "b": 3}
+    assert contents("second") == contents("third") == first
+
+
+def test_the_command_that_scores(page, capsys):
+    (on_ray,) = commands_of_the_page("score")
+    main(on_ray)
+    assert capsys.readouterr().out.split() == ["scores/x.en"]
+    pairs = [f"crawl/x.{language}.gz" for language in ("de", "en")]
+    main(["score", "runs/de-en", "--source-file", pairs[0], "--target-file", pairs[1]])
+    assert Path("scores/x.en").read_text() == capsys.readouterr().out
+
+
+def test_the_command_that_prepares(page):
+    (on_ray,) = commands_of_the_page("train .*--prepare-only")
+    english, german = write_files(Path("."), "train", 0, 60)
+    small = ["--vocabulary-size", "320", "--preset", "tiny", "--steps", "2"]
+    one_process = [word for word in on_ray if word not in ("--ray", "auto")]
+    for folder, command in (("runs/one", one_process), ("runs/two", on_ray)):
+        main(into(folder, [*command, *small]))
+    ids = [path.name for path in Path("runs/two/store").glob("*/*.ids")]
+    assert sorted(ids) == ["source.ids", "target.ids"]
+    assert contents("runs/one/store") == contents("runs/two/store")
+
+
+@long
+def test_twenty_thousand_lines_are_translated_as_on_one_machine(cluster, nodes, start, tmp_path):
+    (tmp_path / "run").mkdir()
+    run = untrained_run(tmp_path / "run")
+    sources = list(load_corpus("demo").train.sources())
+    inputs, parts = write_inputs(tmp_path, [*sources, *sources])
+    out = tmp_path / "out"
+    job = {"inputs": [str(path) for path in inputs], "out": out, "log": tmp_path / "seen.log"}
+    chunks, before, done = survive(cluster, nodes, start, parts, 250, (15, 25), 3, run=run, **job)
+    print(f"{chunks} chunks; {before} were kept when the driver died; done {done} times in all")
+    alone = translate_corpus(run, inputs, tmp_path / "alone", chunk_lines=250, show_progress=False)
+    assert len(alone) == 4
+    for path in alone:
+        assert (out / path.name).read_bytes() == path.read_bytes()
+
+
+@long
+def test_the_memory_of_the_driver_does_not_grow_with_the_corpus(cluster, nodes, start, tmp_path):
+    nodes(1)
+    peaks = {}
+    for count in (20_000, 2_000_000):
+        file = tmp_path / f"{count}.txt"
+        with open(file, "w") as text:
+            text.writelines(
+                f"{i} and a sentence of some length about it, {i % 7}\n" for i in range(count)
+            )
+        job = {"address": cluster.address, "inputs": [str(file)], "chunk_lines": 2000, "echo": True}
+        driver = start(out=tmp_path / f"out{count}", log=tmp_path / "no.log", **job)
+        shown, _ = driver.communicate(timeout=560)
+        assert driver.returncode == 0 and shown.count("written") == count // 2000
+        assert (tmp_path / f"out{count}" / file.name).read_bytes() == file.read_bytes()
+        peaks[count] = float(re.search(r"^peak (.*)$", shown, re.MULTILINE)[1])
+    print(f"peak memory of the driver, MB: {peaks}")
+    assert peaks[2_000_000] - peaks[20_000] < 100

@@ -1,0 +1,168 @@
+"""What a run says at its end: why it learned nothing, and commands that can be typed as they stand."""
+
+import shlex
+import shutil
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from keras_attention.data import corpus_from_files
+from keras_attention.recipes import messages
+from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes.messages import (
+    batches_text,
+    corpus_text,
+    finished_text,
+    forecast,
+    results_text,
+    why_nothing_was_learned,
+)
+from keras_attention.utils.run_folder import RunFolder
+
+
+def report(bleu, updates=300, warmup_steps=60, perplexities=(50.0, 20.0, 19.0), **budget):
+    history = [{"epoch": i + 1, "val_perplexity": value} for i, value in enumerate(perplexities)]
+    test = {"bleu": bleu, "chrf": 17.0, "sentences": 7, "split": "test"}
+    return {
+        "synthetic": False,
+        "validation_perplexity": 19.0,
+        "last_validation_perplexity": 19.5,
+        "test": {
+            **test,
+            "examples": [{"source": "It's late.", "translation": "Es", "reference": "Es"}],
+        },
+        "training": {
+            "updates": updates,
+            "minutes": 2,
+            "training_minutes": 1.5,
+            "averaged_checkpoints": 3,
+            "history": history,
+        },
+        "config": {"warmup_steps": warmup_steps, **budget},
+        "batches": {"batches": 11},
+    }
+
+
+def test_it_says_why_nothing_was_learned():
+    assert why_nothing_was_learned(report(30.0)) == ""
+    assert "the warm-up of 60 updates" in why_nothing_was_learned(report(0.0, updates=21))
+    by_heart = why_nothing_was_learned(report(1.6, perplexities=(90.0, 30.0, 33.0, 39.4)))
+    assert (
+        "after epoch 2" in by_heart and "from 30.0 to 39.4" in by_heart and "More text" in by_heart
+    )
+    assert "line by line?" in why_nothing_was_learned(report(0.5))
+
+
+def test_the_next_commands_can_be_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = results_text(RunFolder("runs/first one"), report(30.0)).splitlines()[-3:]
+    words = [shlex.split(line.split(" | ")[-1]) for line in lines]
+    assert words[0][-2:] == ["translate", "runs/first one"]
+    assert words[1][-4:-2] == ["runs/first one", "It's late."]
+    assert words[2][-2:] == ["--logdir", "runs"]
+    for program, *_ in words:
+        found = shutil.which(program)
+        assert found is not None and Path(found).parent == Path(sys.executable).parent
+    # Without the script: the module, by the same Python.
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    lines = results_text(RunFolder("mine"), report(30.0)).splitlines()[-3:]
+    assert lines[1].startswith("  bin/python -m keras_attention_light attention mine ")
+    assert lines[2] == "  bin/python -m tensorboard.main --logdir mine"
+
+
+def test_own_text_says_what_was_held_out(tmp_path):
+    for name in ("a.en", "a.de"):
+        (tmp_path / name).write_text("".join(f"{name} {i}\n" for i in range(60)))
+    files = tmp_path / "a.en", tmp_path / "a.de"
+    said = corpus_text(corpus_from_files(files, name="a")).splitlines()
+    assert said[0] == "Corpus a: your own text; validation and test held out of it"
+
+
+def test_the_last_line_tells_minutes_of_training_from_all_others(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    first = results_text(folder, report(30.0)).splitlines()[0]
+    assert "300 updates in 1.5 minutes of training (2.0 with compiling and validation)" in first
+
+
+def test_a_finished_run_says_how_it_goes_on(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+
+    def said(updates, can_go_on=True, **budget):
+        budget = {"steps": None, "minutes": None, "patience": None, **budget}
+        return finished_text(folder, report(30.0, updates=updates, **budget), can_go_on)
+
+    assert "after 300 updates" in said(300, steps=300)
+    assert "same command a higher --steps (it had 300)." in said(300, steps=300)
+    both = said(300, steps=1300, minutes=1.5, patience=2)  # the minutes were over
+    assert "a higher --steps (it had 1,300) or --minutes (it had 1.5)" in both
+    assert "higher --patience" in said(300, steps=1300, patience=2)
+    new = said(300, can_go_on=False, steps=300)
+    assert "cannot go on" in new and "another --output-dir" in new
+
+
+def test_it_says_when_the_average_is_worse_than_the_last_checkpoint(tmp_path):
+    folder, helped = RunFolder(tmp_path / "run"), report(30.0)
+    assert "Averaging did not help" not in results_text(folder, helped)
+    hurt = {**helped, "last_validation_perplexity": 17.25}
+    assert "a validation perplexity of 17.250. In a run" in results_text(folder, hurt)
+
+
+class Counted:
+    """Four batches an epoch, of two shapes; a model of 2.5 million parameters."""
+
+    def __init__(self, dropped_empty=0):
+        self.store = types.SimpleNamespace(metadata={"dropped_empty": dropped_empty})
+
+    def __len__(self):
+        return 4
+
+    def count_params(self):
+        return 2_500_000
+
+    def shape_statistics(self):
+        return [{"shape": (8, 3, 5), "batches": 3}, {"shape": (8, 7, 9), "batches": 1}]
+
+    def statistics(self):
+        return {
+            "pairs": 1234, "dropped_long": 0, "batches": 4, "shapes": [1, 2], "padding": 0.25,
+            "source_tokens_per_batch": 1000.4, "target_tokens_per_batch": 1100.0,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "budget, expected",
+    [
+        ({"minutes": 30}, "It lasts 30 minutes, about 900 updates of 2.5 M parameters on 1,234 pairs "
+         "(225.0 epochs), and the time to compile 2 batch shapes"),
+        ({"steps": 90}, "About 3 minutes: 90 updates, of 2.5 M parameters on 1,234 pairs (22.5 epochs), "
+         "and the time to compile 2 batch shapes"),
+        ({"steps": 900, "minutes": 10}, "About 10 minutes: 900 updates, at most 10 minutes, of 2.5 M"),
+        ({"steps": 900, "patience": 3}, "30 minutes: 900 updates, fewer if the validation set gains"),
+    ],
+)  # fmt: skip
+def test_the_forecast(budget, expected, monkeypatch):
+    """An update is 500 FLOPs on average, of which 30 % of the peak make 250 a second."""
+    flops = {(8, 3, 5): 400, (8, 7, 9): 800}
+    monkeypatch.setattr(messages, "training_flops", lambda model, shapes: flops[shapes[0]])
+    config = TranslationConfig(**budget)
+    assert expected in forecast(Counted(), Counted(), config, peak=250 / 0.3)
+
+
+def test_the_batches_say_what_they_leave_out():
+    assert batches_text(Counted(), TranslationConfig(steps=1)) == (
+        "Batches: 4 an epoch, on average 1,000 source and 1,100 target tokens, 25.0% padding, "
+        "2 shapes; left out: no pair"
+    )
+    said = batches_text(Counted(1500), TranslationConfig(steps=1, max_length=70))
+    assert said.endswith("left out: 1,500 pairs without tokens, 0 with over 70 on a side")
+
+
+def test_one_checkpoint_is_no_average(tmp_path):
+    alone = report(30.0)
+    assert "validation), the average of 3 checkpoints" in results_text(RunFolder(tmp_path), alone)
+    alone["training"]["averaged_checkpoints"] = 1
+    assert (
+        results_text(RunFolder(tmp_path), alone).splitlines()[0].endswith(", the last checkpoint")
+    )

@@ -1,0 +1,53 @@
+"""What is refused before tokenizer and token store are made, which takes an hour with a large text."""
+
+import dataclasses
+
+import pytest
+
+from keras_attention.data import ParallelText
+from keras_attention.recipes import train_translation
+from keras_attention.recipes.plan import plan_training
+from keras_attention.recipes.prepare import check_model, check_room
+from tests.recipes.small_runs import SMALL, small_corpus
+
+# Of a batch's 32,768 positions each of 1,000 rows gets 32.
+MANY_PARTS = dataclasses.replace(SMALL, batch_tokens=32_768, accumulation_steps=1000)
+
+
+def text(words):
+    pairs = [("a small house", "ein kleines Haus"), (" ".join(words), "das ist kurz")]
+    return ParallelText("mine", pairs)
+
+
+@pytest.mark.parametrize("start", [train_translation, plan_training])
+def test_rows_that_cannot_fit_are_refused_before_anything_is_made(start, tmp_path):
+    corpus = dataclasses.replace(small_corpus(tmp_path), train=text(["word"] * 40))
+    message = (
+        r"`batch_tokens` \(32768\) is too small: a batch has a multiple of 1000 sentences .* "
+        r"each may have 32 tokens, and pair 2 of 'mine' has a side of 40 words"
+    )
+    with pytest.raises(ValueError, match=message):
+        start(corpus, MANY_PARTS, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_batches_too_small_for_any_row():
+    with pytest.raises(ValueError, match=r"`batch_tokens` \(15\) is too small: .* multiple of 8 "):
+        check_model(dataclasses.replace(SMALL, batch_tokens=15))
+    check_model(dataclasses.replace(SMALL, batch_tokens=16))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["word"] * 31,  # and the end token
+        ["extraordinary"] * 40,  # may have more than `max_length` tokens: then it is left out
+        ["-"] * 40,  # a word-piece may hold them all
+    ],
+)
+def test_what_may_fit_is_not_refused(words):
+    check_room(text(words), MANY_PARTS)
+
+
+def test_a_pair_with_an_empty_side_is_in_no_batch():
+    check_room(ParallelText("mine", [("word " * 40, " ")]), MANY_PARTS)

@@ -1,0 +1,181 @@
+"""Training in several processes over loopback, on PyTorch and JAX, is as in one: same numbers, one end."""
+
+import dataclasses
+import os
+
+import keras
+import numpy as np
+import pytest
+
+from tests.recipes.process_jobs import CONFIG, SIZES, jobs_in_processes, train
+from tests.recipes.small_runs import small_corpus
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() == "tensorflow", reason="TensorFlow has no several processes"
+)
+# The whole list of what is promised, in some minutes; without it the part that costs little.
+LONG = "KERAS_ATTENTION_LONG_PROCESSES" in os.environ
+long = pytest.mark.skipif(not LONG, reason="set KERAS_ATTENTION_LONG_PROCESSES=1")
+DROPOUT = {"model_arguments": {**SIZES, "dropout": 0.2}}
+ROWS = {"row_multiple": 5}  # which two processes cannot share
+
+
+def job(changed=None, **more):
+    return {"changed": changed or {}, **more}
+
+
+JOBS = {
+    "whole": job(),
+    "slices": job({"accumulation_steps": 3}),
+    "dropout": job(DROPOUT),
+    "dropout_again": job(DROPOUT),
+    "sigterm": job(stop={"process": 1, "update": 5, "signal": "SIGTERM"}),
+    "ctrl_c": job(stop={"process": 0, "update": 4, "signal": "SIGINT"}),
+    "after_ctrl_c": job(run="ctrl_c"),
+    "minutes": job({"steps": None, "minutes": 0.02}),
+    "seed": job(own={"seed": 2}),
+    "preset": job(own={"preset": "small"}),
+    "text": job(other_text=True),
+    "disk": job(elsewhere=True),
+    "rows": job(run="five"),
+    "continued": job({"steps": 4}),
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("processes")
+    return folder, small_corpus(folder)
+
+
+@pytest.fixture(scope="module")
+def alone(corpus):
+    """What one process shows, and its weights."""
+    folder, text = corpus
+    told = train(text, folder / "alone", {})
+    return told, weights(folder / "alone")
+
+
+@pytest.fixture(scope="module")
+def pair(corpus):
+    """What two processes say of all jobs."""
+    folder, text = corpus
+    train(text, folder / "two" / "five", {"steps": 1, **ROWS})
+    return folder / "two", jobs_in_processes(folder / "two", JOBS, 2)
+
+
+def weights(folder):
+    with np.load(folder / "weights.npz") as arrays:
+        return [arrays[name] for name in arrays.files]
+
+
+def assert_as(alone, told, folder):
+    """Losses and weights are those of one process."""
+    expected, expected_weights = alone
+    assert told["updates"] == expected["updates"] == CONFIG.steps
+    assert len(expected["history"]) == len(told["history"]) > 1
+    for name in ("loss", "val_perplexity", "val_bleu", "val_chrf"):
+        rows = [entry for entry in expected["history"] if name in entry]
+        shown = [entry[name] for entry in told["history"] if name in entry]
+        assert rows and shown == pytest.approx([row[name] for row in rows], rel=1e-5), name
+    assert_same_weights(weights(folder), expected_weights)
+
+
+def assert_same_weights(found, expected):
+    for ours, theirs in zip(found, expected, strict=True):
+        # The smallest gradients are noise beside the largest of a tensor, and Adam scales them up.
+        assert np.linalg.norm(ours - theirs) <= 1e-5 * np.linalg.norm(theirs)
+
+
+@pytest.mark.parametrize("name", ["whole", "slices"])
+def test_two_processes_show_what_one_does(name, alone, pair):
+    folder, told = pair
+    assert_as(alone, told[name][0], folder / name)
+    assert "history" not in told[name][1]  # The chief alone reports.
+
+
+def test_dropout_is_the_same_in_every_bit(pair):
+    folder, told = pair
+    first, again = told["dropout"][0]["history"], told["dropout_again"][0]["history"]
+    assert [entry["loss"] for entry in first] == [entry["loss"] for entry in again]
+    for one, other in zip(
+        weights(folder / "dropout"), weights(folder / "dropout_again"), strict=True
+    ):
+        assert one.tobytes() == other.tobytes()
+    assert first[-1]["loss"] != told["whole"][0]["history"][-1]["loss"]
+
+
+@pytest.mark.parametrize("name, stopped", [("sigterm", "SIGTERM"), ("ctrl_c", "SIGINT")])
+def test_a_signal_to_one_stops_all_at_the_same_update(name, stopped, pair):
+    told = pair[1][name]
+    assert [one["error"] for one in told] == [f"TrainingStopped: {stopped}"] * 2
+    assert {one["updates"] for one in told} == {5}
+
+
+def test_a_stopped_run_goes_on(alone, pair):
+    folder, told = pair
+    assert_as(alone, told["after_ctrl_c"][0], folder / "ctrl_c")
+
+
+def test_the_end_of_the_time_stops_all(pair):
+    first, second = pair[1]["minutes"]
+    assert "error" not in {**first, **second} and first["updates"] == second["updates"] > 0
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("seed", "`seed` is 1 in process 0 and 2 in process 1"),
+        ("preset", "`preset` is 'tiny' in process 0 and 'small' in process 1"),
+        ("text", "`train_fingerprint` is '"),
+        ("disk", "this process does not see it. Choose an output folder that all machines share"),
+        (
+            "rows",
+            "multiple of 5 sentences, which 2 device(s) with 1 part(s) each cannot share evenly",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_by_all_and_told_by_one(name, message, pair):
+    folder, told = pair
+    for one in told[name]:
+        assert one["error"].startswith("ValueError: ") and message in one["error"]
+        assert one["updates"] == 0
+    assert sum(one["is_told_here"] for one in told[name]) == 1
+    assert not list((folder / name).glob("checkpoints/*"))
+
+
+def test_another_number_of_processes_goes_on(corpus, alone, pair):
+    folder, text = corpus
+    assert pair[1]["continued"][0]["updates"] == 4
+    assert train(text, folder / "two" / "continued", {"steps": 7})["updates"] == 7
+    if LONG:
+        jobs = {"continued": job()}
+        (told, *_) = jobs_in_processes(folder / "two", jobs, 3)["continued"]
+    else:
+        told = train(text, folder / "two" / "continued", {})
+    assert_as(alone, told, folder / "two" / "continued")
+
+
+@long
+def test_two_hundred_updates_of_the_tiny_preset(corpus):
+    """In 1, 2 and 4 processes, with slices too; the plain text of 60 pairs serves."""
+    folder, text = corpus
+    changed = {"model_arguments": {"dropout": 0.0}, "steps": 200, "bleu_every": 100}
+    expected = train(text, folder / "tiny", changed)
+    assert dataclasses.replace(CONFIG, **changed).preset == "tiny"
+    for count in (2, 4):
+        jobs = {"plain": job(changed), "sliced": job({**changed, "accumulation_steps": 3})}
+        told = jobs_in_processes(folder / f"tiny{count}", jobs, count)
+        for name in jobs:
+            for number in ("loss", "val_perplexity"):
+                wanted = [entry[number] for entry in expected["history"]]
+                shown = [entry[number] for entry in told[name][0]["history"]]
+                largest = max(abs(a - b) / b for a, b in zip(shown, wanted, strict=True))
+                print(count, name, number, "largest relative difference", largest)
+                assert largest < 1e-5
+            pairs = zip(
+                weights(folder / f"tiny{count}" / name), weights(folder / "tiny"), strict=True
+            )
+            far = max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in pairs)
+            print(count, name, "weights", far)
+            assert far < 1e-5

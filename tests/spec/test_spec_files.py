@@ -1,0 +1,70 @@
+"""A spec in a folder: read back as it was, and refused when it is not what was written."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_attention.spec import SpecError
+from keras_attention.spec.files import load_spec, save_spec
+from keras_attention.spec.parts import as_array
+from keras_attention.utils.files import DamagedFile, read_json, write_json
+from tests.spec.test_spec import EVERY_OPTION, model_with
+
+
+@pytest.mark.parametrize("options", [{}, EVERY_OPTION])
+def test_round_trip(options, tmp_path):
+    spec = model_with(**options).spec()
+    save_spec(spec, tmp_path / "spec")
+    read = load_spec(tmp_path / "spec")
+    assert read.options() == spec.options()
+    for name in ("start_token_id", "end_token_id", "pad_token_id", "dtype", "max_length"):
+        assert getattr(read, name) == getattr(spec, name), name
+    weights = read.weights()
+    assert weights.keys() == spec.weights().keys() and len(weights) > 40
+    for path, weight in spec.weights().items():
+        assert type(weights[path]) is np.ndarray and weights[path].dtype == "float32"
+        np.testing.assert_array_equal(weights[path], as_array(weight), err_msg=path)
+
+
+def test_a_newer_spec_takes_the_place_of_the_old_one(tmp_path):
+    for scale in (1.0, 2.0):
+        model = model_with()
+        model.token_embedding.embeddings.assign(scale * model.token_embedding.embeddings)
+        save_spec(model.spec(), tmp_path / "spec")
+    expected = as_array(model.token_embedding.embeddings)
+    np.testing.assert_array_equal(load_spec(tmp_path / "spec").embedding.embeddings, expected)
+    assert sorted(file.name for file in tmp_path.rglob("*")) == ["spec", "spec.json", "weights.npz"]
+
+
+def test_what_is_not_as_written_is_refused(tmp_path):
+    folder = tmp_path / "spec"
+    with pytest.raises(SpecError, match=r"no spec.json.*from_run"):
+        load_spec(folder)
+    save_spec(model_with().spec(), folder)
+    weights = (folder / "weights.npz").read_bytes()
+    changed = bytearray(weights)
+    changed[len(weights) // 2] ^= 1
+    for damage in (bytes(changed), weights[:-9], b""):
+        (folder / "weights.npz").write_bytes(damage)
+        with pytest.raises(DamagedFile, match=r"weights\.npz' is damaged"):
+            load_spec(folder)
+    (folder / "weights.npz").write_bytes(weights)
+    load_spec(folder)
+    text = (folder / "spec.json").read_text()
+    (folder / "spec.json").write_text(text.replace('"end_token_id": 1', '"end_token_id": 3'))
+    with pytest.raises(DamagedFile, match="changed after it was written"):
+        load_spec(folder)
+
+
+def test_a_file_of_another_version_or_with_unknown_parts_is_refused(tmp_path):
+    save_spec(model_with().spec(), tmp_path / "spec")
+    file = tmp_path / "spec" / "spec.json"
+    declared = read_json(file)
+    write_json(file, {**declared, "format_version": 9})
+    with pytest.raises(SpecError, match="version 9"):
+        load_spec(tmp_path / "spec")
+    unknown = json.loads(json.dumps(declared).replace("FeedForwardSpec", "Popen"))
+    write_json(file, unknown)
+    with pytest.raises(DamagedFile, match="Popen"):
+        load_spec(tmp_path / "spec")

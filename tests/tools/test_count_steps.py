@@ -1,0 +1,39 @@
+"""The ways of the data through the files stay short."""
+
+import pytest
+
+from keras_attention.layers.masks import padding_mask
+from tools import count_steps
+from tools.count_steps import Step, steps
+
+# They were 46 and 28 at commit 7313ee5, before the rooms were made.
+MOST_OF_A_TRANSLATION = 23
+MOST_TO_ATTENTION = 16
+
+
+def test_a_call_of_another_file_is_a_step_and_counts_once():
+    def run():
+        for ids in ([[7, 0]], [[1, 0, 0]]):
+            padding_mask(ids)
+
+    assert steps(run) == [Step("user", "layers/masks.py: padding_mask")]
+
+
+def test_nothing_counts_behind_the_last_step():
+    first = "layers/masks.py: padding_mask"
+    assert steps(lambda: (len("ab"), padding_mask([[7]])), last={first}) == [Step("user", first)]
+
+
+def test_the_way_from_a_text_to_its_translation():
+    pytest.importorskip("numba")
+    found = count_steps.steps_of_translation()
+    assert found[0] == Step("user", "decoding/translator.py: __call__")
+    assert any(step.callee == "engine/numba/engine.py: search" for step in found)
+    assert len(found) <= MOST_OF_A_TRANSLATION, "\n".join(map(str, found))
+
+
+def test_the_way_from_token_ids_to_the_attention_kernel():
+    found = count_steps.steps_to_attention()
+    assert found[0] == Step("user", "models/transformer.py: __call__")
+    assert found[-1].callee in count_steps.KERNELS
+    assert len(found) <= MOST_TO_ATTENTION, "\n".join(map(str, found))
