@@ -75,7 +75,8 @@ RECIPES = {
 }
 
 # Text of the user's own: up to so many training pairs, these settings. The more text, the larger the model
-# that pays, and the more updates it takes; all end early when the validation set gains no more.
+# that pays, and the more updates it takes; all end early when the validation set gains no more. Whatever
+# the text holds, its longest rows fit: `max_length` is at most `batch_tokens` over `row_multiple`.
 NORMALIZED_FIRST: dict[str, Any] = {"normalize_first": True}  # bears a high rate early
 BY_SIZE: list[tuple[float, TranslationConfig]] = [
     (
@@ -85,6 +86,7 @@ BY_SIZE: list[tuple[float, TranslationConfig]] = [
             model_arguments=NORMALIZED_FIRST,
             vocabulary_size=600,
             batch_tokens=1024,
+            max_length=128,
             max_shapes=4,
             steps=600,
             warmup_steps=60,
@@ -99,6 +101,7 @@ BY_SIZE: list[tuple[float, TranslationConfig]] = [
             model_arguments=NORMALIZED_FIRST,
             vocabulary_size=2000,
             batch_tokens=1536,
+            max_length=192,
             max_shapes=6,
             steps=2000,
             warmup_steps=150,
