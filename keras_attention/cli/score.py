@@ -55,12 +55,13 @@ def main(arguments: Sequence[str], program: str) -> None:
         if len(getattr(options, name) or ()) > 1:
             raise ValueError(f"Several files of --{name.replace('_', '-')} need --output-dir.")
     start_backend()
-    from keras_attention.data.parallel_text import FilePairs
+    from keras_attention.data.parallel_text import FilePairs, lines_of
     from keras_attention.decoding.translator import Translator
     from keras_attention.recipes.scoring import log_probabilities
 
     translator = Translator.from_run(options.run)
-    pairs: Iterator[tuple[str, str]] = map(_pair, itertools.count(1), sys.stdin.buffer)
+    lines = lines_of(sys.stdin.buffer, "the standard input")
+    pairs: Iterator[tuple[str, str]] = map(_pair, itertools.count(1), lines)
     if options.source_file is not None:
         pairs = iter(FilePairs(options.source_file[0], options.target_file[0]))
     while chunk := list(itertools.islice(pairs, CHUNK_LINES)):
@@ -84,11 +85,8 @@ def _score_corpus(options: argparse.Namespace) -> None:
         print(path)
 
 
-def _pair(number: int, line: bytes) -> tuple[str, str]:
-    try:
-        source, tab, target = line.decode("utf-8").rstrip("\r\n").partition("\t")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"The standard input, line {number} is not UTF-8: {error}.") from None
+def _pair(number: int, line: str) -> tuple[str, str]:
+    source, tab, target = line.partition("\t")
     if not tab or "\t" in target:
         raise ValueError(
             f"The standard input, line {number} must be a source, one tab and a translation."
