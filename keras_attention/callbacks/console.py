@@ -56,7 +56,8 @@ class ConsoleProgress(keras.callbacks.Callback):
         self._progress.reach(done)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        own, validation = [], []
+        own: list[str] = []
+        validation: list[str] = []
         for name, value in (logs or {}).items():
             part = validation if name.startswith("val_") else own
             part.append(f"{spoken_name(name.removeprefix('val_'))} {value:.3f}")

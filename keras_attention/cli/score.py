@@ -7,6 +7,7 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from keras_attention.cli.bulk_options import (
     add_bulk_options,
@@ -14,6 +15,7 @@ from keras_attention.cli.bulk_options import (
     refuse_spread,
     spread,
 )
+from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 
 CHUNK_LINES = 1000
@@ -26,13 +28,12 @@ examples:
 
 def main(arguments: Sequence[str], program: str) -> None:
     """Print the log-probability of every pair of lines."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description="Read pairs, a source, a tab and a translation on each line of the standard input, "
         "or two files; print the natural logarithm of the translation's probability, end token "
         "included, a line for each.",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="the run's folder")
@@ -60,7 +61,8 @@ def main(arguments: Sequence[str], program: str) -> None:
     from keras_attention.recipes.scoring import log_probabilities
 
     translator = Translator.from_run(options.run)
-    lines = lines_of(sys.stdin.buffer, "the standard input")
+    stdin: Any = sys.stdin.buffer
+    lines = lines_of(stdin, "the standard input")
     pairs: Iterator[tuple[str, str]] = map(_pair, itertools.count(1), lines)
     if options.source_file is not None:
         pairs = iter(FilePairs(options.source_file[0], options.target_file[0]))

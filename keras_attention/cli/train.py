@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_attention.cli.bulk_options import add_bulk_options, refuse_spread, spread
 from keras_attention.cli.exits import orderly_exit
-from keras_attention.cli.options import add_options, as_toml, read_toml
+from keras_attention.cli.options import Parser, add_options, as_toml, read_toml
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.parallel_text import read_lines
 from keras_attention.recipes.catalog import RECIPES, recipe_for
@@ -170,12 +170,11 @@ def _parser(
     recipe: TranslationConfig | None,
     text: Mapping[str, Any],
 ) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         usage=f"{program or '%(prog)s'} [options]",
         description=description,
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     known: dict[str, Any] = {}
     where = "taken by the size of the text if not given"

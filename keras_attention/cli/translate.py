@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import itertools
 import os
 import sys
@@ -17,6 +18,7 @@ from keras_attention.cli.bulk_options import (
     refuse_spread,
     spread,
 )
+from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.parallel_text import lines_of
 from keras_attention.decoding.result_lines import result_lines
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         sources = [] if options.input is None else [options.input]
         check_destination(options.output, sources=sources)
     with contextlib.ExitStack() as files:
-        lines: IO[Any] = sys.stdin.buffer
+        lines: Any = sys.stdin.buffer
         if options.input is not None:
             lines = files.enter_context(open(options.input, "rb"))
         # A terminal shows the translations themselves.
@@ -75,11 +77,10 @@ def main(arguments: Sequence[str], program: str) -> None:
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description="Translate lines of UTF-8 text with a finished run; line i belongs to line i.",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="the run's folder")
@@ -171,7 +172,7 @@ def _translate_corpus(options: argparse.Namespace) -> None:
         print(path)
 
 
-def _chunks(lines: IO[bytes], name: str) -> Iterator[tuple[int, list[str]]]:
+def _chunks(lines: io.BufferedReader, name: str) -> Iterator[tuple[int, list[str]]]:
     """Some lines at a time, with the number of the first; single ones where somebody types them."""
     size = 1 if lines.isatty() else CHUNK_LINES
     number = 0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_attention.cli.options import Parser
 from keras_attention.utils.files import (
     LOCK,
     PARTIAL,
@@ -26,6 +26,10 @@ DESCRIPTION = """Compare the checksums of all files in a folder: a run, a token 
 Prints a line for each damaged file, with what to do, and how many files were compared. Exits with 1 if
 one is damaged. Nothing is changed.
 """
+EXAMPLE = """
+example:
+  keras-attention verify runs/demo
+"""
 # What to do, by the folder in which a damaged file is, or its own name.
 REMEDIES = {
     "tokenizer": "Put back a copy: without it the model is of no use",
@@ -43,10 +47,10 @@ OWN = (LOCK, PARTIAL, REPLACED)  # of writers at work, and of killed ones
 
 def main(arguments: Sequence[str], program: str) -> None:
     """Compare the checksums of folders and files."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=EXAMPLE,
     )
     parser.add_argument(
         "paths",

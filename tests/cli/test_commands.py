@@ -346,6 +346,8 @@ def test_a_page_of_attention(run, translator, tmp_path, capsys):
     main(["attention", str(run), LINES[0], "Der Hund schläft.", "--output", str(given)])
     sentence = sentence_of(given)
     assert (sentence["text"], sentence["target_text"]) == (LINES[0], "Der Hund schläft.")
+    assert exit_code("attention", run, LINES[0], "--output", tmp_path / "own.png") == 2
+    assert "must end in .html, or be a new folder" in capsys.readouterr().err
     assert exit_code("attention", run, LINES[0], "--output", given) == 2
     assert "exists" in capsys.readouterr().err
     main(["attention", str(run), LINES[0], "--output", str(own)])
@@ -400,7 +402,10 @@ def test_a_run_in_one_line(run, translator):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command, capsys):
     assert exit_code(command, "--help") == 0
-    assert f"keras-attention {command}" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"keras-attention {command}" in shown
+    if command != "plan":  # whose options are those of `train`
+        assert f"  keras-attention {command} " in shown.partition("example")[2]
 
 
 def test_help_needs_no_keras():
@@ -412,6 +417,20 @@ def test_help_needs_no_keras():
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "False False", done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, hint",
+    [
+        (["train", "--stpes", "30"], "--stpes 30 Did you mean --steps?"),
+        (["train", "--step", "30"], "--step 30 Did you mean --steps?"),
+        (["translate", "run", "--n-bset=2"], "--n-bset=2 Did you mean --n-best?"),
+        (["translate", "run", "new.en"], "unrecognized arguments: new.en\n"),
+    ],
+)
+def test_a_misspelt_option(capsys, arguments, hint):
+    assert exit_code(*arguments) == 2
+    assert hint in capsys.readouterr().err
 
 
 def test_a_misspelt_command(capsys):
