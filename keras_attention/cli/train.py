@@ -19,7 +19,7 @@ from keras_attention.data.parallel_text import read_lines
 from keras_attention.recipes.catalog import RECIPES, recipe_for
 from keras_attention.recipes.config import ModelOptions, TranslationConfig
 from keras_attention.recipes.text import OWN_FILES, TextOptions
-from keras_attention.utils.checks import check_number
+from keras_attention.utils.checks import check_number, did_you_mean
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
@@ -310,8 +310,11 @@ def _recipe(
         names += [f"{known}_big" for known in names]
     found = [known for known in names if known in recipes]
     if not found and name != OWN_FILES:
-        corpora = sorted(known for known in recipes if known != OWN_FILES)
-        raise ValueError(f"--corpus: invalid choice: '{name}' (choose from {', '.join(corpora)})")
+        hint = did_you_mean(name, recipes)
+        raise ValueError(
+            f"--corpus: invalid choice: '{name}'.{hint} `--help` says which there are; text of your own "
+            "goes with --source-file and --target-file."
+        )
     return recipes[found[-1]] if found else None
 
 
