@@ -362,6 +362,6 @@ def multiply(kinds, rows, packed, group_bytes, row_scales, product, floor, tilin
                 )
             for i in range(min(tile, rows - row)):
                 total, into = at_sums + i * sums_stride, output + i * stride
-                _finish(of_sums, total, row_scales[row + i], scales, bias, floor, into, here)
+                _finish(sums, total, row_scales[row + i], scales, bias, floor, into, here)
             row += tile
     _end(of_rows, of_weights)
