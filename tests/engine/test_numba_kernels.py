@@ -3,6 +3,7 @@
 import math
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -282,3 +283,28 @@ def test_who_waits_leaves_the_processor_to_others():
 
 def test_amx_is_asked_for_only_where_it_is():
     assert not has_features("no-such-feature")
+
+
+def test_compiled_code_is_not_kept_beyond_a_change_of_what_it_uses(tmp_path):
+    """Numba itself looks at the file of a function alone, not at those of what it calls."""
+    root = Path(__file__).resolve().parents[2]
+    for name in ("keras_attention", "keras_attention_light"):
+        shutil.copytree(root / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    program = (
+        "import keras_attention_light, numpy\n"
+        "from keras_attention.engine.numba.layers import ACTIVATIONS, activate\n"
+        "numbers = numpy.zeros(1, 'float32')\n"
+        "activate(ACTIVATIONS.index('sigmoid'), numbers)\n"
+        "print(float(numbers[0]), sum(activate.stats.cache_hits.values()))\n"
+    )
+
+    def printed():
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        options = {"env": environment, "cwd": tmp_path, "text": True, "timeout": 300}
+        return subprocess.check_output([sys.executable, "-c", program], **options).split()
+
+    assert [printed(), printed()] == [["0.5", "0"], ["0.5", "1"]]
+    used = tmp_path / "keras_attention/engine/numba/llvm.py"
+    text = used.read_text()
+    used.write_text(text.replace("ONE = np.float32(1.0)", "ONE = np.float32(3.0)"))
+    assert printed() == ["0.75", "0"]
