@@ -252,6 +252,7 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--translate", __file__, __file__], "is read for what would be written there"),
         (["--translate", __file__, pytest.__file__], "__init__.py' exists"),
         (["--translate", __file__, "new.de", "--output-dir", "."], "lies in the run's folder"),
+        (["--vocabulary-size", "10000000"], "must be an int from 8 to 1,000,000"),
         (["--corpus", "wmt99"], "invalid choice: 'wmt99'"),
     ],
 )
