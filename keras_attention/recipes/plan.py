@@ -99,10 +99,15 @@ class Plan:
     @property
     def updates_in_time(self) -> float | None:
         """Updates that the minutes give at the pace of the trial; None without minutes or trial."""
-        if self.minutes is None or self.trial is None:
+        seconds = self._seconds_of_an_update
+        return None if self.minutes is None or seconds is None else 60 * self.minutes / seconds
+
+    @property
+    def _seconds_of_an_update(self) -> float | None:
+        if self.trial is None:
             return None
         update_flops = self.flops / self.batches / self.replicas
-        return 60 * self.minutes / (self.trial.seconds * update_flops / self.part_flops)
+        return self.trial.seconds * update_flops / self.part_flops
 
     @property
     def epochs(self) -> float | None:
@@ -173,8 +178,10 @@ class Plan:
     def _cost_lines(self) -> list[str]:
         lines = []
         if self.steps is not None:
+            seconds = self._seconds_of_an_update
+            time_needed = "" if seconds is None else f" about {duration(self.steps * seconds)},"
             lines.append(
-                f"Budget: {self.steps:,} updates, {self.epochs:,.2f} epochs, "
+                f"Budget: {self.steps:,} updates,{time_needed} {self.epochs:,.2f} epochs, "
                 f"{self.total_flops:.3g} FLOPs counted"
             )
         if self.minutes is not None:

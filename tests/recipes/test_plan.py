@@ -146,7 +146,9 @@ def test_how_many_updates_the_minutes_give(planned):
     assert "Budget: 31 minutes, about 1,200 updates (310.0 epochs) at the pace" in str(plan)
     assert plan.epochs is None and plan.total_flops is None
     both = str(dataclasses.replace(plan, steps=40))
-    assert "Budget: 40 updates, 10.00 epochs" in both
+    assert "Budget: 40 updates, about a minute, 10.00 epochs" in both
+    long = str(dataclasses.replace(plan, steps=4000))
+    assert "Budget: 4,000 updates, about 1.7 hours, 1,000.00 epochs" in long
     assert "Budget: at most 31 minutes, about 1,200 updates" in both
 
 
