@@ -39,7 +39,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     )
     options = parser.parse_args(arguments)
     run = RunFolder(options.run)
-    settings = run.settings()
+    settings = run.settings(["averaged_checkpoints"])
     if options.output.suffix != ".keras":
         raise ValueError(f"--output must end in .keras. Received: {options.output}")
     check_destination(options.output)

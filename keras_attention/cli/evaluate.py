@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
-from keras_attention.utils.run_folder import RunFolder
+from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 DESCRIPTION = """Report on a run, on sentences of your own.
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
             "Give --try-precision, or --try-beam-size and --try-length-penalty, not both."
         )
     run = RunFolder(options.run)
-    settings = run.settings()
+    settings = run.settings((*SEARCH_SETTINGS, "averaged_checkpoints", "dtype", "languages"))
     for file in (options.source_file, options.reference_file):
         if not file.is_file():
             raise FileNotFoundError(f"There is no file '{file}'.")

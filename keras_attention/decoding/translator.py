@@ -22,7 +22,7 @@ from keras_attention.spec.files import load_spec
 from keras_attention.utils.checks import check_boolean, check_has, check_integer, check_path
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import Progress
-from keras_attention.utils.run_folder import RunFolder
+from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 if TYPE_CHECKING:
     from keras_attention.decoding.constraints import TextConstraint
@@ -222,9 +222,9 @@ class Translator:
         options: Mapping[str, Any],
     ) -> Translator:
         run = RunFolder(check_path("folder", folder))
-        settings = run.settings()
+        settings = run.settings(SEARCH_SETTINGS)
         run.check_finished()
-        search = {name: settings[name] for name in ("beam_size", "length_penalty")}
+        search = {name: settings[name] for name in SEARCH_SETTINGS}
         return cls(load(run), Tokenizer.load(run.tokenizer), **{**search, **options})
 
     @overload

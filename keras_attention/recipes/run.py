@@ -143,7 +143,8 @@ def _begin(
     if not is_chief():
         held.enter_context(_silence())
     how_long = (*BUDGET, "patience")
-    if report is not None and all(report["config"][name] == settings[name] for name in how_long):
+    reported = (report or {}).get("config", {})
+    if report is not None and all(reported.get(name, 0) == settings[name] for name in how_long):
         if is_chief():
             folder.remove_leftovers()  # Of a process killed after its last file.
         say(finished_text(folder, report, can_go_on="steps" in changeable(config)))

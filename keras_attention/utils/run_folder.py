@@ -30,6 +30,7 @@ from keras_attention.utils.signed_archive import verify_archive
 
 # What every configuration of a run holds, and other programs' config.json do not.
 FINGERPRINT = "train_fingerprint"
+SEARCH_SETTINGS = ("beam_size", "length_penalty")
 # What a tokenizer hangs on: while these stay as they are, so does it.
 TOKENIZER_FIELDS = (FINGERPRINT, "vocabulary_size", "tokenizer_algorithm")
 
@@ -88,11 +89,14 @@ class RunFolder:
         """Name of the folder, as people call the run."""
         return self.path.resolve().name
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, needed: Collection[str] = ()) -> dict[str, Any]:
         """The settings of the run in this folder.
 
+        Args:
+            needed: Names of settings that must be there.
+
         Raises:
-            ValueError: If it is not the folder of a run.
+            ValueError: If it is not the folder of a run, or a setting is missing.
             DamagedFile: If the file was changed after it was written.
         """
         try:
@@ -107,6 +111,12 @@ class RunFolder:
             raise ValueError(
                 f"'{self.path}' is not the folder of a run: it has no {self.config.name} of one. "
                 "Give the folder that a training wrote."
+            )
+        missing = [name for name in needed if name not in settings]
+        if missing:
+            raise ValueError(
+                f"'{self.config}' lacks {', '.join(missing)}: another version of keras_attention wrote "
+                "it, or somebody changed it. Use the version that trained the run."
             )
         return settings
 

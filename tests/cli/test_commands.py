@@ -19,6 +19,7 @@ from keras_attention.cli import main as commands
 from keras_attention.cli import translate
 from keras_attention.cli.main import COMMANDS, main
 from keras_attention.utils import progress
+from tests.recipes.small_runs import write_files
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = ["The dog sleeps.", "", "A woman sees the small house."]
@@ -388,6 +389,21 @@ def test_an_average(run, tmp_path, capsys):
     assert exit_code("average", run, "--output", output) == 2
     assert output.read_bytes() == before
     assert exit_code("average", run, "--output", tmp_path / "mean.h5") == 2
+
+
+def test_settings_of_another_version(run, tmp_path, capsys):
+    other = shutil.copytree(run, tmp_path / "other")
+    settings = json.loads((other / "config.json").read_text())
+    kept = {name: settings[name] for name in ("train_fingerprint", "languages") if name in settings}
+    (other / "config.json").write_text(json.dumps(kept))  # the first versions signed nothing
+    pair = write_files(tmp_path, "pair", 0, 3)
+    files = ["--source-file", pair[0], "--reference-file", pair[1]]
+    for command in (
+        ["translate", other], ["attention", other, "A dog."], ["evaluate", other, *files],
+        ["average", other, "--output", tmp_path / "mean.keras"],
+    ):  # fmt: skip
+        assert exit_code(*command) == 2
+        assert "config.json' lacks " in capsys.readouterr().err
 
 
 def test_a_run_in_one_line(run, translator):

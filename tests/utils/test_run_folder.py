@@ -110,6 +110,12 @@ def test_the_report_of_a_finished_run(started):
     assert RunFolder(started.path).finished_report() == {"bleu": 12.5, "text": "größer"}
 
 
+def test_a_setting_that_another_version_did_not_write_is_named(started):
+    assert started.settings(["steps"])["steps"] == 5
+    with pytest.raises(ValueError, match=r"config.json' lacks beam_size, dtype: another version"):
+        started.settings(["beam_size", "steps", "dtype"])
+
+
 def test_what_is_changeable_may_change_and_is_noted(started):
     changed = {**CONFIG, "steps": 6}
     started.claim(changed, changeable=("steps",))
