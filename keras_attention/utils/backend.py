@@ -7,11 +7,13 @@ import os
 import sys
 from pathlib import Path
 
+from keras_attention.utils.checks import did_you_mean
+
 BACKENDS = ("tensorflow", "jax", "torch")
 
 
 def check_backend() -> None:
-    """Say in plain words that the backend that was chosen is not installed; Keras' own error is long.
+    """Say in plain words that the backend that was chosen is not one, or not installed.
 
     Raises:
         ImportError: With what is installed, and how to choose it.
@@ -24,7 +26,12 @@ def check_backend() -> None:
     if name is None and settings.exists():
         return  # Keras reads there which it is.
     name = name or "tensorflow"
-    if name not in BACKENDS or importlib.util.find_spec(name) is not None:
+    if name not in BACKENDS:
+        raise ImportError(
+            f"KERAS_BACKEND must be one of {', '.join(BACKENDS)}.{did_you_mean(name, BACKENDS)} "
+            f"Received: {name!r}"
+        )
+    if importlib.util.find_spec(name) is not None:
         return
     installed = [other for other in BACKENDS if importlib.util.find_spec(other) is not None]
     choice = f", or choose one that is installed: KERAS_BACKEND={installed[0]}" if installed else ""

@@ -1,6 +1,8 @@
 """A command that starts TensorFlow leaves no notes of its libraries beside its own words."""
 
+import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ import keras
 import pytest
 
 from keras_attention.cli.quiet import _held_back
+from keras_attention.utils.backend import check_backend
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = (
@@ -42,6 +45,24 @@ def test_planning_a_run_says_its_own_words_alone(tmp_path):
     assert done.returncode == 0 and "s a step" in done.stdout
     assert [line for line in done.stderr.splitlines() if any(note in line for note in NOTES)] == []
     assert "Tokenizer: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    "backend, message",
+    [
+        ("tensorflwo", "must be one of tensorflow, jax, torch. Did you mean 'tensorflow'?"),
+        ("torch", "the package 'torch' is not installed. Install it: pip install torch"),
+    ],
+)
+def test_a_backend_that_is_not_there(backend, message, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    monkeypatch.delitem(sys.modules, "keras")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "torch" else find(name)
+    )
+    with pytest.raises(ImportError, match=re.escape(message)):
+        check_backend()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ImportError])
