@@ -54,7 +54,7 @@ def _held_back() -> Iterator[None]:
         sys.stderr = shown  # What Python writes, such as progress, still appears.
         try:
             yield
-        except BaseException:
+        except Exception:  # Ctrl-C needs no explanation.
             notes.seek(0)
             os.write(terminal, notes.read())
             raise
