@@ -186,7 +186,7 @@ def test_the_longest_batch_is_trained_once(model):
     assert max(moved) > 0
     assert 0 < trial.seconds and 0 < trial.first_seconds
     assert trial.peak_bytes is None or trial.peak_bytes > 10e6
-    assert "s a step" in str(trial)
+    assert "s per step" in str(trial)
 
 
 class _Failing(_Sized):
