@@ -162,8 +162,7 @@ def path_length_formula(
 
 
 def path_length(kind: str, n: int, k: int = 3, window: int = 4, causal: bool = False) -> int:
-    """The maximum path length from Jacobians: the number of layers until the last position reaches the
-    first.
+    """The maximum path length from Jacobians: layers until the last position reaches the first.
 
     The Jacobian of a layer with random weights shows which outputs depend on which inputs. For a recurrent
     layer its steps count, because the path runs through the cell.

@@ -118,7 +118,7 @@ class TreeText:
         )
 
     def constraint(self, tokenizer: Tokenizer) -> TextConstraint:
-        """A constraint for a `Translator` with this tokenizer: well-formed trees over the words of each text."""
+        """A constraint for a `Translator` with this tokenizer: well-formed trees over each text's words."""
 
         def ids(symbols: Sequence[str]) -> list[int]:
             return [row[0] for row in tokenizer.encode(list(symbols))]

@@ -185,8 +185,7 @@ def _trained(corpus: Corpus, config: TranslationConfig, folder: Path) -> dict[st
 def compared(
     found: Mapping[str, Mapping[int, Mapping[str, Any]]], references: Sequence[str], language: str
 ) -> dict[str, dict[str, Any]]:
-    """Each row compared with base: the ratio of perplexities over paired seeds, and BLEU's paired
-    bootstrap.
+    """Each row against base: the ratio of perplexities over paired seeds, and BLEU's paired bootstrap.
 
     The interval of the ratio is Student's t interval of the paired differences of logarithms. With one seed
     there is no interval, and nothing is resolved.
