@@ -1,4 +1,4 @@
-"""Event files that end in the middle of a record: TensorBoard leaves out the rest and says nothing."""
+"""Find event files that end in the middle of a record: TensorBoard leaves out the rest without a message."""
 
 from __future__ import annotations
 
