@@ -11,7 +11,7 @@ _FOOT_BYTES = 4
 
 
 class EventFiles:
-    """Looks for cut-off event files of runs; goes on where it stopped when a file has grown."""
+    """Looks for cut-off event files of runs; when a file has grown, it continues where it stopped."""
 
     def __init__(self) -> None:
         self._whole: dict[Path, int] = {}

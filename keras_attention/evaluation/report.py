@@ -182,8 +182,8 @@ def write_report(
         owner = whole.get(SECTION, {}).get("run", run)
         if owner != run or whole.get("config", there) != there:
             raise ValueError(
-                f"'{json_file}' is the report of another run than the config.json beside it. "
-                "Nothing was written. Move it away."
+                f"'{json_file}' is the report of another run: it does not match the config.json in its "
+                "folder. Nothing was written. Move it away."
             )
     kept = {name: value for name, value in report.items() if name != "translations"}
     whole[SECTION] = {"run": run, **kept}

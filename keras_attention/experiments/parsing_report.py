@@ -61,7 +61,7 @@ def parsing_report(
 
     Returns:
         A dict: `treebank`, `sentences`, `updates`, `config`, `paper` (Table 4), and `systems`, by
-        name their figures and, beside the constrained search, `difference`, `interval` (of 95 %, by
+        name their figures and, compared with the constrained search, `difference`, `interval` (95 %, by
         paired bootstrap) and `resolved`.
     """
     counts = sentence_scores(golds, parses)

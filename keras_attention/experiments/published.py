@@ -1,4 +1,4 @@
-"""The numbers that were published, once, as data: what a run of ours is printed beside.
+"""The published numbers, as data; our runs are compared with them.
 
 * "The paper": Vaswani et al. 2017, "Attention Is All You Need", Tables 1 to 4 and sections 5 and 6.
 * "Weighted": Ahmed, Keskar, Socher 2017, "Weighted Transformer Network for Machine Translation",

@@ -295,7 +295,7 @@ def _figure(result: Mapping[str, Mapping[str, Any]]) -> Any:
         if row["interval"]:
             axes.plot([100 * (end - 1) for end in row["interval"]], [place, place], "-C0")
     axes.axvline(0, color="silver", zorder=0)
-    axes.set(xlabel="perplexity beside base, %", ylim=(len(rows) - 0.3, -0.7))
+    axes.set(xlabel="perplexity against base, %", ylim=(len(rows) - 0.3, -0.7))
     axes.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=8)
     if rows:
         axes.legend(fontsize=8)
