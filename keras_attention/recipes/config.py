@@ -68,7 +68,7 @@ class TranslationConfig:
         attention_images: Whether to log heat maps of one sentence's attention as pictures, too.
         beam_size: Hypotheses kept in the beam search.
         length_penalty: The paper's alpha: the higher, the longer the translations.
-        dtype: Keras' dtype policy: float32, or mixed_bfloat16 on hardware that supports it.
+        dtype: Dtype policy of Keras: float32, or mixed_bfloat16 on hardware that supports it.
         seed: Seed of initial weights, dropout and the order of batches.
     """
 
