@@ -319,7 +319,7 @@ def test_help_shows_what_the_recipe_takes(text, taken, warmup, capsys, monkeypat
         run("Trains.", arguments=[*text, "--help"])
     shown = capsys.readouterr().out
     assert f"training ({taken}):" in shown
-    assert re.search(rf"--warmup-steps N +[^()]*rate{warmup}\n", shown)
+    assert re.search(rf"--warmup-steps N +updates [^()\n]*peak{warmup}\n", shown)
 
 
 def test_from_two_text_files_to_translations(tmp_path, capsys):
