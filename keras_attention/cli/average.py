@@ -22,7 +22,10 @@ def main(arguments: Sequence[str], program: str) -> None:
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument(
-        "--last", type=int, metavar="N", help="how many of the checkpoints that the run averages"
+        "--last",
+        type=int,
+        metavar="N",
+        help="how many checkpoints to average (as many as the run did)",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE", help="a new file that ends in .keras"

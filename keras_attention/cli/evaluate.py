@@ -1,4 +1,4 @@
-"""`keras-attention evaluate RUN`: the report on a run after the fact, and comparisons."""
+"""`keras-attention evaluate RUN`: a report on a finished run, and comparisons of search settings."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from keras_attention.cli.quiet import start_backend
 from keras_attention.utils.run_folder import RunFolder
 
-DESCRIPTION = """Report on a run, on sentences of your own.
+DESCRIPTION = """Score a run on your own sentences, and write a report.
 
-Translates with the first and the last of the checkpoints that the run averages and with their average,
-and writes report.txt and the entry "evaluation" of report.json into the run's folder.
+Translates with the first and the last of the checkpoints that the run averages, and with their average.
+Writes report.txt and the entry "evaluation" of report.json into the run's folder.
 
-With --try-precision it writes nothing: it translates with the run's model in its own precision and in each
-of those that are named, and prints what they score and how long they take. With --try-beam-size or
---try-length-penalty, on the files of a validation set, it does so for each of these settings of the search.
+With --try-precision, it writes nothing. It translates with the run's model in its own precision and in each
+precision that you name, and prints scores and times. With --try-beam-size or --try-length-penalty, it does
+the same for each of these search settings; use the files of a validation set for this.
 """
 
 
@@ -62,23 +62,25 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="the run's folder")
     file: dict[str, Any] = {"type": Path, "required": True, "metavar": "FILE"}
-    add("--source-file", **file, help="sentences to translate, one a line")
-    add("--reference-file", **file, help="their translations, line by line")
-    add("--name", help="what these sentences are (the name of the source file)")
+    add("--source-file", **file, help="sentences to translate, one per line")
+    add("--reference-file", **file, help="their reference translations, line by line")
+    add("--name", help="name of these sentences in the report (the name of the source file)")
     add("--samples", type=int, default=1000, help="resamples of the paired bootstrap (1000)")
     cost = parser.add_argument_group("cost, by the paper's formula")
     cost.add_argument("--devices", type=int, default=1, help="how many devices trained (1)")
     cost.add_argument(
         "--gpu", "--device", help="a GPU of the paper: K80, K40, M40 or P100 (this machine's speed)"
     )
-    tries = parser.add_argument_group("comparisons, which write nothing; each can be given again")
+    tries = parser.add_argument_group(
+        "comparisons, which write nothing; each option can be repeated"
+    )
     for flags, kind, text in (
         (
             ("--try-precision", "--precision"),
             str,
             "float32, bfloat16, float16, int8, or plain: the plain search in float32",
         ),
-        (("--try-beam-size", "--beam-size"), int, "a beam"),
+        (("--try-beam-size", "--beam-size"), int, "a beam size"),
         (
             ("--try-length-penalty", "--length-penalty"),
             float,

@@ -146,11 +146,11 @@ def test_another_model_does_not_go_on_with_a_corpus(run, tmp_path, capsys):
     [
         (["--chunk", "3/2"], "17/400.*Received: 3/2"),
         (["--chunk", "one"], "17/400.*Received: one"),
-        (["--workers", "2"], "`workers` are Ray's"),
+        (["--workers", "2"], "`workers` needs `ray`"),
         (["--chunk-lines", "0"], "chunk_lines"),
         (["--n-best", "3"], "n_best.*from 1 to 2"),
         (["--precision", "float7"], "float7"),
-        (["--output", "x"], "goes without --output"),
+        (["--output", "x"], "cannot be combined with --output"),
     ],
 )
 def test_bad_use_of_bulk_translation(run, tmp_path, capsys, options, message):

@@ -37,6 +37,6 @@ def test_planning_a_run_says_its_own_words_alone(tmp_path):
         [sys.executable, *command.split()],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    assert done.returncode == 0 and "s a step" in done.stdout
+    assert done.returncode == 0 and "s per step" in done.stdout
     assert [line for line in done.stderr.splitlines() if any(note in line for note in NOTES)] == []
     assert "Tokenizer: " in done.stderr
