@@ -7,8 +7,8 @@ from keras_attention.utils.lazily import imported_lazily
 
 __version__ = "0.1.0"
 
-# Keras can load a saved model only if its classes are registered, so these rooms are imported at once.
-# After `import keras_attention_light` they are not: then Keras is imported only when it is used.
+# Keras can load a saved model only if its classes are registered, so these are imported at once; but not
+# for who has imported `keras_attention_light`, which means that nothing needs Keras until it is asked for.
 if "keras_attention_light" not in sys.modules:
     check_backend()
     from keras_attention import layers, models, training  # noqa: F401

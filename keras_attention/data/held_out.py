@@ -1,4 +1,4 @@
-"""Holds out validation and test pairs of a corpus, chosen by a hash of each pair."""
+"""Held-out parts for a corpus that has none, chosen by a hash of each pair."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SelectedPairs:
 
     Args:
         pairs: Re-iterable of pairs.
-        low, high: The range, low < hash <= high.
-        keep_blank: Whether to keep pairs with an empty side, whatever their hash.
+        low, high: Range low < hash <= high.
+        keep_blank: Keep pairs with an empty side, whatever their hash; else drop them.
     """
 
     def __init__(self, pairs: Iterable[Pair], low: int, high: int, keep_blank: bool) -> None:
@@ -35,7 +35,7 @@ class SelectedPairs:
 
 
 def pair_hash(pair: Pair) -> int:
-    """Return a 64-bit number that depends only on the text of both sides."""
+    """A 64-bit number that depends on the text of both sides alone."""
     digest = hashlib.blake2b("\n".join(pair).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
@@ -43,19 +43,19 @@ def pair_hash(pair: Pair) -> int:
 def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, SelectedPairs]:
     """Splits pairs: those with the smallest hashes are held out.
 
-    Equal pairs go to the same part, so none is both held out and trained on. Memory grows only with the
-    number of held-out pairs.
+    Equal pairs go to the same part, so that none is both held out and trained on. Memory grows with
+    the held-out pairs only.
 
     Args:
-        pairs: Pairs that can be iterated again. They are read once here and again by each part.
-        sizes: Number of different pairs to hold out, for each part by name. None means 5 %, at most
-            1,000; 0 means no such part.
+        pairs: Re-iterable of pairs, read once here and again by each part.
+        sizes: Number of different pairs to hold out for each part; None for 5 %, at most 1,000;
+            0 for no such part.
 
     Returns:
         The parts by name and, if anything is held out, the rest as "train".
 
     Raises:
-        ValueError: If a size is negative, or there are too few pairs.
+        ValueError: A negative size; too few pairs.
 
     >>> pairs = [(f"line {i}", f"Zeile {i}") for i in range(50)]
     >>> parts = hold_out(pairs, {"validation": 3})
@@ -90,7 +90,7 @@ def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, S
 
 
 def _smallest_hashes(pairs: Iterable[Pair], number: int) -> tuple[int, list[int]]:
-    """Return how many pairs have no empty side, and their smallest distinct hashes, ascending."""
+    """How many pairs have no empty side, and their smallest different hashes, ascending."""
     count = 0
     kept: set[int] = set()
     heap: list[int] = []

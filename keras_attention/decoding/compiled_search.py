@@ -62,10 +62,10 @@ class CompiledSearch:
         """
         rows, length = encoder_token_ids.shape
         self._compiled.add(((rows, length), stop))
-        # Two programs, because the n best take longer to be certain than the best one.
+        # Two programs: only who wants the n best must pay for the certainty of the others.
         search = self._search_best if stop == "best" else self._search_n_best
         state = self._constraint_state(texts, np.minimum(max_lengths, max_length))
-        self._max_length = max_length  # It depends only on the shape, as the compiled program does.
+        self._max_length = max_length  # A function of the shape, as the program is.
         return keras.tree.map_structure(
             keras.ops.convert_to_numpy, search(encoder_token_ids, max_lengths, state)
         )

@@ -24,9 +24,9 @@ from keras_attention.decoding.hypotheses import (
 )
 from keras_attention.engine.base import State
 
-# If dropping finished rows copies the others' state, it is done when a quarter of the rows are finished.
+# Rows that are done are dropped when they are a quarter of all, where doing so copies the others' state.
 LARGEST_SELECTED_SHARE = 0.75
-# Number of steps for which a new or compacted buffer has room.
+# Steps for which there is room in a buffer when it was made, or made room in.
 BLOCK = 16
 
 

@@ -156,7 +156,7 @@ def locked(path: PathLike, timeout: float = -1) -> Iterator[None]:
         timeout: Seconds to wait for another holder; negative to wait for ever.
 
     Raises:
-        filelock.Timeout: If another holder kept the lock all that time.
+        filelock.Timeout: If another held the lock all the time.
     """
     path = Path(path)
     lock = path.with_name(f"{LOCK}{path.name}")

@@ -160,7 +160,7 @@ class Progress:
             smoothing=0,  # The mean speed: the ticker's writes would distort a moving average.
             leave=self._total is not None,
             dynamic_ncols=on_terminal and has_size,
-            # A terminal of unknown size is assumed to have the usual one.
+            # A terminal that does not tell its size is taken to be an ordinary one.
             ncols=80 if on_terminal and not has_size else None,
             nrows=24 if on_terminal and not has_size else None,
         )

@@ -189,7 +189,7 @@ class RunFolder:
         """Keep other processes from writing into this folder. A killed process holds no lock.
 
         Raises:
-            ValueError: If another process works in the folder.
+            ValueError: If another process works there.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
