@@ -67,9 +67,9 @@ class Translator:
     beams of a sentence in one buffer, and drops finished sentences from the batch. On every backend,
     `engine="auto"` takes Numba's on a CPU, if it is installed and can run the model, else that of the
     backend. The choice does not depend on a clock or on the batch, so results do not, either. `engine_for`
-    names the choice. The plain `decode_step` and `beam_search` define the result: `engine="plain"`
-    decodes with them, as does any model that no engine can run. The weights are read at each call, so the
-    translator of a model in training uses its current weights.
+    names the choice. The plain `decode_step` and `beam_search` define the result: `engine="plain"` uses
+    them, and so does `"auto"` for a model that no engine can run. The weights are read at each call, so
+    the translator of a model in training uses its current weights.
 
     Numba compiles at the first call and keeps the result for later processes. TensorFlow compiles two
     programs at the first call, for all shapes. PyTorch runs eagerly. JAX, and every backend with
