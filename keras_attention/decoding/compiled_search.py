@@ -1,6 +1,6 @@
-"""The plain search over a model's own `decode_step`, compiled for each shape of batches.
+"""The plain search over a model's own `decode_step`, compiled for each batch shape.
 
-Shape letters: B sentences, S source length, K beams, L longest output.
+Shape letters: B sentences, S source length, W beams, L longest output.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class CompiledSearch:
     Args:
         model: The model, as `Translator` takes it.
         options: Arguments of `beam_search` that are the same for all batches.
-        constraint: What translations may be.
+        constraint: A `TextConstraint` on the translations, or None.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class CompiledSearch:
         self._compiled: set[tuple[tuple[int, int], str]] = set()
 
     def needs_compiling(self, shape: tuple[int, int], stop: str) -> bool:
-        """Whether the next search of this shape is the first."""
+        """Whether the next search of this shape compiles first."""
         is_compiled = keras.backend.backend() != "torch"
         return is_compiled and (shape, stop) not in self._compiled
 
@@ -52,10 +52,10 @@ class CompiledSearch:
 
         Args:
             encoder_token_ids: int32 (B, S).
-            max_lengths: int32 (B,), the longest hypothesis of each sentence.
-            max_length: L, the most of any sentence in a batch of this shape.
+            max_lengths: int32 (B,), the longest hypothesis allowed for each sentence.
+            max_length: L, the largest of them for any batch of this shape.
             stop: When a sentence is done; see `beam_search`.
-            texts: The text of each source; a constraint needs it.
+            texts: The text of each source, for a constraint.
 
         Returns:
             A `BeamSearchResult` of NumPy arrays.
@@ -85,7 +85,7 @@ class CompiledSearch:
         return compile_for_inference(lambda *batch: self._search("n_best", *batch), self._model)
 
     def _search(self, stop: str, encoder_token_ids: Any, max_lengths: Any, state: Any) -> Any:
-        """Encoder and beam search of one batch: (B, S) and (B,) to a `BeamSearchResult`."""
+        """Run encoder and beam search on one batch: (B, S) and (B,) to a `BeamSearchResult`."""
         memory = self._model.encode(encoder_token_ids)
 
         def step(token_ids, index, cache):

@@ -96,7 +96,7 @@ def test_a_file_into_a_new_file(run, translator, tmp_path, capsys):
     assert exit_code("translate", run, *files) == 2
     assert exit_code("translate", run, "--input", source, "--output", source) == 2
     errors = capsys.readouterr().err
-    assert "exists" in errors and "is read for what would be written there" in errors
+    assert "exists" in errors and "is both a file to read and the file to write" in errors
     assert target.read_bytes() == before and {p.name for p in tmp_path.iterdir()} == {
         "in.txt",
         "out.txt",

@@ -23,7 +23,7 @@ NOTES = (
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow's notes")
-def test_planning_a_run_says_its_own_words_alone(tmp_path):
+def test_planning_a_run_prints_nothing_from_other_libraries(tmp_path):
     """It looks for devices, compiles and trains two steps, as a run does."""
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"line {i}\tZeile {i}\n" for i in range(60)))

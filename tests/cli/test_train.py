@@ -122,7 +122,7 @@ def test_a_rate_that_ends_at_0_ends_with_the_budget(asked):
                        (None, 5.0, 0.001)]  # fmt: skip
 
 
-def test_word_pieces_know_no_bpe_dropout(asked):
+def test_word_pieces_switch_bpe_dropout_off(asked):
     recipe = dataclasses.replace(SMALL, bpe_dropout=0.1)
     for arguments in ([], ["--tokenizer", "wordpiece"], ["--bpe-dropout", "0.2"]):
         run("Trains.", arguments=arguments, recipes={"demo": recipe})
@@ -249,7 +249,7 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--source-file", __file__, "--target-file", __file__], "is given twice"),
         (["--plan-try"], "need --plan"),
         (["--minutes", "nan"], "`minutes` must be a finite number above 0"),
-        (["--translate", __file__, __file__], "is read for what would be written there"),
+        (["--translate", __file__, __file__], "is both a file to read and the file to write"),
         (["--translate", __file__, pytest.__file__], "__init__.py' exists"),
         (["--translate", __file__, "new.de", "--output-dir", "."], "is inside the run's folder"),
         (["--corpus", "wmt99"], "invalid choice: 'wmt99'"),

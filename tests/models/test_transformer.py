@@ -118,7 +118,7 @@ def test_base_as_built_has_the_count_of_table_3():
     assert Transformer.base().count_params() == 63_045_632
 
 
-def test_attention_biases_add_what_they_should():
+def test_attention_biases_add_36864_parameters():
     plain, biased = (
         parameters(vocabulary_size=11, use_attention_bias=flag) for flag in (False, True)
     )
@@ -357,12 +357,12 @@ def test_sequences_beyond_learned_positions_are_refused():
         model(INPUTS)
 
 
-def test_a_step_beyond_the_cache_and_ids_of_no_word_are_refused():
+def test_a_step_beyond_the_cache_and_unknown_ids_are_refused():
     model = small()
     memory, cache = model.encode(SOURCE[:1]), model.initial_cache(1, 1, 4)
     model.decode_step(np.array([[5]]), 3, memory, cache)
     for index in (4, -1):
-        with pytest.raises(ValueError, match=f"room for 4 positions.*start_index={index}"):
+        with pytest.raises(ValueError, match=f"from 0 to 3, the last.*start_index={index}"):
             model.decode_step(np.array([[5]]), index, memory, cache)
-    with pytest.raises(ValueError, match="'token_ids' holds ids outside of the model's vocabulary"):
+    with pytest.raises(ValueError, match="'token_ids' holds ids outside the model's vocabulary"):
         model.decode_step(np.array([[-1]]), 0, memory, cache)

@@ -92,7 +92,7 @@ def test_training_moves_kappa_and_alpha_along_the_simplex(dtype):
     assert min(moved) > 0.05
 
 
-def test_their_own_rate_moves_them_and_nothing_else():
+def test_the_simplex_rate_moves_only_kappa_and_alpha():
     frozen, other_frozen = compiled(weighted(), simplex_rate=0.0), compiled(weighted(), rate=0.0)
     for model in (frozen, other_frozen):
         before = {w.path: numpy(w).copy() for w in model.trainable_variables}
@@ -153,7 +153,7 @@ def test_a_spec_off_the_simplex_or_half_branched_is_refused():
     both = dataclasses.replace(
         spec, encoder=dataclasses.replace(spec.encoder, blocks=(block, spec.encoder.blocks[1]))
     )
-    with pytest.raises(SpecError, match="encoder.blocks.0: either one attention has branches"):
+    with pytest.raises(SpecError, match="encoder.blocks.0: there must be one branched attention"):
         both.validate()
 
 
@@ -200,7 +200,7 @@ def test_wrong_arguments_are_refused():
         weighted(branch_feed_forward="split", intermediate_dim=25)
 
 
-def test_exported_nowhere_that_has_no_branches(tmp_path):
+def test_an_export_that_has_no_branches_refuses_them(tmp_path):
     tokenizer = pytest.importorskip("keras_attention.data.tokenizer").Tokenizer.train(
         ["a small house", "ein kleines Haus"], vocabulary_size=280
     )

@@ -1,4 +1,4 @@
-"""Runs that are stopped, gone on with and prolonged: they end as one that nobody disturbed, in every bit."""
+"""Runs that are stopped, resumed and prolonged end in the same bits as an undisturbed run."""
 
 import contextlib
 import dataclasses

@@ -1,4 +1,4 @@
-"""A run of two processes on PyTorch, one of which is killed within it, is as that of one process."""
+"""A run of two processes on PyTorch, one of which is killed, gives the results of one process."""
 
 import concurrent.futures
 import dataclasses
@@ -135,7 +135,7 @@ def test_two_processes_are_as_one_also_when_one_is_killed(kills, steps, tmp_path
 
 @torch_only
 @pytest.mark.parametrize("late", range(3))
-def test_what_the_dead_left_in_the_store_is_not_taken(late):
+def test_entries_of_an_earlier_start_in_the_store_are_ignored(late):
     from torch.distributed import HashStore
 
     store, size, timeout = HashStore(), 3, datetime.timedelta(seconds=20)
@@ -155,7 +155,7 @@ def test_what_the_dead_left_in_the_store_is_not_taken(late):
 
 
 @torch_only
-def test_who_does_not_come_is_named():
+def test_a_missing_process_is_named():
     from torch.distributed import HashStore
 
     soon = datetime.timedelta(seconds=0.3)
