@@ -52,11 +52,11 @@ def quantized(x, axis=1):
 @numba.njit
 def packed_product(kinds, tiling, x, scratch, numbers, floor, parts, outputs):
     """All threads' parts, one after the other."""
-    group_bytes = pack_rows(kinds, tiling, x, x.shape[1], 0, len(x), scratch)
+    pack_rows(kinds, tiling, x, x.shape[1], 0, len(x), scratch)
     at, scales = scratch.packed.ctypes.data, scratch.scales
     for part in range(parts):
         of = (part, parts)
-        multiply(kinds, len(x), at, group_bytes, scales, numbers, floor, tiling, of, outputs)
+        multiply(kinds, len(x), at, scales, numbers, floor, tiling, of, outputs)
 
 
 def product(storage, x, weight, bias, relu=False, parts=2):

@@ -24,7 +24,7 @@ from keras_attention.engine.numba.attention import FETCHED_AHEAD
 from keras_attention.engine.numba.layers import ACTIVATIONS, Model, Room, Stack, Team
 from keras_attention.engine.numba.packing import Storage
 from keras_attention.engine.numba.search import Books, Found, Rules, Source, search
-from keras_attention.engine.prepare import Matrix, Preparation, Sizes, StackWeights, prepare
+from keras_attention.engine.prepare import Matrix, Preparation, StackWeights, prepare
 from keras_attention.spec import NormSpec, StackSpec, TransformerSpec
 from keras_attention.spec.parts import as_array
 
@@ -52,7 +52,6 @@ class NumbaEngine(SearchingEngine):
     def __init__(self, spec: TransformerSpec, precision: str):
         super().__init__(spec, precision)
         self._storage = Storage(precision)
-        self._sizes = Sizes.of(spec)
         self._is_compiled = False
 
     def read_weights(self) -> None:
@@ -62,7 +61,6 @@ class NumbaEngine(SearchingEngine):
             read=as_array,
             table=lambda table: (table, self._stored(Matrix(table.T))),
             matrix=self._stored,
-            projection=lambda matrix, widths: self._stored(matrix),
             norm=_norm,
             xp=np,
         )
@@ -100,7 +98,7 @@ class NumbaEngine(SearchingEngine):
         parts = [slice(team, None, teams) for team in range(teams)]
         searches = [self._arguments(token_ids[part], limits[part], options) for part in parts]
         self._run(searches, threads)
-        found = _nothing_found(len(token_ids), beam_size, max_length, self._sizes.pad_token_id)
+        found = _nothing_found(len(token_ids), beam_size, max_length, self.spec.pad_token_id)
         for part, arguments in zip(parts, searches, strict=True):
             for whole, own in zip(found, arguments[-1], strict=True):
                 whole[part] = own
@@ -126,9 +124,9 @@ class NumbaEngine(SearchingEngine):
     ) -> tuple[Any, ...]:
         """What the compiled search of some sentences takes, but for model and team."""
         beam_size, max_length, penalties, decisive_slot = options
-        spec, sizes, model = self.spec, self._sizes, self._model
+        spec, model = self.spec, self._model
         sentences, length = token_ids.shape
-        is_token = token_ids != sizes.pad_token_id
+        is_token = token_ids != spec.pad_token_id
         ends = np.concatenate([[0], np.cumsum(is_token.sum(axis=1))]).astype("int64")
         tokens, rows = int(ends[-1]), sentences * beam_size
         searched = np.flatnonzero(limits > 0).astype("int64")
@@ -143,14 +141,13 @@ class NumbaEngine(SearchingEngine):
             limits=limits.astype("int64"),
             penalties=penalties,
             decisive_slot=decisive_slot,
-            start_token_id=spec.start_token_id,
             end_token_id=spec.end_token_id,
-            pad_token_id=sizes.pad_token_id,
+            pad_token_id=spec.pad_token_id,
             positions=self.positions("decoder", max_length),
         )
         history = np.zeros((2, sentences, beam_size, max_length + FETCHED_AHEAD), "int64")
         history[0, :, :, 0] = np.arange(beam_size)
-        width = min(2 * beam_size if beam_size > 1 else 1, sizes.vocabulary_size)
+        width = min(2 * beam_size if beam_size > 1 else 1, spec.vocabulary_size)
         blocks, slots = len(model.decoder.products), max_length * beam_size
         (heads, key_dim, value_dim), kept = model.heads, self._storage.kept.dtype
         books = Books(
@@ -163,9 +160,9 @@ class NumbaEngine(SearchingEngine):
             keys=np.empty((blocks, sentences, slots, heads * key_dim), kept),
             kept_values=np.empty((blocks, sentences, slots, heads * value_dim), kept),
             memory=np.empty((blocks, tokens, heads * (key_dim + value_dim)), kept),
-            logits=np.empty((rows, sizes.vocabulary_size), "float32"),
+            logits=np.empty((rows, spec.vocabulary_size), "float32"),
         )
-        found = _nothing_found(sentences, beam_size, max_length, sizes.pad_token_id)
+        found = _nothing_found(sentences, beam_size, max_length, spec.pad_token_id)
         return self._room(tokens), self._room(rows), source, rules, books, found
 
     def _run(self, searches: Sequence[tuple[Any, ...]], threads: int) -> None:
@@ -213,7 +210,7 @@ class NumbaEngine(SearchingEngine):
         def numbers(width: int) -> np.ndarray:
             return np.empty((rows, width), "float32")
 
-        depth = self._sizes.hidden_dim
+        depth = self.spec.hidden_dim
         return Room(
             x=numbers(depth),
             normed=numbers(depth),

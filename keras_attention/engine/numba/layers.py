@@ -12,7 +12,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from keras_attention.engine.numba.attention import attend, exponentials
 from keras_attention.engine.numba.llvm import (
@@ -108,20 +107,20 @@ def own_rows(team, rows, group):
 
 
 @njit_cached()
-def product(model, room, team, rows, group_bytes, numbers, floor, outputs):
-    """A thread's part of a product with the rows that are packed."""
-    if is_stopped(team):
-        return
-    part = (team.thread, team.threads)
-    packed = room.packed.packed.ctypes.data
-    scales, tiling = room.packed.scales, model.tiling
-    multiply(model.kinds, rows, packed, group_bytes, scales, numbers, floor, tiling, part, outputs)
+def pack(model, room, x, depth, first, last):
+    """Packs rows for `product`."""
+    pack_rows(model.kinds, model.tiling, x, depth, first, last, room.packed)
 
 
 @njit_cached()
-def pack(model, room, x, depth, first, last):
-    """Packs rows for `product`; returns the bytes between groups."""
-    return pack_rows(model.kinds, model.tiling, x, depth, first, last, room.packed)
+def product(model, room, team, rows, numbers, floor, outputs):
+    """A product with the rows that all threads have packed, each a part; all wait for the whole."""
+    wait(team)
+    if not is_stopped(team):
+        part, packed = (team.thread, team.threads), room.packed
+        at, scales, tiling = packed.packed.ctypes.data, packed.scales, model.tiling
+        multiply(model.kinds, rows, at, scales, numbers, floor, tiling, part, outputs)
+    wait(team)
 
 
 @njit_cached()
@@ -133,8 +132,9 @@ def enter(model, stack, room, block, norm, first, last):
         for row in range(first, last):
             room.normed[row] = room.x[row]
             normalize(room.normed[row], weights[0], weights[1], epsilon)
-        return pack(model, room, room.normed, depth, first, last)
-    return pack(model, room, room.x, depth, first, last)
+        pack(model, room, room.normed, depth, first, last)
+    else:
+        pack(model, room, room.x, depth, first, last)
 
 
 @njit_cached()
@@ -150,14 +150,20 @@ def leave(stack, room, block, norm, first, last):
 
 
 @njit_cached()
+def input_product(model, stack, room, team, block, which, norm, rows):
+    """An attention's queries, and in self-attention keys and values, in `room.wide`."""
+    first, last = own_rows(team, rows, model.tiling.group)
+    enter(model, stack, room, block, norm, first, last)
+    product(model, room, team, rows, stack.products[block, which], ANYTHING, room.wide)
+
+
+@njit_cached()
 def output_product(model, stack, room, team, block, which, norm, rows):
     """The heads' product behind an attention, and the residual connection around both."""
+    wait(team)
     first, last = own_rows(team, rows, model.tiling.group)
-    numbers = stack.products[block, which]
-    group_bytes = pack(model, room, room.attended, room.attended.shape[1], first, last)
-    wait(team)
-    product(model, room, team, rows, group_bytes, numbers, ANYTHING, room.update)
-    wait(team)
+    pack(model, room, room.attended, room.attended.shape[1], first, last)
+    product(model, room, team, rows, stack.products[block, which], ANYTHING, room.update)
     leave(stack, room, block, norm, first, last)
 
 
@@ -166,20 +172,16 @@ def feed_forward(model, stack, room, team, block, rows):
     """The position-wise network, and the residual connection around it."""
     first, last = own_rows(team, rows, model.tiling.group)
     inner, outer = stack.products[block, INNER], stack.products[block, OUTER]
-    group_bytes = enter(model, stack, room, block, FEED_FORWARD_NORM, first, last)
-    wait(team)
+    enter(model, stack, room, block, FEED_FORWARD_NORM, first, last)
     activation = stack.options[block, 1]
     floor = ZERO if activation == RELU else ANYTHING
-    product(model, room, team, rows, group_bytes, inner, floor, room.wide)
-    wait(team)
+    product(model, room, team, rows, inner, floor, room.wide)
     width = inner[WIDTH]
     if activation != RELU and activation != LINEAR:
         for row in range(first, last):
             activate(activation, room.wide[row, :width])
-    group_bytes = pack(model, room, room.wide, width, first, last)
-    wait(team)
-    product(model, room, team, rows, group_bytes, outer, ANYTHING, room.update)
-    wait(team)
+    pack(model, room, room.wide, width, first, last)
+    product(model, room, team, rows, outer, ANYTHING, room.update)
     leave(stack, room, block, FEED_FORWARD_NORM, first, last)
 
 
@@ -191,30 +193,25 @@ def last_norm(model, stack, room, team, rows):
         for row in range(first, last):
             weights = stack.last_norm[0]
             normalize(room.x[row], weights[0], weights[1], np.float32(stack.last_epsilon))
-    group_bytes = pack(model, room, room.x, room.x.shape[1], first, last)
-    wait(team)
-    return group_bytes
+    pack(model, room, room.x, room.x.shape[1], first, last)
 
 
 @njit_cached()
-def attend_rows(model, room, query_at, keys, values, places, numbers, weights, row, head):
-    """One head of one row: a query in `room.wide`, keys and values anywhere."""
-    heads, key_dim, value_dim = model.heads
-    query = room.wide.ctypes.data + row * room.wide.strides[0] + 4 * (query_at + head * key_dim)
-    line = room.attended.strides[0]
-    output = room.attended.ctypes.data + row * line + 4 * head * value_dim
-    attend(model.kept, query, key_dim, keys, values, value_dim, places, numbers, weights, output)
+def attend_row(model, room, keys, values, places, number, weights, row, head):
+    """One head of one row: a query in `room.wide`, keys and values anywhere; see `attend`."""
+    _, key_dim, value_dim = model.heads
+    query = room.wide[row, head * key_dim :].ctypes.data
+    output = room.attended[row, head * value_dim :].ctypes.data
+    attend(model.kept, query, key_dim, keys, values, value_dim, places, number, weights, output)
 
 
-def keep(kept, number, output, width):
+@njit_cached()
+def keep(kept, numbers, output, width):
     """Stores numbers at an address as keys and values are kept, at another."""
-
-
-@overload(keep)
-def _keep(kept, number, output, width):
-    if kept.dtype.bitwidth == 16:
-        return lambda kept, number, output, width: round_to_bfloat16(number, output, width)
-    return lambda kept, number, output, width: copy_floats(number, output, width)
+    if kept.itemsize == 2:
+        round_to_bfloat16(numbers, output, width)
+    else:
+        copy_floats(numbers, output, width)
 
 
 @njit_cached(fastmath=ANY_ORDER)
