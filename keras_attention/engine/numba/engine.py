@@ -21,10 +21,16 @@ import numpy as np
 from keras_attention.engine.base import SearchingEngine, SearchOptions
 from keras_attention.engine.numba import tiles
 from keras_attention.engine.numba.attention import FETCHED_AHEAD
-from keras_attention.engine.numba.layers import ACTIVATIONS, Model, Room, Stack, Team
+from keras_attention.engine.numba.layers import ACTIVATIONS, BRANCHED, Model, Room, Stack, Team
 from keras_attention.engine.numba.packing import Storage
 from keras_attention.engine.numba.search import Books, Found, Rules, Source, search
-from keras_attention.engine.prepare import Matrix, Preparation, StackWeights, prepare
+from keras_attention.engine.prepare import (
+    BranchWeights,
+    Matrix,
+    Preparation,
+    StackWeights,
+    prepare,
+)
 from keras_attention.spec import NormSpec, StackSpec, TransformerSpec
 from keras_attention.spec.parts import as_array
 
@@ -111,8 +117,9 @@ class NumbaEngine(SearchingEngine):
         all weights.
         """
         most = numba.config.NUMBA_NUM_THREADS if self._is_compiled else 1
-        products = int(self._model.decoder.products[:, :6, tiles.WIDTH :].prod(axis=2).sum())
-        products += int(self._model.softmax[tiles.WIDTH :].prod())
+        stack, softmax = self._model.decoder, self._model.softmax
+        of_a_step = (stack.products[:, :6], stack.branches, softmax)
+        products = sum(int(table[..., tiles.WIDTH :].prod(axis=-1).sum()) for table in of_a_step)
         is_cached = products * self._storage.kinds.weights.itemsize <= CACHED_BYTES
         least = 1 if is_cached else -(-ROWS_OF_A_TEAM // beam_size)
         teams = max(1, min(most, sentences // least))
@@ -202,7 +209,8 @@ class NumbaEngine(SearchingEngine):
             raise
 
     def _room(self, rows: int) -> Room:
-        products = [stack.products for stack in (self._model.encoder, self._model.decoder)]
+        stacks = (self._model.encoder, self._model.decoder)
+        products = [table for stack in stacks for table in (stack.products, stack.branches)]
         widest = max(int(table[:, :, tiles.WIDTH].max()) for table in products)
         deepest = max(int(table[:, :, tiles.DEPTH].max()) for table in products)
         heads, _, value_dim = self._model.heads
@@ -217,6 +225,7 @@ class NumbaEngine(SearchingEngine):
             update=numbers(depth),
             wide=numbers(widest),
             attended=numbers(heads * value_dim),
+            hidden=numbers(deepest),  # a plain model touches none of it
             packed=self._storage.scratch(rows, deepest),
         )
 
@@ -234,21 +243,28 @@ def _stack(weights: StackWeights, spec: StackSpec) -> Stack:
     products = np.zeros((number, len(PRODUCTS), len(tiles.PRODUCT)), "int64")
     norms = np.zeros((number, len(NORMS), 2, depth), "float32")
     epsilons = np.zeros((number, len(NORMS)), "float32")
-    options = np.zeros((number, 2), "int64")
+    options = np.full((number, 3), -1, "int64")
+    heads = spec.blocks[0].self_attention.query.kernel.shape[1]
+    branches = np.zeros((number, heads, len(tiles.PRODUCT)), "int64")
+    alphas = np.ones((number, heads), "float32")
     for index, (part, block) in enumerate(zip(weights.blocks, spec.blocks, strict=True)):
         for table, names in ((products, PRODUCTS), (norms, NORMS)):
             for place, name in enumerate(names):
-                if getattr(part, name) is not None:
-                    table[index, place] = getattr(part, name)
+                stored = getattr(part, name)
+                if isinstance(stored, BranchWeights):
+                    branches[index], options[index, BRANCHED] = stored.inner, place
+                    alphas[index] = 1.0 if stored.alpha is None else stored.alpha[:, 0]
+                    stored = stored.outer
+                if stored is not None:
+                    table[index, place] = stored
         of_norms = (block.self_attention_norm, block.feed_forward_norm, block.cross_attention_norm)
         for place, norm in enumerate(of_norms):
             epsilons[index, place] = 0.0 if norm is None else norm.epsilon
-        assert block.feed_forward is not None  # branches were refused before
-        activation = ACTIVATIONS.index(block.feed_forward.activation)
-        options[index] = block.normalize_first, activation
+        activation = ACTIVATIONS.index(block.networks[0].activation)
+        options[index, :BRANCHED] = block.normalize_first, activation
     last = np.zeros((0, 2, depth), "float32") if weights.norm is None else weights.norm[None]
     epsilon = 0.0 if spec.norm is None else spec.norm.epsilon
-    return Stack(products, norms, epsilons, options, last, epsilon)
+    return Stack(products, norms, epsilons, options, branches, alphas, last, epsilon)
 
 
 def _norm(norm: NormSpec) -> np.ndarray:

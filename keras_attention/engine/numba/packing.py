@@ -178,15 +178,15 @@ def _filled(array: np.ndarray, axis: int, unit: int) -> np.ndarray:
     return np.pad(array, widths)
 
 
-def pack_rows(kinds, tiling, x, depth, first, last, scratch):
-    """Rows `first` to `last` of `x` (R, at least D) beside each other, as `multiply` reads them.
+def pack_rows(kinds, tiling, x, begin, depth, first, last, scratch):
+    """Rows `first` to `last` of columns of `x` beside each other, as `multiply` reads them.
 
-    `first` begins a group.
+    The columns are `depth`, from `begin` on. `first` begins a group.
     """
 
 
 @overload(pack_rows)
-def _pack_rows(kinds, tiling, x, depth, first, last, scratch):
+def _pack_rows(kinds, tiling, x, begin, depth, first, last, scratch):
     kind = tiles.kind_of(kinds.types[0].dtype, kinds.types[1].dtype)
     if kind == "amx bfloat16":
         return _pack_for_amx_bfloat16
@@ -201,12 +201,13 @@ def _pack_rows(kinds, tiling, x, depth, first, last, scratch):
     }[kind]
 
 
-def _pack_floats(kinds, tiling, x, depth, first, last, scratch):
+def _pack_floats(kinds, tiling, x, begin, depth, first, last, scratch):
     padded = depth + depth % tiles.UNROLLED
-    interleave(x.ctypes.data, x.strides[0], depth, padded, first, last, scratch.packed)
+    at = x.ctypes.data + 4 * begin
+    interleave(at, x.strides[0], depth, padded, first, last, scratch.packed)
 
 
-def _pack_short(kinds, tiling, x, depth, first, last, scratch):
+def _pack_short(kinds, tiling, x, begin, depth, first, last, scratch):
     """Of 8-bit integers, with their scales, or of bfloat16: two or four numbers in four bytes."""
     size = scratch.short.itemsize
     zero = np.float32(BYTE_ZERO if size == 1 else 0)
@@ -215,15 +216,15 @@ def _pack_short(kinds, tiling, x, depth, first, last, scratch):
     for row in range(first, last):
         output = scratch.short[row * padded : (row + 1) * padded]
         if kinds.weights.itemsize == 1:
-            scratch.scales[row] = quantize(x[row, :depth], zero, output)
+            scratch.scales[row] = quantize(x[row, begin : begin + depth], zero, output)
         else:
             output[depth:] = 0
-            round_to_bfloat16(x[row].ctypes.data, output.ctypes.data, depth)
+            round_to_bfloat16(x[row, begin:].ctypes.data, output.ctypes.data, depth)
     line = size * padded
     interleave(scratch.short.ctypes.data, line, line // 4, line // 4, first, last, scratch.packed)
 
 
-def _pack_for_amx_bfloat16(kinds, tiling, x, depth, first, last, scratch):
+def _pack_for_amx_bfloat16(kinds, tiling, x, begin, depth, first, last, scratch):
     unit = tiles.AMX_BYTES // 2
     steps = (depth + unit - 1) // unit
     blocks = scratch.packed.ctypes.data
@@ -231,29 +232,30 @@ def _pack_for_amx_bfloat16(kinds, tiling, x, depth, first, last, scratch):
         into = blocks + tiles.AMX_BYTES * (
             row // tiles.AMX_ROWS * steps * tiles.AMX_ROWS + row % tiles.AMX_ROWS
         )
-        at = x.ctypes.data + row * x.strides[0]
+        at = x[row, begin:].ctypes.data
         for step in range(steps):
             if depth < (step + 1) * unit:
-                begin = (into - blocks) // 2
-                scratch.packed[begin : begin + unit] = 0
+                last_step = (into - blocks) // 2
+                scratch.packed[last_step : last_step + unit] = 0
             round_to_bfloat16(at + 4 * step * unit, into, min(unit, depth - step * unit))
             into += tiles.AMX_BYTES * tiles.AMX_ROWS
 
 
-def _pack_for_amx_int8(kinds, tiling, x, depth, first, last, scratch):
+def _pack_for_amx_int8(kinds, tiling, x, begin, depth, first, last, scratch):
     unit = tiles.AMX_BYTES
     steps = (depth + unit - 1) // unit
     for row in range(first, last):
-        scale = largest_size(x[row, :depth]) / np.float32(LEVELS)
+        numbers = x[row, begin : begin + depth]
+        scale = largest_size(numbers) / np.float32(LEVELS)
         factor = ONE / scale
-        begin = unit * (row // tiles.AMX_ROWS * steps * tiles.AMX_ROWS + row % tiles.AMX_ROWS)
+        into = unit * (row // tiles.AMX_ROWS * steps * tiles.AMX_ROWS + row % tiles.AMX_ROWS)
         for step in range(steps):
-            output = scratch.packed[begin : begin + unit]
+            output = scratch.packed[into : into + unit]
             here = min(unit, depth - step * unit)
             for d in range(here):
-                output[d] = np.rint(x[row, step * unit + d] * factor)
+                output[d] = np.rint(numbers[step * unit + d] * factor)
             output[here:] = 0
-            begin += unit * tiles.AMX_ROWS
+            into += unit * tiles.AMX_ROWS
         scratch.scales[row] = scale
 
 
