@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.cli.exits import orderly_exit
-from keras_attention.cli.options import add_options
+from keras_attention.cli.options import Parser, add_options
 from keras_attention.cli.quiet import start_backend
 from keras_attention.recipes.config import TranslationConfig
 
@@ -35,10 +35,9 @@ def run(
         What the experiment returns.
     """
     add_options, start = EXPERIMENTS[name]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_attention.cli.exits import orderly_exit
-from keras_attention.cli.options import add_options
+from keras_attention.cli.options import Parser, add_options
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.train import configured
 from keras_attention.recipes.config import TranslationConfig
@@ -75,10 +75,9 @@ def _run(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parser(description: str | None, program: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument_group("trees").add_argument

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from keras_attention.cli.bulk_options import add_bulk_options, refuse_spread, spread
 from keras_attention.cli.exits import orderly_exit
-from keras_attention.cli.options import add_options, as_toml, read_toml
+from keras_attention.cli.options import Parser, add_options, as_toml, read_toml
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.parallel_text import read_lines
 from keras_attention.recipes.catalog import RECIPES, recipe_for
 from keras_attention.recipes.config import ModelOptions, TranslationConfig
 from keras_attention.recipes.text import OWN_FILES, TextOptions
-from keras_attention.utils.checks import check_number
+from keras_attention.utils.checks import check_number, did_you_mean
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
@@ -170,12 +170,11 @@ def _parser(
     recipe: TranslationConfig | None,
     text: Mapping[str, Any],
 ) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         usage=f"{program or '%(prog)s'} [options]",
         description=description,
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     known: dict[str, Any] = {}
     where = "if not given, chosen by the size of the text"
@@ -319,8 +318,11 @@ def _recipe(
         names += [f"{known}_big" for known in names]
     found = [known for known in names if known in recipes]
     if not found and name != OWN_FILES:
-        corpora = sorted(known for known in recipes if known != OWN_FILES)
-        raise ValueError(f"--corpus: invalid choice: '{name}' (choose from {', '.join(corpora)})")
+        hint = did_you_mean(name, recipes)
+        raise ValueError(
+            f"--corpus: invalid choice: '{name}'.{hint} `--help` says which there are; text of your own "
+            "goes with --source-file and --target-file."
+        )
     return recipes[found[-1]] if found else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import itertools
 import os
 import sys
@@ -17,10 +18,13 @@ from keras_attention.cli.bulk_options import (
     refuse_spread,
     spread,
 )
+from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
+from keras_attention.data.parallel_text import lines_of
+from keras_attention.decoding.result_lines import result_lines
 from keras_attention.utils.backend import BACKENDS
 from keras_attention.utils.files import atomic_file, check_destination
-from keras_attention.utils.progress import say
+from keras_attention.utils.progress import Progress, say
 
 # Lines that are sorted by length and translated together.
 CHUNK_LINES = 1000
@@ -52,30 +56,31 @@ def main(arguments: Sequence[str], program: str) -> None:
     if options.output is not None:
         sources = [] if options.input is None else [options.input]
         check_destination(options.output, sources=sources)
-    translator = _translator(options, program)
-    from keras_attention.decoding.result_lines import result_lines
-
     with contextlib.ExitStack() as files:
-        lines: IO[Any] = sys.stdin.buffer
+        lines: Any = sys.stdin.buffer
         if options.input is not None:
             lines = files.enter_context(open(options.input, "rb"))
+        # A terminal shows the translations themselves.
+        shows = options.output is not None or not (lines.isatty() or sys.stdout.isatty())
+        translator = _translator(options, program, shows)
         written: IO[Any] = sys.stdout
         if options.output is not None:
             written = files.enter_context(atomic_file(options.output, "w"))
         name = str(options.input or "the standard input")
+        progress = files.enter_context(Progress(None, name, enabled=shows))
         for number, chunk in _chunks(lines, name):
             found = result_lines(translator, chunk, number, options.n_best, options.json)
             for text in found:
                 written.write(f"{text}\n")
             written.flush()
+            progress.values(f"{number + len(chunk):,} lines")
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description="Translate lines of UTF-8 text with a finished run: one output line per input line.",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="the run's folder")
@@ -113,8 +118,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _translator(options: argparse.Namespace, program: str) -> Any:
-    given = {**_search_options(options), "show_progress": options.input is not None}
+def _translator(options: argparse.Namespace, program: str, shows_progress: bool) -> Any:
+    given = {**_search_options(options), "show_progress": shows_progress}
     from keras_attention.decoding.translator import Translator
     from keras_attention.spec import SpecError
 
@@ -167,16 +172,11 @@ def _translate_corpus(options: argparse.Namespace) -> None:
         print(path)
 
 
-def _chunks(lines: IO[bytes], name: str) -> Iterator[tuple[int, list[str]]]:
+def _chunks(lines: io.BufferedReader, name: str) -> Iterator[tuple[int, list[str]]]:
     """Some lines at a time, with the number of the first; single ones where somebody types them."""
     size = 1 if lines.isatty() else CHUNK_LINES
     number = 0
-    while chunk := list(itertools.islice(lines, size)):
-        texts = []
-        for index, line in enumerate(chunk, start=number + 1):
-            try:
-                texts.append(line.decode("utf-8-sig" if index == 1 else "utf-8").rstrip("\r\n"))
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{name}, line {index} is not UTF-8: {error}.") from None
-        yield number, texts
+    texts = lines_of(lines, name)
+    while chunk := list(itertools.islice(texts, size)):
+        yield number, chunk
         number += len(chunk)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_attention.cli.options import Parser
 from keras_attention.utils.files import (
     LOCK,
     PARTIAL,
@@ -26,6 +26,10 @@ DESCRIPTION = """Check the checksums of all files in a folder: a run, a token st
 Prints a line for each damaged file, with what to do, and how many files were compared. Exits with code 1
 if a file is damaged. Changes nothing.
 """
+EXAMPLE = """
+example:
+  keras-attention verify runs/demo
+"""
 # What to do, by the name of the damaged file or of a folder that it is in.
 REMEDIES = {
     "tokenizer": "Restore it from a copy: the model is useless without it",
@@ -43,10 +47,10 @@ OWN = (LOCK, PARTIAL, REPLACED)  # files of running and of killed writers
 
 def main(arguments: Sequence[str], program: str) -> None:
     """Compare the checksums of folders and files."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=EXAMPLE,
     )
     parser.add_argument(
         "paths",

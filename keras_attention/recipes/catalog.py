@@ -75,7 +75,8 @@ RECIPES = {
 }
 
 # The user's own text: (up to this many training pairs, these settings). With more text a larger model pays
-# off and needs more updates. All runs end early if the validation perplexity stops improving.
+# off and needs more updates. All runs end early if the validation perplexity stops improving. The longest
+# sentences of any text fit: `max_length` is at most `batch_tokens` divided by `row_multiple`.
 NORMALIZED_FIRST: dict[str, Any] = {"normalize_first": True}  # tolerates a high rate early
 BY_SIZE: list[tuple[float, TranslationConfig]] = [
     (
@@ -85,6 +86,7 @@ BY_SIZE: list[tuple[float, TranslationConfig]] = [
             model_arguments=NORMALIZED_FIRST,
             vocabulary_size=600,
             batch_tokens=1024,
+            max_length=128,
             max_shapes=4,
             steps=600,
             warmup_steps=60,
@@ -99,6 +101,7 @@ BY_SIZE: list[tuple[float, TranslationConfig]] = [
             model_arguments=NORMALIZED_FIRST,
             vocabulary_size=2000,
             batch_tokens=1536,
+            max_length=192,
             max_shapes=6,
             steps=2000,
             warmup_steps=150,

@@ -110,7 +110,8 @@ class TranslationConfig:
             if value is None and name in OPTIONAL:
                 continue
             if name in LEAST_INTEGERS:
-                check_integer(name, value, LEAST_INTEGERS[name], LARGEST)
+                most = LARGEST_VOCABULARY if name == "vocabulary_size" else LARGEST
+                check_integer(name, value, LEAST_INTEGERS[name], most)
             elif name in POSITIVE:
                 check_number(name, value, above=0)
             elif name in FRACTIONS:
@@ -180,6 +181,7 @@ OPTIONAL = (
     "checkpoint_updates",
 )
 LARGEST = 10**12
+LARGEST_VOCABULARY = 10**6  # as of a tokenizer
 
 
 def literal_choices(annotation: Any) -> tuple[Any, ...]:

@@ -96,23 +96,27 @@ def finished_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool)
         report: Its report.
         can_go_on: Whether its budget may be raised.
     """
-    settings, training = report["config"], report["training"]
     finished = (
-        f"This run is finished, after {training['updates']:,} updates; its report is "
+        f"This run is finished, after {report['training']['updates']:,} updates; its report is "
         f"{folder.report_text}."
     )
+    return f"{finished} {_how_to_go_on(report, can_go_on)}"
+
+
+def _how_to_go_on(report: Mapping[str, Any], can_go_on: bool) -> str:
+    settings = report["config"]
     names = [name for name in ("steps", "minutes") if settings[name] is not None]
     budget = " or ".join(f"--{name} (it had {settings[name]:,})" for name in names)
     if settings["patience"] is not None and _ended_early(report):
         return (
-            f"{finished} The validation perplexity did not improve for {settings['patience']} epochs. To "
-            "continue anyway, run the same command with a higher --patience."
+            f"The validation perplexity did not improve for {settings['patience']} epochs. To continue "
+            "anyway, run the same command with a higher --patience."
         )
     if can_go_on:
-        return f"{finished} To continue it, run the same command with a higher {budget}."
+        return f"To continue it, run the same command with a higher {budget}."
     return (
-        f"{finished} Its learning rate followed its budget to the end, so it cannot continue. To train "
-        f"longer, start a new run in another --output-dir, with a higher {budget}."
+        "Its learning rate followed its budget to the end, so it cannot continue. To train longer, start a "
+        f"new run in another --output-dir, with a higher {budget}."
     )
 
 
@@ -125,8 +129,14 @@ def _ended_early(report: Mapping[str, Any]) -> bool:
     )
 
 
-def results_text(folder: RunFolder, report: Mapping[str, Any]) -> str:
-    """The end of a run: a line of numbers, some translations, where things are and what to do next."""
+def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool = True) -> str:
+    """The end of a run: a line of numbers, some translations, where things are and what to do next.
+
+    Args:
+        folder: The run's folder.
+        report: Its report.
+        can_go_on: Whether its budget may be raised.
+    """
     test, training = report["test"], report["training"]
     synthetic = " (synthetic data)" if report["synthetic"] else ""
     averaged = training["averaged_checkpoints"]
@@ -158,6 +168,7 @@ def results_text(folder: RunFolder, report: Mapping[str, Any]) -> str:
         f"The run is in {name}: the model in {folder.model.name}, all figures in "
         f"{folder.report_text.name} and {folder.report.name}, all translations in "
         f"{folder.translations.name}.",
+        _how_to_go_on(report, can_go_on),
         f"  echo {sentence} | {_command('keras-attention')} translate {name}",
         f"  {_command('keras-attention')} attention {name} {sentence} --output {name}-attention",
         f"  {_command('tensorboard')} --logdir {shlex.quote(str(logs))}",

@@ -130,6 +130,12 @@ class Plan:
         source, target = self.tokens_per_update
         parts = self.tokens_per_replica
         filters = "none" if self.filters is None else describe(self.filters)
+        shared = ""
+        if self.replicas * self.accumulation_steps > 1:
+            shared = (
+                f"; {parts[0]:,.0f} and {parts[1]:,.0f} on each of {self.replicas} replica(s), in "
+                f"{self.accumulation_steps} step(s)"
+            )
         return [
             f"Plan: {self.preset} model, {self.parameters:,} parameters, "
             f"{self.vocabulary_size:,} word-pieces, on {self.corpus}",
@@ -138,8 +144,7 @@ class Plan:
             f"tokens, {self.dropped_long:,} with too many tokens",
             f"Tokens: {self.source_tokens:,} source, {self.target_tokens:,} target an epoch",
             f"Updates: {self.batches:,} an epoch, on average {source:,.0f} source and "
-            f"{target:,.0f} target tokens; {parts[0]:,.0f} and {parts[1]:,.0f} on each of "
-            f"{self.replicas} replica(s), in {self.accumulation_steps} step(s)",
+            f"{target:,.0f} target tokens{shared}",
         ]
 
     def _shape_lines(self) -> list[str]:

@@ -66,8 +66,13 @@ def prepared_batches(
 ) -> tuple[TokenBatches, TokenBatches]:
     """Batches of the training and the validation set, from token stores in `folder`."""
     train = TokenStore.build(folder, corpus.train, tokenizer, **sampling(config))
-    validation = TokenStore.build(folder, corpus.validation, tokenizer)
-    return training_batches(train, config), validation_batches(validation, config)
+    validation = validation_batches(TokenStore.build(folder, corpus.validation, tokenizer), config)
+    if validation.dropped_long:
+        say(
+            f"The perplexity of the validation part leaves out {validation.dropped_long:,} pair(s) with "
+            f"over {config.batch_tokens:,} tokens on a side, which no batch can hold."
+        )
+    return training_batches(train, config), validation
 
 
 def found_batches(
@@ -111,9 +116,15 @@ def training_batches(store: TokenStore, config: TranslationConfig) -> TokenBatch
 
 
 def validation_batches(store: TokenStore, config: TranslationConfig) -> TokenBatches:
-    """The batches on which a run's perplexity is measured: all pairs, however long."""
+    """The batches that a run's perplexity is measured on: all pairs that a batch can hold."""
+    most = config.batch_tokens
+    longest = int(max(store.source_lengths.max(), store.target_lengths.max()))
     return TokenBatches(
-        store, config.batch_tokens, shuffle=False, max_length=None, max_shapes=config.max_shapes
+        store,
+        most,
+        shuffle=False,
+        max_length=most if longest > most else None,
+        max_shapes=config.max_shapes,
     )
 
 

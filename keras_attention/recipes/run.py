@@ -290,7 +290,7 @@ def _report(
             tag = f"with_average/{split}_{metric}"
             writer.scalar(tag, report["test"][metric], training["updates"])
     write_report(evaluation, folder.path, settings, figures=report)
-    print(results_text(folder, report))
+    print(results_text(folder, report, can_go_on="steps" in changeable(config)))
     return folder.finished_report() or report
 
 

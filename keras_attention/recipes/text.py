@@ -4,10 +4,15 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_attention.utils.checks import check_boolean, check_path, check_text
+
 if TYPE_CHECKING:
     from keras_attention.data.corpora import Corpus
+    from keras_attention.data.filters import Filters
 
 OWN_FILES = "files"
+PATHS = ("data_dir", "source_file", "target_file", "tsv")
+PAIRS = ("validation_files", "test_files")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +52,7 @@ class TextOptions:
     drop_duplicates: bool = False
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         if (self.source_file is None) != (self.target_file is None):
             raise ValueError(
                 "--source-file and --target-file belong together: line i of one is the translation "
@@ -80,6 +86,28 @@ class TextOptions:
         given = [file for pair in pairs if pair is not None for file in pair]
         return [file for file in [*given, self.tsv] if file is not None]
 
+    def _check_kinds(self) -> None:
+        """Refuse values of another kind, and make paths of texts: a TOML file has no others."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name == "drop_duplicates":
+                check_boolean(field.name, value)
+            elif value is None or field.name in ("max_words", "max_ratio"):
+                continue  # `Filters` checks these.
+            elif field.name in PATHS:
+                object.__setattr__(self, field.name, check_path(field.name, value))
+            elif field.name in PAIRS:
+                if not isinstance(value, list | tuple) or len(value) != 2:
+                    raise ValueError(
+                        f"`{field.name}` must be two paths, the source and the target. "
+                        f"Received: {field.name}={value!r}"
+                    )
+                paths = tuple(check_path(field.name, path) for path in value)
+                object.__setattr__(self, field.name, paths)
+            else:
+                check_text(field.name, value)
+        self._filters()
+
     def _check_distinct(self) -> None:
         for i, file in enumerate(self.files):
             for other in self.files[:i]:
@@ -89,6 +117,13 @@ class TextOptions:
                         "source and target different files."
                     )
 
+    def _filters(self) -> "Filters | None":
+        if self.max_words is None and self.max_ratio is None and not self.drop_duplicates:
+            return None
+        from keras_attention.data.filters import Filters
+
+        return Filters(self.max_words, self.max_ratio, self.drop_duplicates)
+
     def load(self, default: str = "demo") -> "Corpus":
         """Read the text.
 
@@ -96,15 +131,11 @@ class TextOptions:
             default: The corpus, if nothing is said.
         """
         from keras_attention.data.corpora import corpus_from_files, corpus_from_tsv, load_corpus
-        from keras_attention.data.filters import Filters
 
-        filters = None
-        if self.max_words is not None or self.max_ratio is not None or self.drop_duplicates:
-            filters = Filters(self.max_words, self.max_ratio, self.drop_duplicates)
         languages: dict[str, Any] = {
             "source_language": self.source_language,
             "target_language": self.target_language,
-            "filters": filters,
+            "filters": self._filters(),
         }
         held_out: dict[str, Any] = {"validation": self.validation_files, "test": self.test_files}
         if self.tsv is not None:

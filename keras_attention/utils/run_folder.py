@@ -190,16 +190,21 @@ class RunFolder:
 
         Raises:
             ValueError: If another process works there.
+            OSError: If there can be no such folder, or nothing written to it.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with locked(self.path, timeout=0):
-                yield
-        except filelock.Timeout:
-            raise ValueError(
-                f"Another process works on the run in '{self.path}'. Nothing was changed there. "
-                "Wait for it, stop it, or choose another output folder."
-            ) from None
+        with contextlib.ExitStack() as held:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                held.enter_context(locked(self.path, timeout=0))
+            except filelock.Timeout:
+                raise ValueError(
+                    f"Another process works on the run in '{self.path}'. Nothing was changed there. "
+                    "Wait for it, stop it, or choose another output folder."
+                ) from None
+            except OSError as error:
+                message = f"The run's folder '{self.path}' cannot be written: {error.strerror}"
+                raise OSError(error.errno, f"{message}. Choose another output folder") from error
+            yield
 
     def _foreign_files(self) -> list[Path]:
         """Return all files except the temporary ones that a run killed at its start leaves."""

@@ -8,6 +8,8 @@ from pathlib import Path
 import keras
 import pytest
 
+from keras_attention.cli.quiet import _held_back
+
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = (
     "oneDNN",
@@ -40,3 +42,11 @@ def test_planning_a_run_prints_nothing_from_other_libraries(tmp_path):
     assert done.returncode == 0 and "s per step" in done.stdout
     assert [line for line in done.stderr.splitlines() if any(note in line for note in NOTES)] == []
     assert "Tokenizer: " in done.stderr
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ImportError])
+def test_what_libraries_wrote_is_shown_to_explain_an_error_alone(error, capfd):
+    with pytest.raises(error), _held_back():
+        os.write(2, b"a note of a C library\n")
+        raise error
+    assert ("a note" in capfd.readouterr().err) == (error is ImportError)

@@ -252,6 +252,7 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--translate", __file__, __file__], "is both a file to read and the file to write"),
         (["--translate", __file__, pytest.__file__], "__init__.py' exists"),
         (["--translate", __file__, "new.de", "--output-dir", "."], "is inside the run's folder"),
+        (["--vocabulary-size", "10000000"], "must be an int from 8 to 1,000,000"),
         (["--corpus", "wmt99"], "invalid choice: 'wmt99'"),
     ],
 )
@@ -370,6 +371,41 @@ def test_settings_from_a_file_and_back(asked, tmp_path, capsys):
         left.value.code == 2
         and "unknown setting: stepz. Did you mean steps?" in capsys.readouterr().err
     )
+
+
+def test_text_of_ones_own_from_a_settings_file(asked, tmp_path, capsys):
+    source, target = write_files(tmp_path, "train", 0, 60)
+    dev = write_files(tmp_path, "dev", 60, 9)
+    own = ["--source-file", str(source), "--target-file", str(target)]
+    own += ["--validation-files", *map(str, dev), "--drop-duplicates"]
+    run("Trains.", arguments=[*own, "--dump-config"], recipes=RECIPES)
+    file = tmp_path / "run.toml"
+    file.write_text(capsys.readouterr().out)
+    for arguments in (own, ["--config", str(file)]):
+        run("Trains.", arguments=arguments, recipes=RECIPES)
+    (corpus, config, _), (corpus_again, config_again, _) = asked
+    assert config_again == config
+    for split, text in corpus.splits.items():
+        assert list(corpus_again.splits[split]) == list(text)
+
+
+@pytest.mark.parametrize(
+    "setting, message",
+    [
+        ("source_file = 3\ntarget_file = 'x'", "`source_file` must be a path"),
+        ("validation_files = 'x'", "`validation_files` must be two paths"),
+        ("test_files = ['x', 1]", "`test_files` must be a path"),
+        ("drop_duplicates = 'yes'", "`drop_duplicates` must be"),
+        ("max_words = 'ten'", "`max_words` must be"),
+        ("target_language = 1", "`target_language` must be a str"),
+    ],
+)
+def test_wrong_kinds_in_a_settings_file(tmp_path, capsys, setting, message):
+    file = tmp_path / "run.toml"
+    file.write_text(setting)
+    with pytest.raises(SystemExit) as left:
+        run("Trains.", arguments=["--config", str(file)], recipes=RECIPES)
+    assert left.value.code == 2 and message in capsys.readouterr().err
 
 
 def test_own_validation_and_test_files(asked, tmp_path):

@@ -40,7 +40,13 @@ def report(bleu, updates=300, warmup_steps=60, perplexities=(50.0, 20.0, 19.0), 
             "averaged_checkpoints": 3,
             "history": history,
         },
-        "config": {"warmup_steps": warmup_steps, **budget},
+        "config": {
+            "warmup_steps": warmup_steps,
+            "steps": 300,
+            "minutes": None,
+            "patience": None,
+            **budget,
+        },
         "batches": {"batches": 11},
     }
 
@@ -71,6 +77,17 @@ def test_the_next_commands_can_be_typed(tmp_path, monkeypatch):
     lines = results_text(RunFolder("mine"), report(30.0)).splitlines()[-3:]
     assert lines[1].startswith("  bin/python -m keras_attention_light attention mine ")
     assert lines[2] == "  bin/python -m tensorboard.main --logdir mine"
+
+
+def test_the_end_says_how_it_goes_on(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    assert "To go on with it, give the same command a higher --steps (it had 300)." in results_text(
+        folder, report(30.0)
+    )
+    early = results_text(folder, report(30.0, updates=200, patience=3), can_go_on=False)
+    assert "give the same command a higher --patience." in early
+    ended = results_text(folder, report(30.0), can_go_on=False)
+    assert "it cannot go on" in ended and "a higher --steps" in ended
 
 
 def test_own_text_says_what_was_held_out(tmp_path):

@@ -129,6 +129,17 @@ def test_a_second_process_is_kept_out(started):
         assert contents(started.path) == before
 
 
+@pytest.mark.parametrize("place", ["file/run", "/proc/run"])
+def test_a_place_where_nothing_can_be_written_is_no_other_process(tmp_path, place):
+    (tmp_path / "file").write_text("mine")
+    run = RunFolder(tmp_path / place)  # an absolute path stays one
+    if not run.path.parent.exists():
+        pytest.skip("there is no such folder on this system")
+    with pytest.raises(OSError, match=f"folder '.*{place}' cannot be written: .*another output"):
+        with run.locked():
+            pass
+
+
 @pytest.mark.parametrize("name", ["config", "report"])
 def test_a_damaged_file_is_named(started, name):
     write_json(started.report, {"steps": 5})
