@@ -40,10 +40,10 @@ class _Step:
 
 
 class AttentionData:
-    """What the routes of the plugin serve.
+    """The data that the plugin's routes serve.
 
-    A blob is found by the names of its run, sentence and step among those that TensorBoard has loaded:
-    nothing that comes from a browser is used as a key or a path.
+    A blob is looked up by the names of its run, sentence and step among those that TensorBoard has loaded.
+    Nothing that comes from a browser is used as a key or a path.
 
     Args:
         data_provider: TensorBoard's.

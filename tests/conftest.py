@@ -79,8 +79,8 @@ ONE_BACKEND = (
     "visualization/test_summary_writer.py",
 )
 
-# What XLA compiles for minutes, of code that is the same on every backend (Keras' operations, arrays):
-# on JAX, too, only for who names it.
+# Tests for which XLA compiles for minutes, though their code (Keras' operations, arrays) is the same on every
+# backend. On JAX, too, they run only if they are named.
 NOT_ON_JAX = (
     "cli/test_commands.py",
     "engine/test_ctranslate2_engine.py",
@@ -133,6 +133,6 @@ def same_start():
 
 @pytest.fixture(autouse=True)
 def own_random_numbers(request, monkeypatch):
-    """A module's `rng` begins anew for each test: its numbers do not hang on which tests ran before."""
+    """A module's `rng` restarts for each test: its numbers do not depend on the tests that ran before."""
     if isinstance(getattr(request.module, "rng", None), np.random.Generator):
         monkeypatch.setattr(request.module, "rng", np.random.default_rng(20170612))

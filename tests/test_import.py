@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Modules that only a feature somebody asked for may load.
+# Modules that only a feature that is used may load.
 HEAVY = ["matplotlib", "sacrebleu", "sentencepiece", "keras_hub", "tensorboard", "tensorflow_text"]
 
 # As if TensorFlow, and what comes with it, were not installed.
@@ -155,7 +155,7 @@ def test_a_backend_that_is_not_installed_is_named():
     assert result.returncode == 2 and result.stderr.count("\n") == 1
 
 
-def test_a_star_hides_no_module_of_the_users():
+def test_import_star_hides_no_module_of_the_user():
     program = (
         "from keras import layers, losses, models, ops, callbacks, utils\n"
         "mine = dict(globals())\n"

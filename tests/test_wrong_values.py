@@ -194,10 +194,10 @@ def test_ids_in_tensors_never_take_another_words_row(token_id):
     assert np.isfinite(rows[0, 0]).all() and np.isnan(rows[0, 1]).all()
 
 
-def test_source_and_target_have_as_many_rows():
+def test_source_and_target_need_the_same_number_of_rows():
     model = Transformer(11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
     inputs = {"encoder_token_ids": np.ones((1, 3), int), "decoder_token_ids": np.ones((2, 3), int)}
-    with pytest.raises(ValueError, match=r"as many rows.*\(1, 3\) and \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"the same number of rows.*\(1, 3\) and \(2, 3\)"):
         model(inputs)
 
 

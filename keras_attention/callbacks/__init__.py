@@ -1,4 +1,4 @@
-"""Everything that `fit` calls back: progress, budgets, checkpoints, scores, logs and pictures."""
+"""Keras callbacks: progress, budgets, checkpoints, scores, logs and pictures."""
 
 from keras_attention.callbacks.attention_heatmaps import AttentionHeatmaps
 from keras_attention.callbacks.attention_log import AttentionLog

@@ -1,4 +1,4 @@
-"""Keras callbacks that log training to TensorBoard: curves, and the attention of a sentence."""
+"""A Keras callback that draws the attention of a sentence into TensorBoard."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attention.callbacks.monitor import TrainingMonitor, updates_of
+from keras_attention.callbacks.monitor import updates_of
 from keras_attention.callbacks.nonfinite import has_diverged
 from keras_attention.training.distribution import computing_alone
 from keras_attention.utils.checks import check_callable, check_has, check_integer, check_text
 from keras_attention.visualization.heatmaps import attention_figures
 from keras_attention.visualization.summary_writer import SummaryWriter
 
-__all__ = ["AttentionHeatmaps", "SummaryWriter", "TrainingMonitor"]
-
 
 class AttentionHeatmaps(keras.callbacks.Callback):
     """Draws the attention of one sentence pair into TensorBoard while the model trains.
 
     An entry has one picture per layer and kind, with a panel per head: `attention/encoder/layer_1`,
-    `attention/decoder/layer_1`, `attention/cross/layer_1`, and so on. There is one before the first
-    update, one after training, and one every few batches; none of a model that has diverged.
+    `attention/decoder/layer_1`, `attention/cross/layer_1`, and so on. There is one entry before the first
+    update, one every few batches, and one after training. A model that has diverged is not drawn.
 
     Args:
-        model: The model that is trained. Has `attention_scores(encoder_token_ids,
-            decoder_token_ids)`; see `attention_figures` for its results.
-        tokenizer: Has `encode`, `id_to_token`, `start_token_id` and `end_token_id`.
+        model: The model in training. It has `attention_scores(encoder_token_ids, decoder_token_ids)`,
+            with results as `attention_figures` takes them.
+        tokenizer: The model's `Tokenizer`.
         sentence_pair: A source text and its translation.
-        writer: Where to write; stays open, its owner closes it.
-        every: Number of batches between two entries; 0 for none but the first and the last.
-        note: Small print in every picture, such as `"synthetic data"`.
-        interrupted: Called at the end of training; whether a signal cut it short. Who goes on with it
-            draws the last entry.
+        writer: A `SummaryWriter`. It stays open; the caller closes it.
+        every: Number of batches between two entries; 0 for only the first and the last. Defaults to
+            1000.
+        note: Small print in each picture, such as `"synthetic data"`. Defaults to none.
+        interrupted: A function, called at the end of training: whether a signal cut it short. The
+            process that continues the training then draws the last entry.
 
     Raises:
-        ValueError: If `every` is negative or `sentence_pair` is no pair of texts.
+        ValueError: If `every` is negative, or `sentence_pair` is not a pair of texts.
 
     Reference: "Attention Visualizations" in
     [Attention Is All You Need](https://arxiv.org/abs/1706.03762).
@@ -81,13 +80,13 @@ class AttentionHeatmaps(keras.callbacks.Callback):
         self._complete = -1
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Draws the model that has not been trained yet."""
+        """Draws the untrained model."""
         self._complete = -1
         if updates_of(self.model) == 0:
             self._draw_now()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Counts the batches of all epochs, and draws every now and then."""
+        """Counts the batches of all epochs, and draws after every `every` of them."""
         self._complete += 1
         if self.every and self._complete and self._complete % self.every == 0:
             self._draw_now()
@@ -98,7 +97,7 @@ class AttentionHeatmaps(keras.callbacks.Callback):
             self._draw_now()
 
     def draw(self, step: int) -> None:
-        """Adds the pictures of the model as it is, at `step`."""
+        """Adds the pictures of the current model, at `step`."""
         scores = self._attention_model.attention_scores(self._source_ids, self._decoder_ids)
         layers = [keras.ops.convert_to_numpy(layer) for kind in scores.values() for layer in kind]
         if not all(np.isfinite(layer).all() for layer in layers):
@@ -115,7 +114,7 @@ class AttentionHeatmaps(keras.callbacks.Callback):
         self.writer.flush()
 
     def _draw_now(self) -> None:
-        # In this order: asking for `self.model` brings back the weights that JAX keeps elsewhere.
+        # First, because `self.model` restores the weights that `fit` keeps elsewhere on JAX.
         step = updates_of(self.model)
         if has_diverged(self.model):
             return

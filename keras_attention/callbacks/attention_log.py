@@ -27,35 +27,35 @@ from keras_attention_viewer.codec import PLUGIN_NAME, Entry, entry_tag
 from keras_attention_viewer.measures import measured
 
 MOST_TOKENS = 128
-# Entries of a decade of steps: ten, as far apart in proportion as round numbers can be.
+# The ten entries of each decade of steps, in about equal proportions and at round numbers.
 _DECADE = (12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
 
 
 class AttentionLog(keras.callbacks.Callback):
     """Logs the attention of all layers and heads on a few sentence pairs, for TensorBoard.
 
-    `tensorboard --logdir FOLDER` shows it in the tab *Attention*: how each head formed, what it does,
-    and which one aligns the words. The decoder reads the given translations, so that the steps can be
+    `tensorboard --logdir FOLDER` shows it in the tab *Attention*: how each head developed, what it does,
+    and which head aligns the words. The decoder reads the given translations, so that steps can be
     compared. Entries are written after 0, 1, 2, 5, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 120, ...
-    updates, as heads form early, and at the end: 60 in a million updates. Between entries nothing is
-    computed, and nothing read from the device. Of a model that has diverged nothing is logged.
+    updates, because heads form early, and at the end: 60 in a million updates. Between entries, nothing
+    is computed and nothing is read from the device. A model that has diverged is not logged.
 
     Args:
-        writer: Where to write; stays open, its owner closes it.
+        writer: A `SummaryWriter`. It stays open; the caller closes it.
         tokenizer: The model's `Tokenizer`.
         pairs: Source texts and their translations, of at most 128 tokens each.
-        shown: Number of pairs that are shown, from the first; the others are measured only: what a head
-            does takes more than a hundred tokens to tell.
-        alignments: For each pair the true alignment, or None; see `attention_entries`.
+        shown: Number of pairs to show, from the first on. The others only improve the measures of the
+            heads, which need more than a hundred tokens. Defaults to 5.
+        alignments: For each pair its true alignment, or None; see `attention_entries`.
         token_ranks: Rank of each token by frequency; see `attention_entries`.
-        translate: From source texts to lists of `Translation`, best first, such as
-            `Translator.translate`: the model's own translations of the shown pairs are logged, too,
-            at the ends of epochs 1, 2, 5, 10, 12, ... and at the end. None for none.
-        importance: Whether the importance of the heads is measured at the end, on all pairs; see
-            `keras_attention.evaluation.head_importance`.
-        monitor: A `TrainingMonitor`, whose clock is stopped meanwhile.
-        interrupted: Called at the end of training; whether a signal cut it short. Who goes on with it
-            adds the last entry.
+        translate: A function from source texts to lists of `Translation`, best first, such as
+            `Translator.translate`. The model's own translations of the shown pairs are then logged as
+            well, at the ends of epochs 1, 2, 5, 10, 12, ... and at the end. Defaults to None.
+        importance: Whether to measure the importance of the heads at the end, on all pairs; see
+            `keras_attention.evaluation.head_importance`. Defaults to False.
+        monitor: A `TrainingMonitor`; its clock stops while attention is logged.
+        interrupted: A function, called at the end of training: whether a signal cut it short. The
+            process that continues the training then writes the last entry.
 
     Raises:
         ValueError: If there are no pairs, or one is empty or too long.
@@ -110,20 +110,20 @@ class AttentionLog(keras.callbacks.Callback):
         self._resumed = False
         self._logged = self._logged_output = -1  # the last steps that are in the log
         self._next = 0
-        self._epoch_start = 0  # updates at its begin
-        self._first_batch: int | None = None  # of the epoch, which a resumed run may enter later
+        self._epoch_start = 0  # number of updates when the epoch began
+        self._first_batch: int | None = None  # of the epoch: a resumed run may begin in its middle
 
     def get_state(self) -> dict[str, Any]:
         """What a resumed run needs to write each entry once."""
         return {"logged": self._logged, "logged_output": self._logged_output}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from `get_state`."""
+        """Continue from the result of `get_state`."""
         self._logged, self._logged_output = state["logged"], state["logged_output"]
         self._resumed = True
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Logs the model as it comes, unless the run goes on."""
+        """Logs the initial model, unless the run is resumed."""
         step = updates_of(self.model)
         if not self._resumed:
             self._logged = self._logged_output = -1
@@ -132,14 +132,14 @@ class AttentionLog(keras.callbacks.Callback):
         self._next = next_entry(step)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Asks for the number of updates: they are counted from here."""
+        """Reads the number of updates, which are counted from here."""
         self._epoch_start, self._first_batch = updates_of(self.model), None
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Logs when the next entry is due."""
         if self._first_batch is None:
             self._first_batch = batch
-        # Counted here: to ask the optimizer would wait for the device at every batch.
+        # Counted here: asking the optimizer would wait for the device at every batch.
         if self._epoch_start + batch - self._first_batch < self._next:
             return
         step = updates_of(self.model)
@@ -148,7 +148,7 @@ class AttentionLog(keras.callbacks.Callback):
             self._next = next_entry(step)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Logs what the model translates by now."""
+        """Logs the model's own translations."""
         if next_entry(epoch) == epoch + 1 and not self.model.stop_training:
             self._log_output(updates_of(self.model))
 
@@ -161,7 +161,7 @@ class AttentionLog(keras.callbacks.Callback):
         self._log_output(step)
 
     def _log(self, step: int, with_importance: bool = False) -> None:
-        """Adds an entry of the model as it is, once a step."""
+        """Adds an entry of the current model, once per step."""
         if step <= self._logged or has_diverged(self.model):
             return
         self._logged = step
@@ -172,7 +172,7 @@ class AttentionLog(keras.callbacks.Callback):
                 self._write(shown, {"importance": self._importance() if with_importance else None})
 
     def _log_output(self, step: int) -> None:
-        """Adds the attention on the model's own translations, once a step."""
+        """Adds the attention on the model's own translations, once per step."""
         if self.translate is None or step <= self._logged_output or has_diverged(self.model):
             return
         self._logged_output = step
@@ -190,13 +190,13 @@ class AttentionLog(keras.callbacks.Callback):
                 self._write(measured(entries), {})
 
     def _importance(self) -> dict[str, list[list[float]]] | None:
-        """The importance of all heads; None if a loss is not finite."""
+        """Return the importance of all heads, or None if a loss is not finite."""
         importance = head_importance(self.model, *padded_pairs(self.tokenizer, self.pairs))
         is_finite = np.isfinite(list(importance.values())).all()
         return importance if is_finite else None
 
     def _entries(self, pairs: Sequence[tuple[str, str]], **options: Any) -> list[Entry]:
-        """The entries of pairs; none, and a warning, if the model has diverged."""
+        """Return the entries of pairs; warn and return none if the model has diverged."""
         try:
             return attention_entries(
                 self.model, self.tokenizer, pairs, token_ranks=self.token_ranks, **options
@@ -245,6 +245,6 @@ def _check_pairs(pairs: Sequence[tuple[str, str]], tokenizer: Any) -> None:
         longest = max(len(tokenizer.encode(text)) + 1 for text in texts)
         if longest > MOST_TOKENS:
             raise ValueError(
-                f"Each of `pairs` may have {MOST_TOKENS} tokens on a side. Received one of "
-                f"{longest}: {pair!r}"
+                f"Each of `pairs` may have at most {MOST_TOKENS} tokens on a side. Received: "
+                f"{longest} tokens in {pair!r}"
             )

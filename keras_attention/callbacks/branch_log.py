@@ -1,4 +1,4 @@
-"""A log of how a Weighted Transformer's branches are weighted while it trains."""
+"""A log of the branch weights of a Weighted Transformer while it trains."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ WEIGHTS = ("kappa", "alpha")
 
 
 class BranchLog(keras.callbacks.Callback):
-    """Writes kappa and alpha of every branched attention of a model, now and then.
+    """Logs kappa and alpha of every branched attention of a model, every few updates.
 
-    An entry has the update and, for each attention, such as `"encoder_block_1/self_attention/kappa"`, the
-    list of its weights. A resumed run goes on behind the update from which it goes on.
+    An entry has the number of the update and, under names such as
+    `"encoder_block_1/self_attention/kappa"`, lists of weights. A resumed run removes the entries of
+    updates that it repeats.
 
     Args:
-        log: The log to write to; any log of lines of JSON.
-        every: Updates between two entries.
+        log: The `MetricsLog` to write to.
+        every: Number of updates between two entries. Defaults to 50.
     """
 
     def __init__(self, log: MetricsLog, every: int = 50):
@@ -31,21 +32,25 @@ class BranchLog(keras.callbacks.Callback):
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         self._updates = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
         self.log.keep_until(self._updates)
-        if not self._updates:
-            self._write()
+        self._written = max((entry["update"] for entry in self.log.read()), default=-1)
+        self._write_if_due()
 
-    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        self._write_if_due()
         self._updates += 1
-        if self._updates % self.every == 0:
-            self._write()
 
-    def _write(self) -> None:
-        values = branch_weights(self.model)
-        self.log.write({"update": self._updates, **values})
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        self._write_if_due()
+
+    def _write_if_due(self) -> None:
+        if self._updates > self._written and self._updates % self.every == 0:
+            self._written = self._updates
+            self.log.write({"update": self._updates, **branch_weights(self.model)})
 
 
 def branch_weights(model: Any) -> dict[str, list[float]]:
-    """Kappa and alpha of a model: for each, `"BLOCK/ATTENTION/NAME"`, its weights; {} of a plain model."""
+    """Return kappa and alpha of a model by name, `"BLOCK/ATTENTION/NAME"`; {} for a plain model."""
     return {
         "/".join(weight.path.split("/")[-3:]): keras.ops.convert_to_numpy(weight).tolist()
         for weight in model.trainable_variables

@@ -1,4 +1,4 @@
-"""How long a training may last: in updates, or in minutes."""
+"""Limits a training to a number of updates or minutes."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from keras_attention.training.distribution import chief_says
 from keras_attention.training.learning_rate import CosineToBudget
 from keras_attention.utils.checks import check_integer, check_iterable, check_number
 
-# Shares of a budget after which the learning rate falls again: no update is far from the cosine.
+# The schedule is told of each new share of this size: the rate is never far from the cosine.
 RATE_STEP = 1 / 400
 
 
 class Budget(keras.callbacks.Callback):
-    """Stops training after a number of updates or of minutes, whichever is first.
+    """Stops training after a number of updates or minutes, whichever comes first.
 
-    Minutes are minutes of training: compiling, validation and what else happens between two epochs do
-    not count. The first batch of a shape compiles, so its time is left out.
+    Minutes are minutes of training: compilation, validation and other work between two epochs do not
+    count. The first batch of each shape compiles, so its time is not counted.
 
-    A `CosineToBudget`, if the optimizer has one, is told what share is used.
+    If the optimizer has a `CosineToBudget` schedule, this callback tells it which share is used.
 
     Args:
-        steps: Number of optimizer updates, counted over all starts of a run; None for no limit.
-        minutes: Minutes of training, counted over all starts of a run; None for no limit.
-        seconds_before: Seconds that earlier starts of the run have used.
-        batches: The training data, if it has `batch_shape(epoch, index)`, as `TokenBatches` has.
+        steps: Number of optimizer updates, over all starts of a run; None for no limit.
+        minutes: Minutes of training, over all starts of a run; None for no limit.
+        seconds_before: Seconds of training in earlier starts of the run. Defaults to 0.
+        batches: The training data, with a method `batch_shape(epoch, index)`, as in `TokenBatches`.
             Without it, only the very first batch is expected to compile.
 
     Attributes:
-        updates: Updates so far.
+        updates: Number of updates so far.
         seconds: Seconds of training so far.
+
+    Raises:
+        ValueError: If an argument is out of range.
     """
 
     def __init__(
@@ -57,28 +60,28 @@ class Budget(keras.callbacks.Callback):
         self.batches = batches
         self.updates = 0
         self.seconds = seconds_before
-        self._shapes: set[Any] = set()  # that this process has compiled
+        self._shapes: set[Any] = set()  # compiled by this process
         self._epoch = 0
-        self._batch_began: float | None = None  # None while nothing is to be counted
+        self._batch_began: float | None = None  # None while time does not count
         self._rate_from = -math.inf
 
     def get_state(self) -> dict[str, Any]:
-        """What a resumed run needs to go on counting."""
+        """Return what a resumed run needs to continue counting."""
         return {"seconds": self.seconds}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from `get_state`."""
+        """Continue from the result of `get_state`."""
         self.seconds = state["seconds"]
 
     def is_over(self, updates: int) -> bool:
-        """Whether a run that has made so many updates has used the budget up."""
+        """Whether a run with this number of updates has used up the budget."""
         return (self.steps is not None and updates >= self.steps) or (
             self.minutes is not None and self.seconds >= 60 * self.minutes
         )
 
     @property
     def is_timed(self) -> bool:
-        """Whether the present batch counts: not if it compiles."""
+        """Whether the time of the current batch counts: not if it compiles."""
         return self._batch_began is not None
 
     @property
@@ -102,7 +105,7 @@ class Budget(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._count_time()
         if self.minutes is not None:
-            self.seconds = chief_says(self.seconds)  # The learning rate may follow it.
+            self.seconds = chief_says(self.seconds)  # The learning rate may depend on it.
         shape = None
         if self.batches is not None:
             shape = self.batches.batch_shape(self._epoch, batch)
@@ -124,7 +127,7 @@ class Budget(keras.callbacks.Callback):
             self.seconds += time.monotonic() - self._batch_began
 
     def _tell_schedule(self) -> None:
-        # `LossScaleOptimizer` wraps the one with the schedule.
+        # `LossScaleOptimizer` wraps the optimizer that has the schedule.
         optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
         schedule = getattr(optimizer, "_learning_rate", None)
         if isinstance(schedule, CosineToBudget):

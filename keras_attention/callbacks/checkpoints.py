@@ -1,4 +1,4 @@
-"""Checkpoints while a model trains, and training that goes on from them exactly."""
+"""Writes checkpoints while a model trains, and continues training exactly from them."""
 
 import os
 import sys
@@ -40,35 +40,32 @@ from keras_attention.utils.progress import activity
 
 
 class Checkpoints(keras.callbacks.Callback):
-    """Writes checkpoints while a model trains, keeps the last few, and can go on from them exactly.
+    """Writes checkpoints while a model trains, keeps the last few, and restores training exactly.
 
-    There is one at the end of every epoch, at the end of training, after a signal, and within epochs
-    as often as asked. Each is a folder `update-<number>`, complete or absent; see `write_checkpoint`.
-    `fit_resumably` goes on from one as if nothing had happened: with the next batch, the next dropout
-    masks, the running metrics, the logs of the epochs before.
+    One is written at the end of each epoch, at the end of training, after a signal, and within epochs as
+    often as asked. Each is a folder `update-<number>`, complete or absent; see `write_checkpoint`.
+    `fit_resumably` continues from one as if nothing had happened: with the next batch, the next dropout
+    masks, the running metrics, and the logs of the earlier epochs.
 
     Args:
-        folder: Where the checkpoints go; made if absent. What killed writers left there is deleted.
-        keep: Number of checkpoints to keep of those that `select_checkpoints(folder, keep,
-            average_minutes, average_updates)` chooses. The last two are kept in any case, unless `keep` is 1.
-        interrupted: Called at the end of an epoch; whether a signal cut it short.
-        every_minutes: One whenever so many minutes of training have passed; None for none.
-        every_updates: One after every so many updates; None for none.
-        average_minutes: Minutes between the checkpoints that are to be averaged; None for one an
-            epoch. See `select_checkpoints`.
-        average_updates: Updates between them, in place of minutes.
-        stateful: Callbacks with `get_state()`, which returns what JSON can hold, and
-            `set_state(state)`: kept in the checkpoints too.
-        write: Whether this process writes. Where several processes train one model together, one of
-            them should.
+        folder: Folder of the checkpoints; made if absent. Leftovers of killed processes are deleted.
+        keep: Number of checkpoints to keep among those that `select_checkpoints(folder, keep,
+            average_minutes, average_updates)` chooses. Unless it is 1, the last two are always kept.
+        interrupted: A function, called at the end of an epoch: whether a signal cut it short.
+        every_minutes: Minutes of training between checkpoints within an epoch; None for none.
+        every_updates: Updates between checkpoints within an epoch; None for none.
+        average_minutes, average_updates: Distance between the checkpoints to be averaged. If both are
+            None, one per epoch. See `select_checkpoints`.
+        stateful: Callbacks to save as well, with `get_state()`, JSON-serialisable, and `set_state(state)`.
+        write: Whether this process writes. Only one of several processes should. Defaults to True.
 
     Attributes:
-        epoch: Number of epochs done.
-        batch: Number of batches done in the epoch after those.
-        seconds: Seconds of training, counted over all starts of a run.
-        history: The logs of every epoch.
-        finished: Whether the last checkpoint is the end of a training, not of a part of it.
-        nonfinite: What was found to be infinite or not a number, and ended the training; else None.
+        epoch: Number of complete epochs.
+        batch: Number of batches done in the current epoch.
+        seconds: Seconds of training, over all starts of a run.
+        history: The logs of all epochs.
+        finished: Whether the last checkpoint is from the end of a training.
+        nonfinite: Which values were infinite or NaN and ended the training; else None.
 
     Example:
 
@@ -118,7 +115,7 @@ class Checkpoints(keras.callbacks.Callback):
         self.average_updates = average_updates
         self.stateful = {type(callback).__name__: callback for callback in stateful}
         if len(self.stateful) != len(stateful):
-            raise ValueError("Only one callback of each class can be `stateful`.")
+            raise ValueError(f"`stateful` may hold one callback of a class. Received: {stateful!r}")
         self.write = write
         self.epoch = self.batch = self.updates = 0
         self.seconds = 0.0
@@ -134,19 +131,19 @@ class Checkpoints(keras.callbacks.Callback):
 
     @property
     def paths(self) -> list[Path]:
-        """The checkpoints, oldest first."""
+        """Paths of the checkpoints, oldest first."""
         return list_checkpoints(self.folder)
 
     def restore(self, model: keras.Model) -> int:
         """Load the last intact checkpoint into a compiled model.
 
-        A damaged one is named on the console and renamed, and the one before it is used.
+        A damaged checkpoint is reported on the console and renamed, and the one before it is used.
 
         Returns:
-            The number of whole epochs done, 0 without a checkpoint; `batch` is where in the next.
+            The number of complete epochs; 0 if there is no checkpoint.
 
         Raises:
-            ValueError: If the checkpoint is another model's, or none is intact.
+            ValueError: If the checkpoint belongs to another model, or none is intact.
         """
         manifest = self._last_intact(lambda path: load_checkpoint(model, path))
         if manifest is not None:
@@ -158,16 +155,16 @@ class Checkpoints(keras.callbacks.Callback):
     def set_damaged_aside(self) -> None:
         """Rename damaged checkpoints after the last intact one, if this process writes.
 
-        Of several processes the one that writes does it before all of them `restore` the same.
+        With several processes, call it in the one that writes before all of them call `restore`.
 
         Raises:
-            ValueError: If none is intact.
+            ValueError: If no checkpoint is intact.
         """
         if self.write:
             self._last_intact(read_manifest)
 
     def _last_intact(self, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any] | None:
-        """What is read of the last intact checkpoint; None if there is no checkpoint."""
+        """Return what `read` returns for the last intact checkpoint; None if there is no checkpoint."""
         paths = self.paths
         for path in reversed(paths):
             try:
@@ -177,13 +174,13 @@ class Checkpoints(keras.callbacks.Callback):
                 print(f"{error} It is kept as '{aside.name}'; the one before it is used.")
         if paths:
             raise ValueError(
-                f"None of the {len(paths)} checkpoints in '{self.folder}' is intact. To begin anew, "
-                "choose another folder."
+                f"None of the {len(paths)} checkpoints in '{self.folder}' is intact. To start from "
+                "scratch, choose another folder."
             )
         return None
 
     def _take(self, manifest: dict[str, Any]) -> None:
-        """Be as it was when the checkpoint was written."""
+        """Restore the state of this callback from a checkpoint's manifest."""
         self.epoch, self.batch = manifest["epoch"], manifest["batch"]
         self.updates = self._saved_updates = manifest["updates"]
         self.seconds = manifest["seconds"]
@@ -198,11 +195,11 @@ class Checkpoints(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         if averages.get(self.model):
             raise ValueError(
-                f"The model is the average of {averages[self.model]}, and training would go on from "
-                "it. Load a checkpoint first. If you mean to train the average, load it with "
+                f"The weights of the model are the average of {averages[self.model]}. Load a checkpoint "
+                "before training. If you mean to train the average, load it with "
                 "`load_checkpoint(..., allow_average=True)`."
             )
-        # An epoch that the end of a training cut short is in the logs already; it goes on now.
+        # If a training ended within an epoch, that epoch is in the logs already; it is continued now.
         self.history = [entry for entry in self.history if entry["epoch"] <= self.epoch]
         self._started = time.monotonic() - self.seconds
 
@@ -235,7 +232,7 @@ class Checkpoints(keras.callbacks.Callback):
 
     @property
     def cut_short(self) -> bool:
-        """Whether a signal ends the training within an epoch, which will be gone on with."""
+        """Whether a signal ends the training within an epoch, to be continued later."""
         return self.interrupted() and not self._is_whole()
 
     def _is_whole(self) -> bool:
@@ -266,7 +263,7 @@ class Checkpoints(keras.callbacks.Callback):
             self._write_now(kind)
 
     def _write_now(self, kind: str) -> None:
-        """Write a checkpoint of this moment, unless the state is not worth going on from."""
+        """Write a checkpoint, unless the state is not finite."""
         model = self.model
         self.nonfinite = first_nonfinite(model)
         if self.nonfinite is not None:
@@ -307,17 +304,20 @@ def fit_resumably(
     callbacks: Sequence[Any],
     epochs: int = sys.maxsize,
 ) -> None:
-    """Train as `model.fit(batches)` does, from where `checkpoints.restore(model)` left it.
+    """Train as `model.fit(batches)` does, from the state that `checkpoints.restore(model)` loaded.
 
-    The rest of an epoch that was cut short comes first. Callbacks notice nothing of this: they see one
-    training, and the numbers that batches have in their epoch.
+    The rest of an incomplete epoch comes first. Callbacks do not notice: they see a single training, and
+    the numbers of the batches in their epoch.
 
     Args:
         model: A compiled model.
         batches: `TokenBatches`.
-        checkpoints: The run's checkpoints; must be among the callbacks.
-        callbacks: Keras callbacks, in the order in which they are called.
-        epochs: Number of epochs in all.
+        checkpoints: The `Checkpoints` of the run; must be among the callbacks.
+        callbacks: Keras callbacks, called in this order.
+        epochs: Total number of epochs. Defaults to no limit.
+
+    Raises:
+        FloatingPointError: If training was stopped because a gradient or a weight was not finite.
     """
     check_has("model", model, "a compiled Keras model", "fit")
     check_has("batches", batches, "TokenBatches", "set_epoch", "from_batch")
@@ -344,8 +344,8 @@ def fit_resumably(
         )
         if checkpoints.nonfinite is not None:
             raise FloatingPointError(
-                f"Training was stopped at update {checkpoints.updates}: not finite are "
-                f"{checkpoints.nonfinite}. The checkpoints before are as they were."
+                f"Training was stopped at update {checkpoints.updates}, because "
+                f"{checkpoints.nonfinite} are not finite. The earlier checkpoints are unchanged."
             )
         if shown.stopped:
             return
@@ -353,7 +353,7 @@ def fit_resumably(
 
 
 class _OneTraining(keras.callbacks.CallbackList):
-    """Shows callbacks the two calls of `fit` that complete an epoch, and go on, as one training."""
+    """Shows callbacks one training, though `fit` is called twice: for the rest of an epoch, and after it."""
 
     def __init__(self, callbacks: Sequence[Any], batches: Any, epochs: int, model: keras.Model):
         super().__init__(
@@ -375,7 +375,7 @@ class _OneTraining(keras.callbacks.CallbackList):
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         super().on_train_batch_begin(self.start + batch, logs)
         if self.start and self.start + batch + 1 == len(self.batches):
-            # The rest of the epoch ends here, which to callbacks is no end of the training.
+            # This ends the rest of the epoch, which is not the end of the training for callbacks.
             self.ends_rest, self.stopped = True, self.model.stop_training
             self.model.stop_training = True
 
@@ -394,7 +394,7 @@ class _OneTraining(keras.callbacks.CallbackList):
 
 
 def _make_metrics(model: keras.Model, batches: Any, checkpoints: Checkpoints) -> None:
-    """Have Keras make the variables of compiled metrics, which it does with the first batch."""
+    """Make the variables of compiled metrics, which Keras makes only with the first batch."""
     saved = checkpoints._metrics
     if saved is not None and len(saved) != len(model.metrics_variables):
         model.test_on_batch(*batches.batch(checkpoints.epoch, 0))

@@ -1,4 +1,4 @@
-"""What a training says while it runs: a line that moves, and a line that stays for every epoch."""
+"""Progress of a training on the console: a progress line, and a line for each epoch."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from keras_attention.utils.progress import Progress, say
 
 
 class ConsoleProgress(keras.callbacks.Callback):
-    """Shows how far a run with a budget is, its loss and its pace, on the standard error.
+    """Shows the progress, the loss and the speed of a run with a budget.
 
-    Loss and tokens per second are those of the monitor's last entry: nothing more is read from the
+    Loss and tokens per second come from the last entry of the monitor, so nothing more is read from the
     device.
 
     Args:
-        budget: The run's budget, which knows what share of it is used.
-        monitor: The run's `TrainingMonitor`; without it there are no numbers in the line that moves.
-        stream: Where to write. Defaults to the standard error.
+        budget: The `Budget` of the run.
+        monitor: The `TrainingMonitor` of the run; without one, the progress line has no loss and speed.
+        stream: Stream to write to. Defaults to standard error.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ConsoleProgress(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         budget = self.budget
         self._progress.note("" if budget.is_timed else "compiling")
-        # The batch that begins is counted when it is done, that is when the next one begins.
+        # `budget` has counted the batch that begins now, which is not done yet.
         done = budget.updates - 1 if budget.steps is not None else round(budget.seconds)
         self._progress.values(self._numbers())
         self._progress.reach(done)

@@ -7,16 +7,16 @@ import keras
 from keras_attention.training.distribution import has_accelerator
 from keras_attention.utils.memory import advise_huge_pages
 
-# In the beginning frameworks take more memory with each update.
+# During the first updates, frameworks still allocate more memory.
 WARMUP_UPDATES = 3
 
 
 class HugePages(keras.callbacks.Callback):
-    """Turns what training uses after its first updates into huge pages, on TensorFlow and CPUs.
+    """Moves the memory that training uses after its first updates to huge pages, on TensorFlow with a CPU.
 
-    TensorFlow takes its memory in few large pieces, which it never gives back, and has no setting for
-    this. On the other backends, and with a GPU or a TPU, the callback does nothing:
-    `keras_attention.tune_memory` serves there.
+    TensorFlow allocates its memory in a few large pieces, never frees them, and has no setting for huge
+    pages. On other backends, and with a GPU or a TPU, the callback does nothing: use
+    `keras_attention.tune_memory` there.
 
     Example:
 
@@ -31,8 +31,9 @@ class HugePages(keras.callbacks.Callback):
         super().__init__()
         self._updates = 0
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._updates += 1
+    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         is_tensorflow = keras.backend.backend() == "tensorflow"
         if self._updates == WARMUP_UPDATES and is_tensorflow and not has_accelerator():
             advise_huge_pages()
+        self._updates += 1

@@ -1,4 +1,4 @@
-"""A log of numbers that programs read: one JSON object a line."""
+"""A machine-readable log of numbers: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from keras_attention.utils.checks import check_path
 from keras_attention.utils.files import DamagedFile, check_still_there, naming_errors
 
 CHECKSUM = "crc32"
-# What depends on the machine and not on the run: all that may differ after a resume.
+# Fields that depend on the machine's clock: only these may differ after a resume.
 WALL_CLOCK_FIELDS = (
     "time",
     "seconds",
@@ -26,13 +26,13 @@ WALL_CLOCK_FIELDS = (
 
 
 class MetricsLog:
-    """Appends JSON objects to a file, one a line, each handed to the operating system at once.
+    """Appends JSON objects to a file, one per line, each passed to the operating system at once.
 
-    Numbers that are infinite or NaN, which JSON cannot hold, are written as `null`. The entry
-    `"crc32"` of a line is the checksum of its other entries.
+    Infinite and NaN values, which JSON cannot hold, are written as `null`. The field `"crc32"` of a line
+    is the checksum of its other fields.
 
     Args:
-        path: The file, such as `metrics.jsonl` in a run's folder; goes on with one that is there.
+        path: The file, such as `metrics.jsonl` in a run's folder. An existing file is continued.
 
     Example:
 
@@ -56,7 +56,7 @@ class MetricsLog:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Append an entry; the time is added, and a checksum. A line that a crash cut short goes."""
+        """Append an entry, with the time and a checksum. A last line that a crash cut short is removed."""
         time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         entry = {**{name: _writable(value) for name, value in values.items()}, "time": time}
         line = json.dumps({**entry, CHECKSUM: _checksum(entry)}, ensure_ascii=False) + "\n"
@@ -67,15 +67,15 @@ class MetricsLog:
             file.write(line.encode("utf-8"))
 
     def read(self) -> list[dict[str, Any]]:
-        """All entries; a last line that a crash cut short is left out.
+        """Return all entries, without a last line that a crash cut short.
 
         Raises:
-            DamagedFile: If a line is not what was written.
+            DamagedFile: If a line was changed after it was written.
         """
         return [self._entry(number, line) for number, line in enumerate(self._lines(), start=1)]
 
     def _lines(self) -> list[bytes]:
-        """The whole lines."""
+        """Return the complete lines."""
         content = self.path.read_bytes() if self.path.exists() else b""
         return [line + b"\n" for line in content.split(b"\n")[:-1]]
 
@@ -92,12 +92,12 @@ class MetricsLog:
         )
 
     def cut(self, size: int) -> None:
-        """Forget what came after the file had this size: a run goes on from there."""
+        """Cut the file to this size in bytes, if it is longer; a resumed run continues from there."""
         if self.size > size:
             os.truncate(self.path, size)
 
     def keep_until(self, update: int) -> None:
-        """Forget the first entry of a later update, and all after it."""
+        """Remove the first entry of an update later than this one, and all entries after it."""
         size = 0
         for number, line in enumerate(self._lines(), start=1):
             if self._entry(number, line).get("update", 0) > update:

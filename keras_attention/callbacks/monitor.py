@@ -1,4 +1,4 @@
-"""A Keras callback that watches training: curves, a log for programs, a line on the console."""
+"""A Keras callback that records training: curves, a machine-readable log, lines on the console."""
 
 from __future__ import annotations
 
@@ -21,50 +21,50 @@ from keras_attention.visualization.summary_writer import SummaryWriter
 
 
 class TrainingMonitor(keras.callbacks.Callback):
-    """Logs loss, metrics, learning rate and speed every few batches, and the results of an epoch.
+    """Logs loss, metrics, learning rate and speed every few batches, and the results of each epoch.
 
-    Between entries it reads nothing from the device, so it does not hold training up. After each
-    entry it flushes, so an interrupted run loses nothing. The horizontal axis counts the
-    optimizer's updates over the whole run, also after a resume.
+    Between entries it reads nothing from the device, so it does not slow training down. It flushes after
+    each entry, so an interrupted run loses nothing. The horizontal axis counts the optimizer's updates
+    over the whole run, also after a resume.
 
     | tag in TensorBoard | value |
     |---|---|
     | `train/loss` | mean since the last entry |
     | `train/<metric>` | compiled metrics as in the progress bar: since the epoch began |
     | `train/learning_rate` | rate of the next update |
-    | `train/gradient_norm` | of the last update, if the optimizer knows it, as `Adam` does |
-    | `work/batches_per_second` | validation and the first batch, which compiles, left out |
-    | `work/tokens_per_second` | likewise, in source plus target tokens, padding left out |
+    | `train/gradient_norm` | of the last update, if the optimizer has it, as `Adam` does |
+    | `work/batches_per_second` | without validation and the first batch, which compiles |
+    | `work/tokens_per_second` | likewise, source plus target tokens, without padding |
     | `work/padding` | share of padding in the positions since the last entry |
     | `work/flops_per_second` | counted FLOPs of training, padding included |
     | `work/mfu` | that as a share of the peak |
     | `train/epoch_<metric>` | Keras' logs at the end of an epoch |
-    | `validation/<metric>` | those that Keras calls `val_<metric>` |
+    | `validation/<metric>` | Keras' `val_<metric>` |
     | `train/loss` of `validation_writer` | `val_loss`: one chart shows both losses |
 
-    The lines of `log` hold the same numbers under the same names without what is before the slash,
-    with `kind` (`"train"`, `"epoch"` or what `record` is told), `update` and `epoch`, which counts
-    from 0. A run that was
-    resumed with `set_state` leaves the log of one that was never interrupted, the fields of the clock
-    (`WALL_CLOCK_FIELDS`) aside. For that, put this callback before the one that saves checkpoints.
+    The lines of `log` hold the same numbers, under the names after the slash. They also have `kind`
+    (`"train"`, `"epoch"` or the `kind` given to `record`), `update` and `epoch`, which counts from 0. A
+    run that is resumed with `set_state` leaves the same log as an uninterrupted one, except for the
+    fields that depend on the clock (`WALL_CLOCK_FIELDS`). For that, put this callback before the one that
+    saves checkpoints.
 
     Args:
-        writer: Where the curves go; stays open, its owner closes it. None for no curves.
-        batches: The training data, if it has a method `tokens_in_batch(epoch, index)` that returns
-            the numbers of source and of target tokens in a batch, and `batch_shape(epoch, index)`
-            for its padded shape (B, S, T), as `TokenBatches` has. Without them there are no curves of
-            tokens per second, padding and FLOPs.
-        every: Number of batches between two entries. A shorter epoch has one, before its end.
-        log: A file of JSON lines to write the numbers to as well.
-        flops: From B, S and T to the FLOPs of training on such a batch: see
+        writer: A `SummaryWriter` for the curves. It stays open; the caller closes it. None for no curves.
+        batches: The training data. Curves of tokens per second, padding and FLOPs need two methods, which
+            `TokenBatches` has: `tokens_in_batch(epoch, index)` returns the numbers of source and target
+            tokens in a batch, and `batch_shape(epoch, index)` its padded shape (B, S, T).
+        every: Number of batches between two entries. A shorter epoch has one entry, before its end.
+            Defaults to 100.
+        log: A `MetricsLog` to write the numbers to as well.
+        flops: A function from B, S and T to the FLOPs of training on such a batch: see
             `keras_attention.evaluation.training_flops`.
         peak: FLOP/s of all devices together, for the MFU.
-        console: A stream that gets a short line for every entry.
-        validation_writer: Another writer, which gets `val_loss` under the name of the training loss:
-            TensorBoard draws the two in one chart, as two runs.
+        console: A stream that gets a short line for each entry.
+        validation_writer: A second writer. It gets `val_loss` under the name of the training loss, so
+            that TensorBoard draws the two in one chart, as two runs.
 
     Attributes:
-        last: The numbers of the last entry of kind `"train"`, without what is before the slash.
+        last: The numbers of the last entry of kind `"train"`, under the names after the slash.
 
     Raises:
         ValueError: If `every` is not positive.
@@ -132,7 +132,7 @@ class TrainingMonitor(keras.callbacks.Callback):
         self._start = 0.0
 
     def get_state(self) -> dict[str, Any]:
-        """What a resumed run needs to go on with the same entries; JSON can hold it."""
+        """Return what a resumed run needs to continue with the same entries; JSON can hold it."""
         return {
             "begun": self._begun,
             "first_batch": self._first_batch,
@@ -142,11 +142,11 @@ class TrainingMonitor(keras.callbacks.Callback):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from `get_state`; what was logged later is cut off when training begins."""
+        """Continue from the result of `get_state`. When training begins, later log entries are removed."""
         self._state = dict(state)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Cuts off what the log has of updates that are made again."""
+        """Removes the log entries of updates that are repeated."""
         state = self._state
         if self.log is not None:
             if state is None:
@@ -192,12 +192,12 @@ class TrainingMonitor(keras.callbacks.Callback):
         self._write("epoch", values, updates_of(self.model), epoch)
 
     def record(self, kind: str, values: Mapping[str, float]) -> None:
-        """Log numbers of somebody else at the present update, such as scores of translations."""
+        """Log numbers from elsewhere, such as translation scores, at the current update."""
         self._write(kind, values, updates_of(self.model), self._epoch)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Within this context the clock stands still: what is done there is not training."""
+        """Stop the clock within this context, for work that is not training."""
         began = time.perf_counter()
         try:
             yield
@@ -283,7 +283,7 @@ class TrainingMonitor(keras.callbacks.Callback):
 
 
 def console_line(update: int, values: Mapping[str, float]) -> str:
-    """The numbers of an entry in one short line.
+    """Return the numbers of an entry as one short line.
 
     >>> console_line(1250, {"loss": 3.2, "learning_rate": 4.4e-4, "padding": 0.09, "mfu": 0.31})
     'update 1,250  loss 3.200  learning rate 4.4e-04  padding 9.0%  mfu 31.0%'
@@ -305,7 +305,7 @@ def console_line(update: int, values: Mapping[str, float]) -> str:
 
 
 def spoken_name(name: str) -> str:
-    """The name of a number in Keras' logs, for people.
+    """Return a readable name for a number in Keras' logs.
 
     >>> [spoken_name(name) for name in ("loss", "val_loss", "val_bleu", "learning_rate")]
     ['loss', 'validation loss', 'validation BLEU', 'learning rate']
@@ -320,7 +320,7 @@ def updates_of(model: keras.Model) -> int:
 
 
 def number(value: Any) -> float:
-    """A Python float of a number or a tensor of one."""
+    """Convert a number or a scalar tensor to a Python float."""
     return float(keras.ops.convert_to_numpy(value))
 
 
@@ -329,5 +329,5 @@ def _tag(kind: str, name: str) -> str:
         return f"validation/{name[4:]}"
     if kind == "train" and (name == "padding" or name == "mfu" or name.endswith("_per_second")):
         return f"work/{name}"
-    # TensorBoard unfolds the first two groups of the alphabet: they are `train` and `validation`.
+    # TensorBoard unfolds the first two groups in alphabetical order: `train` and `validation`.
     return f"train/epoch_{name}" if kind == "epoch" else f"{kind}/{name}"

@@ -1,4 +1,4 @@
-"""Training that ends as soon as its numbers do, and says where."""
+"""Stops training at the first infinite or NaN gradient or loss, and says where it came from."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from keras_attention.utils.checks import check_has, check_integer
 
 
 class NonFiniteTraining(RuntimeError):
-    """Training met a loss or a gradient that is infinite or not a number; the message says where."""
+    """A loss or a gradient was infinite or NaN; the message says where."""
 
 
 class StopOnNonFinite(keras.callbacks.Callback):
-    """Stops training after an update whose gradient or loss was not finite, and names its text.
+    """Stops training after an update whose gradient or loss was not finite, and shows its text.
 
-    The optimizer `keras_attention.training.Adam` remembers the first update with such a gradient and
-    changes no weights from then on, so the weights that training leaves are the last good ones. It is
-    asked every few batches and at the end of an epoch, where the weights are looked at too. With another
-    optimizer the callback looks at the loss and the weights, and cannot name the exact update.
+    `keras_attention.Adam` remembers the first update with such a gradient and changes no weights from then
+    on, so training leaves the last good weights. The callback asks it every few batches and at the end of
+    each epoch, where it also checks the weights. With another optimizer, the callback checks the loss and
+    the weights, and cannot name the exact update.
 
     Args:
         batches: `TokenBatches` of the training part, in the order of `fit`.
-        tokenizer: Its tokenizer, to show the text of the batch; without it pairs are only numbered.
-        every: Number of batches between two looks, each of which waits for the device.
-        shown: How many pairs of the batch are shown in full, the longest first.
+        tokenizer: Their tokenizer, to show the text of the batch. Without it, only the numbers of the
+            pairs are shown.
+        every: Number of batches between two checks. Each check waits for the device. Defaults to 100.
+        shown: Number of pairs of the batch to show in full, longest first. Defaults to 5.
 
     Attributes:
-        error: The `NonFiniteTraining` that ended training, or None. It is raised when training ends,
-            after which nothing else is called: put this callback last.
+        error: The `NonFiniteTraining` that ended training, or None. It is raised when training ends, and
+            keeps Keras from calling the callbacks after this one: put this one last.
 
     Raises:
         ValueError: If `every` or `shown` is not positive.
@@ -65,7 +66,7 @@ class StopOnNonFinite(keras.callbacks.Callback):
         found = None if self.error is not None else first_nonfinite(self.model)
         if found is not None:
             self._stop(
-                f"Not finite any more, by update {_updates(self.model):,}, are {found}. A lower learning "
+                f"By update {_updates(self.model):,}, {found} are no longer finite. A lower learning "
                 "rate, more warm-up steps or float32 may help."
             )
 
@@ -82,7 +83,7 @@ class StopOnNonFinite(keras.callbacks.Callback):
             self._stop(self._message(first))
         elif not all(map(math.isfinite, _losses(model))):
             self._stop(
-                f"The loss is not finite any more, since one of the updates {self._good_updates + 1:,} "
+                f"The loss is no longer finite since one of the updates {self._good_updates + 1:,} "
                 f"to {_updates(model):,}. The optimizer {type(model.optimizer).__name__} does not "
                 "know which; keras_attention's Adam would, and would keep the last good weights."
             )
@@ -102,11 +103,11 @@ class StopOnNonFinite(keras.callbacks.Callback):
         longest = pairs[(-lengths).argsort(kind="stable")][: self.shown]
         lines = [
             f"Training met a gradient that is not finite in update {update:,}: epoch {epoch + 1}, "
-            f"batch {index + 1:,} of {len(self.batches):,}. The weights are those of the update "
-            "before, and so are all checkpoints. A lower learning rate, more warm-up steps or "
-            "float32 may help; so may to look at the text.",
-            f"The batch has {len(pairs)} pairs of the training text; with their numbers in the token "
-            f"store, which count from 0: {', '.join(map(str, sorted(pairs.tolist())))}",
+            f"batch {index + 1:,} of {len(self.batches):,}. The weights are those before this update, and "
+            "no checkpoint holds later ones. A lower learning rate, more warm-up steps or float32 may "
+            "help; also look at the text.",
+            f"The batch has {len(pairs)} pairs of the training text. Their numbers in the token store, "
+            f"counted from 0: {', '.join(map(str, sorted(pairs.tolist())))}",
         ]
         if self.tokenizer is not None:
             lines.append(f"The longest {len(longest)} of them:")
@@ -117,7 +118,7 @@ class StopOnNonFinite(keras.callbacks.Callback):
 
 
 def has_diverged(model: keras.Model) -> bool:
-    """Whether a gradient was not finite, or the state is not: what such a model says is not worth a look."""
+    """Whether a gradient or the state of a model is not finite: its outputs are then meaningless."""
     return first_nonfinite(model) is not None
 
 

@@ -1,4 +1,4 @@
-"""Training that ends when the validation set gains no more."""
+"""Stops training when the validation set no longer improves."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from keras_attention.utils.progress import say
 
 
 class StopWithoutGain(keras.callbacks.Callback):
-    """Stops training when a number has not fallen for so many epochs; a resumed run goes on counting.
+    """Stops training when a number has not improved for some epochs; a resumed run continues counting.
 
     Args:
-        patience: Epochs without a new lowest value; None never stops.
-        monitor: Which of Keras' logs; a callback that adds it must come before this one.
-        cut_short: Whether a signal has cut the epoch short; such an epoch does not count.
+        patience: Number of epochs without a new lowest value; None to never stop.
+        monitor: Name of the number in Keras' logs. A callback that adds it must come before this one.
+            Defaults to `"val_perplexity"`.
+        cut_short: A function, called at the end of an epoch: whether a signal cut the epoch short. Such an
+            epoch does not count.
 
     Attributes:
-        is_over: Whether training has ended so.
+        is_over: Whether this callback has stopped training.
+
+    Raises:
+        ValueError: If `patience` is not positive.
 
     Example:
 
@@ -54,12 +59,12 @@ class StopWithoutGain(keras.callbacks.Callback):
         self._epochs_since = 0
 
     def get_state(self) -> dict[str, Any]:
-        """What a resumed run needs to go on counting; JSON can hold it."""
+        """Return what a resumed run needs to continue counting; JSON can hold it."""
         best = self._best if math.isfinite(self._best) else None
         return {"best": best, "epochs_since": self._epochs_since}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from `get_state`; with more patience than it had, a training that it ended goes on."""
+        """Continue from the result of `get_state`. With more patience, a stopped training can continue."""
         self._best = math.inf if state["best"] is None else state["best"]
         self._epochs_since = state["epochs_since"]
         self.is_over = self.patience is not None and self._epochs_since >= self.patience

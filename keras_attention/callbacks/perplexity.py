@@ -1,4 +1,4 @@
-"""The perplexity and the loss of the validation part after every epoch."""
+"""Perplexity and loss of the validation set after each epoch."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from keras_attention.utils.progress import activity
 
 
 class ValidationPerplexity(keras.callbacks.Callback):
-    """Adds the perplexity of the validation part to the logs of an epoch, as `val_perplexity`.
+    """Adds the perplexity of the validation set to the logs of each epoch, as `val_perplexity`.
 
-    Where the model is compiled with a `LabelSmoothedCrossentropy`, `val_loss` is that of the validation
-    part. It compares with the loss of training, but for dropout.
+    If the model is compiled with a `LabelSmoothedCrossentropy`, it adds that loss as `val_loss`, which is
+    comparable to the training loss apart from dropout.
 
     Args:
-        batches: The validation part.
-        cut_short: Whether a signal has cut the epoch short; asked at its end, which then has no
-            perplexity.
+        batches: Batches of the validation set.
+        cut_short: A function, called at the end of an epoch: whether a signal cut the epoch short. Such an
+            epoch gets no perplexity.
     """
 
     def __init__(self, batches: Any, cut_short: Callable[[], bool] = lambda: False):

@@ -1,4 +1,4 @@
-"""Training that ends in order on Ctrl-C or SIGTERM."""
+"""Ends training cleanly on Ctrl-C or SIGTERM."""
 
 import signal
 from typing import Any
@@ -9,14 +9,14 @@ from keras_attention.utils.checks import check_boolean
 
 
 class TrainingStopped(KeyboardInterrupt):
-    """A signal ended training in order; a checkpoint was written.
+    """A signal ended training cleanly, after a checkpoint was written.
 
     Args:
         signal_name: `"SIGINT"` or `"SIGTERM"`.
 
     Attributes:
-        signal_name: As given.
-        exit_code: What a shell expects of a process that the signal ended: 130 or 143.
+        signal_name: The argument.
+        exit_code: The exit code that shells use for this signal, 130 or 143.
     """
 
     def __init__(self, signal_name: str):
@@ -26,17 +26,17 @@ class TrainingStopped(KeyboardInterrupt):
 
 
 class StopOnSignal(keras.callbacks.Callback):
-    """Ends training in order on Ctrl-C or SIGTERM, after the present batch.
+    """Ends training cleanly on Ctrl-C or SIGTERM, after the current batch.
 
-    A second Ctrl-C interrupts at once, as ever.
+    A second Ctrl-C interrupts at once, as usual.
 
     Args:
-        at_once: Whether the signal ends the training itself. Several processes must end together: use
-            `StopTogether` there, which then says `signal_name`.
+        at_once: Whether this callback ends the training. Pass False for several processes, which must
+            end together: `StopTogether` then ends it and sets `signal_name`. Defaults to True.
 
     Attributes:
-        signal_name: What ends the training, or None.
-        received: The signal that came to this process, or None.
+        signal_name: The signal that ends the training, or None.
+        received: The signal that this process received, or None.
     """
 
     def __init__(self, at_once: bool = True) -> None:
@@ -48,13 +48,13 @@ class StopOnSignal(keras.callbacks.Callback):
         self._trained: Any = None
 
     def on_train_begin(self, logs: Any = None) -> None:
-        # Not `self.model` when the signal comes: on JAX that moves the state, perhaps within a step.
+        # The signal handler must not use `self.model`: on JAX that moves the state, perhaps within a step.
         self._trained = self.model
         for number in (signal.SIGINT, signal.SIGTERM):
             self._previous[number] = signal.signal(number, self._stop)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        # It came before `fit` set `stop_training` to False.
+        # The signal may have come before `fit` set `stop_training` to False.
         if self.received is not None and self.at_once:
             self._trained.stop_training = True
 

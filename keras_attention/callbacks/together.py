@@ -1,4 +1,4 @@
-"""Processes that train one model stop at the same update."""
+"""Makes the processes that train one model stop at the same update."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from keras_attention.training.agreement import largest_of_all
 
 
 class StopTogether(keras.callbacks.Callback):
-    """Stops every process when one of them is to stop; a process that went on would wait for ever.
+    """Stops all processes when one of them stops: a process that continued would wait for ever.
 
-    Before each update and at the end of an epoch the processes ask each other. Put it last, so that
-    what the other callbacks decide is heard.
+    The processes ask each other before each update and at the end of each epoch. Put this callback last,
+    so that it sees what the other callbacks decide.
 
     Args:
-        signals: The `StopOnSignal(at_once=False)` of this process: a signal to one is one to all.
+        signals: The `StopOnSignal(at_once=False)` of this process. A signal to one process stops all.
     """
 
     def __init__(self, signals: StopOnSignal):

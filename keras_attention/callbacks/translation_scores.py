@@ -16,22 +16,25 @@ from keras_attention.utils.progress import activity
 
 
 class TranslationScores(keras.callbacks.Callback):
-    """Translates the development set every now and then, and logs BLEU and chrF (sacreBLEU's).
+    """Translates the validation set at regular intervals, and logs sacreBLEU's BLEU and chrF.
 
-    At the end of an epoch the scores are added to Keras' logs, as `val_bleu` and `val_chrf`, which the
-    callbacks after this one read. Within epochs, which may last for hours, they go to `monitor`. A model
-    that has diverged has no scores.
+    At the end of an epoch, the scores are added to Keras' logs as `val_bleu` and `val_chrf`, where the
+    callbacks after this one find them. Within epochs, which may last for hours, they go to `monitor`. A
+    model that has diverged is not scored.
 
     Args:
-        translate: From sentences to translations with the present weights of the model in training,
-            such as a `Translator`, whose beam search they come from then.
-        sources: Sentences of the development set, or some of them.
+        translate: A function from sentences to translations by the model in training, such as a
+            `Translator`.
+        sources: Sentences of the validation set, or some of them.
         references: Their reference translations.
-        every_epochs: Epochs between two scores; None for none at the ends of epochs.
-        every_updates: Batches between two scores; None for none within epochs.
-        monitor: A `TrainingMonitor`, which also stops its clock meanwhile; needed with
+        every_epochs: Number of epochs between two scores; None for no scores at the ends of epochs.
+            Defaults to 1.
+        every_updates: Number of batches between two scores; None for no scores within epochs. Defaults
+            to None.
+        monitor: A `TrainingMonitor`. Its clock stops while sentences are translated. Needed with
             `every_updates`.
-        cut_short: Whether a signal has cut the epoch short; asked at its end, which then has no scores.
+        cut_short: A function, called at the end of an epoch: whether a signal cut the epoch short. Such an
+            epoch is not scored.
 
     Raises:
         ValueError: If the lists do not fit together, or an interval is not positive.
@@ -67,7 +70,9 @@ class TranslationScores(keras.callbacks.Callback):
         if monitor is not None:
             check_has("monitor", monitor, "a TrainingMonitor", "paused")
         if every_updates is not None and monitor is None:
-            raise ValueError("`every_updates` needs a `monitor` that the scores are logged by.")
+            raise ValueError(
+                "`every_updates` needs a `monitor`, which logs the scores. Received: monitor=None"
+            )
         self.translate = translate
         self.sources, self.references = check_lines(sources, references, "sources")
         self.every_epochs = every_epochs
@@ -82,7 +87,7 @@ class TranslationScores(keras.callbacks.Callback):
         return {"scored": self._scored}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from `get_state`."""
+        """Continue from the result of `get_state`."""
         self._scored = state["scored"]
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -91,7 +96,7 @@ class TranslationScores(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if self.every_updates is None:
             return
-        # Counted here: to ask the optimizer would wait for the device at every batch.
+        # Counted here: asking the optimizer would wait for the device at every batch.
         done = self._epoch * (self.params.get("steps") or 0) + batch
         if done and done % self.every_updates == 0 and done != self._scored:
             self._scored = done
@@ -106,7 +111,7 @@ class TranslationScores(keras.callbacks.Callback):
             logs.update({f"val_{name}": value for name, value in self._scores_if_any().items()})
 
     def _scores_if_any(self) -> dict[str, float]:
-        """The scores; none, and a warning, if the model has diverged since it was last looked at."""
+        """Return the scores; warn and return {} if the model has diverged since the last check."""
         if has_diverged(self.model):
             return {}
         try:
@@ -116,8 +121,8 @@ class TranslationScores(keras.callbacks.Callback):
             return {}
 
     def scores(self) -> dict[str, float]:
-        """BLEU and chrF of the model as it is."""
-        _ = self.model  # on JAX, this brings back the weights that `fit` keeps elsewhere
+        """Return BLEU and chrF of the current model."""
+        _ = self.model  # On JAX, this restores the weights that `fit` keeps elsewhere.
         paused = contextlib.nullcontext() if self.monitor is None else self.monitor.paused()
         with paused, activity("translating the validation set"):
             translations = list(self.translate(self.sources))

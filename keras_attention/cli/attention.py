@@ -22,9 +22,9 @@ def main(arguments: Sequence[str], program: str) -> None:
     """Show the attention of a sentence and its translation."""
     parser = Parser(
         prog=program,
-        description="Show the attention of every layer and head for a sentence and its translation: as "
-        "a page for a browser, which needs nothing else, or as pictures, one for each layer of the "
-        "encoder, of the decoder, and from decoder to encoder.",
+        description="Show the attention of every layer and head for a sentence and its translation: as a "
+        "self-contained web page, or as pictures, one for each layer of the encoder, of the decoder, "
+        "and of the cross-attention.",
         epilog=EXAMPLE,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         type=Path,
         default=Path("attention.html"),
         metavar="PATH",
-        help="new page, ending in .html (attention.html), or new folder for pictures",
+        help="a new page, ending in .html (attention.html), or a new folder for pictures",
     )
     options = parser.parse_args(arguments)
     if not options.sentence.strip():

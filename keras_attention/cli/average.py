@@ -32,7 +32,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         "--last",
         type=int,
         metavar="N",
-        help="how many of the checkpoints, the newest first (as many as the run averages)",
+        help="how many of the newest checkpoints to average (as many as the run did)",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE", help="a new file that ends in .keras"

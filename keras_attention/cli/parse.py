@@ -81,7 +81,7 @@ def _parser(description: str | None, program: str | None) -> argparse.ArgumentPa
         argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument_group("trees").add_argument
-    add("--treebank", choices=TREEBANKS, help="which one (wsj_sample)")
+    add("--treebank", choices=TREEBANKS, help="which treebank (wsj_sample)")
     add("--data-dir", type=Path, metavar="PATH", help="folder with its files; else downloaded")
     for part in PARTS:
         text = f"your own trees to {part if part != 'validation' else 'validate'} with"
@@ -90,10 +90,10 @@ def _parser(description: str | None, program: str | None) -> argparse.ArgumentPa
         "--tags",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="part-of-speech tags, or XX in their place (yes)",
+        help="part-of-speech tags, or XX instead (yes)",
     )
-    add("--test-sentences", type=int, metavar="N", help="parse so many of the test part")
-    add("--pcfg", action="store_true", default=False, help="compare with a grammar too: slow")
+    add("--test-sentences", type=int, metavar="N", help="parse only N test sentences")
+    add("--pcfg", action="store_true", default=False, help="also compare with a grammar: slow")
     group = parser.add_argument_group("settings (taken from the treebank's recipe if not given)")
     add_options(group, TranslationConfig, SETTINGS, dict.fromkeys(SETTINGS))
     group.add_argument(

@@ -30,9 +30,9 @@ def main(arguments: Sequence[str], program: str) -> None:
     """Print the log-probability of every pair of lines."""
     parser = Parser(
         prog=program,
-        description="Read pairs, a source, a tab and a translation on each line of the standard input, "
-        "or two files; print the natural logarithm of the translation's probability, end token "
-        "included, a line for each.",
+        description="Print, for each pair, the natural logarithm of the translation's probability, end "
+        "token included. Pairs come from two files, or from the standard input with source, tab and "
+        "translation on each line.",
         epilog=EXAMPLE,
     )
     add = parser.add_argument
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         "--source-file",
         nargs="+",
         metavar="FILE",
-        help="sentences, one a line; with --output-dir several files or patterns",
+        help="sentences, one per line; with --output-dir, several files or patterns",
     )
     add("--target-file", nargs="+", metavar="FILE", help="their translations")
     add_bulk_options(add)

@@ -79,7 +79,7 @@ def main(arguments: Sequence[str], program: str) -> None:
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = Parser(
         prog=program,
-        description="Translate lines of UTF-8 text with a finished run; line i belongs to line i.",
+        description="Translate lines of UTF-8 text with a finished run: one output line per input line.",
         epilog=EXAMPLE,
     )
     add = parser.add_argument
@@ -88,9 +88,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--input",
         nargs="+",
         metavar="FILE",
-        help="lines to translate (the standard input); with --output-dir several files or patterns",
+        help="file to translate (standard input); with --output-dir, several files or patterns",
     )
-    add("--output", type=Path, metavar="FILE", help="a new file (the standard output)")
+    add("--output", type=Path, metavar="FILE", help="a new file (standard output)")
     add_bulk_options(add)
     add("--beam-size", type=int, metavar="N", help="hypotheses kept (the run's)")
     add("--length-penalty", type=float, metavar="X", help="the paper's alpha (the run's)")
@@ -99,11 +99,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
         type=int,
         default=1,
         metavar="N",
-        help="so many translations of a line, as Moses writes them: LINE ||| TEXT ||| SCORE (1: the "
-        "text alone)",
+        help="number of translations per line, written as by Moses: LINE ||| TEXT ||| SCORE (1: only "
+        "the text)",
     )
-    add("--json", action="store_true", help="a JSON object for each line, with all n best")
-    add("--batch-tokens", type=int, metavar="N", help="source positions of a batch (2048)")
+    add("--json", action="store_true", help="write a JSON object per line, with all n best")
+    add("--batch-tokens", type=int, metavar="N", help="source positions in a batch (2048)")
     add(
         "--precision",
         metavar="NAME",
@@ -113,7 +113,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--engine",
         metavar="NAME",
         help="what decodes: auto, numba, tensorflow, torch, jax, plain (the search that defines the "
-        "result), or ctranslate2, which has a search of its own (auto)",
+        "result), or ctranslate2, which has its own search (auto)",
     )
     return parser
 
@@ -139,7 +139,7 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
 
 
 def _start_backend(options: argparse.Namespace) -> None:
-    """Starts Keras; whoever asks for a backend's engine wants that backend."""
+    """Start Keras, on the backend whose engine was asked for."""
     if options.engine in BACKENDS:
         os.environ.setdefault("KERAS_BACKEND", options.engine)
     start_backend()
@@ -153,7 +153,7 @@ def _search_options(options: argparse.Namespace) -> dict[str, Any]:
 def _translate_corpus(options: argparse.Namespace) -> None:
     """Many files or large ones, in chunks."""
     if options.input is None or options.output is not None:
-        raise ValueError("--output-dir needs --input, and goes without --output.")
+        raise ValueError("--output-dir needs --input, and cannot be combined with --output.")
     inputs = expanded("--input", options.input)
     given = spread(options)
     _start_backend(options)

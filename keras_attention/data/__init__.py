@@ -2,7 +2,7 @@
 
 from keras_attention.utils.lazily import imported_lazily
 
-# Batches need Keras, corpora the network: who translates needs the tokenizer alone.
+# Batches need Keras, and corpora need much else: a translation needs only the tokenizer.
 _PLACES = {
     "batches": ("TokenBatches",),
     "corpora": ("Corpus", "corpus_from_files", "corpus_from_tsv", "load_corpus", "write_corpus"),

@@ -1,4 +1,4 @@
-"""Single files out of tar archives, and nothing else of what they hold."""
+"""Extracts named files from tar archives, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from keras_attention.utils.files import atomic_file
 
 CHUNK_BYTES = 1 << 20
 DAMAGED = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
-# What text is compressed to at most, with room to spare; above that an archive is made to do harm.
+# No text compresses better than this: an archive with a larger ratio is malicious.
 LARGEST_RATIO = 100
 SMALL_BYTES = 1 << 26
 OPENERS: dict[bytes, Callable[..., Any]] = {
@@ -29,30 +29,30 @@ OPENERS: dict[bytes, Callable[..., Any]] = {
 
 
 def check_is_archive(path: Path) -> None:
-    """Raises ValueError unless a file begins as a tar archive does, plain or compressed."""
+    """Raise a ValueError unless a file begins like a tar archive, plain or compressed."""
     try:
         with _opened(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             archive.next()
     except DAMAGED as error:
         raise ValueError(
-            f"'{path}' is no tar archive ({error}). Does its address lead to a web page now?"
+            f"'{path}' is not a tar archive ({error}). Does its address lead to a web page now?"
         ) from error
 
 
 def extract(path: Path, members: Mapping[str, Path]) -> None:
     """Reads named members of a tar archive into files, with their checksums beside them.
 
-    The archive is read as a stream, to its end, where gzip has its checksum; the files appear after
-    that. Only the members asked for are written, and they go where the caller says: no name, link or
-    mode in the archive decides where anything is written.
+    The archive is read as a stream, to its end, where gzip stores its checksum. The files appear only
+    then. Only the members asked for are written, to the paths that the caller gives: no name, link or mode
+    in the archive decides where anything is written.
 
     Args:
         path: The archive.
-        members: File to write for each member name.
+        members: Path of the file to write, for each member name.
 
     Raises:
-        ValueError: A member is absent or not a plain file, or the archive is damaged, or holds far
-            more than its size lets expect.
+        ValueError: If a member is missing or not a plain file, or the archive is damaged or holds far
+            more than its size suggests.
     """
     missing = dict(members)
     limit = max(SMALL_BYTES, LARGEST_RATIO * path.stat().st_size)
@@ -63,8 +63,8 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
             for member in archive:
                 if member.offset_data + member.size > limit:
                     raise ValueError(
-                        f"'{path}' holds more than {limit:,} bytes, hardly text: '{member.name}' has "
-                        f"{member.size:,}. Nothing was kept: get the archive from its own address."
+                        f"'{path}' holds more than {limit:,} bytes, too much for text: '{member.name}' has "
+                        f"{member.size:,}. Nothing was kept: get the archive from its original address."
                     )
                 target = missing.pop(member.name.removeprefix("./"), None)
                 if target is None:
@@ -72,8 +72,8 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
                 content = archive.extractfile(member) if member.isfile() else None
                 if content is None:
                     raise ValueError(
-                        f"'{member.name}' in '{path}' is no plain file but a link, a folder or a "
-                        "device. Nothing was read from it: get the archive from its own address."
+                        f"'{member.name}' in '{path}' is not a plain file but a link, a folder or a "
+                        "device. Nothing was read from it: get the archive from its original address."
                     )
                 _copy(content, target, stack)
             if missing:
@@ -88,7 +88,7 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    """The bytes of a file, decompressed; `tarfile` would not compare gzip's checksum."""
+    """Open a file, decompressed; `tarfile` itself would not verify gzip's checksum."""
     with open(path, "rb") as file:
         start = file.read(max(map(len, OPENERS)))
     for magic, opener in OPENERS.items():

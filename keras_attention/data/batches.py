@@ -1,4 +1,4 @@
-"""Batches of pairs of like length: about N source and N target tokens each."""
+"""Batches of sentence pairs of similar length, with about the same number of tokens each."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ PADDING_ROW = -1
 
 
 class TokenBatches(keras.utils.PyDataset):
-    """Batches for `fit`, `evaluate` and loops of your own, from a `TokenStore`.
+    """Batches for `fit`, `evaluate` and your own loops, from a `TokenStore`.
 
-    A batch is `({"encoder_token_ids": (B, S), "decoder_token_ids": (B, T)}, labels)`, labels (B,
-    T), all int32 and padded with the padding id. Labels are the target with its end token. The
-    decoder's input is the target shifted right by one: it begins with the padding id, whose
-    embedding is the zero vector, and lacks the end token.
+    A batch is `({"encoder_token_ids": (B, S), "decoder_token_ids": (B, T)}, labels)` with labels (B, T),
+    all int32 and padded with the padding id. Labels are the target with its end token. The decoder input
+    is the target shifted right by one: it begins with the padding id, whose embedding is the zero vector,
+    and lacks the end token.
 
-    **Shapes.** Pairs are sorted into buckets by source and target length, chosen from the lengths
-    in the store so that little is padded. All whole batches of a bucket have one shape (B, S, T)
-    with B = `batch_tokens` // max(S, T), rounded down to a multiple of `num_replicas`:
-    `batch_tokens` bounds the positions, padding included, that a batch holds on either side (so
-    counts the authors' code). At most `max_shapes` shapes occur, the same ones every epoch.
+    **Shapes.** Pairs are sorted into buckets by source and target length. The buckets are chosen from the
+    lengths in the store so that there is little padding. All full batches of a bucket have the same shape
+    (B, S, T), with B = `batch_tokens` // max(S, T), rounded down to a multiple of `num_replicas`. So
+    `batch_tokens` limits the positions of a batch on either side, padding included, as in the authors'
+    code. There are at most `max_shapes` shapes, the same ones in each epoch.
 
-    **Every pair once.** An epoch, but see `epochs_per_pass`, shows each pair exactly once. What does
-    not fill a whole batch of its bucket moves on to a bucket with room for such lengths; what is left
-    where there is none makes a smaller batch, with rows of padding (for a loss that masks padding:
-    nothing) up to a multiple of `num_replicas`.
+    **Every pair once.** An epoch shows each pair exactly once (but see `epochs_per_pass`). Pairs that do
+    not fill a batch of their bucket move on to a bucket with room for their lengths. If there is none,
+    they form a smaller batch. Rows of padding, which a loss that masks padding ignores, fill it up to a
+    multiple of `num_replicas`.
 
-    **Order.** `batch(epoch, i)` is a pure function of store, arguments, epoch and i, whatever was
-    read before. `shuffle` permutes the pairs of a bucket and the order of the batches anew in each
-    epoch; without it, all epochs are the same. The first two batches differ in S and in T where any do:
-    on TensorFlow, `fit` learns from them which axes vary.
+    **Order.** `batch(epoch, i)` is a pure function of the store, the arguments, epoch and i. In each
+    epoch, `shuffle` permutes the pairs of each bucket and the order of the batches; without it, all epochs
+    are the same. The first two batches differ in S and in T, if any do: on TensorFlow, `fit` learns from
+    them which axes vary.
 
     **Short epochs.** Checkpoints, validation and reports come at the end of an epoch. With
-    `epochs_per_pass` N above 1, which needs `shuffle`, a pass over all pairs takes N epochs, each with
-    the same number of batches; the first batches of the pass fill up the last epoch.
+    `epochs_per_pass` N above 1, which needs `shuffle`, a pass over all pairs takes N epochs with the same
+    number of batches; the first batches of the pass fill up the last epoch.
 
-    **In fit.** `batches[i]` belongs to the epoch `batches.epoch`, which grows by one when Keras
-    ends an epoch of which all batches were read. Pass `fit(batches, shuffle=False)`: Keras' own
-    default shuffles the order of the batches once more, from the global random state. To resume,
-    call `batches.set_epoch(k)` before `fit(..., initial_epoch=k)`.
+    **In fit.** `batches[i]` is a batch of the epoch `batches.epoch`, which grows by one when Keras ends an
+    epoch of which all batches were read. Pass `fit(batches, shuffle=False)`: by default, Keras shuffles
+    the batches once more, from the global random state. To resume, call `batches.set_epoch(k)` before
+    `fit(..., initial_epoch=k)`.
 
     Args:
-        store: `TokenStore`.
-        batch_tokens: Positions a batch may hold on either side. The paper's batches hold about
-            25,000.
-        shuffle: A new order every epoch (training), or always the same (evaluation).
-        seed: Decides the order.
-        max_length: Pairs with more tokens on a side, end token included, are dropped, as the
-            authors' code does in training; `None` keeps all (for evaluation).
-        num_replicas: B is a multiple of it.
-        max_shapes: Bound on the number of different (B, S, T). Fewer compile sooner, but pad
-            more.
-        length_multiple: S and T are multiples of it. Some accelerators like 8; it pads more.
-        epochs_per_pass: How many epochs show every pair once, above 1 for a large corpus. Defaults,
-            with `shuffle`, to the number of `samples` of the text that the store holds.
+        store: A `TokenStore`.
+        batch_tokens: Largest number of positions of a batch on either side. Defaults to 4096; the
+            paper's batches hold about 25,000 tokens.
+        shuffle: Whether each epoch has another order, as for training. Defaults to True.
+        seed: Integer seed of the order. Defaults to 0.
+        max_length: Pairs with more tokens on a side, end token included, are dropped, as in the authors'
+            training. `None` keeps all, as for evaluation. Defaults to 256.
+        num_replicas: B is a multiple of this. Defaults to 1.
+        max_shapes: Largest number of different (B, S, T). Fewer shapes compile sooner, but need more
+            padding. Defaults to 24.
+        length_multiple: S and T are multiples of this. Some accelerators prefer 8. Defaults to 1.
+        epochs_per_pass: Number of epochs that show every pair once; more than 1 suits a large corpus.
+            Defaults, with `shuffle`, to the number of `samples` of the text in the store, else to 1.
 
     Raises:
-        ValueError: No pair is left, or a batch cannot hold the longest pair on every replica.
+        ValueError: If no pair is left, or a batch cannot hold the longest pair on every replica.
 
     Example:
 
@@ -103,7 +103,7 @@ class TokenBatches(keras.utils.PyDataset):
         super().__init__()
         if not isinstance(store, TokenStore):
             raise ValueError(
-                f"`store` must be a TokenStore: see `TokenStore.build`. Received: {store!r}"
+                f"`store` must be a TokenStore, from `TokenStore.build`. Received: {store!r}"
             )
         check_integer("batch_tokens", batch_tokens, 1)
         check_boolean("shuffle", shuffle)
@@ -147,7 +147,7 @@ class TokenBatches(keras.utils.PyDataset):
         return self._length
 
     def __getitem__(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        # What `fit` reads before it begins shows TensorFlow which axes vary: the first two batches do.
+        # Before it begins, `fit` reads the first two batches, which show TensorFlow the axes that vary.
         if self._begun and 0 <= check_integer("index", index) < self._length:
             index = (index + self._start) % self._length
         batch = self.batch(self.epoch, index)
@@ -156,17 +156,17 @@ class TokenBatches(keras.utils.PyDataset):
 
     @property
     def vocabulary_size(self) -> int | None:
-        """Number of tokens of the tokenizer that made the store, or None if the store does not say."""
+        """Vocabulary size of the tokenizer that made the store, or None if the store does not say."""
         return self.store.metadata.get("vocabulary_size")
 
     @property
     def longest(self) -> int:
-        """The greatest length of a side of a batch."""
+        """The largest S or T of a batch."""
         return max(max(shape.source_length, shape.target_length) for shape in self._shapes)
 
     @property
     def signature(self) -> tuple[dict[str, keras.KerasTensor], keras.KerasTensor]:
-        """Shapes and dtypes of `(inputs, labels)`; axes that vary are None, the batch axis always."""
+        """Shapes and dtypes of `(inputs, labels)`. The batch axis, and lengths that vary, are None."""
 
         def tensor(lengths: set[int]) -> keras.KerasTensor:
             length = lengths.pop() if len(lengths) == 1 else None
@@ -177,7 +177,7 @@ class TokenBatches(keras.utils.PyDataset):
         return {"encoder_token_ids": source, "decoder_token_ids": target}, target
 
     def batch(self, epoch: int, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Batch `index` of an epoch: inputs and labels, as described above."""
+        """Return batch `index` of an epoch: inputs and labels."""
         shape, pairs = self._planned(epoch, index)
         shard, count = self._shard
         pairs = np.split(pairs, count)[shard]
@@ -189,7 +189,7 @@ class TokenBatches(keras.utils.PyDataset):
         return inputs, labels
 
     def pairs(self, epoch: int, index: int) -> np.ndarray:
-        """The places in the store of a batch's pairs, int64 (B,); -1 is a row of padding."""
+        """Return the indices in the store of a batch's pairs, int64 (B,); -1 is a row of padding."""
         return self._planned(epoch, index)[1]
 
     def batch_shape(self, epoch: int, index: int) -> tuple[int, int, int]:
@@ -198,23 +198,23 @@ class TokenBatches(keras.utils.PyDataset):
         return len(pairs), shape.source_length, shape.target_length
 
     def tokens_in_batch(self, epoch: int, index: int) -> tuple[int, int]:
-        """Numbers of real source and target tokens in a batch, end tokens counted."""
+        """Return the numbers of real source and target tokens in a batch, end tokens included."""
         pairs = self.pairs(epoch, index)
         pairs = pairs[pairs != PADDING_ROW]
         lengths = self.store.source_lengths, self.store.target_lengths
         return int(lengths[0][pairs].sum()), int(lengths[1][pairs].sum())
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes `epoch` the one that `batches[i]` reads; for resuming."""
+        """Make `batches[i]` read this epoch; for resuming."""
         check_integer("epoch", epoch, 0)
         self.epoch = epoch
         self._read[:] = False
 
     def from_batch(self, epoch: int, start: int) -> TokenBatches:
-        """The batches of an epoch from `start` on, for `fit` to go on with, and then those before it.
+        """Return the batches of an epoch from `start` on, followed by those before it, to resume `fit`.
 
-        It is as long as an epoch, since on TensorFlow a single batch would not show which axes vary:
-        who wants the rest of the epoch stops after it.
+        The result has the length of an epoch, because on TensorFlow a single batch would not show which
+        axes vary. The caller stops at the end of the epoch.
         """
         if not 0 <= check_integer("start", start) < self._length:
             raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {start}")
@@ -225,18 +225,18 @@ class TokenBatches(keras.utils.PyDataset):
         return rest
 
     def shard(self, index: int, count: int) -> TokenBatches:
-        """One process's part of every batch, where several processes train together.
+        """Return one process' share of each batch, for several processes that train together.
 
-        Reading it gives rows `index` B / `count` to (`index` + 1) B / `count` of each batch: the parts
-        in order are the batch. What it tells of batches (`pairs`, `batch_shape`, `statistics`, ...) is
-        of whole ones.
+        Reading the result gives rows `index` B / `count` to (`index` + 1) B / `count` of each batch. The
+        methods that describe batches (`pairs`, `batch_shape`, `statistics`, ...) still describe whole
+        ones.
 
         Args:
             index: Number of the process, from 0.
-            count: Number of processes; it divides `num_replicas`.
+            count: Number of processes, a divisor of `num_replicas`.
 
         Raises:
-            ValueError: The numbers do not fit.
+            ValueError: If the numbers do not fit.
         """
         check_integer("count", count, 1)
         check_integer("index", index, 0)
@@ -244,9 +244,9 @@ class TokenBatches(keras.utils.PyDataset):
             raise ValueError(f"`index` must be below `count` ({count}). Received: index={index}")
         if self.num_replicas % count:
             raise ValueError(
-                f"The rows of a batch are a multiple of num_replicas={self.num_replicas}, which "
-                f"{count} processes cannot share evenly. {divisors(self.num_replicas)} processes can. "
-                "Make TokenBatches with the number of replicas of all processes together."
+                f"`count` must divide num_replicas={self.num_replicas} ({divisors(self.num_replicas)} "
+                f"do), so that processes share each batch evenly. Received: count={count}. Make "
+                "TokenBatches with the number of replicas of all processes together."
             )
         part = copy.copy(self)
         part._read = self._read.copy()
@@ -258,19 +258,19 @@ class TokenBatches(keras.utils.PyDataset):
         self._begun = True
 
     def on_epoch_end(self) -> None:
-        """Called by Keras. Goes on to the next epoch if this one was read."""
-        # Keras also calls it before the first epoch, having read a few to build the model.
+        """Called by Keras. Moves on to the next epoch if all batches were read."""
+        # Keras also calls it before the first epoch, after reading a few batches to build the model.
         if self._read.all() and not self._start:
             self.set_epoch(self.epoch + 1)
 
     def statistics(self) -> dict[str, Any]:
-        """What an epoch holds; with `epochs_per_pass`, the first.
+        """Return statistics of an epoch; with `epochs_per_pass`, of the first.
 
         Returns:
-            dict with `pairs`, `dropped_long` (in the store), `batches`, `shapes` (list of (B, S, T)),
-            `source_tokens`, `target_tokens` (of an epoch, without padding),
-            `source_tokens_per_batch`, `target_tokens_per_batch` (their means) and `padding` (the
-            share of padding in all positions of both sides).
+            A dict with `pairs`, `dropped_long` (of the whole store), `batches`, `shapes` (list of
+            (B, S, T)), `source_tokens`, `target_tokens` (without padding), `source_tokens_per_batch`,
+            `target_tokens_per_batch` (means) and `padding` (the share of padding in all positions of
+            both sides).
         """
         shapes = [(len(pairs), shape) for shape, pairs in self._plan(0)]
         positions = sum(rows * shape.positions for rows, shape in shapes)
@@ -292,7 +292,7 @@ class TokenBatches(keras.utils.PyDataset):
         }
 
     def shape_statistics(self, epoch: int = 0) -> list[dict[str, Any]]:
-        """What each shape of batches holds in an epoch, from short to long.
+        """Return statistics of an epoch for each batch shape, from short to long.
 
         Returns:
             A dict for each shape: `shape` (B, S, T), `batches`, `pairs`, `source_tokens`,
@@ -367,7 +367,7 @@ def _shifted_right(labels: np.ndarray) -> np.ndarray:
 def _with_varied_start(
     plan: list[tuple[BatchShape, np.ndarray]],
 ) -> list[tuple[BatchShape, np.ndarray]]:
-    """Moves two batches to the front that differ in S and in T, as far as any do."""
+    """Move two batches to the front that differ in S and in T, if there are such batches."""
     lengths = [(shape.source_length, shape.target_length) for shape, _ in plan]
     varied = [axis for axis in (0, 1) if len({length[axis] for length in lengths}) > 1]
     for first, second in itertools.combinations(range(len(plan)), 2):
@@ -392,7 +392,7 @@ def _kept_pairs(lengths: np.ndarray, max_length: int | None) -> np.ndarray:
 def _check_room(batch_tokens: int, longest: int, num_replicas: int) -> None:
     if batch_tokens < longest * num_replicas:
         raise ValueError(
-            f"`batch_tokens` ({batch_tokens}) is too small for the longest sentence: {longest} "
-            f"positions in each of {num_replicas} row(s), which a batch has at least. Raise it to "
+            f"`batch_tokens` ({batch_tokens}) is too small for the longest sentence: a batch has at "
+            f"least {num_replicas} row(s), each of {longest} positions. Raise it to "
             f"{longest * num_replicas}, or lower `max_length`."
         )

@@ -1,9 +1,9 @@
-"""BPE-dropout: byte-pair encoding in which every merge is skipped with some probability.
+"""BPE-dropout: byte-pair encoding that skips each merge with some probability.
 
-SentencePiece can do this too, but its random numbers are other ones in every process, whatever the
-seed. These come from NumPy, so that a run can be repeated.
+SentencePiece can do this as well, but its random numbers differ between processes, whatever the seed.
+These come from NumPy, so a run can be repeated.
 
-Shape letters: n words of one length, w symbols of each.
+Shape letters: n words of the same length, w symbols in each.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 
-SPACE = "▁"  # stands for a space, and begins every word
+SPACE = "▁"  # marks a space, and so the start of each word
 
 
 class BpeDropout:
     """Samples segmentations with the merges of a SentencePiece model.
 
-    Of the neighbouring symbols whose union is in the vocabulary, those with the best score are merged
-    first, again and again. Each pair of symbols that comes to stand side by side is left unmerged
-    with probability `dropout`, as SentencePiece does it.
+    In each step, the pair of neighbouring symbols with the best score is merged, if its union is in the
+    vocabulary. Each new pair of neighbours is excluded with probability `dropout`, as in SentencePiece.
 
     Args:
         processor: A `SentencePieceProcessor` of a BPE model with bytes for unknown characters.
@@ -44,7 +43,7 @@ class BpeDropout:
             for cut in range(1, len(piece))
             if piece[:cut] in ids and piece[cut:] in ids
         }
-        # A pair that no vocabulary has keeps the table from being empty.
+        # -1 is not a pair of any vocabulary: it keeps the table from being empty.
         self._pairs = np.array(sorted(merges) or [-1])
         self._merged = np.array([merges[pair] for pair in sorted(merges)] or [-1])
         self._costs = np.array([-processor.get_score(int(max(i, 0))) for i in self._merged])
@@ -66,7 +65,7 @@ class BpeDropout:
         ]
 
     def _symbols(self, words: list[str]) -> np.ndarray:
-        """Ids (n, w) of the characters of words of one length; an unknown one is -1 - its code point."""
+        """Return the ids (n, w) of the characters of words; an unknown one is -1 - its code point."""
         points = np.frombuffer("".join(words).encode("utf-32-le"), "<u4").astype("int64")
         distinct, inverse = np.unique(points, return_inverse=True)
         ids = [self._characters.get(chr(point), -1 - point) for point in distinct.tolist()]
@@ -80,8 +79,8 @@ class BpeDropout:
         random: np.random.Generator,
         found: list[list[int]],
     ) -> None:
-        """Merge the symbols (n, w) of words until nothing can be; `found[places]` gets their ids."""
-        # Every word that is not done has one merge in each round, so all have as many symbols.
+        """Merge the symbols (n, w) of words as far as possible, and write their ids to `found[places]`."""
+        # Each unfinished word has one merge per round, so all have the same number of symbols.
         costs, merged = self._looked_up(symbols[:, :-1], symbols[:, 1:], dropout, random)
         while len(symbols):
             best = costs.argmin(1) if costs.shape[1] else np.zeros(len(symbols), int)
@@ -98,7 +97,7 @@ class BpeDropout:
             symbols, costs, merged = (
                 _without(symbols, best + 1), _without(costs, best), _without(merged, best)
             )  # fmt: skip
-            for left in (best - 1, best):  # The pairs that the new symbol stands in.
+            for left in (best - 1, best):  # The pairs that contain the new symbol.
                 some = rows[(left >= 0) & (left + 1 < symbols.shape[1])]
                 left = left[some]
                 costs[some, left], merged[some, left] = self._looked_up(
@@ -108,14 +107,14 @@ class BpeDropout:
     def _looked_up(
         self, left: np.ndarray, right: np.ndarray, dropout: float, random: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What merging pairs costs, infinite if it cannot be or is skipped, and the ids of the unions."""
+        """Return the cost of merging each pair, infinite if it is impossible or skipped, and the new ids."""
         pairs = np.where((left >= 0) & (right >= 0), left * self._vocabulary_size + right, -2)
         places = np.searchsorted(self._pairs, pairs).clip(max=len(self._pairs) - 1)
         merges = (self._pairs[places] == pairs) & (random.random(pairs.shape) >= dropout)
         return np.where(merges, self._costs[places], np.inf), self._merged[places]
 
     def _with_bytes(self, row: list[int]) -> list[int]:
-        """Ids in which unknown characters are written as their UTF-8 bytes."""
+        """Return the ids with unknown characters replaced by their UTF-8 bytes."""
         ids = []
         for symbol in row:
             if symbol >= 0:
@@ -127,7 +126,7 @@ class BpeDropout:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text, each with the sign of the space before it.
+    """Return the words of a text, each with the mark of the space before it.
 
     >>> _words("the cat")
     ['▁the', '▁cat']
@@ -138,6 +137,6 @@ def _words(text: str) -> list[str]:
 
 
 def _without(array: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """The array (n, w) without one column of each row."""
+    """Return the array (n, w) without one element of each row."""
     kept = np.arange(array.shape[1] - 1) + (np.arange(array.shape[1] - 1) >= column[:, None])
     return np.take_along_axis(array, kept, 1)

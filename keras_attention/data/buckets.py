@@ -1,4 +1,4 @@
-"""Which pairs share a batch shape: few shapes, little padding. Knows lengths, not tokens."""
+"""Chooses which pairs share a batch shape, from their lengths alone: few shapes, little padding."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ MOST_COUNTED = 1 << 24  # distinct values to count in a table
 
 @dataclasses.dataclass(frozen=True)
 class BatchShape:
-    """The one shape of all whole batches of a bucket, and how its pairs fill them."""
+    """The shape of all full batches of a bucket, and how the pairs of the bucket fill them."""
 
     rows: int
     source_length: int
     target_length: int
-    next: int | None = None  # bucket that takes what does not fill a whole batch
-    whole: int = 0  # whole batches an epoch
-    rest: int = 0  # pairs left over, an epoch
+    next: int | None = None  # bucket that takes the pairs that do not fill a batch
+    whole: int = 0  # full batches per epoch
+    rest: int = 0  # pairs left over per epoch
 
     @property
     def positions(self) -> int:
-        """Positions of a row on both sides."""
+        """Number of positions of a row, on both sides together."""
         return self.source_length + self.target_length
 
 
@@ -35,24 +35,24 @@ class Cells:
     counts: np.ndarray  # int64 (cells,)
 
     def take(self, mask: np.ndarray) -> Cells:
-        """Those cells where `mask` is True."""
+        """Return the cells where `mask` is True."""
         return Cells(self.lengths[:, mask], self.counts[mask])
 
 
 def choose_buckets(
     lengths: np.ndarray, batch_tokens: int, num_replicas: int, max_shapes: int
 ) -> tuple[list[BatchShape], np.ndarray]:
-    """Sorts pairs into buckets by source and target length, so that little is padded.
+    """Sort pairs into buckets by source and target length, so that there is little padding.
 
-    Starts with one bucket and splits, again and again, the one that gains most, at the length (on
-    either side) that saves most positions. More buckets pad less inside but leave more remainders:
-    of all the stages the one with the fewest positions, remainders included, is taken.
+    Starts with one bucket. Each step splits the bucket that gains most, at the length (on either side)
+    that saves most positions. More buckets need less padding but leave more incomplete batches. The
+    result is the step with the fewest positions, those of incomplete batches included.
 
     Args:
         lengths: Int array (2, pairs): source and target lengths, in positions.
-        batch_tokens: Positions a batch may hold on either side.
-        num_replicas: Rows are a multiple of it.
-        max_shapes: Bound on the number of shapes, those of remainders included.
+        batch_tokens: Largest number of positions of a batch on either side.
+        num_replicas: The rows of a batch are a multiple of this.
+        max_shapes: Largest number of shapes, those of incomplete batches included.
 
     Returns:
         The buckets, from short to long, and the bucket of each pair, int array (pairs,).
@@ -97,20 +97,19 @@ def _counted(values: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray, np
 
 
 def round_up(number, multiple: int):
-    """The next multiple, of an int or an int array."""
+    """Round an int or an int array up to the next multiple."""
     return -(-number // multiple) * multiple
 
 
 def _best_split(cells: Cells) -> tuple[int, np.ndarray]:
-    """The length on a side that saves most positions: (positions saved, cells up to it)."""
+    """Find the split, by length on one side, that saves most: return (positions saved, cells below it)."""
     best = 0, np.zeros(len(cells.counts), bool)
     for side in range(2):
         order = np.argsort(cells.lengths[side], kind="stable")
         own, other = cells.lengths[side][order], cells.lengths[1 - side][order]
-        below = own + np.maximum.accumulate(
-            other
-        )  # positions of a row, were the cut after this cell
-        above = own[-1] + np.maximum.accumulate(other[::-1])[::-1]  # and were it before
+        # Positions of a row below and above the cut, if it comes after or before each cell.
+        below = own + np.maximum.accumulate(other)
+        above = own[-1] + np.maximum.accumulate(other[::-1])[::-1]
         pairs = np.cumsum(cells.counts[order])
         cuts = np.flatnonzero(own[1:] != own[:-1])
         if not len(cuts):
@@ -126,7 +125,7 @@ def _best_split(cells: Cells) -> tuple[int, np.ndarray]:
 def _shapes(
     cells: Cells, members: list[np.ndarray], batch_tokens: int, num_replicas: int
 ) -> list[tuple[BatchShape, np.ndarray]]:
-    """(shape, cells) of every bucket, from short to long, with the way its remainder goes."""
+    """Return (shape, cells) of each bucket, from short to long; `next` says where its rest goes."""
     buckets = []
     for mask in members:
         source, target = (int(length) for length in cells.lengths[:, mask].max(axis=1))
@@ -164,6 +163,6 @@ def _has_own_remainder(shape: BatchShape) -> bool:
 
 
 def _batch_rows(shape: BatchShape, num_replicas: int) -> int:
-    """Rows of all batches of a bucket in an epoch, padded ones included."""
+    """Return the rows of all batches of a bucket in an epoch, rows of padding included."""
     rest = round_up(shape.rest, num_replicas) if shape.next is None else 0
     return shape.whole * shape.rows + rest

@@ -30,31 +30,31 @@ def load_corpus(
 ) -> Corpus:
     """Loads a corpus by name.
 
-    * "demo": generated English-German sentences with their word alignments, in the package.
+    * "demo": generated English-German sentences with word alignments. Comes with the package.
     * "multi30k": 29,000 image captions in English, German and French, in any direction. Downloaded
-      (3 MB) once, or read from a folder.
-    * "wmt14": the paper's corpora, English and German (4.5 million pairs) or French (41 million),
-      either way. Archives (gigabytes) are downloaded once, their checksums recorded.
-      newstest2013 is the validation part, newstest2014 (3,003 sentences) the test.
-    * "wmt16_en_de": the English-German set that the authors trained on, cut into subwords already.
+      once (3 MB), or read from a folder.
+    * "wmt14": the paper's corpora, English and German (4.5 million pairs) or French (41 million), in
+      either direction. The archives (gigabytes) are downloaded once and their checksums recorded. The
+      validation set is newstest2013, the test set newstest2014 (3,003 sentences).
+    * "wmt16_en_de": the English-German set that the authors trained on, already split into subwords.
 
     Args:
         name: "demo", "multi30k", "wmt14" or "wmt16_en_de".
-        data_dir: Folder with the corpus' own files, plain or gzip; nothing is downloaded then.
-        source_language, target_language: Direction of the translation.
-        cache_dir: Folder for downloads, by default $KERAS_ATTENTION_CACHE or
+        data_dir: Folder with the files of the corpus, plain or gzip. If given, nothing is downloaded.
+        source_language, target_language: Direction of the translation. Default to "en" and "de".
+        cache_dir: Folder for downloads. Defaults to $KERAS_ATTENTION_CACHE or
             ~/.cache/keras_attention.
         base_url: Mirror to download from.
-        filters: `Filters` for the training pairs. "wmt14" and "wmt16_en_de" drop empty ones by default,
-            as the authors' code did.
+        filters: `Filters` for the training pairs. By default, "wmt14" and "wmt16_en_de" drop only pairs
+            with an empty side, as the authors' code does.
 
     Returns:
-        Corpus, read once from start to end and found in order.
+        A `Corpus`, whose parts have been read once to check them.
 
     Raises:
-        ValueError: Unknown corpus or language, broken files.
-        FileNotFoundError: `data_dir` lacks files.
-        ConnectionError: No download possible.
+        ValueError: If the corpus or a language is unknown, or a file is broken.
+        FileNotFoundError: If files are missing in `data_dir`.
+        ConnectionError: If a download fails.
 
     >>> corpus = load_corpus("demo")
     >>> corpus.synthetic, len(corpus.train), len(corpus.test)
@@ -89,24 +89,26 @@ def corpus_from_files(
     test_size: int | None = None,
     filters: Filters | None = None,
 ) -> Corpus:
-    """Corpus from text files, plain or gzip, UTF-8, one sentence a line.
+    """Make a corpus from UTF-8 text files, plain or gzip, with one sentence per line.
 
-    A part that is not given is held out of `train`: which pairs, is decided by a hash of the pair,
-    so that it depends neither on their order nor on chance, and no held-out pair is in `train`.
+    If `validation` or `test` is not given, pairs are held out of `train` for it. A hash of each pair
+    decides which, so the choice depends neither on their order nor on chance. Equal pairs are held out
+    together, so no held-out pair is trained on.
 
     Args:
-        train, validation, test: (source file, target file).
+        train, validation, test: Pairs of files, (source file, target file).
         name, source_language, target_language: Labels for reports.
-        validation_size, test_size: Pairs to hold out, by default 5 % and at most 1,000. A
-            `test_size` of 0 gives a corpus without a test part.
+        validation_size, test_size: Number of pairs to hold out. Default to 5 %, at most 1,000. With a
+            `test_size` of 0 there is no test part.
         filters: `Filters` for the training pairs.
 
     Returns:
-        Corpus, read once from start to end and found in order.
+        A `Corpus`, whose parts have been read once to check them.
 
     Raises:
-        FileNotFoundError: A file is missing.
-        ValueError: Bytes that are not UTF-8, files of unequal length, nothing to train on.
+        FileNotFoundError: If a file is missing.
+        ValueError: If a file is not UTF-8, two files differ in their number of lines, or there is nothing
+            to train on.
 
     >>> import os, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -137,7 +139,7 @@ def corpus_from_tsv(
 ) -> Corpus:
     """Corpus from files with two columns, source and target, separated by one tab.
 
-    As `corpus_from_files`, with one file for each part.
+    Arguments, result and errors are those of `corpus_from_files`, but each part is one file.
     """
     pairs = _parts(_tsv_pairs, train, {"validation": validation, "test": test})
     languages = (source_language, target_language)
@@ -145,18 +147,18 @@ def corpus_from_tsv(
 
 
 def write_corpus(corpus: Corpus, folder: PathLike) -> list[Path]:
-    """Writes a corpus as text files, one sentence a line: `train.en`, `train.de`, `validation.en`, ...
+    """Write a corpus as text files, one sentence per line: `train.en`, `train.de`, `validation.en`, ...
 
     Args:
-        corpus: What to write, such as the embedded demo corpus.
-        folder: Where to; made if absent. Files that exist there are not overwritten.
+        corpus: The `Corpus` to write.
+        folder: Folder to write to; made if absent. Existing files are not overwritten.
 
     Returns:
-        The files.
+        The paths of the files.
 
     Raises:
-        FileExistsError: One of the files exists already; nothing is written then.
-        ValueError: Both languages have one name.
+        FileExistsError: If one of the files exists already. Nothing is written then.
+        ValueError: If both languages have the same name.
 
     >>> import tempfile
     >>> files = write_corpus(load_corpus("demo"), tempfile.mkdtemp())
@@ -169,8 +171,8 @@ def write_corpus(corpus: Corpus, folder: PathLike) -> list[Path]:
     languages = (corpus.source_language, corpus.target_language)
     if languages[0] == languages[1]:
         raise ValueError(
-            "The files are named by the languages, so these must differ: pass other names to the "
-            f"corpus. Received: {languages[0]!r} for both"
+            "`source_language` and `target_language` must differ, because the files are named after "
+            f"them. Received: {languages[0]!r} for both"
         )
     files = {
         Path(folder) / f"{split}.{language}": (text, side)
@@ -179,7 +181,7 @@ def write_corpus(corpus: Corpus, folder: PathLike) -> list[Path]:
     }
     there = [str(file) for file in files if file.exists()]
     if there:
-        raise FileExistsError(f"Nothing was written, because there is already: {', '.join(there)}")
+        raise FileExistsError(f"Nothing was written, because files exist: {', '.join(there)}")
     Path(folder).mkdir(parents=True, exist_ok=True)
     for file, (text, side) in files.items():
         with atomic_file(file, "w") as stream:
@@ -208,7 +210,7 @@ def _tsv_pairs(split: str, path: PathLike) -> TsvPairs:
 def _parts(
     read: Callable[[str, Any], FilePairs | TsvPairs], train: Any, held_out: Mapping[str, Any]
 ) -> dict[str, Iterable[Pair]]:
-    """The parts of a corpus for which there are files; none of them is trained on."""
+    """Return the pairs of the parts for which there are files, after checking that they differ."""
     trained = read("train", train)
     parts: dict[str, Iterable[Pair]] = {"train": trained}
     for split, files in held_out.items():
@@ -216,8 +218,8 @@ def _parts(
             parts[split] = part = read(split, files)
             if all(map(os.path.samefile, part.paths, trained.paths)):
                 raise ValueError(
-                    f"`{split}` must not be the text that is trained on: its scores would say nothing. "
-                    f"Leave it out to have pairs held out of `train`. Received: {files!r} for both"
+                    f"`{split}` must not be the text that is trained on: scores on it would mean nothing. "
+                    f"Leave it out to hold out pairs of `train`. Received: {split}={files!r}"
                 )
     return parts
 
@@ -247,11 +249,14 @@ def _own_corpus(
     for split, size in sizes.items():
         if split in pairs and size is not None:
             raise ValueError(
-                f"`{split}_size` holds pairs out of `train`; with `{split}` given, leave it out. "
+                f"`{split}_size` holds pairs out of `train`. Leave it out, because `{split}` is given. "
                 f"Received: {split}_size={size}"
             )
     if "validation" not in pairs and validation_size == 0:
-        raise ValueError("A validation part is needed: name files, or a `validation_size` above 0.")
+        raise ValueError(
+            "A validation part is needed: give files, or a `validation_size` above 0. "
+            "Received: validation_size=0"
+        )
     wanted = {split: size for split, size in sizes.items() if split not in pairs}
     pairs = {**pairs, **hold_out(pairs["train"], wanted)}
     held_out = " and ".join(split for split in wanted if split in pairs)

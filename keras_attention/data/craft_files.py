@@ -1,6 +1,6 @@
-"""The articles of the CRAFT treebank: which part each belongs to, and the sha256 of its file of trees.
+"""The articles of the CRAFT treebank: the part of each, and the sha256 of its tree file.
 
-The parts are the corpus' own (`articles/ids/craft-ids-{train,dev,test}.txt`).
+The parts are those of the corpus itself (`articles/ids/craft-ids-{train,dev,test}.txt`).
 """
 
 CRAFT_SHA256: dict[str, dict[str, str]] = {

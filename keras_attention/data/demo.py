@@ -1,13 +1,13 @@
 """The synthetic `demo` corpus: English-German pairs drawn from a grammar, shipped as text.
 
 The pairs are generated, not collected: grammatical, of little sense, and free of any licence. Their
-German shows gender and case agreement, verb-final subordinate clauses, separable verbs, plurals and
-pronouns that refer back. Every English sentence has exactly one German translation, so that a model
-which has learned the grammar can reach a BLEU of 100.
+German has gender and case agreement, verb-final subordinate clauses, separable verbs, plurals and
+pronouns that refer back. Each English sentence has exactly one German translation, so a model that has
+learned the grammar can reach a BLEU of 100.
 
-The held-out parts ask for more than memory: a sentence is a test sentence only if it combines two
-lexemes (a verb and its object, a verb and its subject, an adjective and its noun) that never occur
-together in training, although each of its word forms does.
+The held-out parts cannot be solved by memory. A test sentence combines two lexemes (a verb and its
+object, a verb and its subject, an adjective and its noun) that never occur together in training,
+although each of its word forms does.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def load_demo(
 
 
 def _read(path: Path) -> dict[Pair, tuple[tuple[int, int], ...]]:
-    """Sentence pairs in their order, each with its links."""
+    """Return the sentence pairs in order, each with its alignment links."""
     pairs = {}
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
         for line in lines:

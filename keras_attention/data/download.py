@@ -1,4 +1,4 @@
-"""Downloads of public files: checked, resumed where they stopped, never half there."""
+"""Downloads of public files: verified, resumable, and complete or absent."""
 
 from __future__ import annotations
 
@@ -37,35 +37,35 @@ def download(
     delay: float = 1.0,
     verbose: bool = True,
 ) -> Path:
-    """Downloads a file to `path` unless it is there already.
+    """Download a file to `path` unless it exists already.
 
-    The bytes go to `path` + ".part", which a later call continues if the server still has the same
-    file, and get their name only when the checksum is right. If no checksum is published, the first
-    download's is recorded in `path` + ".sha256", and every later download must have it. If several
-    processes ask for the same file, one downloads it and the others wait.
+    The bytes go to `path` + ".part", which a later call continues if the server still has the same file.
+    The file gets its name only if the checksum is right. If no checksum is published, that of the first
+    download is recorded in `path` + ".sha256", and later downloads must match it. If several processes ask
+    for the same file, one downloads it and the others wait.
 
     Args:
-        url: An address of http or https.
+        url: An http or https URL.
         path: File to write; its folder is made.
         sha256: Expected checksum, in hexadecimal, or None for the recorded one.
-        validate: Called with the file before it gets its name; raises ValueError if it is not
-            what was asked for, such as a page that says so.
-        attempts: How often to try before giving up.
-        timeout: Seconds without an answer, or with less than 1,000 bytes a second, that end an
-            attempt.
-        delay: Seconds before the second attempt, doubled before each one that follows.
-        verbose: Show how far it is if it takes more than 3 seconds.
+        validate: A function, called with the file before it gets its name. It raises a ValueError if the
+            file is not what was asked for, such as an error page.
+        attempts: Number of attempts. Defaults to 4.
+        timeout: Seconds without an answer, or with less than 1,000 bytes a second, after which an attempt
+            fails. Defaults to 30.
+        delay: Seconds before the second attempt, doubled before each further one. Defaults to 1.
+        verbose: Whether to show progress after 3 seconds. Defaults to True.
 
     Returns:
         The path.
 
     Raises:
-        ConnectionError: The file cannot be had; what came so far is kept for the next call.
-        ValueError: No web address, or its content is not the expected one. A download is removed
-            then; a file that lay at `path` before is left alone.
+        ConnectionError: If the download fails. What was received is kept for the next call.
+        ValueError: If `url` is not such a URL, or the content is not the expected one. Such a download is
+            deleted; a file that was at `path` before is kept.
     """
     if urllib.parse.urlsplit(url).scheme not in SCHEMES:
-        raise ValueError(f"`url` must be an address of http or https. Received: {url!r}")
+        raise ValueError(f"`url` must be an http or https URL. Received: url={url!r}")
     path = Path(path)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def check_recorded(path: Path, remedy: str) -> None:
     """Compares a file with its recorded checksum; records it if there is none yet.
 
     Raises:
-        ValueError: The file has changed since.
+        ValueError: If the file was changed.
     """
     recorded = _recorded(path)
     if recorded is None:
@@ -95,7 +95,7 @@ def check_recorded(path: Path, remedy: str) -> None:
 
 
 def record(path: Path, sha256: str) -> None:
-    """Writes a checksum beside a file, as `sha256sum --check` reads it."""
+    """Write a checksum beside a file, in the format of `sha256sum --check`."""
     write_atomically(_record_file(path), f"{sha256}  {path.name}\n")
 
 
@@ -171,10 +171,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _fetch(url: str, part: Path, is_checked: bool, timeout: float, label: str) -> None:
-    """Appends to `part` what is missing; raises unless the file is complete after that.
+    """Append to `part` what is missing; raise unless the file is then complete.
 
-    What is there is gone on with only if it is of the same file, by the validator that the server
-    gave with it, or if a checksum will tell (`is_checked`).
+    Existing bytes are continued only if they are known to belong to the same file: by the validator that
+    the server sent with them, or because a checksum is compared later (`is_checked`).
     """
     validator_file = _validator_file(part)
     validator = validator_file.read_text("utf-8") if validator_file.exists() else ""
@@ -193,7 +193,7 @@ def _fetch(url: str, part: Path, is_checked: bool, timeout: float, label: str) -
             return  # There is nothing after these bytes.
         _forget(part)
         raise ConnectionError(
-            "the server has no such part of the file; it is begun anew"
+            "the server does not have that part of the file; the download starts again"
         ) from error
     with response:
         is_resumed = response.status == 206
@@ -201,7 +201,7 @@ def _fetch(url: str, part: Path, is_checked: bool, timeout: float, label: str) -
         if start != (have if is_resumed else 0):
             _forget(part)
             raise ConnectionError(
-                f"the server sent bytes from {start} on, asked for from {have} on; it is begun anew"
+                f"the server sent bytes from {start} on instead of {have}; the download starts again"
             )
         length = response.headers.get("Content-Length")
         if total is None and length:
@@ -219,7 +219,7 @@ def _fetch(url: str, part: Path, is_checked: bool, timeout: float, label: str) -
 
 
 def _range(headers: Message) -> tuple[int | None, int | None]:
-    """First byte and size of the whole file, as `Content-Range` says."""
+    """Return the first byte and the size of the whole file, from `Content-Range`."""
     found = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(?:(\d+)|\*)", headers.get("Content-Range", ""))
     numbers = found.groups() if found else (None, None)
     start, total = (None if number is None else int(number) for number in numbers)
@@ -227,7 +227,7 @@ def _range(headers: Message) -> tuple[int | None, int | None]:
 
 
 def _validator(headers: Message) -> str:
-    """What tells whether a file is still the same, for `If-Range`; "" if the server does not say."""
+    """Return the server's validator of a file, for `If-Range`; "" if it sends none."""
     tag = headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
 
@@ -271,5 +271,5 @@ def _check(path: Path, sha256: str, remedy: str) -> None:
     if received != sha256:
         raise ValueError(
             f"'{path}' does not have the expected content. Expected sha256: {sha256}. "
-            f"Received: {received}. {remedy}."
+            f"Received: sha256 {received}. {remedy}."
         )

@@ -1,4 +1,4 @@
-"""Training pairs that are left out, and how many each rule removed."""
+"""Filters for training pairs, with a count of the pairs that each rule removes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ from keras_attention.data.parallel_text import Pair, ParallelText
 from keras_attention.utils.checks import check_boolean, check_integer, check_number
 
 KEPT = 0
-RULES = ("empty", "over_long", "length_ratio", "duplicate")  # in the order in which they are asked
+RULES = ("empty", "over_long", "length_ratio", "duplicate")  # in the order of the checks
 EMPTY, OVER_LONG, LENGTH_RATIO, DUPLICATE = range(1, 5)
 
 
 @dataclasses.dataclass(frozen=True)
 class Filters:
-    """Which training pairs to leave out. Pairs with an empty side are left out in any case.
+    """Rules for dropping training pairs. Pairs with an empty side are always dropped.
 
-    The authors' code drops empty lines and, by number of tokens, over-long pairs (`max_length` of
-    `TokenBatches`), nothing else: the defaults.
+    By default nothing else is, as in the authors' code. (That also drops pairs with too many tokens: see
+    `max_length` of `TokenBatches`.)
 
     Args:
-        max_words: Most words on a side, divided by white space; None for any number.
-        max_ratio: Most words on one side for each word on the other; None for any number.
-        drop_duplicates: Whether only the first of equal pairs stays. They are compared by
-            64-bit hashes: the chance of losing any pair of 36 million for a collision is 1 in
-            28,000.
+        max_words: Largest number of words on a side, separated by white space; None for no limit.
+        max_ratio: Largest ratio of the numbers of words on both sides; None for no limit.
+        drop_duplicates: Whether to keep only the first of equal pairs. They are compared by 64-bit
+            hashes: among 36 million pairs, the chance of losing one to a collision is 1 in 28,000.
+            Defaults to False.
+
+    Raises:
+        ValueError: If an argument is out of range.
 
     >>> Filters(max_words=80, max_ratio=2.5)
     Filters(max_words=80, max_ratio=2.5, drop_duplicates=False)
@@ -51,7 +54,7 @@ class Filters:
         check_boolean("drop_duplicates", self.drop_duplicates)
 
     def rule_against(self, pair: Pair) -> int:
-        """The number of the first rule that removes a pair, `KEPT` if none; duplicates aside."""
+        """Return the number of the first rule that drops a pair, or `KEPT`; ignores duplicates."""
         source, target = len(pair[0].split()), len(pair[1].split())
         if not source or not target:
             return EMPTY
@@ -71,15 +74,15 @@ def check_filters(filters: Any) -> None:
 
 
 class FilteredText(ParallelText):
-    """A parallel text without the pairs that `filters` name, in their order.
+    """A parallel text without the pairs that `filters` drop.
 
-    The decisions are made in one pass, which also counts and takes the fingerprint; later passes
-    only skip. Memory is a byte for each pair of `text`; with `drop_duplicates` it is about 30 bytes
-    while they are looked for (1.1 GB for 36 million pairs).
+    The first pass decides about each pair, counts and computes the fingerprint; later passes only skip
+    pairs. Memory is one byte per pair of `text`; with `drop_duplicates`, about 30 bytes during the first
+    pass (1.1 GB for 36 million pairs).
 
     Args:
-        text: `ParallelText`.
-        filters: `Filters`.
+        text: A `ParallelText`.
+        filters: The `Filters`.
 
     Attributes:
         unfiltered: `text`.
@@ -109,7 +112,7 @@ class FilteredText(ParallelText):
         return itertools.compress(self.unfiltered, self._kept)
 
     def report(self) -> dict[str, Any]:
-        """Pairs `read` and `kept`, and the number that each rule removed. A pair counts once."""
+        """Return the numbers of pairs `read`, `kept` and dropped by each rule; a pair counts once."""
         self._scan()
         return dict(self._report)
 
@@ -129,7 +132,7 @@ class FilteredText(ParallelText):
         return self._summary
 
     def _judged(self) -> tuple[np.ndarray, str]:
-        """The rule against each pair, uint8 (pairs,), and the fingerprint of all of them."""
+        """Return the rule that drops each pair, uint8 (pairs,), and the fingerprint of all pairs."""
         rules, hashes = array.array("B"), array.array("Q")
 
         def judge(pair: Pair) -> None:

@@ -66,12 +66,12 @@ def _download_multi30k(folder: Path, languages: tuple[str, str], base_url: str) 
             missing = [file for file in files if not (folder / file).exists()]
             raise ConnectionError(
                 f"{error}\nWithout a connection, put these files from {base_url} into '{folder}', "
-                f"or into a folder of yours that you name as data_dir: {', '.join(missing)}"
+                f"or into a folder that you pass as `data_dir`: {', '.join(missing)}"
             ) from error
 
 
 def _multi30k_texts(folder: Path, languages: tuple[str, str]) -> dict[str, ParallelText]:
-    """Splits whose files are in the folder, plain or gzip; only the 2017 test may be missing."""
+    """Return the parts of the corpus in the folder; only the 2017 test set may be missing."""
     texts, missing = {}, []
     for split in MULTI30K_SPLITS:
         names = [f"{split}.{language}" for language in languages]
@@ -84,6 +84,6 @@ def _multi30k_texts(folder: Path, languages: tuple[str, str]) -> dict[str, Paral
     if missing:
         raise FileNotFoundError(
             f"Multi30K files are missing in '{folder}': {', '.join(missing)}, each plain or with "
-            f".gz at the end. They are at {MULTI30K_URL}; without data_dir they are downloaded."
+            f".gz at the end. They are at {MULTI30K_URL}; without `data_dir` they are downloaded."
         )
     return texts

@@ -1,4 +1,4 @@
-"""The form of text that tokenizers see."""
+"""Normalisation of text, before it reaches a tokenizer."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 
 
 def normalize(text: str) -> str:
-    """Unicode NFC, each run of white space one space, none at the ends.
+    """Normalise text: Unicode NFC, one space for each run of white space, and none at the ends.
 
     Nothing else is changed: no case folding, and no compatibility folding (NFKC rewrites "½", "²"
     and "…", which a detokenised BLEU would then count as errors). White space is what `str.split`
-    says: tabs, line breaks and no-break spaces too. U+2581, which SentencePiece writes for a space,
-    is one.
+    splits at, including tabs, line breaks and no-break spaces. U+2581, which SentencePiece writes for a
+    space, counts as one.
 
     Example:
 
@@ -27,7 +27,7 @@ def normalized_texts(texts: Iterable[str]) -> Iterator[str]:
     """Each text normalised.
 
     Raises:
-        ValueError: Names the first item that is no str, or holds what is no character.
+        ValueError: If an item is not a str, or holds half of a surrogate pair. The message names it.
     """
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise ValueError(f"`texts` must be an iterable of str. Received: {texts!r}")
@@ -36,7 +36,7 @@ def normalized_texts(texts: Iterable[str]) -> Iterator[str]:
             raise ValueError(f"Text {position} must be a str. Received: {text!r}")
         if not text.isascii() and re.search("[\ud800-\udfff]", text):
             raise ValueError(
-                f"Text {position} holds half of a surrogate pair, which is no character: {text!r}. "
-                "Was its file read with errors='surrogateescape'?"
+                f"Text {position} holds half of a surrogate pair, which is not a character. Was its file "
+                f"read with errors='surrogateescape'? Received: {text!r}"
             )
         yield normalize(text)

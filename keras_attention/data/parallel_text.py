@@ -1,4 +1,4 @@
-"""Parallel text as a stream of sentence pairs, and the readers of the files it may lie in."""
+"""Parallel text as a stream of sentence pairs, and readers for its files."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 class ParallelText:
-    """Sentence pairs that can be iterated again and again.
+    """Sentence pairs that can be iterated any number of times.
 
-    The pairs of a file are read anew on each pass, so that memory does not grow with the file.
-    Pairs with an empty side are passed on; the token store leaves them out.
+    The pairs of a file are read again on each pass, so memory does not grow with the file. Pairs with an
+    empty side are included here; `TokenStore` drops them.
 
     Args:
-        name: Label, for messages and reports.
-        pairs: Re-iterable of (source, target), such as a list, `FilePairs` or `TsvPairs`.
+        name: Label for messages and reports.
+        pairs: Pairs (source, target) that can be iterated again: a list, `FilePairs` or `TsvPairs`.
+
+    Raises:
+        ValueError: If `pairs` can be iterated only once. While iterating: if a file is broken.
 
     >>> text = ParallelText("greetings", [("Good day.", "Guten Tag."), ("Hello!", "Hallo!")])
     >>> len(text)
@@ -59,18 +62,19 @@ class ParallelText:
         return self._scan()[0]
 
     def sources(self) -> Iterator[str]:
-        """Source sentences."""
+        """Iterate over the source sentences."""
         return (source for source, _ in self)
 
     def targets(self) -> Iterator[str]:
-        """Target sentences."""
+        """Iterate over the target sentences."""
         return (target for _, target in self)
 
     def both_sides(self, at_most: int | None = None) -> Iterator[str]:
-        """All sentences, those of a pair one after the other, in one pass; for a tokenizer.
+        """Iterate over source and target sentences in turn, for example to train a tokenizer.
 
         Args:
-            at_most: Bound on their number: every n-th pair is taken then, from start to end.
+            at_most: Largest number of sentences; if there are more, every n-th pair is taken. None for no
+                limit.
         """
         step = 1
         if at_most is not None:
@@ -78,14 +82,14 @@ class ParallelText:
         return itertools.chain.from_iterable(itertools.islice(self, 0, None, step))
 
     def fingerprint(self) -> str:
-        """SHA-256 of both sides, the same for the same pairs in whatever kind of file they lie."""
+        """Return the SHA-256 of all pairs, which does not depend on the kind of file they come from."""
         return self._scan()[1]
 
     def read_through(self, visit: Callable[[Pair], None] | None = None) -> tuple[int, str]:
-        """Reads all pairs once and hands each to `visit`; returns their number and fingerprint.
+        """Read all pairs once, pass each to `visit`, and return their number and fingerprint.
 
         Raises:
-            ValueError: A line break within a sentence, or no pairs at all.
+            ValueError: If a pair is not two str, a sentence contains a line break, or there are no pairs.
         """
         count, digest = 0, hashlib.sha256()
         for count, pair in enumerate(self, start=1):
@@ -111,21 +115,21 @@ class ParallelText:
 
 
 def read_lines(path: PathLike) -> Iterator[str]:
-    r"""Lines of a UTF-8 file, plain or gzip by its content.
+    r"""Yield the lines of a UTF-8 file, plain or gzip (recognised by its content).
 
-    Only "\n" ends a line ("\r\n" too), not the other characters that `str.splitlines` knows. A
-    byte order mark at the start is dropped; nothing else is changed or normalised.
+    Only "\n" and "\r\n" end a line, not the other characters that `str.splitlines` splits at. A byte order
+    mark at the start is dropped; nothing else is changed or normalised.
 
     Raises:
-        ValueError: Bytes that are not UTF-8, with file, line and byte; NUL, which UTF-16 is full
-            of; a damaged gzip file.
+        ValueError: If the file is not UTF-8 (the message names line and byte), contains NUL, as UTF-16
+            does, or is a damaged gzip file.
     """
     with open(path, "rb") as file:
         yield from lines_of(file, path)
 
 
 def lines_of(file: io.BufferedReader, name: PathLike) -> Iterator[str]:
-    """As `read_lines`, of a file that is open, from its start; `name` is for the messages."""
+    """Like `read_lines`, for a file that is open at its start; `name` is used in error messages."""
     compressed = file.peek(2)[:2] == GZIP_MAGIC
     stream = gzip.GzipFile(fileobj=file) if compressed else file
     try:
@@ -140,8 +144,8 @@ def lines_of(file: io.BufferedReader, name: PathLike) -> Iterator[str]:
 def _decode(line: bytes, number: int, path: PathLike) -> str:
     if b"\0" in line:
         raise ValueError(
-            f"'{path}', line {number}, holds a NUL, which is no text: is the file UTF-16? Convert it, "
-            "for instance with `iconv -f utf-16 -t utf-8`."
+            f"'{path}', line {number}, holds a NUL character. Is the file UTF-16? Convert it, for example "
+            "with `iconv -f utf-16 -t utf-8`."
         )
     try:
         return line.decode("utf-8")
@@ -149,15 +153,15 @@ def _decode(line: bytes, number: int, path: PathLike) -> str:
         raise ValueError(
             f"'{path}', line {number}, byte {error.start + 1} of the line: "
             f"0x{line[error.start]:02X} is not UTF-8 here. "
-            "Convert the file, for instance with `iconv -f latin1 -t utf-8`."
+            "Convert the file, for example with `iconv -f latin1 -t utf-8`."
         ) from error
 
 
 def existing_file(path: PathLike) -> Path:
-    """The path, if there is a file.
+    """Return the path if it is a file.
 
     Raises:
-        FileNotFoundError: There is none.
+        FileNotFoundError: If it is not.
     """
     if not check_path("path", path).is_file():
         what = "is a folder" if Path(path).is_dir() else "does not exist"
@@ -172,14 +176,14 @@ def plain_or_gzip(path: Path) -> Path | None:
 
 
 def zip_lines(sides: Sequence[Iterator[str]], names: Sequence[Any]) -> Iterator[Pair]:
-    """Line i of one file and line i of the other.
+    """Yield pairs of line i of one file and line i of another.
 
     Args:
-        sides: The lines of both.
-        names: Both files, for the message.
+        sides: The lines of both files.
+        names: The names of both files, for error messages.
 
     Raises:
-        ValueError: If one ends before the other.
+        ValueError: If one file has fewer lines.
     """
     for number, (source, target) in enumerate(itertools.zip_longest(*sides)):
         if source is None or target is None:
@@ -259,8 +263,8 @@ class TsvPairs:
 
 
 def _also(numbers: Sequence[int], shown: int = 10) -> str:
-    """Other lines with the same fault, so that all can be mended at once."""
+    """Return a sentence that lists other lines with the same fault, so that all can be fixed at once."""
     if not numbers:
         return ""
     listed = ", ".join(map(str, numbers[:shown])) + (", .." if len(numbers) > shown else "")
-    return f" So it is with {len(numbers):,} other lines: {listed}."
+    return f" The same is true of {len(numbers):,} other lines: {listed}."

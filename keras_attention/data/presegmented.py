@@ -1,4 +1,4 @@
-"""Text that is cut into subwords already, for `Tokenizer(algorithm="presegmented")`."""
+"""Text that is already split into subwords, for `Tokenizer(algorithm="presegmented")`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")  # ids 0, 1, 2
 FOREIGN_SPECIAL_TOKENS = {"<s>", "<pad>", "</s>", "<unk>", ""}
 UNKNOWN_ID = 2
 UNKNOWN_TEXT = "⁇"
-JOINER = "@@"  # ends a piece that goes on in the next one, as subword-nmt writes it
+JOINER = "@@"  # ends a piece if the word continues in the next one, as in subword-nmt
 
 
 def join_pieces(text: str) -> str:
-    """The words of a line of subwords.
+    """Join the subwords of a line to words.
 
     >>> join_pieces("ein Wasch@@ bär schläft")
     'ein Waschbär schläft'
@@ -19,28 +19,33 @@ def join_pieces(text: str) -> str:
 
 
 class PresegmentedVocabulary:
-    """A vocabulary of pieces with spaces between them, with the methods of a SentencePiece processor.
+    """A vocabulary of pieces that spaces separate, with the methods of a SentencePiece processor.
 
     Args:
-        model: UTF-8 text, one piece a line; the line number is the id.
+        model: UTF-8 text, one piece per line; the line number is the id.
+
+    Raises:
+        ValueError: If `model` is not such a list.
     """
 
     def __init__(self, model: bytes) -> None:
         try:
             self._tokens = model.decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
-            raise ValueError(f"`model` is no list of pieces. ({error})") from error
+            raise ValueError(f"`model` is not a list of pieces. ({error})") from error
         if tuple(self._tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
-            raise ValueError(f"`model` is no list of pieces: it must begin with {SPECIAL_TOKENS}.")
+            raise ValueError(
+                f"`model` is not a list of pieces: it must begin with {SPECIAL_TOKENS}."
+            )
         if len(set(self._tokens)) < len(self._tokens):
-            raise ValueError("`model` is no list of pieces: one of them occurs twice.")
-        # Text that holds "</s>" must not end a sentence, so special tokens are no pieces.
+            raise ValueError("`model` is not a list of pieces: one of them occurs twice.")
+        # "</s>" in a text must not end the sentence, so special tokens are left out.
         pieces = enumerate(self._tokens[len(SPECIAL_TOKENS) :], start=len(SPECIAL_TOKENS))
         self._ids = {token: index for index, token in pieces}
 
     @staticmethod
     def model(pieces: list[str]) -> bytes:
-        """The model for a list of pieces; other toolkits' special tokens among them are left out."""
+        """Return the model for a list of pieces, without special tokens of other toolkits."""
         kept = dict.fromkeys(piece for piece in pieces if piece not in FOREIGN_SPECIAL_TOKENS)
         return "\n".join([*SPECIAL_TOKENS, *kept]).encode()
 
@@ -49,7 +54,7 @@ class PresegmentedVocabulary:
         return len(self._tokens)
 
     def id_to_piece(self, token_id: int) -> str:
-        """The piece for display: "@@" at its end says that the word goes on."""
+        """Return the piece for display; "@@" at its end says that the word continues."""
         return self._tokens[token_id]
 
     def encode(self, texts: list[str]) -> list[list[int]]:
@@ -58,7 +63,7 @@ class PresegmentedVocabulary:
         return [[ids.get(piece, UNKNOWN_ID) for piece in text.split()] for text in texts]
 
     def decode(self, rows: list[list[int]]) -> list[str]:
-        """Words of each row of ids."""
+        """Return the text of each row of ids, in words."""
         tokens = [*self._tokens]
         tokens[UNKNOWN_ID] = UNKNOWN_TEXT
         return [join_pieces(" ".join(tokens[token_id] for token_id in row)) for row in rows]

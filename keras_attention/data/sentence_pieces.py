@@ -18,6 +18,9 @@ class SentencePieces:
 
     Args:
         model: A serialized SentencePiece model.
+
+    Raises:
+        ValueError: If `model` is not one.
     """
 
     def __init__(self, model: bytes) -> None:
@@ -26,13 +29,13 @@ class SentencePieces:
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except RuntimeError as error:
-            raise ValueError(f"`model` is no SentencePiece model. ({error})") from error
+            raise ValueError(f"`model` is not a SentencePiece model. ({error})") from error
 
     @staticmethod
     def train(
         sentences: Iterable[str], vocabulary_size: int, max_sentences: int, **options: Any
     ) -> bytes:
-        """Learns merges from at most so many sentences; returns the model. Options go to SentencePiece."""
+        """Learn merges from at most `max_sentences`, and return the model; options go to SentencePiece."""
         import sentencepiece
 
         model = io.BytesIO()
@@ -46,7 +49,7 @@ class SentencePieces:
                 byte_fallback=True,
                 normalization_rule_name="identity",
                 remove_extra_whitespaces=False,
-                num_threads=1,  # is written into the model: one number, one fingerprint
+                num_threads=1,  # It is written into the model, so it must not vary.
                 minloglevel=2,
                 **options,
             )
@@ -63,15 +66,15 @@ class SentencePieces:
         return self._processor.vocab_size()
 
     def id_to_piece(self, token_id: int) -> str:
-        """The piece for display: "▁" marks the begin of a word."""
+        """Return the piece for display; "▁" marks the start of a word."""
         return self._processor.id_to_piece(token_id)
 
     def encode(self, texts: list[str]) -> list[list[int]]:
-        """Ids of each text, on all cores."""
+        """Return the ids of each text, computed on all cores."""
         return self._processor.encode(texts)
 
     def encode_with_dropout(self, texts: list[str], dropout: float, seed: int) -> list[list[int]]:
-        """Ids of each text, each merge skipped with probability `dropout`."""
+        """Return the ids of each text, with each merge skipped with probability `dropout`."""
         return self._dropout.encode(texts, dropout, seed)
 
     @functools.cached_property
@@ -84,7 +87,7 @@ class SentencePieces:
 
 
 def _sampled(sentences: Iterable[str], most: int) -> Iterator[str]:
-    """All sentences, or so many of them by chance; SentencePiece's own sample differs between processes."""
+    """Yield all sentences, or a random sample of `most`: SentencePiece's own differs between processes."""
     sample: list[str] = []
     chance = random.Random(0).random  # Only random() is promised to stay the same.
     for number, sentence in enumerate(sentences):
@@ -92,5 +95,5 @@ def _sampled(sentences: Iterable[str], most: int) -> Iterator[str]:
             sample.append(sentence)
         elif (place := int(chance() * (number + 1))) < most:
             sample[place] = sentence
-    while sample:  # So that memory does not hold them twice.
+    while sample:  # Pops, so that memory does not hold the sentences twice.
         yield sample.pop()

@@ -1,4 +1,4 @@
-"""Some pairs as token ids: what a token store is made of, wherever it is computed."""
+"""Chunks of pairs as token ids, from which a token store is written; any process can compute them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from keras_attention.data.tokenizer import Tokenizer
 
-# Fixed: with dropout, each chunk has random numbers of its own.
+# Must not change: with dropout, the random numbers depend on the chunk.
 CHUNK_PAIRS = 10_000
 SIDES = ("source", "target")
 OFFSETS = np.dtype("<i8")
@@ -19,12 +19,12 @@ OFFSETS = np.dtype("<i8")
 
 @dataclasses.dataclass(frozen=True)
 class TokenChunk:
-    """The pairs of a chunk without those that have an empty side.
+    """The token ids of a chunk of pairs, without pairs that have an empty side.
 
     Attributes:
-        dropped: Pairs with an empty side.
-        ids: For each side the ids of all sentences, each closed by the end token.
-        ends: For each side where the sentences end in it.
+        dropped: Number of pairs with an empty side.
+        ids: For each side, the ids of all sentences, each followed by the end token.
+        ends: For each side, the end of each sentence in `ids`.
     """
 
     dropped: int
@@ -33,18 +33,18 @@ class TokenChunk:
 
     @property
     def pairs(self) -> int:
-        """Pairs that are left."""
+        """Number of pairs in the chunk."""
         return len(self.ends[SIDES[0]])
 
     def packed(self) -> bytes:
-        """All of it as bytes."""
+        """Return the chunk as bytes."""
         sizes = [self.dropped, self.pairs, len(self.ids[SIDES[0]])]
         arrays = [np.array(sizes, OFFSETS), *self.ends.values(), *self.ids.values()]
         return b"".join(array.tobytes() for array in arrays)
 
     @classmethod
     def unpacked(cls, content: bytes, dtype: np.dtype) -> TokenChunk:
-        """What `packed` gave, of ids of this type.
+        """Return the chunk that `packed` turned into bytes, for ids of this dtype.
 
         >>> ends = {side: np.array([2, 4], OFFSETS) for side in SIDES}
         >>> ids = {side: np.array([7, 2, 8, 2], "<u2") for side in SIDES}
@@ -60,7 +60,7 @@ class TokenChunk:
 
 
 def ids_type(tokenizer: Tokenizer) -> np.dtype:
-    """Two bytes, or four if the vocabulary needs it."""
+    """Return the dtype of stored ids: two bytes, or four for a large vocabulary."""
     return np.dtype("<u2" if tokenizer.vocabulary_size <= 2**16 else "<u4")
 
 
@@ -70,12 +70,12 @@ def encoded_chunk(
     position: tuple[int, int],
     sampling: Mapping[str, Any],
 ) -> TokenChunk:
-    """The ids of some pairs.
+    """Tokenise a chunk of pairs.
 
     Args:
-        tokenizer: For both sides.
-        pairs: `CHUNK_PAIRS` of them, or the last ones of a text.
-        position: The sample and the chunk's number in it: what the random numbers of dropout hang on.
+        tokenizer: The `Tokenizer` for both sides.
+        pairs: `CHUNK_PAIRS` pairs, or the last ones of a text.
+        position: The number of the sample, and of the chunk in it. They seed the dropout.
         sampling: `dropout` and `seed`, or nothing.
     """
     sides = [
@@ -103,7 +103,7 @@ def _joined(
 
 
 def _dropout(sampling: Mapping[str, Any], position: tuple[int, int], column: int) -> dict[str, Any]:
-    """Arguments of `Tokenizer.encode` for a side of a chunk."""
+    """Return the arguments of `Tokenizer.encode` for one side of a chunk."""
     if not sampling:
         return {}
     entropy = [sampling["seed"], *position, column]

@@ -1,4 +1,4 @@
-"""Tokenised parallel text on disk, memory-mapped: built once, opened in no time."""
+"""Tokenised parallel text on disk, built once and memory-mapped."""
 
 from __future__ import annotations
 
@@ -38,17 +38,23 @@ REMEDY = "Delete the folder '{}' and build the store again."
 
 
 class TokenStore:
-    """Token ids of a parallel text, each sentence closed by the end token.
+    """Token ids of a parallel text. Each sentence ends with the end token.
 
-    Make one with `TokenStore.build` or `TokenStore.open`. The ids stay on disk (two bytes each,
-    four if the vocabulary needs it) and are mapped into memory, so that a store may be larger than
-    the memory and several processes share it. Opening a store reads its files once, to compare
-    their checksums.
+    Create one with `TokenStore.build` or `TokenStore.open`. The ids stay on disk (two bytes each, four
+    for a large vocabulary) and are memory-mapped. So a store may be larger than the memory, and
+    processes share it. Opening a store reads its files once, to verify their checksums.
+
+    Args:
+        folder: Folder of one store.
 
     Attributes:
-        metadata: Numbers of pairs and tokens, fingerprints of text and tokenizer.
-        source_lengths, target_lengths: Int32 arrays (pairs,): tokens of each sentence, end token
-            counted.
+        metadata: Dict with the numbers of pairs and tokens, and the fingerprints of text and tokenizer.
+        source_lengths, target_lengths: Int32 arrays (pairs,), the tokens of each sentence, end token
+            included.
+
+    Raises:
+        ValueError: If there is no store in the folder, or it has another format version.
+        DamagedFile: If a file was changed after it was written.
 
     Example:
 
@@ -89,37 +95,36 @@ class TokenStore:
         samples: int = 1,
         seed: int = 0,
     ) -> TokenStore:
-        """Tokenises a parallel text, or opens the store where that was done before.
+        """Tokenise a parallel text, or open its store if it exists.
 
-        Every store lies in its own subfolder of `folder`, named by the fingerprints of text,
-        tokenizer and format: what changed is built beside the old, and nothing is overwritten. A
-        store appears whole or not at all; pairs are read and written in chunks, so memory does not
-        grow with them.
+        Each store has its own subfolder of `folder`, named after the fingerprints of text, tokenizer and
+        format: a changed text gets a new store, and nothing is overwritten. A store is written whole or
+        not at all. Pairs are read and written in chunks, so memory does not grow with their number.
 
-        Pairs with an empty side are left out (`metadata["dropped_empty"]` counts them); long ones
-        stay, `TokenBatches` decides about them.
+        Pairs with an empty side are dropped (`metadata["dropped_empty"]` counts them). Long pairs stay:
+        `TokenBatches` decides about them.
 
-        With `dropout` the store holds the text `samples` times, each time cut into different subwords:
-        subword regularisation, which helps with small corpora. An epoch of `TokenBatches` is then one
-        of `samples` parts of a pass over the store.
+        With `dropout`, the store holds the text `samples` times, each time split into different subwords.
+        This subword regularisation helps with small corpora. An epoch of `TokenBatches` is then one of
+        `samples` parts of a pass over the store.
 
         Args:
-            folder: Where stores are kept; made if absent.
-            text: A `ParallelText`: an iterable of (source, target) str pairs with `len()` and
+            folder: Folder in which stores are kept; made if absent.
+            text: A `ParallelText`, or another iterable of (source, target) pairs of str with `len()` and
                 `fingerprint()`.
-            tokenizer: `Tokenizer` for both sides.
-            verbose: Whether to show how far it is if it takes more than 3 seconds.
-            dropout: Probability with which BPE skips a merge (see `Tokenizer.encode`); for training
-                text only.
-            samples: How many times the text is cut anew with `dropout`.
-            seed: Decides what is skipped.
+            tokenizer: The `Tokenizer` for both sides.
+            verbose: Whether to show progress after 3 seconds. Defaults to True.
+            dropout: Probability of skipping a BPE merge (see `Tokenizer.encode`). For training text only.
+                Defaults to 0.
+            samples: Number of times that the text is stored with different `dropout`. Defaults to 1.
+            seed: Integer seed of the dropout. Defaults to 0.
 
         Returns:
             A `TokenStore`.
 
         Raises:
-            ValueError: `folder` is a file, no pair is left, a store there is damaged, the tokenizer
-                knows no dropout, or `samples` is above 1 without it.
+            ValueError: If `folder` is a file, no pair is left, an existing store is damaged, the tokenizer
+                does not support `dropout`, or `samples` is above 1 without it.
 
         Reference: [BPE-dropout (Provilkov et al., 2020)](https://arxiv.org/abs/1910.13267).
         """
@@ -145,19 +150,19 @@ class TokenStore:
         wanted: dict[str, Any],
         chunks: Callable[[], Iterable[TokenChunk]],
     ) -> TokenStore:
-        """As `build`, of chunks that are computed already, or are when they are asked for.
+        """Like `build`, from chunks of tokenised pairs.
 
         Args:
-            folder: Where stores are kept.
-            tokenizer: For both sides.
-            wanted: What `wanted` gave.
-            chunks: Gives all of them, in order; called if the store is not there.
+            folder: Folder in which stores are kept.
+            tokenizer: The `Tokenizer` for both sides.
+            wanted: The result of `TokenStore.wanted`.
+            chunks: Returns all chunks, in order. Called only if the store does not exist.
         """
         sampling = {key: wanted[key] for key in ("dropout", "samples", "seed") if key in wanted}
         final = cls.path(folder, wanted["text_fingerprint"], tokenizer, **sampling)
         remove_leftovers(folder)
         if not final.exists():
-            # A process that is building the same store is waited for.
+            # This waits for another process that builds the same store.
             with contextlib.suppress(OccupiedPath), atomic_folder(final) as building:
                 _write_store(building, chunks(), tokenizer, wanted)
         store = cls(final)
@@ -172,13 +177,13 @@ class TokenStore:
     def wanted(
         text: Any, tokenizer: Tokenizer, dropout: float = 0.0, samples: int = 1, seed: int = 0
     ) -> dict[str, Any]:
-        """What a store is known by; raises a ValueError for arguments that `build` refuses."""
+        """Return the metadata that identify a store. Raise a ValueError for arguments that do not fit."""
         _check_sampling(dropout, samples, seed)
         if not hasattr(tokenizer, "encode") or not hasattr(tokenizer, "fingerprint"):
             raise ValueError(f"`tokenizer` must be a Tokenizer. Received: {tokenizer!r}")
         if not hasattr(text, "fingerprint"):
             raise ValueError(
-                "`text` must be a ParallelText, as `load_corpus` and `corpus_from_files` give. "
+                "`text` must be a ParallelText, such as the parts of a corpus. "
                 f"Received: {type(text).__name__}"
             )
         wanted = {
@@ -199,7 +204,7 @@ class TokenStore:
         samples: int = 1,
         seed: int = 0,
     ) -> Path:
-        """Where `build` keeps the store of a text with this fingerprint, whether it is there or not."""
+        """Return the folder in which `build` keeps the store of a text with this fingerprint."""
         name = f"v{FORMAT_VERSION}-{text_fingerprint[:16]}-{tokenizer.fingerprint()[:16]}"
         if dropout:
             name += f"-dropout{dropout}-samples{samples}-seed{seed}"
@@ -207,7 +212,7 @@ class TokenStore:
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> TokenStore:
-        """Opens a store (`store.folder`), or the only one that `build` made in this folder."""
+        """Open a store by its own folder, `store.folder`, or by the `folder` of `build` if it holds one."""
         folder = check_path("folder", folder)
         if not (folder / METADATA_FILE).exists() and folder.is_dir():
             stores = sorted(path.parent for path in folder.glob(f"[!.]*/{METADATA_FILE}"))
@@ -230,15 +235,18 @@ class TokenStore:
         return self._sentence("target", index)
 
     def padded(self, side: str, indices: np.ndarray, length: int) -> np.ndarray:
-        """Sentences of several pairs in one array, without a loop over them.
+        """Return the sentences of several pairs as one padded array.
 
         Args:
             side: `"source"` or `"target"`.
             indices: Int array (B,) of pairs; -1 gives a row of padding.
-            length: Columns; at least the longest of these sentences.
+            length: Number of columns, at least the length of the longest sentence.
 
         Returns:
-            int32 array (B, length), padded with the padding id.
+            An int32 array (B, length), padded with the padding id.
+
+        Raises:
+            ValueError: If `length` is too small.
         """
         offsets = self._offsets[check_choice("side", side, SIDES)]
         real = indices >= 0
@@ -268,13 +276,13 @@ def _check_sampling(dropout: float, samples: int, seed: int) -> None:
     check_integer("samples", samples, 1)
     if samples > 1 and not dropout:
         raise ValueError(
-            "Without `dropout` all samples of a text are alike: leave out `samples`, or give a "
-            f"`dropout`, for instance 0.1. Received: samples={samples}, dropout={dropout!r}"
+            "Without `dropout`, all samples of a text are the same. Leave out `samples`, or pass a "
+            f"`dropout` such as 0.1. Received: samples={samples}, dropout={dropout!r}"
         )
 
 
 def sampling_of(wanted: dict[str, Any]) -> dict[str, Any]:
-    """What `encoded_chunk` is told of dropout."""
+    """Return the arguments of dropout for `encoded_chunk`."""
     return {key: wanted[key] for key in ("dropout", "seed") if key in wanted}
 
 
@@ -297,7 +305,7 @@ def _write_store(
         wanted,
         dtype=dtype.str,
         pairs=pairs,
-        # What is empty is so every time.
+        # Each sample drops the same pairs.
         dropped_empty=dropped // wanted.get("samples", 1),
         source_tokens=writers.tokens["source"],
         target_tokens=writers.tokens["target"],
@@ -308,7 +316,7 @@ def _write_store(
 
 
 class _Writers:
-    """The four files of a store while it grows, and their checksums."""
+    """Writes the four files of a store, and computes their checksums."""
 
     def __init__(self, folder: Path) -> None:
         names = [f"{side}.{kind}" for side in SIDES for kind in ("ids", "offsets")]
@@ -321,14 +329,14 @@ class _Writers:
             self._write(f"{side}.offsets", np.zeros(1, OFFSETS))
 
     def append(self, chunk: TokenChunk) -> None:
-        """Adds sentences; counts their tokens."""
+        """Append the sentences of a chunk and count their tokens."""
         for side in SIDES:
             self._write(f"{side}.ids", chunk.ids[side])
             self._write(f"{side}.offsets", self.tokens[side] + chunk.ends[side])
             self.tokens[side] += len(chunk.ids[side])
 
     def sha256(self) -> dict[str, str]:
-        """The checksum of each file, as far as it was written."""
+        """Return the checksum of what was written to each file."""
         return {name: digest.hexdigest() for name, digest in self._digests.items()}
 
     def _write(self, name: str, numbers: np.ndarray) -> None:
@@ -347,7 +355,7 @@ class _Writers:
 def _chunks(
     text: Iterable[tuple[str, str]], samples: int
 ) -> Iterator[tuple[tuple[int, int], list[tuple[str, str]]]]:
-    """The text in chunks, `samples` times, each with its sample and its number."""
+    """Yield the text in chunks, `samples` times, each with the numbers of its sample and chunk."""
     for sample in range(samples):
         pairs = iter(text)
         for number in itertools.count():
@@ -361,11 +369,11 @@ def _read_metadata(folder: Path) -> dict[str, Any]:
     try:
         metadata = read_json(
             folder / METADATA_FILE,
-            "Is it of a token store, and of this version of keras_attention? "
+            "Does it belong to a token store of this version of keras_attention? "
             + REMEDY.format(folder),
         )
     except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"'{folder}' holds no token store: {METADATA_FILE} is absent.") from None
+        raise ValueError(f"'{folder}' holds no token store: {METADATA_FILE} is missing.") from None
     if metadata.get("format_version") != FORMAT_VERSION:
         raise ValueError(
             f"'{folder}' has format version {metadata.get('format_version')!r}; this package reads "

@@ -1,4 +1,4 @@
-"""Text to token ids and back: one vocabulary shared by source and target (paper, section 5.1)."""
+"""Text to token ids and back, with one vocabulary for source and target (section 5.1 of the paper)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALGORITHMS: dict[str, type[SentencePieces] | type[WordPieces] | type[Presegmente
     "wordpiece": WordPieces,
     "presegmented": PresegmentedVocabulary,
 }
-OLD_NAMES = {"given": "presegmented"}  # What older versions wrote is still read.
+OLD_NAMES = {"given": "presegmented"}  # Names that older versions wrote.
 TRAINABLE = ("bpe", "wordpiece")
 MAX_SENTENCES = 2_000_000
 LARGEST_VOCABULARY = 1_000_000
@@ -46,25 +46,28 @@ METADATA_FILE = "tokenizer.json"
 
 
 class Tokenizer:
-    """Splits text into subwords and numbers them.
+    """Splits text into subwords and maps them to ids.
 
-    Ids: padding 0, end of sentence 1, unknown 2, then the vocabulary. There is no begin token: a
+    Ids: padding 0, end of sentence 1, unknown 2, then the vocabulary. There is no separate start token: a
     decoder starts from the padding token, whose embedding is the zero vector, as in the authors'
     code.
 
-    Text is first brought into the form of `normalization.normalize`. The default `"bpe"` brings back
-    any text: `decode(encode(text)) == normalize(text)`. It writes characters outside the vocabulary as
-    their UTF-8 bytes, which have 256 ids of their own. With `"wordpiece"` a word that holds an unknown
-    character becomes the unknown token. `"presegmented"` takes text that is cut into subwords already
-    ("Wasch@@ bär") and gives back words.
+    Text is first normalised by `normalization.normalize`. The default, `"bpe"`, restores any text:
+    `decode(encode(text)) == normalize(text)`. It writes characters outside the vocabulary as their UTF-8
+    bytes, for which 256 ids are reserved. With `"wordpiece"`, a word with an unknown character becomes
+    the unknown token. `"presegmented"` encodes text that is already split into subwords ("Wasch@@ bär")
+    and decodes to words.
 
     Make one with `Tokenizer.train`, `Tokenizer.load` or, for `"presegmented"`,
     `Tokenizer.from_vocabulary`.
 
     Args:
         model: The trained model, as bytes: a SentencePiece model ("bpe"), or UTF-8 text with
-            one piece a line ("wordpiece", "presegmented").
-        algorithm: `"bpe"`, `"wordpiece"` or `"presegmented"`.
+            one piece per line ("wordpiece", "presegmented").
+        algorithm: `"bpe"`, `"wordpiece"` or `"presegmented"`. Defaults to `"bpe"`.
+
+    Raises:
+        ValueError: If `algorithm` is unknown, or `model` is not a model of it.
 
     Example:
 
@@ -104,27 +107,28 @@ class Tokenizer:
         character_coverage: float = 0.99999,
         max_sentences: int = MAX_SENTENCES,
     ) -> Tokenizer:
-        """Learns a vocabulary; give it the sentences of both languages.
+        """Learn a vocabulary from the sentences of both languages.
 
         The same texts give the same tokenizer.
 
         Args:
             texts: Iterable of str, read once.
-            vocabulary_size: The number of ids wanted, special ones included. A corpus too small to
-                fill it gives a smaller vocabulary: see the attribute `vocabulary_size` of the
-                result.
-            algorithm: `"bpe"`, trained by SentencePiece, or `"wordpiece"`, trained by
-                TensorFlow Text (needs `tensorflow` and `tensorflow-text`; minutes).
-            character_coverage: The share of the characters of `texts` that get an id of their own;
-                rarer ones are written as bytes. At least 0.98. "bpe" only.
-            max_sentences: If there are more texts, a random sample of this size is used, which
-                bounds memory: about 1.1 GB for two million sentences of WMT14. "bpe" only.
+            vocabulary_size: Number of ids, special ones included. If the texts are too few to fill it,
+                the vocabulary is smaller: see the attribute `vocabulary_size` of the result. Defaults
+                to 8000.
+            algorithm: `"bpe"`, trained by SentencePiece, or `"wordpiece"`, trained by TensorFlow Text
+                (needs `tensorflow` and `tensorflow-text`; takes minutes). Defaults to `"bpe"`.
+            character_coverage: Share of the characters in `texts` that get their own id; rarer ones are
+                written as bytes. "bpe" only. At least 0.98. Defaults to 0.99999.
+            max_sentences: If there are more texts, a random sample of this size is used. "bpe" only.
+                Defaults to two million, which takes about 1.1 GB of memory on WMT14.
 
         Returns:
             A `Tokenizer`.
 
         Raises:
-            ValueError: No text, text that is not str, or a vocabulary too small for the characters.
+            ValueError: If there is no text, a text is not a str, an argument is out of range, or the
+                vocabulary is too small for the characters.
         """
         check_choice("algorithm", algorithm, TRAINABLE)
         check_integer("vocabulary_size", vocabulary_size, 4, LARGEST_VOCABULARY)
@@ -151,17 +155,18 @@ class Tokenizer:
 
     @classmethod
     def from_vocabulary(cls, path: str | os.PathLike[str]) -> Tokenizer:
-        """A tokenizer for text that is cut into subwords already, from the file of these subwords.
+        """Create a tokenizer for text that is already split into subwords, from a list of these subwords.
 
         Args:
-            path: UTF-8 text, one subword a line; what follows a tab or space there, such as a
-                count, is left out, and so are "<unk>", "<s>" and "</s>".
+            path: UTF-8 file with one subword per line. Anything after a tab or space, such as a count, is
+                ignored, and so are "<unk>", "<s>" and "</s>".
 
         Returns:
             A `Tokenizer` with `algorithm="presegmented"`.
 
         Raises:
-            ValueError: The file holds no subword.
+            FileNotFoundError: If the file is missing.
+            ValueError: If the file holds no subword.
 
         >>> import tempfile
         >>> with tempfile.NamedTemporaryFile("w", suffix=".bpe", encoding="utf-8") as file:
@@ -197,28 +202,33 @@ class Tokenizer:
 
         Args:
             texts: A str, or a list of str (faster: encoded together, on all cores).
-            dropout: Probability with which BPE skips a merge, for subword regularisation
-                ([Provilkov et al., 2020](https://arxiv.org/abs/1910.13267)). "bpe" only.
-            seed: Int, needed with `dropout`: the same seed and texts give the same ids.
+            dropout: Probability of skipping a BPE merge, for subword regularisation
+                ([Provilkov et al., 2020](https://arxiv.org/abs/1910.13267)). "bpe" only. Defaults to 0.
+            seed: Integer seed, required with `dropout`: the same seed and texts give the same ids.
 
         Returns:
             A list of int, or a list of such lists.
+
+        Raises:
+            ValueError: If a text is not a str, or `dropout` or `seed` does not fit.
         """
         normalized = list(normalized_texts([texts] if isinstance(texts, str) else texts))
         if check_number("dropout", dropout, least=0, below=1) == 0:
             rows = self._pieces.encode(normalized)
         elif not isinstance(self._pieces, SentencePieces):
-            raise ValueError(f"`dropout` needs a 'bpe' tokenizer. This one is '{self.algorithm}'.")
+            raise ValueError(
+                f"`dropout` needs a 'bpe' tokenizer. Received: algorithm={self.algorithm!r}"
+            )
         else:
             seed = check_integer("seed", seed)  # `dropout` needs one.
             rows = self._pieces.encode_with_dropout(normalized, dropout, seed)
         return rows[0] if isinstance(texts, str) else rows
 
     def decode(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> str | list[str]:
-        """Text of a sequence of ids, or of each sequence of a list or 2-D array.
+        """Return the text of a sequence of ids, or of each sequence in a list or 2-D array.
 
-        Reads up to the first end token and skips padding. Bytes that are no valid UTF-8, which only
-        a model can produce, become U+FFFD; the text never holds a line break.
+        Stops at the first end token and skips padding. Bytes that are not valid UTF-8, which a model may
+        predict, become U+FFFD. The text never contains a line break.
 
         Args:
             ids: A sequence of ids, or a list of such sequences; also an array or a tensor. An empty
@@ -228,7 +238,7 @@ class Tokenizer:
             A str, or a list of str.
 
         Raises:
-            ValueError: An id outside the vocabulary.
+            ValueError: If an id is outside the vocabulary.
         """
         if hasattr(ids, "__array__"):
             rows, single = np.asarray(ids).tolist(), np.ndim(ids) == 1
@@ -244,7 +254,7 @@ class Tokenizer:
         return decoded[0] if single else decoded
 
     def tokens(self, text: str) -> list[str]:
-        """The subwords of a text, for display; "▁" marks the begin of a word in "bpe"."""
+        """Return the subwords of a text, for display; in "bpe", "▁" marks the start of a word."""
         if not isinstance(text, str):
             raise ValueError(f"`text` must be a str. Received: {text!r}")
         return [self.id_to_token(token_id) for token_id in self.encode(text)]
@@ -256,8 +266,8 @@ class Tokenizer:
         return self._pieces.id_to_piece(token_id)
 
     def fingerprint(self) -> str:
-        """Hex SHA-256 of all that decides the ids; equal for equal tokenizers."""
-        # By the old name, so that a tokenizer and its stores stay what they are.
+        """Return the hex SHA-256 of everything that decides the ids; equal for equal tokenizers."""
+        # Computed with the old name, so that existing tokenizers and token stores stay valid.
         names = {new: old for old, new in OLD_NAMES.items()}
         algorithm = names.get(self.algorithm, self.algorithm)
         digest = hashlib.sha256(f"{FORMAT_VERSION} {algorithm} ".encode())
@@ -265,13 +275,17 @@ class Tokenizer:
         return digest.hexdigest()
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Writes `tokenizer.model` and `tokenizer.json` into a folder, made if absent.
+        """Write `tokenizer.model` and `tokenizer.json`.
 
-        A process killed meanwhile leaves a whole tokenizer or none: see `is_saved_in`.
+        If the process is killed meanwhile, the folder holds a whole tokenizer or none: see `is_saved_in`.
+
+        Args:
+            folder: Folder to write to; made if absent.
+            overwrite: Whether to replace another tokenizer in the folder. Defaults to False.
 
         Raises:
-            ValueError: The folder holds another tokenizer and `overwrite` is False, or is a file.
-            OSError: It cannot be written; what was there is as it was.
+            ValueError: If the folder holds another tokenizer and `overwrite` is False, or is a file.
+            OSError: If a file cannot be written; existing ones are then unchanged.
         """
         folder = check_path("folder", folder)
         remove_leftovers(folder.parent)
@@ -295,11 +309,11 @@ class Tokenizer:
         place = nullcontext(folder) if is_shared else atomic_folder(folder, replace=True)
         with place as files:
             write_atomically(files / MODEL_FILE, self._model)
-            write_json(files / METADATA_FILE, metadata)  # Last: it says that a tokenizer is there.
+            write_json(files / METADATA_FILE, metadata)  # Last: it marks the tokenizer as complete.
 
     @staticmethod
     def is_saved_in(folder: str | os.PathLike[str]) -> bool:
-        """Whether `save` has written a tokenizer into this folder, as far as `tokenizer.json` says."""
+        """Whether the folder holds a `tokenizer.json`, which `save` writes last."""
         return (Path(folder) / METADATA_FILE).exists()
 
     @classmethod
@@ -307,7 +321,7 @@ class Tokenizer:
         """Reads a tokenizer that `save` wrote.
 
         Raises:
-            ValueError: A file is absent, damaged, or of a newer format.
+            ValueError: If a file is missing or damaged, or of a newer format.
         """
         folder = check_path("folder", folder)
         metadata = _read_metadata(folder)
@@ -345,14 +359,14 @@ class Tokenizer:
     def _check_ids(self, ids: list[int]) -> None:
         if ids and not 0 <= min(ids) <= max(ids) < self.vocabulary_size:
             raise ValueError(
-                f"Token ids must lie in [0, {self.vocabulary_size}), the vocabulary of this "
-                f"tokenizer. Received ids from {min(ids)} to {max(ids)}: another tokenizer's?"
+                f"Token ids must be from 0 to {self.vocabulary_size - 1}, the vocabulary of this "
+                f"tokenizer. Received: ids from {min(ids)} to {max(ids)}. Are they another tokenizer's?"
             )
 
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
     try:
-        # The fingerprint guards all that decides the ids, so a file of an older version will do.
+        # The fingerprint verifies everything that decides the ids, so no checksum is needed.
         return read_json(folder / METADATA_FILE, "Copy it again or train again.", unsigned=True)
     except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"'{folder}' holds no tokenizer: {METADATA_FILE} is absent.") from None
+        raise ValueError(f"'{folder}' holds no tokenizer: {METADATA_FILE} is missing.") from None

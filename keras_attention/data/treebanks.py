@@ -33,9 +33,9 @@ SAMPLE_SHA256 = "9da92d76c3666cfb6cddeaed0f7e86b344cce0f0928a286d439e555f19c3739
 SAMPLE_FILES = range(1, 200)
 SAMPLE_DESCRIPTION = (
     "The sample of the Penn Treebank's Wall Street Journal that nltk distributes: 3,914 trees of 199 "
-    "articles; each tenth is tested on (non-commercial use)."
+    "articles; every tenth article is in the test part (non-commercial use)."
 )
-# Section 6.3 of the paper, and the custom of the field.
+# Section 6.3 of the paper, and the usual split.
 PENN_SECTIONS = {"train": range(2, 22), "validation": range(22, 23), "test": range(23, 24)}
 PENN_FOLDERS = ("", "wsj", "parsed/mrg/wsj", "mrg/wsj", "combined/wsj", "combined")
 PENN_DESCRIPTION = (
@@ -45,11 +45,11 @@ TREE_SUFFIXES = (".mrg", ".tree", ".parse")
 
 
 class Trees:
-    """The trees of some files, read anew on each pass.
+    """The trees of some files, read again on each pass.
 
     Args:
-        name: Label, for messages and reports.
-        files: Files of trees: paths, or what a zip archive holds.
+        name: Label for messages and reports.
+        files: Tree files: paths, or members of a zip archive.
     """
 
     def __init__(self, name: str, files: Sequence[Path | zipfile.Path]) -> None:
@@ -60,10 +60,10 @@ class Trees:
         return f"Trees('{self.name}')"
 
     def __iter__(self) -> Iterator[Tree]:
-        """Trees as `strip_tree` gives them.
+        """Yield the trees, stripped by `strip_tree`.
 
         Raises:
-            ValueError: A broken tree, a sentence without one, a file that is not UTF-8.
+            ValueError: If a tree is broken, a sentence has none, or a file is not UTF-8.
         """
         for file in self._files:
             try:
@@ -75,12 +75,12 @@ class Trees:
 
 @dataclasses.dataclass(frozen=True)
 class Treebank:
-    """Trees to train a parser on, to validate and to test it.
+    """Trees for training, validating and testing a parser.
 
     Attributes:
-        name: Such as "craft".
+        name: Name of the treebank, such as "craft".
         description: Origin and terms of use.
-        train, validation, test: The parts.
+        train, validation, test: The parts, each a `Trees`.
     """
 
     name: str
@@ -95,12 +95,12 @@ class Treebank:
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
     def corpus(self, tags: bool = True) -> Corpus:
-        """The sentences, and their trees as `linearize` writes them: a corpus to translate between.
+        """Return a corpus that "translates" sentences into trees as `linearize` writes them.
 
-        Every tree is read once, so that a broken one shows now.
+        Every tree is read once, to find broken ones now.
 
         Args:
-            tags: Whether part-of-speech tags are written, or `"XX"` for each.
+            tags: Whether to write part-of-speech tags, or `"XX"` for each. Defaults to True.
         """
         return Corpus(
             self.name,
@@ -123,16 +123,16 @@ def load_treebank(
 ) -> Treebank:
     """Loads a treebank by name.
 
-    * "craft": 30,830 trees of biomedical articles, free to use. Downloaded (12 MB) once.
-    * "wsj_sample": 3,914 trees of the Wall Street Journal, as nltk distributes them. Downloaded
-      (1.7 MB) once, or read from a folder with `treebank.zip`, or with `combined/wsj_0001.mrg`, ...
-    * "penn": the whole Penn Treebank, from a folder of yours with the sections `02` to `23`: the
-      paper's own corpus, sold by the LDC.
+    * "craft": 30,830 trees of biomedical articles, free to use. Downloaded once (12 MB).
+    * "wsj_sample": 3,914 trees of the Wall Street Journal, as nltk distributes them. Downloaded once
+      (1.7 MB), or read from a folder with `treebank.zip`, or with `combined/wsj_0001.mrg`, ...
+    * "penn": the whole Penn Treebank, the paper's corpus, which the LDC sells. Read from a folder with
+      the sections `02` to `23`.
 
     Args:
         name: "craft", "wsj_sample" or "penn".
-        data_dir: Folder with the treebank's own files; nothing is downloaded then.
-        cache_dir: Folder for downloads, by default $KERAS_ATTENTION_CACHE or
+        data_dir: Folder with the files of the treebank. If given, nothing is downloaded.
+        cache_dir: Folder for downloads. Defaults to $KERAS_ATTENTION_CACHE or
             ~/.cache/keras_attention.
         base_url: Mirror to download from.
 
@@ -140,9 +140,9 @@ def load_treebank(
         Treebank. Its files are read when they are needed.
 
     Raises:
-        ValueError: An unknown name, "penn" without a folder, a changed file.
-        FileNotFoundError: `data_dir` lacks files.
-        ConnectionError: No download possible.
+        ValueError: If the name is unknown, "penn" has no `data_dir`, or a downloaded file was changed.
+        FileNotFoundError: If files are missing in `data_dir`.
+        ConnectionError: If a download fails.
     """
     if name not in LOADERS:
         raise ValueError(
@@ -159,14 +159,15 @@ def treebank_from_files(
     *,
     name: str = "files",
 ) -> Treebank:
-    """Treebank from files of Penn-style trees, UTF-8.
+    """Make a treebank from UTF-8 files of Penn-style trees.
 
     Args:
-        train, validation, test: Files, or folders of .mrg, .tree or .parse files.
-        name: Label for reports.
+        train, validation, test: Lists of files, or of folders with .mrg, .tree or .parse files.
+        name: Label for reports. Defaults to "files".
 
     Raises:
-        FileNotFoundError: A file is missing, or a folder has no trees.
+        FileNotFoundError: If a file is missing, or a folder has no such files.
+        ValueError: If a part is a single path instead of a list.
 
     >>> import os, tempfile
     >>> file = os.path.join(tempfile.mkdtemp(), "all.mrg")
@@ -184,8 +185,8 @@ def treebank_from_files(
             found = [path] if path.is_file() else _files_below(path)
             if not found:
                 raise FileNotFoundError(
-                    f"There is no file and no folder of {', '.join(TREE_SUFFIXES)} files at '{path}', "
-                    f"which `{part}` names."
+                    f"`{part}` must hold files, or folders of {', '.join(TREE_SUFFIXES)} files. Received: "
+                    f"'{path}'"
                 )
             files[part] += found
     return _treebank(name, "Own files.", files)
@@ -221,7 +222,7 @@ def _load_craft(
     if missing:
         raise FileNotFoundError(
             f"{len(missing)} files of CRAFT are missing in '{folder}', such as {missing[0]}. They are "
-            f"at https://github.com/UCDenver-ccp/CRAFT, in {CRAFT_FOLDER}; without data_dir they are "
+            f"at https://github.com/UCDenver-ccp/CRAFT, in {CRAFT_FOLDER}; without `data_dir` they are "
             "downloaded."
         )
     return _treebank("craft", CRAFT_DESCRIPTION, files)
@@ -237,7 +238,7 @@ def _download_craft(folder: Path, base_url: str) -> None:
             except ConnectionError as error:
                 raise ConnectionError(
                     f"{error}\nWithout a connection, put the .tree files from {base_url} into "
-                    f"'{folder}', or into a folder of yours that you name as data_dir."
+                    f"'{folder}', or into a folder that you pass as `data_dir`."
                 ) from error
             progress.add(1)
 
@@ -245,7 +246,7 @@ def _download_craft(folder: Path, base_url: str) -> None:
 def _load_sample(
     data_dir: Path | None, cache_dir: PathLike | None, base_url: str | None
 ) -> Treebank:
-    """Articles are kept whole, so that nothing of a test article is trained on."""
+    """Load nltk's sample. Each article is in one part, so no test article is trained on."""
     folder = cache_folder(cache_dir) / "wsj_sample" if data_dir is None else data_dir
     archive = folder / SAMPLE_ARCHIVE
     if data_dir is None:
@@ -253,8 +254,8 @@ def _load_sample(
             download(f"{base_url or SAMPLE_URL}/{SAMPLE_ARCHIVE}", archive, SAMPLE_SHA256)
         except ConnectionError as error:
             raise ConnectionError(
-                f"{error}\nWithout a connection, put {SAMPLE_ARCHIVE} into '{folder}', or name the folder "
-                "of nltk's treebank as data_dir."
+                f"{error}\nWithout a connection, put {SAMPLE_ARCHIVE} into '{folder}', or pass the folder "
+                "of nltk's treebank as `data_dir`."
             ) from error
     below: Path | zipfile.Path = folder
     if archive.is_file():
@@ -265,8 +266,8 @@ def _load_sample(
     missing = [str(path) for path in found.values() if not path.is_file()]
     if missing:
         raise FileNotFoundError(
-            f"{len(missing)} files of nltk's treebank are missing, such as '{missing[0]}'. Name the "
-            f"folder that has `combined`, or {SAMPLE_ARCHIVE} from {SAMPLE_URL}; without data_dir it "
+            f"{len(missing)} files of nltk's treebank are missing, such as '{missing[0]}'. Pass the "
+            f"folder that holds `combined`, or {SAMPLE_ARCHIVE} from {SAMPLE_URL}; without `data_dir` it "
             "is downloaded."
         )
     part_of = {0: "test", 5: "validation"}  # by the last digit of the article
@@ -300,7 +301,7 @@ def _load_penn(data_dir: Path | None, cache_dir: PathLike | None, base_url: str 
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """Files of trees in a folder and its subfolders, in the order of their names."""
+    """Return the tree files in a folder and its subfolders, sorted by path."""
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in TREE_SUFFIXES)
 
 

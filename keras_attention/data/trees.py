@@ -1,8 +1,8 @@
-"""Constituency trees as text: reading them, and the form in which a Transformer writes them.
+"""Constituency trees as text: how they are read, and how a Transformer writes them.
 
-Section 6.3 of the paper parses by translation: from the words of a sentence to its tree, written as in
-Vinyals et al. 2015, "Grammar as a Foreign Language". A node begins with its label; a phrase ends with
-"/" and its label; the words themselves are left out:
+Section 6.3 of the paper parses by translation, from the words of a sentence to its tree. The tree is
+written as in Vinyals et al. 2015, "Grammar as a Foreign Language". A node begins with its label; a phrase
+ends with "/" and its label; the words themselves are left out:
 
     (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))
     S NP NNP /NP VP VBZ NP DT NN /NP /VP . /S
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nltk import Tree
 
-# What stands in the place of every tag where tags are not wanted, and of a tag that nobody wrote.
+# Stands for each tag if tags are not wanted, and for a tag that is missing.
 ANY_TAG = "XX"
 TRACE = "-NONE-"
 OUTER_LABELS = ("", "TOP", "ROOT", "S1")
-# Spaces of Unicode, such as thin ones, are no borders of words; only these are.
+# Other Unicode spaces, such as thin ones, do not separate words.
 OTHER_SPACES = re.compile(r"[^\S \t\r\n\f\v]")
 BRACKET = re.compile(r"[()]")
 
@@ -32,14 +32,14 @@ def read_trees(text: str, name: str = "text") -> Iterator[Tree]:
     """Reads Penn Treebank trees with nltk's reader, a bracket pair at a time.
 
     Args:
-        text: Trees, on one line or many each; nothing but white space between them.
-        name: Name of the file, for errors.
+        text: Trees, each on one or more lines, with only white space between them.
+        name: Name of the file, for error messages.
 
     Yields:
-        Trees as they stand there, the outer pair of brackets, traces and function tags included.
+        The unchanged trees: outer brackets, traces and function tags included.
 
     Raises:
-        ValueError: A broken tree, or a sentence without one; the error names file and line.
+        ValueError: If a tree is broken, or a sentence has none. The message names file and line.
 
     >>> [tree] = read_trees("( (S (NP-SBJ (NNP John)) (VP (VBZ sleeps))) )")
     >>> tree.leaves()
@@ -57,7 +57,7 @@ def read_trees(text: str, name: str = "text") -> Iterator[Tree]:
         depth -= 1
         if depth < 0:
             where = _where(text, bracket.start(), name)
-            raise ValueError(f'{where}: a ")" closes nothing. Remove it, or open its phrase.')
+            raise ValueError(f'{where}: a ")" closes nothing. Remove it, or add its "(".')
         if depth == 0:
             end = bracket.end()
             yield _read_tree(text, start, end, name)
@@ -69,10 +69,10 @@ def read_trees(text: str, name: str = "text") -> Iterator[Tree]:
 
 
 def strip_tree(tree: Tree) -> Tree:
-    """The tree as parsers are trained and scored on it: labels without functions, no traces.
+    """Return the tree in the form that parsers are trained and scored on.
 
-    The outer pair of brackets is dropped, so is what is empty without traces, and `NP-SBJ-1` becomes
-    `NP`. The tree that is given stays as it is.
+    Traces, phrases that are empty without them, and the outer pair of brackets are dropped. Labels lose
+    their functions: `NP-SBJ-1` becomes `NP`. The argument is not changed.
 
     Raises:
         ValueError: If the tree has no words.
@@ -97,18 +97,17 @@ def is_phrase(node: Tree | str) -> bool:
 
 
 def linearize(tree: Tree, tags: bool = True) -> tuple[list[str], list[str]]:
-    """The words of a tree, and the symbols that say all else about it.
+    """Return the words of a tree, and the symbols that describe everything else.
 
     Args:
-        tree: As `strip_tree` gives it.
-        tags: Whether part-of-speech tags are written; `"XX"` stands for each of them otherwise.
+        tree: A tree from `strip_tree`.
+        tags: Whether to write part-of-speech tags, or `"XX"` for each. Defaults to True.
 
     Returns:
-        `words` and `symbols`. There are as many tags among the symbols as words.
+        `words` and `symbols`. The symbols hold one tag for each word.
 
     Raises:
-        ValueError: If a label is a tag as well as a phrase in the tree, so that the way back would be
-            ambiguous.
+        ValueError: If a label is both a tag and a phrase, so that `delinearize` would be ambiguous.
 
     >>> [tree] = read_trees("(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))")
     >>> words, symbols = linearize(tree)
@@ -138,7 +137,7 @@ def linearize(tree: Tree, tags: bool = True) -> tuple[list[str], list[str]]:
     both = sorted(label for label in tag_labels if label.startswith("/") or f"/{label}" in closed)
     if both:
         raise ValueError(
-            f"Labels must be of tags or of phrases, and not begin with '/'. Received: {both} as a tag "
+            f"A tag must not be a phrase's label as well, nor begin with '/'. Received: {both} as a tag "
             f"in {' '.join(symbols)}"
         )
     return words, symbols
@@ -151,11 +150,11 @@ def delinearize(
 
     Args:
         words: The words of the sentence.
-        symbols: What `linearize` wrote.
-        phrases: Labels of all phrases; None for those that are closed somewhere among the symbols.
+        symbols: The symbols that `linearize` returned.
+        phrases: Labels of all phrases. Defaults to those that the symbols close.
 
     Raises:
-        ValueError: If the symbols make no tree over these words; `repair` makes one of anything.
+        ValueError: If the symbols do not form a tree over these words. (`repair` accepts any symbols.)
 
     >>> print(delinearize(["John", "sleeps"], "S NP NNP /NP VP VBZ /VP /S".split()))
     (S (NP (NNP John)) (VP (VBZ sleeps)))
@@ -191,16 +190,19 @@ def delinearize(
 def repair(words: Sequence[str], symbols: Sequence[str], phrases: Collection[str]) -> Tree:
     """A tree over exactly these words, whatever the symbols are.
 
-    Well-formed symbols give the tree of `delinearize`. Else, as in Vinyals et al. 2015, brackets are
-    added: a close that matches nothing is left out; one that matches a phrase further up closes those
-    in between; phrases without a child and tags without a word are left out; words without a tag get
-    `"XX"` in the phrase that is still open, or in the root; what is open at the end is closed. Where
-    several trees remain, `S` joins them.
+    Well-formed symbols give the tree of `delinearize`. Other symbols are repaired, as in Vinyals et al.
+    2015. A closing symbol that matches nothing is left out; one that matches an outer phrase also closes
+    the phrases inside it. Phrases without a child and tags without a word are left out. Words without a
+    tag get `"XX"`, in the innermost open phrase or in the root. Phrases that are open at the end are
+    closed. If several trees remain, `S` joins them.
 
     Args:
         words: The words of the sentence, at least one.
-        symbols: What a model wrote.
+        symbols: The symbols that a model wrote.
         phrases: Labels of all phrases; other labels are tags.
+
+    Raises:
+        ValueError: If there are no words.
 
     >>> print(repair(["John", "sleeps", "."], "S NP NNP /VP VP VBZ /S /S".split(), {"S", "NP", "VP"}))
     (S (NP (NNP John) (VP (VBZ sleeps))) (XX .))
@@ -276,7 +278,7 @@ def _short(text: str) -> str:
 
 
 def _malformed(reason: str, symbols: Sequence[str]) -> ValueError:
-    return ValueError(f"No tree: {reason}. Received: {' '.join(symbols)}")
+    return ValueError(f"`symbols` do not form a tree: {reason}. Received: {' '.join(symbols)}")
 
 
 def _strip(node: Tree) -> Tree | None:
@@ -294,7 +296,7 @@ def _strip(node: Tree) -> Tree | None:
 
 
 def _drop_empty(node: Tree) -> None:
-    """Removes phrases that have no word below them."""
+    """Remove phrases that contain no word."""
     for child in list(node):
         if not isinstance(child, str):
             _drop_empty(child)

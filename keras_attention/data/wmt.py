@@ -1,4 +1,4 @@
-"""The corpora of section 5.1 of the paper: WMT14, and the preprocessed set its authors trained on."""
+"""The corpora of section 5.1 of the paper: WMT14, and the preprocessed set that its authors used."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Part:
     """Two files of an archive, one for each language.
 
     Attributes:
-        address: Of the archive, after `STATMT`.
-        member: Name within it, with {language} in it.
+        address: Address of the archive, after `STATMT`.
+        member: Name of the files in it, with {language} as a placeholder.
     """
 
     address: str
@@ -45,7 +45,7 @@ class Part:
         return self.member.format(language=language).rpartition("/")[2]
 
 
-# Training text by the language beside English. The paper: 4.5 million and 36 million pairs.
+# Training text, by the other language than English. The paper says 4.5 and 36 million pairs.
 WMT14 = {
     "de": (
         Part("/wmt13/training-parallel-europarl-v7.tgz", "training/europarl-v7.de-en.{language}"),
@@ -60,7 +60,7 @@ WMT14 = {
         Part("/wmt13/training-parallel-un.tgz", "un/undoc.2000.fr-en.{language}"),
     ),
 }
-# Name of the files, other names that are accepted, and sacrebleu's name for the set.
+# Name of the files, other accepted names, and sacrebleu's name of the set.
 HELD_OUT = {
     "validation": ("newstest2013", ("validation", "valid", "val", "dev"), "wmt13"),
     "test": ("newstest2014", ("test",), "wmt14/full"),
@@ -116,7 +116,7 @@ def load_wmt16(
     cache_dir: PathLike | None,
     base_url: str | None,
 ) -> Corpus:
-    """The preprocessed WMT16 English-German, cut into subwords already; see `load_corpus`."""
+    """Return the preprocessed WMT16 English-German, split into subwords; see `load_corpus`."""
     if set(languages) != {"en", "de"}:
         raise ValueError(
             "The corpus goes between 'en' and 'de'. "
@@ -132,7 +132,7 @@ def load_wmt16(
         except ConnectionError as error:
             raise ConnectionError(
                 f"{error}\nWithout a connection, put {WMT16_ARCHIVE} from {url} into '{folder}', or "
-                f"its files into a folder that you name as data_dir: {', '.join(names)}"
+                f"its files into a folder that you pass as `data_dir`: {', '.join(names)}"
             ) from error
     else:
         folder = Path(data_dir)
@@ -160,7 +160,7 @@ def load_wmt16(
 def _local_wmt14(
     folder: Path, languages: tuple[str, str], parts: tuple[Part, ...]
 ) -> tuple[Iterable[Pair], dict[str, FilePairs]]:
-    """Training and held-out pairs of a folder with the user's copies of the files."""
+    """Return training and held-out pairs from a folder with the user's copies of the files."""
     whole = _pairs(folder, "train.{}", languages)
     found = [_pairs(folder, part.file("{}"), languages) for part in parts]
     train = whole or (ChainedPairs([p for p in found if p]) if all(found) else None)
@@ -186,7 +186,7 @@ def _local_wmt14(
 def _downloaded_wmt14(
     folder: Path, languages: tuple[str, str], parts: tuple[Part, ...], base_url: str
 ) -> tuple[ChainedPairs, dict[str, FilePairs]]:
-    """The same from the public files, downloaded where they are not yet in `folder`."""
+    """Return the same from the public files, after downloading those that are not in `folder`."""
     try:
         for part in parts:
             members = {
@@ -198,7 +198,7 @@ def _downloaded_wmt14(
     except ConnectionError as error:
         raise ConnectionError(
             f"{error}\nWithout a connection, put the archives and the files newstest* into '{folder}', "
-            "or the text files into a folder of yours that you name as data_dir.\n"
+            "or the text files into a folder that you pass as `data_dir`.\n"
             f"{_where_from(parts, languages, base_url)}"
         ) from error
     files = [[folder / part.file(language) for language in languages] for part in parts]
@@ -206,7 +206,7 @@ def _downloaded_wmt14(
 
 
 def _fetch_members(folder: Path, url: str, archive: str, members: dict[str, Path]) -> None:
-    """Downloads an archive and reads members from it, as far as they are not there already."""
+    """Download an archive and extract the members that do not exist yet."""
     for path in members.values():
         if path.exists():
             check_recorded(path, f"Delete '{path}' to read it from {archive} again")
@@ -233,7 +233,7 @@ def _newstest(folder: Path, split: str, languages: tuple[str, str]) -> FilePairs
 
 
 def _pairs(folder: Path, name: str, languages: tuple[str, str]) -> FilePairs | None:
-    """The two files of that name, in the folder or a usual subfolder."""
+    """Return the two files of that name, from the folder or one of `SUBFOLDERS`; None if missing."""
     for subfolder in SUBFOLDERS:
         named = [folder / subfolder / name.format(language) for language in languages]
         files = [plain_or_gzip(path.with_name(path.name.removesuffix(".gz"))) for path in named]
@@ -243,7 +243,7 @@ def _pairs(folder: Path, name: str, languages: tuple[str, str]) -> FilePairs | N
 
 
 def _where_from(parts: tuple[Part, ...], languages: tuple[str, str], base_url: str) -> str:
-    """What lies where, a line each."""
+    """Return the addresses of all files, one per line."""
     lines = [
         f"  {base_url}{part.address}: {', '.join(map(part.file, languages))}" for part in parts
     ]

@@ -1,4 +1,4 @@
-"""Word-pieces: subwords of words, for `Tokenizer(algorithm="wordpiece")`."""
+"""Word-pieces, for `Tokenizer(algorithm="wordpiece")`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Iterable
 SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")  # ids 0, 1, 2
 UNKNOWN_ID = 2
 UNKNOWN_TEXT = " ⁇ "  # as SentencePiece has it
-# Different words that the trainer, in Python, can take in minutes: the most frequent ones.
+# The trainer, in Python, uses only so many of the most frequent words, to finish within minutes.
 MOST_WORDS = 50_000
 JOINER = "\u2581"  # marks a piece inside a word; cannot occur in normalised text
 
 
 def split_words(text: str) -> list[str]:
-    """Splits at every border between letters or digits and others; a lone space is left out.
+    """Split at each boundary between letters or digits and other characters; drop single spaces.
 
-    The authors' own tokenisation (tensor2tensor), which `join_words` inverts.
+    This is the authors' tokenisation (tensor2tensor), which `join_words` inverts.
 
     Example:
 
@@ -44,22 +44,25 @@ def join_words(words: Iterable[str]) -> str:
 
 
 class WordPieces:
-    """Greedy longest-match subwords, with the few methods of a SentencePiece processor.
+    """Greedy longest-match subwords, with the methods of a SentencePiece processor that we need.
 
-    A word that holds an unknown character is the unknown token and decodes as "⁇".
+    A word with an unknown character becomes the unknown token, which decodes as "⁇".
 
     Args:
-        model: UTF-8 text, one piece a line; the line number is the id.
+        model: UTF-8 text, one piece per line; the line number is the id.
+
+    Raises:
+        ValueError: If `model` is not such a list.
     """
 
     def __init__(self, model: bytes) -> None:
         try:
             self._tokens = model.decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
-            raise ValueError(f"`model` is no list of word-pieces. ({error})") from error
+            raise ValueError(f"`model` is not a list of word-pieces. ({error})") from error
         if tuple(self._tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
             raise ValueError(
-                f"`model` is no list of word-pieces: it must begin with {SPECIAL_TOKENS}."
+                f"`model` is not a list of word-pieces: it must begin with {SPECIAL_TOKENS}."
             )
         self._ids = {token: index for index, token in enumerate(self._tokens)}
         self._longest = max(map(len, self._tokens))
@@ -69,8 +72,8 @@ class WordPieces:
     def train(sentences: Iterable[str], vocabulary_size: int) -> bytes:
         """Learns pieces with TensorFlow Text's trainer; returns the model.
 
-        keras-hub's trainer does the same, but carries each sentence into TensorFlow and back to
-        count its words.
+        keras-hub's trainer does the same, but moves each sentence to TensorFlow and back to count its
+        words.
         """
         try:
             from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib

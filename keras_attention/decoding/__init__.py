@@ -2,7 +2,7 @@
 
 from keras_attention.utils.lazily import imported_lazily
 
-# The plain search and constraints need Keras, the `Translator` of a spec does not.
+# The plain search and the constraints need Keras; a `Translator` that runs a spec does not.
 _PLACES = {
     "plain_search": ("beam_search",),
     "constraints": ("ForcedPrefix", "RequiredPhrases", "TextConstraint", "WellFormedTrees"),

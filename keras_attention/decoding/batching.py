@@ -1,4 +1,4 @@
-"""Which sentences are translated together: of like length, in batches of a few shapes where each is compiled.
+"""Batches of sentences of similar length; with few shapes, if each shape is compiled.
 
 Shape letters: B sentences, S source length.
 """
@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 SHORTEST_SOURCE = 16
-# Lines that are translated together, and their padded shape (B, S).
+# The lines of a batch, and its padded shape (B, S).
 Batch = tuple[list[int], tuple[int, int]]
 
 
 class Batching(NamedTuple):
-    """Makes batches of lines.
+    """Groups lines into batches.
 
     Attributes:
-        batch_tokens: Source positions of a batch, padding included.
-        batch_size: Most lines in a batch, None for as many as `batch_tokens` allows.
-        max_length: Most positions of a source; None for any number.
+        batch_tokens: Largest number of source positions of a batch, padding included.
+        batch_size: Largest number of lines in a batch; None for no limit but `batch_tokens`.
+        max_length: Largest number of positions of a source; None for no limit.
 
     Example:
 
@@ -44,7 +44,7 @@ class Batching(NamedTuple):
         return batches
 
     def of_few_shapes(self, lengths: Sequence[int]) -> list[Batch]:
-        """The same where S is a function of a line's own length, and the rest of a group has dummy rows."""
+        """Return batches of few shapes: S depends only on a line's own length, and dummy rows fill up B."""
         groups: dict[int, list[int]] = {}
         for line in _sorted_lines(lengths):
             groups.setdefault(self._padded_length(lengths[line]), []).append(line)
@@ -56,7 +56,7 @@ class Batching(NamedTuple):
         return batches
 
     def _most_rows(self, length: int) -> int:
-        """Lines of a padded length that are translated together at most."""
+        """Return the largest number of lines of a padded length in a batch."""
         most = max(1, self.batch_tokens // length)
         return most if self.batch_size is None else min(most, self.batch_size)
 
@@ -66,14 +66,14 @@ class Batching(NamedTuple):
 
 
 def _sorted_lines(lengths: Sequence[int]) -> list[int]:
-    """Lines that hold something, longest first."""
+    """Return the indices of the lines that are not empty, longest first."""
     return sorted(
         (line for line, length in enumerate(lengths) if length), key=lambda line: -lengths[line]
     )
 
 
 def _next_power(number: int, base: int) -> int:
-    """The smallest power of `base` that is not less than `number`."""
+    """Return the smallest power of `base` that is at least `number`."""
     power = 1
     while power < number:
         power *= base

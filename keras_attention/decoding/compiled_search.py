@@ -1,12 +1,12 @@
-"""The plain search over a model's own `decode_step`, compiled for each shape of batches.
+"""The plain search over a model's own `decode_step`, compiled for each batch shape.
 
-Shape letters: B sentences, S source length, K beams, L longest output.
+Shape letters: B sentences, S source length, W beams, L longest output.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -24,7 +24,7 @@ class CompiledSearch:
     Args:
         model: The model, as `Translator` takes it.
         options: Arguments of `beam_search` that are the same for all batches.
-        constraint: What translations may be.
+        constraint: A `TextConstraint` on the translations, or None.
     """
 
     def __init__(
@@ -34,9 +34,14 @@ class CompiledSearch:
         self._options = options
         self._constraint = constraint
         self._compiled: set[tuple[tuple[int, int], str]] = set()
+        # Two programs: only who wants the n best must pay for the certainty of the others.
+        self._programs = {
+            stop: compile_for_inference(functools.partial(self._search, stop), model)
+            for stop in ("best", "n_best")
+        }
 
     def needs_compiling(self, shape: tuple[int, int], stop: str) -> bool:
-        """Whether the next search of this shape is the first."""
+        """Whether the next search of this shape compiles first."""
         is_compiled = keras.backend.backend() != "torch"
         return is_compiled and (shape, stop) not in self._compiled
 
@@ -52,22 +57,21 @@ class CompiledSearch:
 
         Args:
             encoder_token_ids: int32 (B, S).
-            max_lengths: int32 (B,), the longest hypothesis of each sentence.
-            max_length: L, the most of any sentence in a batch of this shape.
+            max_lengths: int32 (B,), the longest hypothesis allowed for each sentence.
+            max_length: L, the largest of them for any batch of this shape.
             stop: When a sentence is done; see `beam_search`.
-            texts: The text of each source; a constraint needs it.
+            texts: The text of each source, for a constraint.
 
         Returns:
             A `BeamSearchResult` of NumPy arrays.
         """
         rows, length = encoder_token_ids.shape
         self._compiled.add(((rows, length), stop))
-        # Two programs: only who wants the n best must pay for the certainty of the others.
-        search = self._search_best if stop == "best" else self._search_n_best
         state = self._constraint_state(texts, np.minimum(max_lengths, max_length))
         self._max_length = max_length  # A function of the shape, as the program is.
         return keras.tree.map_structure(
-            keras.ops.convert_to_numpy, search(encoder_token_ids, max_lengths, state)
+            keras.ops.convert_to_numpy,
+            self._programs[stop](encoder_token_ids, max_lengths, state),
         )
 
     def _constraint_state(self, texts: Sequence[str], limits: Any) -> Any:
@@ -76,16 +80,8 @@ class CompiledSearch:
         texts = [*texts, *[""] * (len(limits) - len(texts))]  # of dummy rows
         return self._constraint.start(texts, limits, self._options["beam_size"])
 
-    @functools.cached_property
-    def _search_best(self) -> Callable[..., Any]:
-        return compile_for_inference(lambda *batch: self._search("best", *batch), self._model)
-
-    @functools.cached_property
-    def _search_n_best(self) -> Callable[..., Any]:
-        return compile_for_inference(lambda *batch: self._search("n_best", *batch), self._model)
-
     def _search(self, stop: str, encoder_token_ids: Any, max_lengths: Any, state: Any) -> Any:
-        """Encoder and beam search of one batch: (B, S) and (B,) to a `BeamSearchResult`."""
+        """Run encoder and beam search on one batch: (B, S) and (B,) to a `BeamSearchResult`."""
         memory = self._model.encode(encoder_token_ids)
 
         def step(token_ids, index, cache):

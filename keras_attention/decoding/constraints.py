@@ -1,9 +1,9 @@
-"""Constraints of the beam search: a prefix, phrases that must occur, trees that are well-formed.
+"""Constraints for the beam search: forced prefixes, required phrases and well-formed trees.
 
-Each is made once, knows the vocabulary, and gives the `constraint_state` of a batch by `start`. All run in
-a compiled search on every backend. Under any of them, log-probabilities are the model's own.
+A constraint is created once for a vocabulary; its `start` returns the `constraint_state` of a batch. All
+constraints run in a compiled search on every backend. Log-probabilities remain those of the model.
 
-Shape letters: B sentences, K beams, V vocabulary, P tokens of a prefix or phrase, C phrases, D depth.
+Shape letters: B sentences, W beams, V vocabulary, P tokens of a prefix or phrase, C phrases.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from keras_attention.utils.checks import check_callable, check_has, check_intege
 
 @dataclasses.dataclass(frozen=True)
 class TextConstraint:
-    """A constraint for a `Translator`: what a text says about its translation.
+    """A constraint for a `Translator`, which may depend on the source texts.
 
     Attributes:
-        constraint: What hypotheses may be.
-        start: `start(texts, max_lengths, beam_size)`, the constraint's states for a batch: pytree of
-            tensors (B, K, ...). A row that is not searched has the text `""` and the maximum length 0.
+        constraint: The `Constraint` on hypotheses.
+        start: `start(texts, max_lengths, beam_size)` returns the constraint's states for a batch, a pytree
+            of tensors (B, W, ...). A row that is not searched has the text `""` and the maximum length 0.
+
+    Raises:
+        ValueError: If the attributes are not a constraint and a function.
 
     Example: a translation of "a house" that begins with given tokens.
 
@@ -47,13 +50,13 @@ class TextConstraint:
 
 
 class ForcedPrefix:
-    """Every hypothesis begins with given tokens; the model goes on from there.
+    """Each hypothesis begins with given tokens, and the model continues from there.
 
     Args:
-        vocabulary_size: V.
+        vocabulary_size: Number of tokens V.
 
     >>> from keras_attention.decoding.plain_search import beam_search
-    >>> step = lambda token_ids, index, cache: (ops.zeros((1, 1, 4)), cache)  # all the same to it
+    >>> step = lambda token_ids, index, cache: (ops.zeros((1, 1, 4)), cache)  # all tokens are equal
     >>> constraint = ForcedPrefix(4)
     >>> result = beam_search(step, {}, [3], 1, start_token_id=0, end_token_id=1,
     ...     constraint=constraint, constraint_state=constraint.start([[3, 2]], beam_size=1))
@@ -65,10 +68,14 @@ class ForcedPrefix:
         self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1)
 
     def start(self, prefixes: Sequence[Sequence[int]], beam_size: int) -> Any:
-        """States for the prefixes of a batch; an empty one leaves its sentence free.
+        """Return the states for a batch.
+
+        Args:
+            prefixes: The token ids with which each sentence begins; may be empty.
+            beam_size: Number of beams W.
 
         Raises:
-            ValueError: A token that the vocabulary does not have.
+            ValueError: If a token is not in the vocabulary.
         """
         tokens = np.full((len(prefixes), max(1, *map(len, prefixes))), -1, "int32")
         for row, prefix in enumerate(prefixes):
@@ -77,29 +84,29 @@ class ForcedPrefix:
         return _for_each_beam({"prefix": tokens}, beam_size)
 
     def allowed(self, state: Any, index: Any) -> Any:
-        """The next token of the prefix, or all behind its end; see `Constraint`."""
+        """Allow the next token of the prefix, or all tokens after its end; see `Constraint`."""
         prefix = state["prefix"]
         here = ops.equal(ops.arange(prefix.shape[-1], dtype="int32"), index)
-        # Behind the longest prefix nothing is chosen: -1, as behind any other.
+        # After the longest prefix, no entry is selected: -1, as after any other prefix.
         token = ops.sum(ops.where(here, prefix + 1, 0), axis=-1, keepdims=True) - 1
         vocabulary = ops.arange(self.vocabulary_size, dtype="int32")
         return ops.equal(vocabulary, token) | ops.less(token, 0)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """A prefix does not depend on what was chosen."""
+        """Return the same state: a prefix does not depend on the chosen tokens."""
         return state
 
 
 class RequiredPhrases:
-    """No hypothesis ends before each of some phrases has occurred in it: lexical constraints.
+    """No hypothesis ends before it contains certain phrases (lexical constraints).
 
-    Hypotheses are free where a phrase comes, and whether two share tokens. Once there is only room for the
-    phrases that are missing, from their first token on, and for the end, they are all that may be written,
-    the one with the fewest tokens to come first. The search keeps the likeliest hypotheses, whether they
-    have met a phrase or not, as it does without a constraint: a narrow beam finds worse ones than a wide one.
+    A phrase may occur anywhere, and two phrases may share tokens. When the remaining positions are just
+    enough for the missing phrases and the end, only these are allowed, the phrase with the fewest missing
+    tokens first. As without a constraint, the search keeps the most probable hypotheses, whether they
+    contain a phrase yet or not. So a narrow beam finds worse translations than a wide one.
 
     Args:
-        vocabulary_size: V.
+        vocabulary_size: Number of tokens V.
         end_token_id: The EOS token.
     """
 
@@ -110,15 +117,15 @@ class RequiredPhrases:
     def start(
         self, phrases: Sequence[Sequence[Sequence[int]]], max_lengths: Sequence[int], beam_size: int
     ) -> Any:
-        """States for a batch.
+        """Return the states for a batch.
 
         Args:
-            phrases: The phrases of each sentence, each a list of tokens.
-            max_lengths: (B,) the longest hypothesis of each sentence, EOS counted.
-            beam_size: K.
+            phrases: The phrases of each sentence, each a list of token ids.
+            max_lengths: (B,) int, the longest hypothesis allowed for each sentence, EOS included.
+            beam_size: Number of beams W.
 
         Raises:
-            ValueError: An empty phrase, a token that cannot be in one, or phrases that do not fit.
+            ValueError: If a phrase is empty or holds an invalid token, or the phrases are too long.
         """
         number = max(1, *map(len, phrases))
         longest = max([1, *(len(phrase) for row in phrases for phrase in row)])
@@ -146,10 +153,10 @@ class RequiredPhrases:
         return _for_each_beam(state, beam_size)
 
     def allowed(self, state: Any, index: Any) -> Any:
-        """All but the end token before all is met; the next of a phrase where there is no room else."""
+        """Allow the end only after all phrases, and only missing phrases once they need all the room."""
         lengths, matched = state["lengths"], state["matched"]
         missing = ops.less(matched, lengths)
-        # The phrase to go on with is the one with the fewest tokens to come.
+        # Continue with the phrase that misses the fewest tokens.
         left = lengths - matched
         chosen = ops.argmin(ops.where(missing, left, 1 << 30), axis=-1)
         is_chosen = missing & ops.equal(ops.arange(lengths.shape[-1]), chosen[..., None])
@@ -163,7 +170,7 @@ class RequiredPhrases:
         return ops.where(is_tight[..., None], is_next, free)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """How much of each phrase the last tokens are, as Knuth, Morris and Pratt count it."""
+        """Update how many tokens of each phrase have been matched, as Knuth, Morris and Pratt do."""
         tokens, lengths, matched = state["tokens"], state["lengths"], state["matched"]
         is_done = ops.equal(matched, lengths)
         token = token_ids[..., None]
@@ -177,28 +184,28 @@ class RequiredPhrases:
 
     @staticmethod
     def _next_tokens(state: Any) -> Any:
-        """(B, K, C) the token that each phrase goes on with; -1 where it is complete."""
+        """Return (B, W, C), the next token of each phrase; -1 if it is complete."""
         is_complete = ops.equal(state["matched"], state["lengths"])
         place = ops.minimum(state["matched"], state["tokens"].shape[-1] - 1)
         return ops.where(is_complete, -1, _at(state["tokens"], place))
 
 
 class WellFormedTrees:
-    """Hypotheses are trees in the form of `data.trees.linearize`, over as many words as the sentence has.
+    """Hypotheses are trees, as `data.trees.linearize` writes them, over the words of the sentence.
 
-    A stack automaton decides: a phrase is opened or a tag written only while there are words left, only the
-    innermost phrase is closed, and only if it has a child; the root is closed when no word is left, and then
-    the hypothesis ends. As nothing is begun for whose end there is no room, every hypothesis ends well.
+    A stack automaton decides. A phrase is opened, or a tag written, only while there are words left. Only
+    the innermost phrase is closed, and only if it has a child. The root is closed when no word is left, and
+    then the hypothesis ends. Nothing is opened without room to close it, so each hypothesis is complete.
 
     Args:
-        vocabulary_size: V.
+        vocabulary_size: Number of tokens V.
         phrases: Ids of the symbols that open and close each phrase: `{"NP": (17, 18)}`.
         tags: Ids of the tags.
         end_token_id: The EOS token.
-        max_depth: The most phrases inside one another.
+        max_depth: Largest number of nested phrases. Defaults to 64.
 
     Raises:
-        ValueError: No phrase or no tag, or an id that is not in the vocabulary or stands for two symbols.
+        ValueError: If there is no phrase or no tag, or an id is outside the vocabulary or used twice.
     """
 
     def __init__(
@@ -229,23 +236,23 @@ class WellFormedTrees:
                 "Phrases, tags and the end token need ids of their own: one occurs twice."
             )
         self.max_depth = check_integer("max_depth", max_depth, 1)
-        # The number of the phrase that a symbol opens or closes; of others -1.
+        # The number of the phrase that a symbol opens or closes; -1 for other symbols.
         phrase = np.full(vocabulary_size, -1, "int32")
         phrase[opens] = phrase[closes] = np.arange(len(opens))
         kinds = (opens, closes, tags, end_token_id)
-        # (V,) each: what opens, closes, is a tag, ends; and the number of the phrase.
+        # Each (V,): whether a symbol opens, closes, is a tag or ends; and the number of its phrase.
         self._tables = (*(np.isin(np.arange(vocabulary_size), kind) for kind in kinds), phrase)
 
     def start(self, num_words: Sequence[int], max_lengths: Sequence[int], beam_size: int) -> Any:
-        """States for a batch.
+        """Return the states for a batch.
 
         Args:
-            num_words: (B,) words of each sentence; 0 for rows that are not searched.
-            max_lengths: (B,) the longest hypothesis of each sentence, EOS counted.
-            beam_size: K.
+            num_words: (B,) int, the words of each sentence; 0 for rows that are not searched.
+            max_lengths: (B,) int, the longest hypothesis allowed for each sentence, EOS included.
+            beam_size: Number of beams W.
 
         Raises:
-            ValueError: Less room than the smallest tree needs: a root over all words, and the end.
+            ValueError: If there is no room for the smallest tree, a root over all words, and the end.
         """
         words, room = np.array(num_words, "int32"), np.array(max_lengths, "int32")
         short = np.flatnonzero((words > 0) & (room < words + 3))
@@ -265,7 +272,7 @@ class WellFormedTrees:
         return _for_each_beam(state, beam_size)
 
     def allowed(self, state: Any, index: Any) -> Any:
-        """The symbols that leave a tree that can be ended; see `Constraint`."""
+        """Allow the symbols after which the tree can still be completed; see `Constraint`."""
         depth, words_left = state["depth"], state["words_left"]
         is_open, has_words = ops.greater(depth, 0), ops.greater(words_left, 0)
         # After an opening symbol: a tag for each word, a close for each open phrase, the end.
@@ -285,7 +292,7 @@ class WellFormedTrees:
         )
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """Pushes what is opened, pops what is closed, counts words."""
+        """Push opened phrases, pop closed ones, and count words."""
         opens, closes, tags, _, phrase = (
             ops.take(ops.convert_to_tensor(table), token_ids, axis=0) for table in self._tables
         )
@@ -301,20 +308,20 @@ class WellFormedTrees:
 
 
 def _for_each_beam(state: Any, beam_size: int) -> Any:
-    """Arrays (B, ...) as tensors (B, K, ...)."""
+    """Repeat arrays (B, ...) for each beam: return tensors (B, W, ...)."""
     return keras.tree.map_structure(
         lambda leaf: ops.repeat(ops.convert_to_tensor(leaf)[:, None], beam_size, axis=1), state
     )
 
 
 def _at(values: Any, places: Any) -> Any:
-    """The numbers at `places` (...) of the last axis of `values` (..., P)."""
+    """Return the numbers at `places` (...) along the last axis of `values` (..., P)."""
     is_there = ops.equal(ops.arange(values.shape[-1], dtype="int32"), places[..., None])
     return ops.sum(ops.where(is_there, values, 0), axis=-1)
 
 
 def _failure(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """For each beginning of a phrase, the longest shorter beginning that ends it."""
+    """Return, for each prefix of a phrase, the length of the longest shorter prefix that is its suffix."""
     table = np.zeros_like(tokens)
     for row, place in np.ndindex(*lengths.shape):
         phrase = tokens[row, place, : lengths[row, place]].tolist()

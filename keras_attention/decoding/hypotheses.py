@@ -1,9 +1,9 @@
-"""What every search agrees on: length penalty, stopping rules, and the hypotheses that it returns.
+"""What all searches share: the length penalty, the stopping rules, and the result.
 
-The functions compute with arrays of any kind: `xp` is the library that they are of, `numpy` or
-`keras.ops`. This module imports neither Keras nor a backend.
+The functions compute with any arrays: `xp` is their library, `numpy` or `keras.ops`. This module imports
+neither Keras nor a backend.
 
-Shape letters: B sentences, K beams, L the longest hypothesis.
+Shape letters: B sentences, W beams, L longest hypothesis.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from keras_attention.engine.base import SearchOptions
 from keras_attention.utils.checks import check_choice, check_integer, check_number
 
 STOPPING_RULES = ("best", "n_best", "n_best_2017")
-# The score of a slot that holds no hypothesis: sums and penalties leave it as it is.
+# The score of a slot without a hypothesis; sums and penalties do not change it.
 NO_HYPOTHESIS = float("-inf")
 
 
 class BeamSearchResult(NamedTuple):
     """The hypotheses of every sentence, best first.
 
-    A sentence in which no hypothesis ended shows its unfinished ones instead, with their plain
-    log-probability as score. A slot without a hypothesis has score `-inf` and length 0.
+    If no hypothesis of a sentence has ended, its unfinished ones are returned, with their plain
+    log-probabilities as scores. A slot without a hypothesis has score `-inf` and length 0.
     """
 
-    sequences: Any  # (B, K, L) int32, EOS included, `pad_token_id` behind it
-    scores: Any  # (B, K) float32, log-probability / length_penalty; descending
-    lengths: Any  # (B, K) int32, EOS counted
-    finished: Any  # (B, K) bool, True where the hypothesis ends with EOS
+    sequences: Any  # (B, W, L) int32, EOS included, then `pad_token_id`
+    scores: Any  # (B, W) float32, log-probability / length penalty; descending
+    lengths: Any  # (B, W) int32, EOS included
+    finished: Any  # (B, W) bool, True if the hypothesis ends with EOS
 
 
 def check_search_options(beam_size: int, length_penalty: float, stop: str = "best") -> None:
-    """Raises a ValueError for options that no search can take."""
+    """Raise a ValueError if an option of a search is invalid."""
     check_integer("beam_size", beam_size, 1)
     check_number("length_penalty", length_penalty, least=0)
     check_choice("stop", stop, STOPPING_RULES)
 
 
 def num_candidates(beam_size: int) -> int:
-    """How many continuations of a sentence a step looks at.
+    """Return how many continuations of a sentence a step considers.
 
-    Twice the beam, so that enough go on if half of them end. Greedy search must not find an end that is
-    only second best.
+    It is twice the beam size, so that enough continue even if half of them end. It is one for greedy
+    search, which must not end at a token that is only second best.
     """
     return 2 * beam_size if beam_size > 1 else 1
 
@@ -55,16 +55,16 @@ def penalty(lengths: Any, alpha: float, xp: Any) -> Any:
 
 
 def is_decided(stop: str, alive_scores: Any, finished_scores: Any, penalties: Any, xp: Any) -> Any:
-    """(B,) bool: nothing that is alive can change what the stopping rule asks for.
+    """Return (B,) bool: whether the alive hypotheses can no longer change what the stopping rule asks for.
 
-    A score that is NaN counts as none, so that its sentence ends.
+    A NaN score counts as no hypothesis, so its sentence ends.
 
     Args:
         stop: One of `STOPPING_RULES`; see `beam_search`.
-        alive_scores: (B, K) log-probabilities, descending, `-inf` in empty slots.
-        finished_scores: (B, K) penalised, descending, `-inf` in empty slots.
+        alive_scores: (B, W) log-probabilities, descending, `-inf` in empty slots.
+        finished_scores: (B, W) penalised scores, descending, `-inf` in empty slots.
         penalties: (B,) penalty of the longest hypothesis allowed.
-        xp: The arrays' library.
+        xp: The library of the arrays.
     """
     bound = alive_scores[:, 0] / penalties
     if stop != "n_best_2017":
@@ -77,14 +77,14 @@ def is_decided(stop: str, alive_scores: Any, finished_scores: Any, penalties: An
 
 
 def decisive_slot(stop: str, beam_size: int) -> int:
-    """The rank of the finished hypothesis that "best" and "n_best" wait for."""
+    """Return the rank of the finished hypothesis that "best" or "n_best" waits for."""
     return {"best": 0, "n_best": beam_size - 1}[stop]
 
 
 def search_options(
     stop: str, beam_size: int, length_penalty: float, max_length: int
 ) -> SearchOptions:
-    """The rules of a search as an engine that makes all of it takes them, in NumPy."""
+    """Return the rules of a search in NumPy, for an engine that runs the whole search itself."""
     penalties = penalty(np.arange(max_length + 1, dtype="float32"), length_penalty, np)
     return SearchOptions(beam_size, max_length, penalties, decisive_slot(stop, beam_size))
 
@@ -99,17 +99,17 @@ def result(
     pad_token_id: int,
     xp: Any,
 ) -> BeamSearchResult:
-    """Finished hypotheses where a sentence has any, else the alive ones.
+    """Return the finished hypotheses of each sentence, or the alive ones if none has finished.
 
     Args:
-        alive_sequences: (B, K, L) int32.
-        alive_scores: (B, K) log-probabilities, `-inf` in empty slots.
-        finished_sequences: (B, K, L) int32.
-        finished_scores: (B, K) penalised, `-inf` in empty slots.
-        max_lengths: (B,) int32, to which a sentence without a finished hypothesis was searched.
+        alive_sequences: (B, W, L) int32.
+        alive_scores: (B, W) log-probabilities, `-inf` in empty slots.
+        finished_sequences: (B, W, L) int32.
+        finished_scores: (B, W) penalised scores, `-inf` in empty slots.
+        max_lengths: (B,) int32, the length of unfinished hypotheses.
         end_token_id: The EOS token.
-        pad_token_id: Filler behind the end of a sequence.
-        xp: The arrays' library.
+        pad_token_id: Filler after the end of a sequence.
+        xp: The library of the arrays.
     """
     any_finished = xp.isfinite(finished_scores[:, :1])
     scores = xp.where(any_finished, finished_scores, alive_scores)

@@ -1,12 +1,12 @@
-"""The beam search of `beam_search`, over an engine's state, whose beams share one buffer.
+"""The search of `beam_search`, over the state of an engine. The beams of a sentence share one buffer.
 
-The same three moves and the same rules, in NumPy on the few numbers of each step: what is large, keys and
-values, stays with the engine. Nothing of it is reordered: when beams are, only the mask is that says which
-slots of the buffer are a beam's own history. Whenever the buffer is full, slots in nobody's history any
-more are dropped: most beams soon share all but their last few tokens. Sentences that are done are dropped,
-too.
+It has the same three moves and rules, in NumPy on the few numbers of each step. The keys and values, which
+are large, stay in the engine's buffer and are never reordered. When beams are reordered, only a mask is: it
+says which slots of the buffer are a beam's history. When the buffer is full, slots that are in no beam's
+history are dropped: most beams soon share all but their last few tokens. Finished sentences are dropped as
+well.
 
-Shape letters: B sentences, K beams, C candidates, L the longest hypothesis, P slots of the buffer.
+Shape letters: B sentences, W beams, C candidates, L longest hypothesis, P slots of the buffer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from keras_attention.decoding.hypotheses import (
 )
 from keras_attention.engine.base import State
 
-# Rows that are done are dropped when they are a quarter of all, where doing so copies the others' state.
+# Rows that are done are dropped when they are a quarter of all, since doing so copies the others' state.
 LARGEST_SELECTED_SHARE = 0.75
 # Steps for which there is room in a buffer when it was made, or made room in.
 BLOCK = 16
@@ -42,24 +42,24 @@ def incremental_search(
     stop: str = "best",
     max_length: int | None = None,
 ) -> BeamSearchResult:
-    """Searches as `beam_search` does, and finds what it finds.
+    """Search like `beam_search`, with the same results.
 
     Args:
-        state: A new search of an engine, which has read the sentences.
-        max_lengths: (B,) int, the longest hypothesis allowed for each sentence, EOS counted.
-        beam_size: K.
+        state: The state of a new search in an engine, which has encoded the sentences.
+        max_lengths: (B,) int, the longest hypothesis allowed for each sentence, EOS included.
+        beam_size: Number of beams W. Defaults to 4.
         start_token_id: Token fed at position 0.
         end_token_id: The EOS token.
-        pad_token_id: Filler behind the end of a sequence.
-        length_penalty: alpha.
-        stop: When a sentence is done; see `beam_search`.
-        max_length: L, the size of the results, if not the largest of `max_lengths`.
+        pad_token_id: Filler after the end of a sequence. Defaults to 0.
+        length_penalty: The paper's alpha. Defaults to 0.6.
+        stop: When a sentence is done; see `beam_search`. Defaults to `"best"`.
+        max_length: L, the size of the results. Defaults to the largest of `max_lengths`.
 
     Returns:
         A `BeamSearchResult` of NumPy arrays.
 
     Raises:
-        ValueError: As `beam_search` does.
+        ValueError: If an option is out of range.
     """
     check_search_options(beam_size, length_penalty, stop)
     if max_length is None:
@@ -79,9 +79,7 @@ def incremental_search(
         if not left:
             break
         size = state.padded_batch_size(left)
-        copies = state.engine.selection_copies
-        most = LARGEST_SELECTED_SHARE * len(tokens) if copies else len(tokens) - 1
-        if size <= most:
+        if size <= LARGEST_SELECTED_SHARE * len(tokens):
             rows = _rows_to_keep(beams.searched, size)
             state.select_rows(rows)
             beams.select_rows(rows)
@@ -101,7 +99,7 @@ def incremental_search(
     )
 
 
-# What a search has found of a sentence.
+# The arrays in which a search keeps what it has found.
 FOUND = ("alive_sequences", "alive_scores", "finished_sequences", "finished_scores")
 
 
@@ -130,17 +128,17 @@ class _Beams:
                 setattr(self, name, value[rows])
 
     def add_room(self, steps: int) -> None:
-        """Room for so many steps behind what is used."""
+        """Make room for this many steps after the used slots."""
         rows = len(self.places)
         free = np.full((rows, self.beam_size, steps * self.beam_size), self.masked, "float32")
         self.history_bias = np.concatenate([self.history_bias[:, :, : self.used], free], axis=2)
 
     def compact(self) -> np.ndarray:
-        """Drops what is in no beam's history; returns the slots (B, P') that stay, each row's as many."""
+        """Drop the slots in no beam's history; return the slots (B, P') that stay, as many in each row."""
         is_history = (self.history_bias[:, :, : self.used] == 0.0).any(axis=1)
         number = int(is_history.sum(axis=1).max())
         number += -number % self.beam_size
-        # In their order; a sentence with fewer of them keeps some that nobody sees.
+        # In order; a sentence with fewer slots in use keeps some that no beam sees.
         order = np.argsort(~is_history, axis=1, kind="stable")
         kept = np.sort(order[:, :number], axis=1).astype("int32")
         self.history_bias = np.take_along_axis(self.history_bias, kept[:, None], axis=2)
@@ -149,14 +147,14 @@ class _Beams:
         return kept
 
     def see_own(self) -> int:
-        """Each beam sees its own next slot; returns the first beam's."""
+        """Let each beam see its own next slot; return the first beam's slot."""
         slots, start = np.arange(self.beam_size), self.used
         self.history_bias[:, slots, start + slots] = 0.0
         self.used += self.beam_size
         return start
 
     def grow(self, scores, ids, index: int, end_token_id: int) -> np.ndarray:
-        """`grow_topk`, `grow_alive` and `grow_finished`; the tokens (B, K) to feed next."""
+        """Do `grow_topk`, `grow_alive` and `grow_finished`; return the tokens (B, W) to feed next."""
         rows, beam_size, width = scores.shape
         number = min(num_candidates(beam_size), beam_size * width)
         line = np.arange(rows)[:, None]
@@ -192,13 +190,13 @@ class _Beams:
         self.finished_sequences = sequences[line, best]
 
     def done(self, stop: str, index: int) -> np.ndarray:
-        """(B,) bool: at the limit, or nothing alive can change what the rule asks for."""
+        """Return (B,) bool: whether a sentence is at its limit, or decided by the stopping rule."""
         penalties = self._penalty(self.limits)
         decided = is_decided(stop, self.alive_scores, self.finished_scores, penalties, np)
         return (index >= self.limits) | decided
 
     def write(self, found: dict[str, np.ndarray], chosen: np.ndarray) -> None:
-        """Enters what was found of the chosen sentences in its place."""
+        """Write what was found for the chosen sentences to their rows of the results."""
         rows = np.flatnonzero(chosen)
         for name, array in found.items():
             array[self.places[rows]] = getattr(self, name)[rows]
@@ -208,10 +206,10 @@ class _Beams:
 
 
 def _best_places(scores: np.ndarray, number: int) -> np.ndarray:
-    """Places of the largest scores of each row, descending; ties go to the first, NaN to the end."""
+    """Return the indices of each row's largest scores, descending; ties keep their order, NaN is last."""
     return np.argsort(-scores, axis=1, kind="stable")[:, :number]
 
 
 def _rows_to_keep(searched: np.ndarray, size: int) -> np.ndarray:
-    """The rows still searched, filled up to `size` with others."""
+    """Return the rows that are still searched, filled up to `size` with others."""
     return np.sort(np.argsort(~searched, kind="stable")[:size])

@@ -1,6 +1,6 @@
-"""Beam search with a model: over an engine's state where one runs the model, plain else.
+"""Beam search with a model: by an engine if one can run the model, else by the plain search.
 
-Shape letters: B sentences, S source length, K beams, L longest output.
+Shape letters: B sentences, S source length, W beams, L longest output.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 class ModelSearch:
     """Searches the translations of source ids.
 
-    The plain search runs `beam_search` over the model's `decode_step`, compiled for each shape of
-    batches. An engine finds the same faster; one is taken where the model has a `spec()` that it runs.
+    The plain search runs `beam_search` over the model's `decode_step`, compiled for each batch shape. An
+    engine finds the same results faster; one is used if it can run the model's `spec()`.
 
     Args:
         model: The model, or its spec, as `Translator` takes it.
-        beam_size: K.
-        length_penalty: alpha.
-        max_extra_length: Tokens that a translation may have more than its source.
-        precision: Precision of the engine, None for the model's.
+        beam_size: Number of beams W.
+        length_penalty: The paper's alpha.
+        max_extra_length: Largest number of tokens that a translation may have more than its source.
+        precision: Precision of the engine; None for the model's.
         engine: `"auto"`, `"plain"`, or the name of an engine.
-        constraint: What translations may be, for the plain search.
+        constraint: A `TextConstraint` on the translations, for the plain search, or None.
 
     Raises:
-        ValueError: A precision or an engine that is unknown, or that cannot be had.
-        SpecError: A spec, which is no Keras model, that no engine runs so.
+        ValueError: If the precision or the engine is unknown, or cannot decode this model.
+        SpecError: If `model` is a spec that no engine can run. (The plain search needs a Keras model.)
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ModelSearch:
     def _selector(
         self, precision: str | None, engine: str, constraint: TextConstraint | None
     ) -> tuple[EngineSelector | None, str]:
-        """The model's engines; or None, and why the plain search is taken."""
+        """Return the engines for the model, or None and the reason for using the plain search."""
         model = self._model
         is_spec = isinstance(model, TransformerSpec)
         try:
@@ -112,13 +112,13 @@ class ModelSearch:
         return None, reason
 
     def _plain_search(self, constraint: TextConstraint | None) -> CompiledSearch:
-        # It needs Keras, which who runs a spec has not imported.
+        # Imported here, because it needs Keras, which a process that runs a spec may lack.
         from keras_attention.decoding.compiled_search import CompiledSearch
 
         return CompiledSearch(self._model, self._options, constraint)
 
     def choice(self, batch_size: int) -> EngineChoice:
-        """What searches a batch of this many sentences, and why."""
+        """Return which engine searches a batch of this many sentences, and why."""
         if self._engines is None:
             return EngineChoice("plain", self._plain_reason)
         return self._engines.choice_for(batch_size * self._options["beam_size"])
@@ -131,23 +131,23 @@ class ModelSearch:
         progress: Progress,
         n_best: int = 1,
     ) -> Iterator[tuple[list[int], BeamSearchResult]]:
-        """Searches the translations of sources, batch by batch, with the model's present weights.
+        """Search the translations of sources, batch by batch, with the model's current weights.
 
         Args:
-            sources: Source ids, the end token included; sources without any are left out.
-            texts: The text of each source; a constraint needs it.
-            batching: Which sources are searched together.
-            progress: Says for which batches something is compiled first.
-            n_best: How many hypotheses must be certain.
+            sources: Source ids with the end token; empty sources are skipped.
+            texts: The text of each source, for a constraint.
+            batching: Decides which sources are searched together.
+            progress: Shows when a batch compiles first.
+            n_best: Number of hypotheses that must be certain.
 
         Yields:
-            The places of a batch's sources, and a `BeamSearchResult` of NumPy arrays, with empty slots
-            in the dummy rows behind them.
+            The indices of a batch's sources, and a `BeamSearchResult` of NumPy arrays. It may have
+            further rows, with empty slots.
         """
         few_shapes = self._engines is None or self._engines.fixed_shapes
         lengths = [len(source) for source in sources]
         batches = (batching.of_few_shapes if few_shapes else batching.of_like_length)(lengths)
-        # In a forked process PyTorch would wait for ever for threads that only its parent has.
+        # In a forked process, PyTorch would wait for ever for threads that only its parent has.
         if os.getpid() != self._process and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
         search: Callable[..., BeamSearchResult] = self._search_plainly
@@ -213,7 +213,7 @@ class ModelSearch:
             )
 
     def _longest(self, source_length: int) -> int:
-        """L, the most tokens of any translation of sources of a padded length."""
+        """Return L, the largest length of a translation of sources of this padded length."""
         longest = source_length + self._max_extra_length
         return longest if self._model.max_length is None else min(longest, self._model.max_length)
 
@@ -221,7 +221,7 @@ class ModelSearch:
 def _said(
     progress: Progress, needs_compiling: bool, shape: tuple[int, ...]
 ) -> contextlib.AbstractContextManager[None]:
-    """Says on the progress line that a batch takes longer, and for which shape."""
+    """Show on the progress line that a batch compiles first, and for which shape."""
     if not needs_compiling:
         return contextlib.nullcontext()
     return progress.during(f"compiling for {shape[0]} x {shape[1]} tokens")

@@ -1,11 +1,11 @@
-"""Beam search over a step function: it knows log-probabilities and a cache, but no model.
+"""Beam search over a step function. It knows logits and a cache, but no model.
 
-The algorithm is tensor2tensor's, with which the paper's numbers were made: beam 4 and length
-penalty 0.6 (section 6.1 of "Attention Is All You Need"; Wu et al. 2016, equation 14).
+The algorithm is tensor2tensor's, which produced the paper's numbers: beam 4 and length penalty 0.6
+(section 6.1 of "Attention Is All You Need"; Wu et al. 2016, equation 14).
 Each step makes three moves: `grow_topk` expands the alive hypotheses, `grow_alive` keeps the best
-that go on, `grow_finished` keeps the best that have ended.
+that continue, `grow_finished` keeps the best that have ended.
 
-Shape letters: B sentences, K beams, C candidates, L the longest hypothesis, V vocabulary.
+Shape letters: B sentences, W beams, C candidates, L longest hypothesis, V vocabulary.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 class Constraint(Protocol):
-    """What hypotheses may be: a state of each, and the tokens that may follow in it.
+    """A constraint on hypotheses: a state for each hypothesis, and the tokens allowed in that state.
 
-    Like `step` it is `keras.ops` only, on tensors (B, K, ...): it is traced with the search.
-    Log-probabilities stay those of the model; what is not allowed is left out of the choice.
-    `decoding.constraints` has some.
+    Like `step`, it may use only `keras.ops`, on tensors (B, W, ...): it is traced with the search.
+    Log-probabilities stay those of the model; tokens that are not allowed are just not chosen.
+    `decoding.constraints` has some constraints.
     """
 
     def allowed(self, state: Any, index: Any) -> Any:
-        """(B, K, V) bool: the tokens that hypotheses in these states may have at position `index`."""
+        """Return (B, W, V) bool: the tokens that hypotheses in these states may have at `index`."""
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """The states after these tokens (B, K), the ones of position `index`."""
+        """Return the states after the tokens (B, W) at position `index`."""
 
 
 class _Beams(NamedTuple):
     """What the loop carries, beside the cache."""
 
     index: Any  # () int32, the position that is fed next
-    done: Any  # (B,) bool, True where the sentence is frozen
-    last_tokens: Any  # (B, K) int32, the tokens to feed
-    alive_sequences: Any  # (B, K, L) int32
-    alive_scores: Any  # (B, K) float32, log-probability, not penalised
-    finished_sequences: Any  # (B, K, L) int32
-    finished_scores: Any  # (B, K) float32, penalised
+    done: Any  # (B,) bool, True if the sentence is frozen
+    last_tokens: Any  # (B, W) int32, the tokens to feed
+    alive_sequences: Any  # (B, W, L) int32
+    alive_scores: Any  # (B, W) float32, log-probability, not penalised
+    finished_sequences: Any  # (B, W, L) int32
+    finished_scores: Any  # (B, W) float32, penalised
 
 
 def beam_search(
@@ -73,49 +73,50 @@ def beam_search(
     constraint: Constraint | None = None,
     constraint_state: Any = None,
 ) -> BeamSearchResult:
-    """Searches for the likeliest sequences under a step function.
+    """Search for the most probable sequences under a step function.
 
-    Every sentence is searched on its own: it has its own maximum length and its own end, and what
-    it yields does not depend on the others of the batch. The loop ends when all have ended. The
-    code is `keras.ops` only: it runs eagerly, in a `tf.function`, which need not know the number of
-    sentences, and in `jax.jit`.
+    Each sentence is searched independently: it has its own maximum length and its own end, and its result
+    does not depend on the rest of the batch. The loop ends when all sentences have ended. The code uses
+    only `keras.ops`: it runs eagerly, in a `tf.function`, which need not know the number of sentences,
+    and in `jax.jit`.
 
-    A hypothesis of `n` tokens, EOS counted, scores its log-probability divided by
-    `((5 + n) / 6) ** length_penalty`. Each step looks at the best `2 * beam_size` continuations;
-    an EOS that is not among them is lost. `beam_size=1` is greedy search: it looks at the single
-    best continuation, and ends when that is EOS.
+    The score of a hypothesis of `n` tokens, EOS included, is its log-probability divided by
+    `((5 + n) / 6) ** length_penalty`. Each step considers the best `2 * beam_size` continuations; an EOS
+    that is not among them is lost. `beam_size=1` is greedy search: it considers only the best
+    continuation, and ends when that is EOS.
 
-    A beam larger than the vocabulary is fine: there are fewer candidates in the first steps, and
-    slots stay empty where fewer than `beam_size` hypotheses exist.
+    A beam larger than the vocabulary works: there are fewer candidates in the first steps, and slots stay
+    empty if there are fewer than `beam_size` hypotheses.
 
     Args:
-        step: `step(token_ids (B, K), index, cache) -> (logits (B, K, V), cache)`. `index` is the
-            position of `token_ids`, 0 first, where the start token is fed. Log-probabilities are
-            taken from the logits in float32.
-        cache: Pytree of tensors (B, K, ...), whatever `step` wants to remember of the hypotheses.
-            It is reordered together with them.
-        max_lengths: (B,) int, the longest hypothesis allowed for each sentence, EOS counted. A
-            sentence of 0 is never searched: its slots are empty (useful for dummy rows).
-        beam_size: K, the number of hypotheses kept.
+        step: `step(token_ids (B, W), index, cache) -> (logits (B, W, V), cache)`. `index` is the
+            position of `token_ids`, from 0, where the start token is fed. Log-probabilities are
+            computed from the logits in float32.
+        cache: Pytree of tensors (B, W, ...), in which `step` keeps what it needs of the hypotheses. It
+            is reordered together with them.
+        max_lengths: (B,) int, the longest hypothesis allowed for each sentence, EOS included. A
+            sentence with 0 is not searched and has only empty slots, which is useful for dummy rows.
+        beam_size: Number of hypotheses W to keep. Defaults to 4.
         start_token_id: Token fed at position 0. It is not part of the results.
         end_token_id: The EOS token.
-        pad_token_id: Filler behind the end of a sequence.
-        length_penalty: alpha, 0 or more; 0 compares plain log-probabilities.
-        stop: When a sentence is done before its maximum length. All three compare with the bound
+        pad_token_id: Filler after the end of a sequence. Defaults to 0.
+        length_penalty: The paper's alpha, at least 0; 0 compares plain log-probabilities. Defaults to
+            0.6.
+        stop: When a sentence ends before its maximum length. All rules use the bound
             `best alive log-probability / penalty(maximum length)`, which no alive hypothesis can
-            exceed. `"best"`: the best finished score is above it, so that the best result is
-            certain; `"n_best"`: all K finished scores are above it; `"n_best_2017"`: those that
-            are there are above it (tensor2tensor from June 2017 to November 2018).
-        max_length: L, the static size of the results. Defaults to the largest of `max_lengths`. It is
-            needed where their values are not known when the graph is traced.
-        constraint: What hypotheses may be; None for anything.
-        constraint_state: Pytree of tensors (B, K, ...), the constraint's states before the first token.
+            exceed. `"best"`: when the best finished score exceeds it, so the best result is certain.
+            `"n_best"`: when all W finished scores exceed it. `"n_best_2017"`: when the finished scores
+            so far exceed it (tensor2tensor from June 2017 to November 2018). Defaults to `"best"`.
+        max_length: L, the static size of the results. Defaults to the largest of `max_lengths`; needed
+            if their values are unknown when the graph is traced.
+        constraint: A `Constraint` on the hypotheses; None for none.
+        constraint_state: Pytree of tensors (B, W, ...), the constraint's states before the first token.
 
     Returns:
         A `BeamSearchResult`.
 
     Raises:
-        ValueError: `beam_size` below 1, a negative `length_penalty` or an unknown `stop`.
+        ValueError: If an argument is out of range.
 
     Example:
 
@@ -199,28 +200,28 @@ def beam_search(
 
 
 def grow_topk(logits, alive_scores, num_candidates: int, allowed=None):
-    """The best continuations of all alive hypotheses of a sentence.
+    """Return the best continuations of all alive hypotheses of each sentence.
 
     Args:
-        logits: (B, K, V) of the next token, any float type.
-        alive_scores: (B, K) log-probabilities of the hypotheses so far.
-        num_candidates: How many are wanted; fewer are returned where K * V is smaller.
-        allowed: (B, K, V) bool, the tokens that may follow; None for all. The others score `-inf`.
+        logits: (B, W, V) logits of the next token, of any float dtype.
+        alive_scores: (B, W) log-probabilities of the hypotheses so far.
+        num_candidates: Number of continuations; there are fewer if W * V is smaller.
+        allowed: (B, W, V) bool, the tokens that may follow; None for all. The others score `-inf`.
 
     Returns:
-        `scores` (B, C) log-probabilities, descending; `tokens` (B, C) and `parents` (B, C), the
-        beam that was continued, int32. Ties go to the lower beam, then to the lower token (PyTorch
-        leaves the order of equal logits open).
+        `scores` (B, C) log-probabilities, descending; `tokens` (B, C); and `parents` (B, C), the
+        continued beams, int32. Ties go to the lower beam, then to the lower token (PyTorch leaves the
+        order of equal logits open).
     """
     batch_size, beam_size, vocabulary_size = ops.shape(logits)
     width = min(num_candidates, vocabulary_size)
-    # Two axes: what the fast top-k of each backend wants.
+    # Two axes, as the fast top-k of each backend needs.
     logits = ops.cast(ops.reshape(logits, (-1, vocabulary_size)), "float32")
     choice = logits
     if allowed is not None:
         allowed = ops.reshape(allowed, (-1, vocabulary_size))
         choice = ops.where(allowed, logits, NO_HYPOTHESIS)
-    # A beam gives at most C candidates, so only they pay the softmax's division.
+    # A beam gives at most C candidates, so only these need the softmax's normalisation.
     best, tokens = ops.top_k(choice, width)
     log_probabilities = best - ops.logsumexp(logits, axis=-1, keepdims=True)
     scores = (
@@ -240,12 +241,12 @@ def grow_alive(scores, is_end, beam_size: int):
 
     Args:
         scores: (B, C) log-probabilities, descending.
-        is_end: (B, C) bool, True where the candidate ends with EOS.
-        beam_size: K.
+        is_end: (B, C) bool, True if the candidate ends with EOS.
+        beam_size: Number of beams W.
 
     Returns:
-        `alive_scores` (B, K), `-inf` where there are fewer, and their places `kept` (B, K) int32
-        among the candidates.
+        `alive_scores` (B, W), `-inf` in empty slots, and their indices `kept` (B, W), int32, among the
+        candidates.
     """
     scores, kept = ops.top_k(ops.where(is_end, NO_HYPOTHESIS, scores), beam_size)
     return scores, ops.cast(kept, "int32")
@@ -255,10 +256,10 @@ def grow_finished(finished_sequences, finished_scores, sequences, scores):
     """The best of the finished hypotheses and of the candidates that end now.
 
     Args:
-        finished_sequences: (B, K, L) so far.
-        finished_scores: (B, K) penalised, `-inf` in empty slots.
-        sequences: (B, C, L) the candidates.
-        scores: (B, C) penalised, `-inf` for those that do not end.
+        finished_sequences: (B, W, L), the finished hypotheses so far.
+        finished_scores: (B, W) penalised scores, `-inf` in empty slots.
+        sequences: (B, C, L), the candidates.
+        scores: (B, C) penalised scores, `-inf` for candidates that do not end.
 
     Returns:
         The new `finished_sequences` and `finished_scores`, descending. Ties go to the older one.
@@ -270,7 +271,7 @@ def grow_finished(finished_sequences, finished_scores, sequences, scores):
 
 
 def _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_id) -> _Beams:
-    """One alive hypothesis, the empty one, and none finished."""
+    """Return the initial beams: one alive hypothesis, the empty one, and none finished."""
     batch_size = ops.shape(max_lengths)[0]
     sequences = ops.full((batch_size, beam_size, max_length), pad_token_id, dtype="int32")
     nothing = ops.full((batch_size, beam_size), NO_HYPOTHESIS, dtype="float32")
@@ -292,7 +293,7 @@ def _penalty(length, length_penalty: float):
 
 
 def _freeze(old: _Beams, new: _Beams) -> _Beams:
-    """The new beams, but the old ones where a sentence is done."""
+    """Return the new beams, but the old ones for sentences that are done."""
 
     def choose(before, after):
         done = ops.reshape(old.done, (-1,) + (1,) * (len(before.shape) - 1))
@@ -313,7 +314,7 @@ def _append(sequences, tokens, index):
 
 
 def _select(values, places):
-    """Rows `places` (B, C) along axis 1 of `values` (B, K, ...): (B, C, ...)."""
+    """Return the rows `places` (B, C) along axis 1 of `values` (B, W, ...), as (B, C, ...)."""
     batch_size, num_rows, *rest = ops.shape(values)
     if num_rows == 1 and places.shape[1] == 1:  # greedy: there is nothing to choose
         return values
@@ -324,5 +325,5 @@ def _select(values, places):
 
 
 def _reorder(cache, parents):
-    """The cache of the hypotheses that go on."""
+    """Return the cache of the hypotheses that continue."""
     return keras.tree.map_structure(lambda leaf: _select(leaf, parents), cache)

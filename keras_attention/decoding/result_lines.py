@@ -10,20 +10,20 @@ from typing import Any
 def result_lines(
     translator: Any, sources: Sequence[str], first: int, n_best: int, as_json: bool
 ) -> Iterator[str]:
-    """Translate lines; the result as lines without their end.
+    """Translate lines, and yield the result as lines without line ends.
 
     Args:
         translator: A `Translator`.
         sources: Lines to translate.
         first: Number of the first line.
-        n_best: So many translations of a line, as Moses writes them, `LINE ||| TEXT ||| SCORE`; for 1 the
-            text alone.
-        as_json: Whether a line of the result is a JSON object with the source and all n best.
+        n_best: Number of translations per line. More than 1 are written in Moses' form,
+            `LINE ||| TEXT ||| SCORE`; 1 is written as the text alone.
+        as_json: Whether to write a JSON object per source instead, with all n best.
     """
     for index, (source, found) in enumerate(
         zip(sources, translator.translate(sources, n_best), strict=True), start=first
     ):
-        # A tokenizer of bytes can spell a line break, which would shift all lines after it.
+        # Byte tokens can form a line break, which would shift all following lines.
         best = [(" ".join(one.text.splitlines()), one.score) for one in found]
         if as_json:
             translations = [{"text": text, "score": score} for text, score in best]

@@ -1,6 +1,6 @@
-"""From text to text: the `Translator`.
+"""The `Translator`: from text to text.
 
-Shape letters: B sentences, S source length, K beams, L longest output, V vocabulary.
+Shape letters: B sentences, S source length, W beams, L longest output, V vocabulary.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Translation:
 
     Attributes:
         text: The translation.
-        score: Log-probability divided by the length penalty; not divided if `is_finished` is False. An
-            empty line scores 0.
+        score: Log-probability divided by the length penalty, or not divided if `is_finished` is False. 0
+            for an empty line.
         token_ids: The target tokens, without the end token.
-        is_finished: False if the maximum length cut it off.
+        is_finished: Whether the translation ended by itself, before the maximum length.
     """
 
     text: str
@@ -47,76 +47,73 @@ class Translation:
 
 
 class NonFiniteLogits(ValueError, FloatingPointError):
-    """The model's logits are infinite or not a number: nothing can be chosen."""
+    """The model's logits are infinite or NaN, so no token can be chosen."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Translator:
     """Translates text with a trained model, by beam search (section 6.1 of the paper).
 
-    Call it on a string or on any iterable of strings; it returns a string or a list. `translate`
-    gives the n best with their scores. Sentences are sorted by length, batched, and put back in
+    Call it with a string or an iterable of strings: it returns a string or a list. `translate` returns
+    the n best translations with their scores. Sentences are sorted by length, batched, and put back in
     order.
 
-    The translation of a sentence depends on nothing but the sentence: not on its batch, the order,
-    or padding. Its longest output comes from its own length, its search ends on its own, and masks
-    are exact. Only float rounding may differ between batches of different shapes, which can swap
-    hypotheses whose scores agree to about six digits (in bfloat16, to about two: decode with a float32
-    model to compare translations).
+    The translation of a sentence depends only on the sentence, not on its batch, the order or padding:
+    its longest output comes from its own length, its search ends by itself, and masks are exact. Only
+    float rounding may differ between batches of different shapes. That can swap hypotheses whose scores
+    agree to about six digits (in bfloat16, to about two: compare translations with a float32 model).
 
-    What decodes is an engine: the `spec()` of a `Transformer`, run fast, with the beams of a sentence in
-    one buffer of keys and values; a sentence that is done is dropped from its batch. `engine="auto"` takes
-    Numba's on a CPU, if it is installed and runs the model, on every backend alike; else that of the
-    backend. Neither a clock nor the batch decides, so that results do not hang on them. `engine_for` says
-    which. The plain `decode_step` and
-    `beam_search` are the definition of what is found: `engine="plain"` decodes with them, as is done
-    for any model that no engine runs. The weights are read at each call, so the translator of a model
-    in training translates with its present weights.
+    An engine decodes: it runs the `spec()` of a `Transformer` fast, keeps the keys and values of all
+    beams of a sentence in one buffer, and drops finished sentences from the batch. On every backend,
+    `engine="auto"` takes Numba's on a CPU, if it is installed and can run the model, else that of the
+    backend. The choice does not depend on a clock or on the batch, so results do not, either. `engine_for`
+    names the choice. The plain `decode_step` and `beam_search` define the result: `engine="plain"` uses
+    them, and so does `"auto"` for a model that no engine can run. The weights are read at each call, so
+    the translator of a model in training uses its current weights.
 
-    Numba compiles at the first call, and keeps it for later processes. TensorFlow compiles two
-    programs at the first call, for all shapes; PyTorch runs eagerly. JAX, and every backend with
-    `engine="plain"`, compiles each shape at its first use: there sources are padded to 16, 32, 64, ...
-    tokens and batches to 1, 4, 16, 64, ... rows. The progress line says so.
+    Numba compiles at the first call and keeps the result for later processes. TensorFlow compiles two
+    programs at the first call, for all shapes. PyTorch runs eagerly. JAX, and every backend with
+    `engine="plain"`, compiles each shape at its first use, as the progress line shows: there, sources are
+    padded to 16, 32, 64, ... tokens and batches to 1, 4, 16, 64, ... rows.
 
-    What happens at the edges:
+    Edge cases:
 
-    * no line at all gives `[]`; an empty line, or one of white space, gives `""` with score 0 and
-      never meets the model;
+    * no lines give `[]`; an empty line, or one of white space, gives `""` with score 0;
     * a line longer than the model's learned positions raises a `ValueError` that names it, before
-      anything is translated; with sinusoids there is no limit;
+      anything is translated; sinusoids have no limit;
     * characters unknown to the tokenizer become whatever it makes of them (bytes, or its unknown
       token);
     * a beam larger than the vocabulary works, and there may be fewer than `n_best` translations;
-    * a process that was forked translates with one thread of PyTorch: the others do not live on in it.
-      Processes started with `multiprocessing.get_context("spawn")` have all.
+    * a forked process translates with one PyTorch thread, because threads do not survive a fork.
+      Processes started with `multiprocessing.get_context("spawn")` have all threads.
 
     Args:
-        model: A built `Transformer`, or what has its `encode`, `initial_cache`, `decode_step`,
+        model: A built `Transformer`, or an object with its `encode`, `initial_cache`, `decode_step`,
             `vocabulary_size`, `max_length` and special token ids; or a `TransformerSpec` of NumPy
             arrays, which is decoded without Keras.
-        tokenizer: A `Tokenizer` of the same vocabulary, for source and target.
-        beam_size: Hypotheses kept; 1 is greedy search.
-        length_penalty: The paper's alpha; 0 compares plain log-probabilities.
-        max_extra_length: A translation may have this many tokens more than its source, end tokens
-            counted. Learned positions may set a lower limit.
-        batch_tokens: Source positions of a batch, padding included. Memory grows with it times
-            `beam_size`.
-        batch_size: Most sentences in a batch, `None` for as many as `batch_tokens` allows.
-        show_progress: Whether work of more than 3 seconds writes a progress line to the standard
-            error.
+        tokenizer: A `Tokenizer` with the vocabulary of the model, for source and target.
+        beam_size: Number of hypotheses to keep; 1 is greedy search. Defaults to 4.
+        length_penalty: The paper's alpha; 0 compares plain log-probabilities. Defaults to 0.6.
+        max_extra_length: Largest number of tokens that a translation may have more than its source, end
+            tokens included. Learned positions may set a lower limit. Defaults to 50.
+        batch_tokens: Largest number of source positions of a batch, padding included. Memory grows with
+            `batch_tokens` times `beam_size`. Defaults to 2048.
+        batch_size: Largest number of sentences in a batch. Defaults to no limit but `batch_tokens`.
+        show_progress: Whether to write a progress line to standard error after 3 seconds. Defaults to
+            True.
         precision: Precision of weights and activations: `"float32"`, `"bfloat16"`, `"float16"`, or
             `"int8"`, which multiplies 8-bit integers with a scale for each output of the weights and
             for each row of activations (by Numba, on a CPU). Defaults to that of the model's dtype
             policy.
-        engine: What decodes: `"auto"`, `"numba"`, the backend's engine by its name (`"tensorflow"`,
-            `"torch"` or `"jax"`), `"plain"`, or `"ctranslate2"`, where it is installed: its search is
-            its own, and may choose other translations; see `export_ctranslate2`.
-        constraint: What translations may be, a `TextConstraint`; with one, the plain search decodes.
+        engine: `"auto"`, `"numba"`, the engine of the backend (`"tensorflow"`, `"torch"` or `"jax"`),
+            `"plain"`, or `"ctranslate2"`, if that is installed: it has its own search and may choose other
+            translations; see `export_ctranslate2`. Defaults to `"auto"`.
+        constraint: A `TextConstraint` on the translations, which needs the plain search. Defaults to none.
         fast: Deprecated: `fast=False` is `engine="plain"`, `fast=True` is `engine="auto"`.
 
     Raises:
-        ValueError: Arguments out of range, a tokenizer that does not belong to the model, or an
-            `engine` or a `precision` that the model cannot be decoded by.
+        ValueError: If an argument is out of range, the tokenizer does not belong to the model, or the
+            model cannot be decoded with this `engine` or `precision`.
 
     Example:
 
@@ -176,20 +173,20 @@ class Translator:
                     f"The model has {name} {ours}, the tokenizer {theirs}: they do not belong "
                     "together. Use the tokenizer that the model was trained with."
                 )
-        _ = self._search  # refuses what cannot be decoded, before there is a text
+        _ = self._search  # Refuses what cannot be decoded now, not at the first text.
 
     @classmethod
     def from_run(cls, folder: str | os.PathLike[str], **options: Any) -> Translator:
         """A translator with the model, the tokenizer and the search settings of a finished run.
 
         Args:
-            folder: The folder that a training wrote.
-            **options: Arguments of `Translator`, in place of the run's.
+            folder: The folder of the run.
+            **options: Arguments of `Translator` that override those of the run.
 
         Raises:
-            ValueError: If it is not the folder of a run, the run is not finished, or its model is damaged.
+            ValueError: If there is no run in the folder, it is not finished, or its model is damaged.
         """
-        import keras  # Here alone: who runs a spec does without it.
+        import keras  # Only here: running a spec does not need it.
 
         def load(run: RunFolder) -> Any:
             return keras.saving.load_model(run.trained_model(), compile=False)
@@ -198,19 +195,19 @@ class Translator:
 
     @classmethod
     def from_spec(cls, folder: str | os.PathLike[str], **options: Any) -> Translator:
-        """The same without Keras: runs the spec that a finished run has written beside its model.
+        """Like `from_run`, without Keras: runs the spec that a finished run has written beside its model.
 
-        What `from_run` gives translates the same. `keras_attention_light` says how a program starts
-        without Keras.
+        The translations are those of `from_run`. To start a program without Keras, see
+        `keras_attention_light`.
 
         Args:
-            folder: The folder that a training wrote.
-            **options: Arguments of `Translator`, in place of the run's.
+            folder: The folder of the run.
+            **options: Arguments of `Translator` that override those of the run.
 
         Raises:
-            ValueError: If it is not the folder of a run, the run is not finished or has no spec, or no
-                engine runs it without Keras.
-            DamagedFile: If the weights are not those that were written.
+            ValueError: If there is no run in the folder, it is not finished or has no spec, or no engine
+                can run it without Keras.
+            DamagedFile: If the weights were changed after they were written.
         """
         return cls._of_run(folder, lambda run: load_spec(run.spec), options)
 
@@ -233,7 +230,7 @@ class Translator:
     def __call__(self, texts: Iterable[str]) -> list[str]: ...
 
     def __call__(self, texts):
-        """The best translation of a string (str), or of each of many (list of str)."""
+        """Return the best translation of a string (str), or of each of several (list of str)."""
         if isinstance(texts, str):
             return self.translate(texts)[0].text
         return [best[0].text for best in self.translate(texts)]
@@ -248,17 +245,18 @@ class Translator:
 
         Args:
             texts: A string, or an iterable of strings.
-            n_best: How many are wanted, at most `beam_size`. The best one does not depend on it.
+            n_best: Number of translations, at most `beam_size`. The best one does not depend on it.
+                Defaults to 1.
 
         Returns:
-            A list of `Translation` for a string; a list of such lists for many. There are fewer
-            than `n_best` where the search found fewer: those that ended within the maximum length
-            or, if there are none, those that were cut off.
+            A list of `Translation` for a string, or a list of such lists for several. There may be fewer
+            than `n_best`: those that ended within the maximum length or, if there are none, those that
+            were cut off.
 
         Raises:
-            TypeError: Something that is not a string, named by its index.
-            ValueError: `n_best` out of range, a line too long for the model, or logits that are
-                NaN.
+            TypeError: If an item is not a string. The message names its index.
+            ValueError: If `n_best` is out of range, or a line is too long for the model.
+            NonFiniteLogits: If the model's logits are infinite or NaN.
         """
         if isinstance(texts, str):
             return self.translate([texts], n_best)[0]
@@ -287,21 +285,25 @@ class Translator:
     def translate_file(
         self, source: str | os.PathLike[str], destination: str | os.PathLike[str]
     ) -> None:
-        """Translates a UTF-8 text file, plain or gzip; line i of the result belongs to line i.
+        """Translate a UTF-8 text file, plain or gzip, line by line.
 
-        The result is written when it is complete; an interrupted translation leaves nothing behind.
+        The result is written when it is complete: an interrupted translation leaves no file.
+
+        Args:
+            source: The file to translate.
+            destination: The file to write.
 
         Raises:
-            ValueError: What is no UTF-8 text, named by file and line, a `destination` that exists, or
-                one in a folder that does not exist.
+            ValueError: If `source` is not UTF-8 text (the message names the line), or `destination`
+                exists or its folder does not.
         """
         destination = check_destination(destination, sources=[source])
-        # A tokenizer of bytes can spell a line break, which would shift all lines after it.
+        # Byte tokens can form a line break, which would shift all following lines.
         translations = [" ".join(text.splitlines()) for text in self(read_lines(source))]
         write_atomically(destination, "".join(f"{text}\n" for text in translations))
 
     def engine_for(self, batch_size: int) -> EngineChoice:
-        """What decodes a batch of this many sentences, and why.
+        """Return which engine decodes a batch of this many sentences, and why.
 
         Args:
             batch_size: Number of sentences B.
@@ -313,7 +315,7 @@ class Translator:
         return self._search.choice(batch_size)
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        """Source ids with the end token; `[]` for lines that hold nothing."""
+        """Return the source ids with the end token; `[]` for empty lines."""
         sources = [
             [*ids, self.tokenizer.end_token_id] if ids and text.strip() else []
             for text, ids in zip(texts, self.tokenizer.encode(texts), strict=True)

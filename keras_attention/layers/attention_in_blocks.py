@@ -12,13 +12,16 @@ from keras_attention.ops.windowed_attention import saves_by_blocks, windowed_att
 def may_save_by_blocks(projected: Sequence[Any], window: int, attention_mask: Any = None) -> Any:
     """Whether a window is so much shorter than the sequence that blocks save work.
 
-    A mask with rows for the queries, T x T in memory anyway, keeps to the plain way. Where the lengths
-    are known only when the graph runs, it is a scalar tensor.
+    An `attention_mask` that differs between queries is T x T in memory anyway, so it is not cut into
+    blocks.
 
     Args:
-        projected: Queries `(B, T, N, K)`, keys and values `(B, S, N, V)`.
+        projected: Queries `(B, T, N, K)`, keys `(B, S, N, K)` and values `(B, S, N, U)`.
         window: Positions that are less than this far apart see each other.
-        attention_mask: The mask, if there is one.
+        attention_mask: The mask, or None.
+
+    Returns:
+        A bool, or a scalar bool tensor if the lengths are known only when the graph runs.
     """
     query, _, value = projected
     if len(query.shape) != 4:
@@ -43,7 +46,7 @@ def attend_in_blocks(
     masks: dict[str, Any],
     causal: bool,
 ) -> Any:
-    """`windowed_attention` with the masks of `MultiHeadAttention.call`, by their names."""
+    """Compute `windowed_attention` with the masks of `MultiHeadAttention.call`, given by name."""
     attention_mask, query_mask = masks["attention_mask"], masks["query_mask"]
     seen = None if attention_mask is None else attention_mask[:, 0]
     seen = merge_masks(masks["value_mask"], masks["key_mask"], seen)

@@ -1,7 +1,7 @@
-"""How layers declare what they compute: the checks that every `spec()` method shares.
+"""The checks that the layers' `spec()` methods share.
 
-A spec must never say less than its layer does. So a subclass has to declare itself, by a `spec` method of
-its own, and what a spec has no words for is refused with the layer's name.
+A spec must describe everything that its layer computes. So a subclass needs its own `spec()`, and a layer
+that a spec cannot describe raises a `SpecError` with its name.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ def declared(owner: keras.layers.Layer, layer: Any) -> Any:
     """The spec of a layer that `owner` uses; errors name both.
 
     Raises:
-        SpecError: If the layer has no spec.
+        SpecError: If the layer has no `spec()`, or a spec cannot describe it.
     """
     if not hasattr(layer, "spec"):
         raise SpecError(
@@ -32,8 +32,8 @@ def check_declares_itself(layer: keras.layers.Layer) -> None:
     """Raises a `SpecError` for a subclass that inherits its `spec`: it may compute something else."""
     if "spec" not in vars(type(layer)):
         raise SpecError(
-            f"{layer.name!r} is a {type(layer).__name__}, a subclass that may compute something of its "
-            "own. Give it a `spec()` if a spec can say what it computes."
+            f"{layer.name!r} is a {type(layer).__name__}, a subclass that may compute something else. "
+            "Define `spec()` in it if a spec can describe what it computes."
         )
 
 
@@ -49,17 +49,19 @@ def check_has_plain_weights(layer: keras.layers.Layer) -> None:
 def dense_spec(layer: Any, any_activation: bool = False) -> DenseSpec:
     """The spec of a `Dense` or `EinsumDense` layer, without its activation."""
     if type(layer) not in (keras.layers.Dense, keras.layers.EinsumDense):
-        raise SpecError(f"{layer.name!r} is a {type(layer).__name__}, no plain product.")
+        raise SpecError(
+            f"{layer.name!r} is a {type(layer).__name__}, not a plain Dense or EinsumDense layer."
+        )
     check_has_plain_weights(layer)
     if not any_activation and activation_name(layer) != "linear":
         raise SpecError(
-            f"{layer.name!r} has the activation {activation_name(layer)!r} where there is none."
+            f"{layer.name!r} has the activation {activation_name(layer)!r}; a spec has none there."
         )
     return DenseSpec(layer.kernel, layer.bias)
 
 
 def activation_name(layer: Any) -> str:
-    """Keras' name of a layer's activation, if it is one that a spec can name."""
+    """Return Keras' name of a layer's activation; raise a `SpecError` if a spec has no name for it."""
     name = keras.activations.serialize(layer.activation)
     if name not in ACTIVATIONS:
         raise SpecError(
@@ -71,7 +73,7 @@ def activation_name(layer: Any) -> str:
 def norm_spec(layer: Any) -> NormSpec:
     """The spec of Keras' `LayerNormalization` over the last axis."""
     if type(layer) is not keras.layers.LayerNormalization:
-        raise SpecError(f"{layer.name!r} is a {type(layer).__name__}, no LayerNormalization.")
+        raise SpecError(f"{layer.name!r} is a {type(layer).__name__}, not a LayerNormalization.")
     if not (layer.scale and layer.center) or layer.rms_scaling or layer.gamma.ndim != 1:
         raise SpecError(
             f"{layer.name!r} lacks gains or offsets, or normalises over more than the last axis."

@@ -12,29 +12,35 @@ from keras_attention.utils.checks import check_choice
 
 @keras.saving.register_keras_serializable("keras_attention")
 class TransformerDecoderBlock(TransformerBlock):
-    """Masked self-attention, attention to the encoder, feed-forward network (section 3.1).
+    """Masked self-attention, cross-attention and a feed-forward network (section 3.1).
+
+    Each of the three is inside a residual connection.
 
     Args:
         num_heads: Number of heads N, the paper's h.
         intermediate_dim: Width F of the feed-forward network, the paper's d_ff.
-        key_dim: Width of a head's queries and keys, d_k. Defaults to D // num_heads.
-        value_dim: Width of a head's values, d_v. Defaults to `key_dim`.
-        dropout: Rate on each sub-layer's output before the residual sum (section 5.4).
-        attention_dropout: Rate on the attention weights.
-        activation_dropout: Rate after the activation of the feed-forward network.
-        activation: Activation of the feed-forward network.
-        normalize_first: False for the paper's post-norm, True for pre-norm.
-        use_attention_bias: Whether the attention projections have biases; the paper's have none.
-        layer_norm_epsilon: Added to the variance in the layer normalisations.
-        sliding_window: Positions less than this far apart see each other in the self-attention, the
-            paper's restricted self-attention with r = 2 sliding_window - 1; all do if not given.
-        branch_feed_forward: None for the paper's block. `"shared"` or `"split"` for the Weighted
-            Transformer's: one attention and the network become one sub-layer, `BranchedAttention`.
-        kernel_initializer: Initializer of all kernels.
-        seed: Optional integer seed of the dropouts.
-        branched_decoder: Which attention has the branches: `"cross"`, or `"self"` with the attention to the
-            encoder, unbranched, behind it. Equation 7 joins an attention to the network behind it,
-            which is `"cross"`; the paper's text says "masked in the decoder layers", which is `"self"`.
+        key_dim: Width K of a head's queries and keys, d_k. Defaults to `D // num_heads`.
+        value_dim: Width U of a head's values, d_v. Defaults to `key_dim`.
+        dropout: Dropout rate on each sub-layer's output before the residual sum (section 5.4).
+            Defaults to 0.1.
+        attention_dropout: Dropout rate on the attention weights. Defaults to 0.
+        activation_dropout: Dropout rate after the activation of the feed-forward network. Defaults to 0.
+        activation: Activation of the feed-forward network. Defaults to `"relu"`.
+        normalize_first: True for pre-norm, False for the paper's post-norm. Defaults to False.
+        use_attention_bias: Whether the attention projections have biases. Defaults to False, as in the
+            paper.
+        layer_norm_epsilon: Added to the variance in the layer normalisations. Defaults to 1e-6.
+        sliding_window: In self-attention, positions less than this far apart see each other: the
+            paper's restricted self-attention with r = 2 sliding_window - 1. Defaults to None, no limit.
+        branch_feed_forward: `"shared"` or `"split"` for the Weighted Transformer's block, in which one
+            sub-layer, `BranchedAttention`, replaces one attention and the network. Defaults to None, the
+            paper's block.
+        kernel_initializer: Initializer of all kernels. Defaults to `"glorot_uniform"`.
+        seed: Integer seed of the dropouts, or None. Defaults to None.
+        branched_decoder: Which attention has the branches: `"cross"`, or `"self"` followed by plain
+            cross-attention. Equation 7 of the Weighted Transformer joins an attention to the network that
+            follows it, which is `"cross"`; its text says "masked in the decoder layers", which is
+            `"self"`. Defaults to `"cross"`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -48,18 +54,22 @@ class TransformerDecoderBlock(TransformerBlock):
         encoder_attention_mask: Boolean `(B, T, S)`, merged with the other masks.
         training: Whether dropout is on.
         return_attention_scores: Whether to return the weights of both attentions as well.
-        memory: Keys and values of the encoder sequence, from `project_memory`. Its batch axis may be a
-            divisor of the decoder sequence's: consecutive rows (beams) share one row of the memory.
-        cache: Keys and values of earlier positions, `{"key": (B, L, N, K), "value": (B, L, N, V)}`.
-            With a `sliding_window`, L need not be larger than it if positions come one at a time.
-        start_index: Position of the first row of `decoder_sequence` in the cache.
-        self_head_mask: `(B, N)`, 0 for heads of the self-attention that are switched off; see
+        memory: Keys and values of the encoder sequence, from `project_memory`. It may have fewer rows
+            than `decoder_sequence`: consecutive rows, such as the beams of a sentence, then share one.
+        cache: Keys and values of earlier positions, `{"key": (B, L, N, K), "value": (B, L, N, U)}`.
+            With a `sliding_window` and one position at a time, `sliding_window` positions are enough.
+        start_index: Position of the first element of `decoder_sequence` in the cache.
+        self_head_mask: `(B, N)`, 0 for self-attention heads that are switched off; see
             `MultiHeadAttention`.
-        cross_head_mask: The same for the attention to the encoder.
+        cross_head_mask: The same for the cross-attention.
 
     Returns:
         Tensor of shape `(B, T, D)`; then, if asked for, the self-attention weights `(B, N, T, T)` and
         the cross-attention weights `(B, N, T, S)`; then, with `cache`, the updated cache.
+
+    Raises:
+        ValueError: If an argument is out of range, `num_heads` does not divide D and there is no
+            `key_dim`, or neither `encoder_sequence` nor `memory` is given.
 
     Example:
 
@@ -126,7 +136,7 @@ class TransformerDecoderBlock(TransformerBlock):
         self.built = True
 
     def project_memory(self, encoder_sequence: Any) -> State:
-        """Keys and values of the encoder sequence `(B, S, D)`, computed once for all steps."""
+        """Return the keys and values of the encoder sequence `(B, S, D)`, for all decoding steps."""
         return self.cross_attention.project_key_value(encoder_sequence)
 
     def call(
@@ -148,7 +158,9 @@ class TransformerDecoderBlock(TransformerBlock):
         cross_head_mask: Any = None,
     ) -> Any:
         if encoder_sequence is None and memory is None:
-            raise ValueError(f"{self.name} needs `encoder_sequence` or `memory`. Received neither.")
+            raise ValueError(
+                f"{self.name} needs `encoder_sequence` or `memory`. Received: None for both"
+            )
         results = self._self_attend(
             decoder_sequence,
             first_given(decoder_padding_mask, decoder_sequence_mask),
@@ -180,7 +192,7 @@ class TransformerDecoderBlock(TransformerBlock):
         return (x, *results) if results else x
 
     def spec(self) -> BlockSpec:
-        """What this block computes in inference, declared."""
+        """Describe what this block computes in inference."""
         return self._block_spec("self_attention", "cross_attention")
 
     def _self_attend(
@@ -194,7 +206,7 @@ class TransformerDecoderBlock(TransformerBlock):
         start_index: Any,
         head_mask: Any,
     ) -> list[Any]:
-        """Masked self-attention; a list of the update, the scores if asked for, the cache if given."""
+        """Return a list: the self-attention's output, its scores if asked for, the new cache if any."""
         x = self.self_attention_residual.normalize_input(inputs)
         results = self.self_attention(
             x,

@@ -1,4 +1,4 @@
-"""Dropout with random bits that cost little."""
+"""Dropout with a fast random generator."""
 
 from typing import Any
 
@@ -10,18 +10,21 @@ from keras_attention.utils.checks import check_number
 
 @keras.saving.register_keras_serializable("keras_attention")
 class Dropout(keras.layers.Dropout):
-    """`keras.layers.Dropout`, drawn by the backend's cheapest generator that the layer's seed can set.
+    """`keras.layers.Dropout` with the backend's fastest generator that the layer's seed can set.
 
     Args:
-        rate: Share of the inputs that are set to zero in training, at least 0 and at most 1.
-        **kwargs: Every other argument of `keras.layers.Dropout`.
+        rate: Share of the inputs that are set to zero in training, from 0 to 1.
+        **kwargs: All other arguments of `keras.layers.Dropout`.
 
     Call arguments:
         inputs: Tensor of any shape.
-        training: Whether anything is dropped.
+        training: Whether to drop anything. Defaults to False.
 
     Returns:
-        Tensor of the shape of `inputs`; what is kept is divided by `1 - rate`.
+        Tensor of the shape of `inputs`. In training, the inputs that are kept are divided by `1 - rate`.
+
+    Raises:
+        ValueError: If `rate` is out of range.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""One table for source, target and softmax (section 3.4 of the paper)."""
+"""The token embedding, one table for source, target and softmax (section 3.4 of the paper)."""
 
 import math
 from typing import Any
@@ -19,14 +19,14 @@ from keras_attention.utils.checks import check_boolean, check_integer
 class TokenEmbedding(keras.layers.ReversibleEmbedding):
     """The token embedding of the paper: scaled, zero for padding, and tied to the softmax.
 
-    Section 3.4: rows are multiplied by `sqrt(hidden_dim)` on lookup, and the same table, unscaled and
-    without a bias, projects hidden states to logits. As in the authors' code, the padding token
-    embeds as the zero vector; the decoder starts from it.
+    Section 3.4: rows are multiplied by `sqrt(hidden_dim)` on lookup. The same table, unscaled and
+    without a bias, projects hidden states to logits. As in the authors' code, the embedding of the
+    padding token is the zero vector, and the decoder starts from it.
 
     Args:
         vocabulary_size: Number of rows V.
         hidden_dim: Width D of the rows.
-        pad_token_id: Id that embeds as zeros, or None for no such id. Defaults to 0.
+        pad_token_id: Id whose embedding is zero, or None for no such id. Defaults to 0.
         tie_weights: Whether the softmax projection uses the same table. Defaults to True.
         embeddings_initializer: Defaults to a normal distribution with standard deviation
             `hidden_dim ** -0.5`, which gives scaled embeddings of unit variance.
@@ -35,11 +35,14 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
 
     Call arguments:
         inputs: Token ids `(B, T)`; hidden states `(B, T, D)` if `reverse=True`.
-        reverse: Whether to project hidden states to logits.
+        reverse: Whether to project hidden states to logits. Defaults to False.
 
     Returns:
-        Embeddings `(B, T, D)`, or logits `(B, T, V)`. Ids that are not in the vocabulary give NaN, or the
-        backend's error where it has one.
+        Embeddings `(B, T, D)`, or logits `(B, T, V)`. An id outside the vocabulary gives NaN, or an
+        error on backends that check it.
+
+    Raises:
+        ValueError: If an argument is out of range.
 
     Example:
 
@@ -52,7 +55,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
     (1, 2, 11)
     """
 
-    reverse_dtype: Any  # Of Keras' own layer.
+    reverse_dtype: Any  # An attribute of Keras' layer.
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         inputs = ops.convert_to_tensor(inputs)
         ids = ops.cast(inputs, "int32")
         embedded = ops.cast(lookup(self.embeddings, ids), self.compute_dtype)
-        # In a graph nobody can raise an error: an id that is none gives NaN, never another word's row.
+        # A graph cannot raise: an id outside the vocabulary gives NaN, never another word's row.
         is_id = ops.logical_and(inputs >= 0, inputs < self.vocabulary_size)
         if keras.backend.is_float_dtype(keras.backend.standardize_dtype(inputs.dtype)):
             is_id = ops.logical_and(is_id, ops.equal(inputs, ids))
@@ -106,14 +109,13 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         return tied_projection(rows, table)
 
     def spec(self) -> EmbeddingSpec:
-        """What this layer computes, declared."""
+        """Describe what this layer computes."""
         check_declares_itself(self)
         check_has_plain_weights(self)
         if self.logit_soft_cap is not None or self.pad_token_id is None:
             raise SpecError(
-                f"{self.name!r} has a cap on its logits, or no padding token. A spec has neither "
-                f"case. Received: logit_soft_cap={self.logit_soft_cap}, "
-                f"pad_token_id={self.pad_token_id}"
+                f"A spec needs a padding token, and logits without a cap. {self.name!r} has: "
+                f"logit_soft_cap={self.logit_soft_cap}, pad_token_id={self.pad_token_id}"
             )
         reverse = None if self.tie_weights else self.reverse_embeddings
         return EmbeddingSpec(self.embeddings, reverse, self.pad_token_id)

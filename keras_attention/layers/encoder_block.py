@@ -21,7 +21,7 @@ from keras_attention.utils.checks import (
 
 
 class TransformerBlock(keras.layers.Layer):
-    """What encoder and decoder blocks have in common: their arguments and the parts made from them."""
+    """Base class of encoder and decoder blocks: their common arguments and sub-layers."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class TransformerBlock(keras.layers.Layer):
         )
 
     def _build_feed_forward(self, input_shape: Any) -> None:
-        """The network and the connection around it; none of both where branches have it inside."""
+        """Build the network and its residual connection; neither if a branched attention has them."""
         self.feed_forward = self.feed_forward_residual = None
         if self.branch_feed_forward is not None:
             return
@@ -137,7 +137,7 @@ class TransformerBlock(keras.layers.Layer):
         )
 
     def _block_spec(self, *sublayers: str) -> BlockSpec:
-        """The block's spec, from sub-layers of these names and the connections around them."""
+        """Return the block's spec, from the sub-layers of these names and their connections."""
         check_declares_itself(self)
         parts = {}
         for name in sublayers if self.feed_forward is None else (*sublayers, "feed_forward"):
@@ -146,8 +146,8 @@ class TransformerBlock(keras.layers.Layer):
             parts[f"{name}_norm"] = declared(self, residual)
             if residual.normalize_first != self.normalize_first:
                 raise SpecError(
-                    f"{self.name!r} has normalize_first={self.normalize_first}, and its "
-                    f"{residual.name!r} has not: an engine computes only one of both in a block."
+                    f"{self.name!r} has normalize_first={self.normalize_first}, but its "
+                    f"{residual.name!r} has not: in a spec, a block has the same for all sub-layers."
                 )
         return BlockSpec(**parts, normalize_first=self.normalize_first)
 
@@ -179,21 +179,23 @@ class TransformerEncoderBlock(TransformerBlock):
     Args:
         num_heads: Number of heads N, the paper's h.
         intermediate_dim: Width F of the feed-forward network, the paper's d_ff.
-        key_dim: Width of a head's queries and keys, d_k. Defaults to D // num_heads.
-        value_dim: Width of a head's values, d_v. Defaults to `key_dim`.
-        dropout: Rate on each sub-layer's output before the residual sum (section 5.4).
-        attention_dropout: Rate on the attention weights.
-        activation_dropout: Rate after the activation of the feed-forward network.
-        activation: Activation of the feed-forward network.
-        normalize_first: False for the paper's post-norm, True for pre-norm.
-        use_attention_bias: Whether the attention projections have biases; the paper's have none.
-        layer_norm_epsilon: Added to the variance in the layer normalisations.
-        sliding_window: Positions less than this far apart see each other in the self-attention, the
-            paper's restricted self-attention with r = 2 sliding_window - 1; all do if not given.
-        branch_feed_forward: None for the paper's block. `"shared"` or `"split"` for the Weighted
-            Transformer's: one sub-layer, `BranchedAttention`, in place of both.
-        kernel_initializer: Initializer of all kernels.
-        seed: Optional integer seed of the dropouts.
+        key_dim: Width K of a head's queries and keys, d_k. Defaults to `D // num_heads`.
+        value_dim: Width U of a head's values, d_v. Defaults to `key_dim`.
+        dropout: Dropout rate on each sub-layer's output before the residual sum (section 5.4).
+            Defaults to 0.1.
+        attention_dropout: Dropout rate on the attention weights. Defaults to 0.
+        activation_dropout: Dropout rate after the activation of the feed-forward network. Defaults to 0.
+        activation: Activation of the feed-forward network. Defaults to `"relu"`.
+        normalize_first: True for pre-norm, False for the paper's post-norm. Defaults to False.
+        use_attention_bias: Whether the attention projections have biases. Defaults to False, as in the
+            paper.
+        layer_norm_epsilon: Added to the variance in the layer normalisations. Defaults to 1e-6.
+        sliding_window: In self-attention, positions less than this far apart see each other: the
+            paper's restricted self-attention with r = 2 sliding_window - 1. Defaults to None, no limit.
+        branch_feed_forward: `"shared"` or `"split"` for the Weighted Transformer's block, in which one
+            sub-layer, `BranchedAttention`, replaces both. Defaults to None, the paper's block.
+        kernel_initializer: Initializer of all kernels. Defaults to `"glorot_uniform"`.
+        seed: Integer seed of the dropouts, or None. Defaults to None.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -205,7 +207,11 @@ class TransformerEncoderBlock(TransformerBlock):
         head_mask: `(B, N)`, 0 for heads that are switched off; see `MultiHeadAttention`.
 
     Returns:
-        Tensor of shape `(B, S, D)`; with `return_attention_scores`, a tuple with the weights.
+        Tensor of shape `(B, S, D)`; with `return_attention_scores`, a tuple of it and the weights.
+
+    Raises:
+        ValueError: If an argument is out of range, or `num_heads` does not divide D and there is no
+            `key_dim`.
 
     Example:
 
@@ -235,7 +241,7 @@ class TransformerEncoderBlock(TransformerBlock):
         inputs_mask: Any = None,
         head_mask: Any = None,
     ) -> Any:
-        # Keras hands over the implicit mask as `inputs_mask` where another mask is given, too.
+        # Keras passes the implicit mask as `inputs_mask` if another mask is given as well.
         padding_mask = first_given(padding_mask, mask, inputs_mask)
         x = self.self_attention_residual.normalize_input(inputs)
         update = self.self_attention(
@@ -253,7 +259,7 @@ class TransformerEncoderBlock(TransformerBlock):
         return (x, scores) if return_attention_scores else x
 
     def spec(self) -> BlockSpec:
-        """What this block computes in inference, declared."""
+        """Describe what this block computes in inference."""
         return self._block_spec("self_attention")
 
     def compute_output_shape(self, input_shape: Any) -> Any:
@@ -274,5 +280,5 @@ def first_given(*masks: Any) -> Any:
 
 
 def given(**masks: Any) -> dict[str, Any]:
-    """The masks that are not None: a layer of somebody else's may not know the others."""
+    """Return the masks that are not None: a user's own layer may not accept the others."""
     return {name: mask for name, mask in masks.items() if mask is not None}

@@ -20,11 +20,11 @@ class FeedForward(keras.layers.Layer):
     Args:
         intermediate_dim: Width F of the inner layer, the paper's d_ff.
         activation: Activation of the inner layer. Defaults to `"relu"`.
-        dropout: Rate of the dropout after the activation ("relu dropout" of later tensor2tensor
-            settings; the paper has none).
-        kernel_initializer: Initializer of both kernels.
-        bias_initializer: Initializer of both biases.
-        seed: Optional integer seed of the dropout.
+        dropout: Rate of the dropout after the activation (the "relu dropout" of later tensor2tensor
+            settings). Defaults to 0, as in the paper.
+        kernel_initializer: Initializer of both kernels. Defaults to `"glorot_uniform"`.
+        bias_initializer: Initializer of both biases. Defaults to `"zeros"`.
+        seed: Integer seed of the dropout, or None. Defaults to None.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -88,7 +88,7 @@ class FeedForward(keras.layers.Layer):
         return unfold_leading_axes(_apply_dense(self.outer, x), inputs)
 
     def spec(self) -> FeedForwardSpec:
-        """What this layer computes in inference, declared."""
+        """Describe what this layer computes in inference."""
         check_declares_itself(self)
         return FeedForwardSpec(
             dense_spec(self.inner, any_activation=True),
@@ -112,7 +112,7 @@ class FeedForward(keras.layers.Layer):
 
 
 def _apply_dense(layer: keras.layers.Dense, inputs: Any) -> Any:
-    """`layer(inputs)`, by the backend's fastest product if it is nothing but a product."""
+    """Return `layer(inputs)`, with the backend's fastest product where the layer is a plain product."""
     if layer.quantization_mode is not None or layer.activity_regularizer is not None:
         return layer(inputs)
     is_relu = layer.activation is keras.activations.relu

@@ -1,4 +1,4 @@
-"""Attention masks: boolean, True = may attend; built and merged here and nowhere else."""
+"""Attention masks, built and merged only here. All are boolean, True = may attend."""
 
 import math
 from typing import Any
@@ -50,21 +50,21 @@ def window_mask(target_length: Any, source_length: Any, window: int, start_index
 
 
 def check_masks(arguments: dict[str, Any]) -> None:
-    """Refuse additive masks, whose 0 means the opposite of a boolean mask's.
+    """Refuse additive masks: their 0 means "may attend", a boolean mask's 0 means the opposite.
 
-    This looks at NumPy arrays and lists. Tensors may have no values yet: see `nan_if_additive`.
+    Only NumPy arrays and lists are checked. A tensor may have no values yet: see `nan_if_additive`.
 
     Args:
-        arguments: The arguments of a layer by name; masks are looked at.
+        arguments: The call arguments of a layer, by name. Those that are masks are checked.
 
     Raises:
-        ValueError: Names the mask, and says how to make a boolean one of it.
+        ValueError: If a mask holds other numbers than 0 and 1. The message says how to make it boolean.
 
     Example:
 
     >>> check_masks({"attention_mask": np.array([[0.0, -1e9]])})
     Traceback (most recent call last):
-    ValueError: `attention_mask` must be boolean, True where a query may attend, or of 0 and 1. ...
+    ValueError: `attention_mask` must be boolean (True where a query may attend), or hold only 0 and 1. ...
     """
     for name, mask in arguments.items():
         if "mask" not in name.split("_") or not isinstance(mask, (np.ndarray, list)):
@@ -72,14 +72,14 @@ def check_masks(arguments: dict[str, Any]) -> None:
         values = np.asarray(mask)
         if name != "head_mask" and values.dtype.kind == "f" and not np.isin(values, (0, 1)).all():
             raise ValueError(
-                f"`{name}` must be boolean, True where a query may attend, or of 0 and 1. Received: "
-                f"values from {values.min():g} to {values.max():g}. Is it an additive mask? Pass "
-                f"{name} == 0."
+                f"`{name}` must be boolean (True where a query may attend), or hold only 0 and 1. "
+                f"Received: values from {values.min():g} to {values.max():g}. If it is an additive "
+                f"mask, pass {name} == 0."
             )
 
 
 def nan_if_additive(outputs: Any, mask: Any) -> Any:
-    """The outputs, or NaN if a tensor as mask has other numbers than 0 and 1: graphs cannot raise."""
+    """Return `outputs`, or NaN if a float mask holds other numbers than 0 and 1: a graph cannot raise."""
     if mask is None or "float" not in ops.dtype(mask):
         return outputs
     is_boolean = ops.all(ops.logical_or(ops.equal(mask, 0), ops.equal(mask, 1)))
@@ -87,9 +87,14 @@ def nan_if_additive(outputs: Any, mask: Any) -> Any:
 
 
 def ring_mask(size: Any, window: Any, position: Any) -> Any:
-    """Return a `(1, 1, L)` mask of a ring buffer: what the position that was written last sees.
+    """Return the `(1, 1, L)` mask of the newest position in a ring buffer of L slots.
 
-    Position p stands in slot `p % L`; it sees itself and the `window - 1` positions before it.
+    Position p is stored in slot `p % L`. It sees itself and the `window - 1` positions before it.
+
+    Args:
+        size: Number of slots L.
+        window: Number of positions that a position sees, its own included.
+        position: The newest position.
 
     Example:
 
@@ -104,7 +109,7 @@ def ring_mask(size: Any, window: Any, position: Any) -> Any:
 
 
 def merge_masks(*masks: Any) -> Any:
-    """Return the logical and of all masks that are not None, or None if there is none."""
+    """Return the logical and of all masks that are not None, or None if all are None."""
     merged = None
     for mask in masks:
         if mask is not None:
@@ -125,18 +130,18 @@ def combined_mask(
     start_index: Any = 0,
     is_ring: bool = False,
 ) -> Any:
-    """Return the one mask of an attention `(B, T, S)`, or None if everything may be attended to.
+    """Merge all masks of an attention layer into one `(B, T, S)`, or None if nothing is masked.
 
     Args:
         target_length, source_length: T and S, integers or scalar tensors.
         query_mask: Padding mask `(B, T)`.
         value_mask, key_mask: Padding masks `(B, S)`.
         attention_mask: `(B, T, S)` or what broadcasts to it.
-        is_causal: Whether `causal_mask` is among them.
-        window: The width of `window_mask`, if that is among them.
+        is_causal: Whether to apply `causal_mask`.
+        window: Width of `window_mask`; None for no window.
         start_index: Position of the first query.
-        is_ring: Whether there is one query, and the keys stand in a ring buffer: `ring_mask` takes
-            the place of the causal mask and of the window.
+        is_ring: Whether there is one query and the keys are in a ring buffer. `ring_mask` then
+            replaces the causal mask and the window.
     """
     lengths = target_length, source_length
     if is_ring:

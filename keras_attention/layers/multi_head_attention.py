@@ -29,19 +29,19 @@ State = dict[str, Any]
 class MultiHeadAttention(keras.layers.MultiHeadAttention):
     """`keras.layers.MultiHeadAttention` with a float32 softmax, decoding state and two-dimensional products.
 
-    A drop-in for Keras' own layer: the same constructor and call arguments, defaults, weights, masks,
-    scores and errors, but for what stands here:
+    A drop-in replacement for Keras' layer: constructor and call arguments, defaults, weights, masks,
+    scores and errors are the same, with these differences:
 
-    * the softmax runs in float32 whatever the dtype policy, and a row that may attend to nothing gives
+    * the softmax runs in float32 under every dtype policy, and a row that may attend to nothing gives
       zeros, never NaN;
-    * projections are plain products of two matrices, q, k and v in one product for self-attention;
-    * attention can go on from projected keys and values: see `cache` and `project_key_value`;
-    * fused (flash) attention keeps every mask, runs on PyTorch's CPU too, and is the default where it
-      is faster; where scores are asked for, they are computed beside it instead of refused;
+    * projections are products of two matrices; self-attention projects q, k and v in one product;
+    * attention can reuse projected keys and values: see `cache` and `project_key_value`;
+    * fused (flash) attention respects every mask, also runs on PyTorch's CPU, and is the default where
+      it is faster; `return_attention_scores=True` works with it instead of raising an error;
     * a `sliding_window` much shorter than the sequence costs T x window, not T x T;
-    * `return_attention_scores=True` has the right symbolic shape `(B, N, T, S)` also when T != S;
-    * a mask that does not fit is refused with the shapes spelled out;
-    * an initializer with an integer seed gives each projection numbers of its own, not all the same.
+    * `return_attention_scores=True` has the right symbolic shape `(B, N, T, S)`, even if T != S;
+    * the error for a mask that does not fit names the shapes;
+    * an initializer with an integer seed gives each projection different initial numbers.
 
     Equations of section 3.2.2: `Concat(head_1, ..., head_h) W^O` with
     `head_i = softmax(Q W_i^Q (K W_i^K)^T / sqrt(d_k)) V W_i^V`. The paper's formulas have no biases:
@@ -50,32 +50,32 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
     Args:
         num_heads: Number of heads, the paper's h.
         key_dim: Width of each head's queries and keys, d_k.
-        value_dim: Width of each head's values, d_v. Defaults to `key_dim`.
-        dropout: Rate of the dropout on the attention weights, after the softmax.
-        use_bias: Whether the projections have biases.
-        **kwargs: Every other argument of `keras.layers.MultiHeadAttention`: `output_shape`,
+        value_dim: Width U of each head's values, d_v. Defaults to `key_dim`.
+        dropout: Rate of the dropout on the attention weights, after the softmax. Defaults to 0.
+        use_bias: Whether the projections have biases. Defaults to True.
+        **kwargs: All other arguments of `keras.layers.MultiHeadAttention`: `output_shape`,
             `attention_axes`, `sliding_window`, `flash_attention`, initializers, regularizers,
             constraints, `use_gate`, `seed`, `name`, `dtype`.
 
     Call arguments:
         query: Tensor of shape `(B, T, D)`.
-        value: Tensor of shape `(B, S, D)`. None when `cache` holds all there is to attend to.
+        value: Tensor of shape `(B, S, D)`. None if `cache` already holds everything to attend to.
         key: Tensor of shape `(B, S, D)`. Defaults to `value`.
         query_mask, value_mask, key_mask: Padding masks `(B, T)`, `(B, S)`, `(B, S)`. Default to the
             implicit Keras masks of the inputs.
         attention_mask: Boolean mask `(B, T, S)` or `(B, N, T, S)`, or broadcastable; True = may attend.
         return_attention_scores: Whether to return the weights after the softmax as well.
         training: Whether dropout is on.
-        use_causal_mask: Whether position t sees the positions up to t only.
-        cache: Projected keys and values, `{"key": (B, L, N, K), "value": (B, L, N, V)}`. If `value` is
-            given, its projections are written at `start_index`, and queries attend to everything up to
-            there (masked self-attention, one or several positions at a time); the updated cache is
-            returned last. Without `value`, queries attend to the cache as it is (cross-attention).
+        use_causal_mask: Whether position t attends only to positions up to t.
+        cache: Projected keys and values, `{"key": (B, L, N, K), "value": (B, L, N, U)}`. If `value` is
+            given, its projections are written at `start_index`, and queries attend to the cache up to
+            their own position (masked self-attention, one or several positions at a time); the updated
+            cache is returned last. Without `value`, queries attend to the whole cache (cross-attention).
             There may then be several query rows for each row of the cache: consecutive rows share one
-            (the beams of a sentence share its memory). With a `sliding_window`, a cache that is fed one
-            position at a time is a ring: `sliding_window` positions are enough.
+            (the beams of a sentence share its memory). With a `sliding_window` and one position at a
+            time, the cache is a ring buffer: `sliding_window` positions are enough.
         start_index: Position of the first query in the cache; an integer or a scalar tensor.
-        head_mask: `(B, N)`: what each head's output is multiplied by before the heads are combined; 0
+        head_mask: `(B, N)` factors for the heads' outputs, applied before the heads are combined; 0
             switches a head off ([Michel et al. 2019](https://arxiv.org/abs/1905.10650)).
 
     Returns:
@@ -83,8 +83,8 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         and values were written to a cache, the new cache.
 
     Raises:
-        ValueError: For sizes that are not positive integers, for masks that do not broadcast or are
-            additive (as tensors: the outputs are NaN).
+        ValueError: If a size is not a positive integer, a mask does not broadcast or is additive (as a
+            tensor, it makes the outputs NaN instead), or neither `value` nor `cache` is given.
 
     Example:
 
@@ -157,7 +157,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
                 is_ring=written and self._is_ring(query),
             )
             queries, keys, values = projected
-            if shared_rows:  # (B K, T, N, d) to (B, K T, N, d)
+            if shared_rows:  # (B W, T, N, K) to (B, W T, N, K), for W beams
                 queries = reshape(queries, (ops.shape(keys)[0], -1, *queries.shape[2:]))
             return self._compute_attention(
                 queries, keys, values, mask, training, return_attention_scores
@@ -200,19 +200,19 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         return results[0] if len(results) == 1 else tuple(results)
 
     def project_key_value(self, value: Any, key: Any = None) -> State:
-        """Return the keys and values of `value` (B, S, D) for a later `call(query, cache=...)`."""
+        """Return the projected keys and values of `value` (B, S, D), for `call(query, cache=...)`."""
         return {
             "key": _project(self._key_dense, value if key is None else key),
             "value": _project(self._value_dense, value),
         }
 
     def spec(self) -> AttentionSpec:
-        """What this layer computes in inference, declared."""
+        """Describe what this layer computes in inference."""
         check_declares_itself(self)
         if self._use_gate or self._output_shape or self._attention_axes != (1,):
             raise SpecError(
-                f"{self.name!r} has a gate, an output shape or attention axes of its own, which a "
-                "spec has no words for."
+                f"{self.name!r} has a gate, an `output_shape` or `attention_axes`, which a spec cannot "
+                "describe."
             )
         return AttentionSpec(
             query=dense_spec(self.query_dense),
@@ -223,7 +223,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         )
 
     def _combine_heads(self, outputs: Any, training: bool | None) -> Any:
-        """`Concat(head_1, ..., head_h) W^O` for the heads' outputs `(B, T, N, V)`."""
+        """`Concat(head_1, ..., head_h) W^O` for the heads' outputs `(B, T, N, U)`."""
         return _project(self._output_dense, outputs, input_axes=2)
 
     def _project_all(
@@ -253,7 +253,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         return projected, state if cache is not None else None
 
     def _project_self(self, inputs: Any) -> tuple[Any, Any, Any] | None:
-        """Project queries, keys and values of one tensor in one product, if the layers allow it."""
+        """Project queries, keys and values of one tensor in one product; None if that is impossible."""
         layers = (self._query_dense, self._key_dense, self._value_dense)
         if not all(_is_bare_projection(layer) for layer in layers):
             return None
@@ -272,7 +272,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         return_attention_scores: bool = False,
         use_causal_mask: bool = False,
     ) -> tuple[Any, Any]:
-        """Attend with projected inputs `(B, T, N, K)`, `(B, S, N, K)`, `(B, S, N, V)`."""
+        """Attend with projected inputs `(B, T, N, K)`, `(B, S, N, K)`, `(B, S, N, U)`."""
         is_sequence = len(query.shape) == 4 and len(self._attention_axes) == 1
         if not is_sequence:
             return super()._compute_attention(
@@ -302,11 +302,11 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         )
 
     def _is_ring(self, query: Any) -> bool:
-        """Whether the cache is written in a ring: with a window, one position at a time."""
+        """Whether the cache is a ring buffer: with a window and one position at a time."""
         return self._sliding_window is not None and query.shape[1] == 1
 
     def _get_common_kwargs_for_sublayer(self) -> dict[str, Any]:
-        """Keras' hook, called once for each projection: queries must not start equal to keys."""
+        """Override Keras' hook, called once per projection: kernels must not all start the same."""
         arguments = super()._get_common_kwargs_for_sublayer()
         self._projections_made += 1
         for name in ("kernel_initializer", "bias_initializer"):
@@ -315,7 +315,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         return arguments
 
     def _masked_softmax(self, attention_scores: Any, attention_mask: Any = None) -> Any:
-        """Keras' hook for inputs of any rank; the same float32 softmax."""
+        """Override Keras' hook for inputs of any rank, with the same float32 softmax."""
         if attention_mask is not None:
             heads_axis = -len(self._attention_axes) * 2 - 1
             while len(attention_mask.shape) < len(attention_scores.shape):
@@ -324,7 +324,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         return masked_softmax(attention_scores, attention_mask, axes if len(axes) > 1 else -1)
 
     def _expanded_mask(self, mask: Any, query: Any, key: Any) -> Any:
-        """Give the mask a heads axis and check that it broadcasts to `(B, N, T, S)`."""
+        """Add a heads axis to the mask, and check that it broadcasts to `(B, N, T, S)`."""
         if mask is None:
             return None
         scores_shape = (query.shape[0], self._num_heads, query.shape[1], key.shape[1])
@@ -337,9 +337,9 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         )
         if not fits:
             raise ValueError(
-                f"`attention_mask` must be broadcastable to (batch, heads, T, S) = {scores_shape}, "
-                f"or have the shape (batch, T, S). Received: attention_mask of shape {received}. "
-                "Build it as (B, T, S) with True where a query may attend."
+                f"`attention_mask` must be broadcastable to (B, N, T, S) = {scores_shape}, or have the "
+                f"shape (B, T, S). Received: attention_mask of shape {received}. Build it as (B, T, S), "
+                "with True where a query may attend."
             )
         return mask
 
@@ -381,12 +381,12 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
 
 
 def _is_bare_projection(layer: keras.layers.EinsumDense) -> bool:
-    """Whether the projection is nothing but a product: no quantization, no activity regularizer."""
+    """Whether the projection is a plain product: no quantization, no activity regularizer."""
     return layer.quantization_mode is None and layer.activity_regularizer is None
 
 
 def _kernel_and_bias(layer: keras.layers.EinsumDense) -> tuple[Any, Any]:
-    """A projection's weights in the dtype in which it computes."""
+    """Return a projection's weights in its compute dtype."""
     dtype = layer.compute_dtype
     bias = None if layer.bias is None else ops.cast(layer.bias, dtype)
     return ops.cast(layer.kernel, dtype), bias

@@ -16,19 +16,24 @@ class PositionalEncoding(keras.layers.Layer):
     """Adds the encoding of each position to the inputs (section 3.5 of the paper).
 
     Args:
-        layout: `"interleaved"` (the paper's sinusoid), `"halves"` (the sinusoid as laid out in the
-            authors' code) or `"learned"` (a trained row for each position, row E of Table 3).
-        max_length: Number of positions. A sinusoid is kept for that many positions and computed on
-            the fly for longer inputs; learned positions cannot go beyond it. Defaults to 256, the
+        layout: `"interleaved"` (the paper's sinusoid), `"halves"` (the sinusoid as the authors' code
+            lays it out) or `"learned"` (a trained vector for each position, row E of Table 3).
+            Defaults to `"interleaved"`.
+        max_length: Number of positions. Learned positions cannot go beyond it. A sinusoid is stored
+            for that many positions and computed on the fly for longer inputs. Defaults to 256, the
             authors' limit.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: Tensor of shape `(B, T, D)`.
-        start_index: Position of the first input, an integer or a scalar tensor; used in decoding.
+        start_index: Position of the first input, an integer or a scalar tensor. Used in decoding.
+            Defaults to 0.
 
     Returns:
         `inputs` plus the encodings, `(B, T, D)`.
+
+    Raises:
+        ValueError: If an argument is out of range, or the inputs go beyond the learned positions.
 
     Example:
 
@@ -70,7 +75,7 @@ class PositionalEncoding(keras.layers.Layer):
         return ops.add(inputs, ops.cast(ops.take(table, indices, axis=0), inputs.dtype))
 
     def spec(self) -> PositionsSpec:
-        """What this layer adds, declared."""
+        """Describe what this layer adds."""
         check_declares_itself(self)
         return PositionsSpec(self.layout, self.positions if self.layout == "learned" else None)
 
@@ -106,8 +111,8 @@ class PositionalEncoding(keras.layers.Layer):
         end = start_index + length if isinstance(start_index, int) else length
         if isinstance(end, int) and end > self.max_length:
             raise ValueError(
-                f"{self.name} has learned positions for {self.max_length} tokens. Received a "
-                f"sequence that ends at position {end}: shorten it or build the layer with "
+                f"{self.name} has learned positions for {self.max_length} tokens. Received: a "
+                f"sequence of {end} tokens. Shorten it, or build the layer with "
                 f"`max_length={end}`."
             )
 

@@ -11,22 +11,22 @@ from keras_attention.ops.replay import replaying
 
 
 def recomputed_call(layer: keras.layers.Layer, *inputs: Any, **arguments: Any) -> Any:
-    """`layer(*inputs, **arguments)`, of which the backward pass finds nothing but the inputs.
+    """Return `layer(*inputs, **arguments)`, but keep only the inputs for the backward pass.
 
-    It calls the layer a second time, for its intermediate results: memory for time. Values and
-    gradients are those of a plain call, dropout included: both calls draw from the same seeds, which
-    advance once. `keras.RematScope` alone, of Keras 3.15, advances them twice: with dropout its first
-    update failed on PyTorch, and on JAX with mixed precision.
+    The backward pass calls the layer a second time to get its intermediate results: less memory, more
+    time. Values and gradients are those of a plain call, dropout included: both calls draw from the same
+    seeds, which advance once. `keras.RematScope` alone, in Keras 3.15, advances them twice: with dropout
+    its first update failed on PyTorch, and on JAX with mixed precision.
 
     Args:
-        layer: A built layer; all that is random in it takes its seeds from `keras.random.SeedGenerator`s
-            of its own or of its sub-layers (as `keras.layers.Dropout` does).
+        layer: A built layer. Everything random in it must draw from `keras.random.SeedGenerator`s that
+            belong to it or to its sub-layers, as in `keras.layers.Dropout`.
         *inputs: Tensors that gradients flow to.
-        **arguments: Everything else, `training` among it: the second call is outside of the model's
-            own, which would have said. No gradients flow to tensors here, such as masks.
+        **arguments: All other call arguments. Pass `training` explicitly: the second call runs outside
+            the model's call, which would set it. Tensors here, such as masks, get no gradients.
 
     Returns:
-        What the layer returns, one tensor.
+        The layer's output, one tensor.
 
     Example:
 
@@ -39,7 +39,7 @@ def recomputed_call(layer: keras.layers.Layer, *inputs: Any, **arguments: Any) -
     [1, 1]
     """
     generators = _seed_generators(layer)
-    # Copies: the variables go on while the second call still needs these.
+    # Copies: the variables advance while the second call still needs the old states.
     states = [ops.multiply(generator.state, 1) for generator in generators]
     draws = [0] * len(generators)
 

@@ -14,18 +14,19 @@ from keras_attention.utils.checks import check_boolean, check_integer, check_num
 
 @keras.saving.register_keras_serializable("keras_attention")
 class ResidualConnection(keras.layers.Layer):
-    """What surrounds every sub-layer: `LayerNorm(x + Dropout(Sublayer(x)))`, written once.
+    """The residual connection around a sub-layer: `LayerNorm(x + Dropout(Sublayer(x)))`.
 
     Post-norm, as in the paper: `connection(x, sublayer(x))` is the formula above. Pre-norm
     (`normalize_first=True`, later tensor2tensor): `x + Dropout(Sublayer(LayerNorm(x)))`. One line
     serves both: `x = connection(x, sublayer(connection.normalize_input(x)))`.
 
     Args:
-        dropout: Rate of the dropout on the sub-layer's output, the paper's P_drop.
-        normalize_first: Whether to normalise the sub-layer's input instead of the sum.
+        dropout: Rate of the dropout on the sub-layer's output, the paper's P_drop. Defaults to 0.1.
+        normalize_first: Whether to normalise the sub-layer's input instead of the sum. Defaults to
+            False.
         epsilon: Added to the variance in the layer normalisation. Defaults to 1e-6, the authors'
             value (Keras' own default is 1e-3).
-        seed: Optional integer seed of the dropout.
+        seed: Integer seed of the dropout, or None. Defaults to None.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -35,6 +36,9 @@ class ResidualConnection(keras.layers.Layer):
 
     Returns:
         Tensor of shape `(B, T, D)`.
+
+    Raises:
+        ValueError: If an argument is out of range.
 
     Example:
 
@@ -69,7 +73,7 @@ class ResidualConnection(keras.layers.Layer):
         self.built = True
 
     def normalize_input(self, inputs: Any) -> Any:
-        """What the sub-layer reads: the inputs, normalised in the pre-norm form."""
+        """Return the sub-layer's input: normalised with pre-norm, as it is with post-norm."""
         return self.normalization(inputs) if self.normalize_first else inputs
 
     def call(self, inputs: Any, update: Any, training: bool | None = None) -> Any:
@@ -90,7 +94,7 @@ class ResidualConnection(keras.layers.Layer):
         return outputs if self.normalize_first else self.normalization(outputs)
 
     def spec(self) -> NormSpec:
-        """This connection's normalisation, declared."""
+        """Describe the layer normalisation of this connection."""
         check_declares_itself(self)
         return norm_spec(self.normalization)
 

@@ -1,7 +1,7 @@
-"""Seeds of the parts of a layer, each derived from the layer's own seed.
+"""A seed for each part of a layer, derived from the layer's own seed.
 
-Two kernels of one shape with one integer seed start with the same numbers, and two dropouts with one
-seed drop the same units: every part needs a seed of its own.
+Two kernels of the same shape with the same integer seed start with the same numbers, and two dropouts
+with the same seed drop the same units. So every part needs its own seed.
 """
 
 import zlib
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def part_seed(seed: int | None, part: str) -> int | None:
-    """The seed of a part, always the same for the same seed and name; None stays None.
+    """Return the seed of a part, a pure function of `seed` and `part`; None stays None.
 
     Example:
 
@@ -22,7 +22,7 @@ def part_seed(seed: int | None, part: str) -> int | None:
 
 
 def part_initializer(initializer: Any, part: str) -> Any:
-    """A copy of a Keras initializer for one part; if it has an integer seed, with the part's seed."""
+    """Return a copy of a Keras initializer; an integer seed in it is replaced by the part's seed."""
     config = initializer.get_config()
     if isinstance(config.get("seed"), int):
         config["seed"] = part_seed(config["seed"], part)

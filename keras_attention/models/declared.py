@@ -1,4 +1,4 @@
-"""A `Transformer` declared as a spec, and made from one."""
+"""From a `Transformer` to its spec, and back."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from keras import ops
 from keras_attention.layers.declared import declared, norm_spec
 from keras_attention.spec import SpecError, StackSpec, TransformerSpec
 
-# The methods that decoding goes through.
+# The methods that decoding calls.
 DECODING_METHODS = (
     "encode",
     "initial_cache",
@@ -28,14 +28,14 @@ def declared_transformer(model: Any, defining_class: type) -> TransformerSpec:
         defining_class: The class whose decoding a spec describes: `Transformer`.
 
     Raises:
-        SpecError: Names what computes something that a spec has no words for.
+        SpecError: If a spec cannot describe the model. The message names the part.
     """
     for name in DECODING_METHODS:
         changed = getattr(type(model), name) is not getattr(defining_class, name)
         if changed and "spec" not in vars(type(model)):
             raise SpecError(
-                f"{type(model).__name__} has a `{name}` of its own, and no `spec` that says what "
-                "it computes."
+                f"{type(model).__name__} overrides `{name}` without a `spec()` that describes what it "
+                "computes."
             )
     spec = TransformerSpec(
         embedding=declared(model, model.token_embedding),
@@ -59,11 +59,11 @@ def _stack(model: Any, kind: str) -> StackSpec:
 
 
 def with_weights_of(spec: TransformerSpec, make: Callable[[dict[str, Any]], Any]) -> Any:
-    """A model of the options that a spec says, with the spec's weights.
+    """Make a model from a spec, with the spec's options and weights.
 
     Args:
         spec: A complete spec.
-        make: Makes the model from a dict of the arguments that the spec knows.
+        make: Makes a model from a dict of the arguments that are in the spec.
     """
     spec.validate()
     model = make(spec.options())

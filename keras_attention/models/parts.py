@@ -1,4 +1,4 @@
-"""The layers of a `Transformer`, made and built from its arguments."""
+"""Makes and builds the layers of a `Transformer` from its arguments."""
 
 from collections.abc import Collection
 from typing import Any
@@ -42,7 +42,7 @@ SWITCHES = ("normalize_first", "use_attention_bias", "tie_weights", "recompute")
 
 
 class Parts:
-    """Makes the layers of one model; each gets a seed of its own, in the order in which they are made.
+    """Makes the layers of one model. Each gets its own seed, so the order of the calls matters.
 
     Args:
         config: The arguments of the `Transformer`.
@@ -56,13 +56,13 @@ class Parts:
         self._seed = config["seed"]
 
     def next_seed(self) -> int | None:
-        """Distinct seeds from one; None stays None."""
+        """Return another seed at each call, or None if the model has no seed."""
         if self._seed is not None:
             self._seed += 1
         return self._seed
 
     def token_embedding(self) -> TokenEmbedding:
-        """The one table of source, target and softmax."""
+        """Make the table for source, target and softmax."""
         hidden_dim = self.config["hidden_dim"]
         layer = TokenEmbedding(
             self.config["vocabulary_size"],
@@ -79,7 +79,7 @@ class Parts:
         return layer
 
     def positions(self, kind: str) -> tuple[PositionalEncoding, Dropout]:
-        """What is added to the embeddings of a stack, and the dropout on the sums."""
+        """Make the positional encoding of a stack, and the dropout after it."""
         layout, length = self.config["position_layout"], self.config["max_length"]
         positions = PositionalEncoding(layout, length, name=f"{kind}_positions", dtype=self.dtype)
         positions.build(self.sequence_shape)
@@ -123,7 +123,7 @@ class Parts:
 def empty_cache(
     blocks: list[Any], batch_size: int, beam_size: int, max_length: int, dtype: str
 ) -> list[dict[str, Any]]:
-    """Zeros `(B, K, L, N, d)` for the keys and values of decoder blocks; see `Transformer.initial_cache`."""
+    """Return zeros for the keys and values of decoder blocks; see `Transformer.initial_cache`."""
     caches = []
     for block in blocks:
         attention = block.self_attention
@@ -136,27 +136,27 @@ def empty_cache(
 
 
 def check_room(blocks: list[Any], cache: list[dict[str, Any]], start_index: Any) -> None:
-    """Refuse a position behind a cache, which would replace its last one, where it is a known number."""
+    """Refuse a position beyond the end of a cache, which would overwrite the last one, if it is an int."""
     for block, kept in zip(blocks, cache, strict=True):
         room = kept["key"].shape[2]
         is_ring = getattr(block, "sliding_window", None) is not None
         is_known = isinstance(start_index, int) and isinstance(room, int)
         if is_known and not is_ring and not 0 <= start_index < room:
             raise ValueError(
-                f"The cache has room for {room} positions, from 0 on. Received: start_index="
-                f"{start_index}. Ask `initial_cache` for a larger `max_length`."
+                f"`start_index` must be from 0 to {room - 1}, the last position of the cache. Received: "
+                f"start_index={start_index}. Call `initial_cache` with a larger `max_length`."
             )
 
 
 def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> None:
-    """Refuse arguments that no `Transformer` can have.
+    """Check the arguments of a `Transformer`.
 
     Args:
         config: The arguments of a `Transformer`.
-        others: Names of arguments that are handed on to `keras.Model`.
+        others: Names of arguments that are passed on to `keras.Model`.
 
     Raises:
-        ValueError: Names the argument, what was expected and what came.
+        ValueError: If an argument is unknown or out of range.
     """
     for name in others:
         if name not in KERAS_ARGUMENTS:
@@ -184,9 +184,9 @@ def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> Non
         check_integer("attention_window", window, least=1)
         if config["position_layout"] == "learned" and window > config["max_length"]:
             raise ValueError(
-                f"`attention_window` must not be wider than the {config['max_length']} learned "
-                f"positions. Received: attention_window={window}. Raise `max_length`, or leave the "
-                "window out: it would hide nothing."
+                f"`attention_window` must be at most {config['max_length']}, the number of learned "
+                f"positions. Received: attention_window={window}. Raise `max_length`, or leave out the "
+                "window: it would hide nothing."
             )
     branches = config["branch_feed_forward"]
     if branches is not None:
@@ -200,6 +200,6 @@ def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> Non
         check_integer(name, config[name], least=0, most=most)
     if config["pad_token_id"] == config["end_token_id"]:
         raise ValueError(
-            "`pad_token_id` and `end_token_id` must differ: padding is left out of the loss, and the "
-            f"end must be learned. Received: {config['pad_token_id']} for both"
+            "`pad_token_id` and `end_token_id` must differ: the loss skips padding, and the end token "
+            f"must be learned. Received: pad_token_id=end_token_id={config['pad_token_id']}"
         )

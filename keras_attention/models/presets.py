@@ -1,11 +1,11 @@
-"""The models of the paper as data; every number is a cell of Table 3 or a size of ours, and says which."""
+"""Named model sizes, as data: the rows of the paper's Table 3, Weighted Transformers, and our own sizes."""
 
 import copy
 from typing import Any
 
 from keras_attention.utils.checks import did_you_mean
 
-# The bottom line of every row of Table 3: "base".
+# Table 3, "base": what the other rows leave unchanged.
 BASE: dict[str, Any] = {
     "num_layers": 6,
     "hidden_dim": 512,
@@ -14,8 +14,8 @@ BASE: dict[str, Any] = {
     "dropout": 0.1,
 }
 
-# Ahmed et al. 2017, "Weighted Transformer Network": attention dropout and residual dropout 0.1; a branch
-# for each head.
+# Ahmed et al. 2017, "Weighted Transformer Network": attention dropout and residual dropout 0.1, and one
+# branch per head.
 WEIGHTED: dict[str, Any] = {**BASE, "attention_dropout": 0.1, "branch_feed_forward": "shared"}
 WEIGHTED_LARGE: dict[str, Any] = {
     **WEIGHTED,
@@ -35,7 +35,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "table3_a_heads_4": {**BASE, "num_heads": 4, "key_dim": 128, "value_dim": 128},
     "table3_a_heads_16": {**BASE, "num_heads": 16, "key_dim": 32, "value_dim": 32},
     "table3_a_heads_32": {**BASE, "num_heads": 32, "key_dim": 16, "value_dim": 16},
-    # Table 3 (B): width of the keys; the values keep theirs.
+    # Table 3 (B): width of the keys; that of the values is unchanged.
     "table3_b_key_dim_16": {**BASE, "key_dim": 16, "value_dim": 64},
     "table3_b_key_dim_32": {**BASE, "key_dim": 32, "value_dim": 64},
     # Table 3 (C): size of the model.
@@ -51,8 +51,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "table3_d_dropout_2": {**BASE, "dropout": 0.2},
     # Table 3 (E): learned positions.
     "table3_e_learned_positions": {**BASE, "position_layout": "learned"},
-    # Section 6.3, constituency parsing: 4 layers of width 1024. Dropout "both attention and residual" was
-    # tuned there without its value being said; it is 0.2 in the authors' code.
+    # Section 6.3, constituency parsing: 4 layers of width 1024. The paper does not say which dropout,
+    # "both attention and residual", it chose; the authors' code has 0.2.
     "parsing": {
         **BASE,
         "num_layers": 4,
@@ -66,7 +66,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "weighted_layers_6": WEIGHTED,
     "weighted_layers_8": {**WEIGHTED, "num_layers": 8, "dropout": 0.3},
     "weighted_large": WEIGHTED_LARGE,
-    # Sizes of ours, not of the paper. "parsing_small": some thousand trees on a CPU.
+    # Our own sizes, not the paper's. "parsing_small": a few thousand trees on a CPU.
     "parsing_small": {
         "num_layers": 4,
         "hidden_dim": 192,
@@ -108,7 +108,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "dropout": 0.3,
         "branch_feed_forward": "shared",
     },
-    # "medium": some hundred thousand pairs.
+    # "medium": a few hundred thousand pairs.
     "medium": {
         "num_layers": 4,
         "hidden_dim": 256,
@@ -123,7 +123,7 @@ def preset_arguments(name: str) -> dict[str, Any]:
     """A copy of the arguments of a preset.
 
     Raises:
-        ValueError: There is no such preset; with the name that is most like it.
+        ValueError: If there is no such preset. The message suggests the most similar name.
     """
     if name in PRESETS:
         return copy.deepcopy(PRESETS[name])

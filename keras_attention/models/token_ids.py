@@ -1,4 +1,4 @@
-"""Early errors for token ids that a model does not have; they cost nothing inside compiled graphs."""
+"""Early errors for token ids outside a model's vocabulary, at no cost inside compiled graphs."""
 
 import numbers
 from typing import Any
@@ -9,27 +9,27 @@ INPUT_NAMES = ("encoder_token_ids", "decoder_token_ids")
 
 
 def check_token_ids(data: Any, vocabulary_size: int, max_length: int | None = None) -> None:
-    """Refuse ids outside of the vocabulary, before a backend fails obscurely or, as JAX, not at all.
+    """Refuse ids outside the vocabulary, before a backend fails with an obscure error or, like JAX, does not.
 
-    This looks at NumPy arrays and at lists of numbers, alone or in dicts, lists and tuples, and at
-    objects with a `vocabulary_size` and a `longest` sequence, such as `TokenBatches`. It passes over
-    arrays of floats with one axis, which weigh rows, and over tensors: they may not have values yet, and
-    reading them would make the device wait. There, an id that is none gives NaN.
+    Checked are NumPy arrays and lists of numbers, also inside dicts, lists and tuples, and objects with
+    the attributes `vocabulary_size` and `longest`, such as `TokenBatches`. Not checked are float arrays
+    with one axis, which are sample weights, and tensors: they may have no values yet, and reading them
+    would make the device wait. In a tensor, an id outside the vocabulary gives NaN.
 
     Args:
         data: What a model was given.
         vocabulary_size: Number of tokens V of the model.
-        max_length: Number of learned positions; None where there is no limit.
+        max_length: Number of learned positions, or None for no limit.
 
     Raises:
-        ValueError: With the ids or the length that came, what is allowed, and the probable cause.
+        ValueError: If an id is outside the vocabulary, or a sequence is longer than `max_length`.
 
     Example:
 
     >>> check_token_ids({"encoder_token_ids": np.array([[5, 1]])}, vocabulary_size=6)
     >>> check_token_ids({"encoder_token_ids": np.array([[6, 1]])}, vocabulary_size=6)
     Traceback (most recent call last):
-    ValueError: 'encoder_token_ids' holds ids outside of the model's vocabulary of 6 tokens ...
+    ValueError: 'encoder_token_ids' holds ids outside the model's vocabulary of 6 tokens ...
     >>> check_token_ids([np.array([[5, 1, 0]])], vocabulary_size=6, max_length=2)
     Traceback (most recent call last):
     ValueError: The model has learned positions for 2 tokens. Received: a sequence of 3 tokens...
@@ -62,8 +62,8 @@ def _check(name: str, value: Any, vocabulary_size: int, max_length: int | None) 
 
 
 _ADVICE = (
-    "Probably the ids come from another tokenizer than the model: build the model with "
-    "`vocabulary_size=tokenizer.vocabulary_size` of the tokenizer that made them."
+    "The ids probably come from another tokenizer. Build the model with "
+    "`vocabulary_size=tokenizer.vocabulary_size`, of the tokenizer that made them."
 )
 
 
@@ -75,7 +75,7 @@ def _check_whole(name: str, ids: np.ndarray) -> None:
     is_whole = np.equal(ids, np.floor(ids))
     if not is_whole.all():
         raise ValueError(
-            f"{name} must hold whole numbers, the ids of tokens. Received: {ids[~is_whole][0].item()}"
+            f"{name} must hold token ids, which are integers. Received: {ids[~is_whole][0].item()}"
         )
 
 
@@ -83,7 +83,7 @@ def _check_range(name: str, least: float, most: float, vocabulary_size: int) -> 
     if 0 <= least and most < vocabulary_size:
         return
     raise ValueError(
-        f"{name} holds ids outside of the model's vocabulary of {vocabulary_size} tokens (ids 0 to "
+        f"{name} holds ids outside the model's vocabulary of {vocabulary_size} tokens (ids 0 to "
         f"{vocabulary_size - 1}). Received: ids from {least} to {most}. {_ADVICE}"
     )
 
@@ -97,20 +97,20 @@ def _check_length(length: int, max_length: int | None) -> None:
 
 
 def check_inputs(inputs: Any, vocabulary_size: int, max_length: int | None = None) -> None:
-    """Refuse what is no dict of source and target ids, and ids as `check_token_ids` does.
+    """Check the inputs of a `Transformer`: a dict of source and target ids.
 
     Args:
-        inputs: What a `Transformer` was called with.
+        inputs: What the model was called with.
         vocabulary_size: Number of tokens V of the model.
-        max_length: Number of learned positions; None where there is no limit.
+        max_length: Number of learned positions, or None for no limit.
 
     Raises:
-        ValueError: With what came, and what was expected.
+        ValueError: If the inputs are not such a dict, or `check_token_ids` refuses the ids.
     """
     if not isinstance(inputs, dict) or any(name not in inputs for name in INPUT_NAMES):
         received = sorted(inputs) if isinstance(inputs, dict) else type(inputs).__name__
         raise ValueError(
-            "Transformer expects a dict with the keys 'encoder_token_ids' and 'decoder_token_ids'. "
+            "`inputs` must be a dict with the keys 'encoder_token_ids' and 'decoder_token_ids'. "
             f"Received: {received}"
         )
     for name in INPUT_NAMES:
@@ -121,7 +121,7 @@ def check_inputs(inputs: Any, vocabulary_size: int, max_length: int | None = Non
     source, target = (inputs[name].shape for name in INPUT_NAMES)
     if None not in (source[0], target[0]) and source[0] != target[0]:
         raise ValueError(
-            "'encoder_token_ids' and 'decoder_token_ids' must have as many rows as each other: a row "
-            f"is a pair of sentences. Received: shapes {tuple(source)} and {tuple(target)}"
+            "'encoder_token_ids' and 'decoder_token_ids' must have the same number of rows, one for each "
+            f"pair of sentences. Received: shapes {tuple(source)} and {tuple(target)}"
         )
     check_token_ids(inputs, vocabulary_size, max_length)

@@ -24,54 +24,55 @@ Memory = dict[str, Any]
 class Transformer(TrainableModel):
     """The encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017, section 3).
 
-    Defaults are the paper's base model: post-norm, sinusoidal positions, one table for source, target
-    and softmax, no biases in the attention. Source ids end with the end token. Decoder ids are the
-    target shifted right by one: they begin with the start token, which is the padding token and
-    embeds as the zero vector, as in the authors' code.
+    Defaults are the paper's base model: post-norm, sinusoidal positions, no biases in the attention, one
+    table for source, target and softmax. Source ids end with the end token. Decoder ids are the target
+    shifted right by one: they begin with the start token. As in the authors' code, the start token is
+    the padding token, whose embedding is the zero vector.
 
     Args:
         vocabulary_size: Number of tokens V of the shared vocabulary.
-        num_layers: Number of blocks in each stack, the paper's N.
-        hidden_dim: Width D of the model, d_model.
-        intermediate_dim: Width F of the feed-forward networks, d_ff.
-        num_heads: Number of heads, h.
-        key_dim: Width of a head's queries and keys, d_k. Defaults to `hidden_dim // num_heads`.
-        value_dim: Width of a head's values, d_v. Defaults to `key_dim`.
-        dropout: Rate P_drop on every sub-layer's output and on the sums of embeddings and positions.
-        attention_dropout: Rate on the attention weights. 0 in the paper's text and its base model.
-        activation_dropout: Rate inside the feed-forward networks. 0 in the paper.
-        activation: Activation of the feed-forward networks.
-        normalize_first: False for post-norm, the paper's; True for pre-norm, with one more layer
-            normalisation at the end of each stack.
-        use_attention_bias: Whether attention projections have biases; the paper's formulas have none.
-        layer_norm_epsilon: Added to the variance in every layer normalisation.
-        branch_feed_forward: `"shared"` or `"split"` for a Weighted Transformer: see `BranchedAttention`.
-        branched_decoder: Which attention of its decoder has the branches: `"cross"` or `"self"`.
+        num_layers: Number of blocks in each stack, the paper's N. Defaults to 6.
+        hidden_dim: Width D of the model, d_model. Defaults to 512.
+        intermediate_dim: Width F of the feed-forward networks, d_ff. Defaults to 2048.
+        num_heads: Number of heads N, the paper's h. Defaults to 8.
+        key_dim: Width K of a head's queries and keys, d_k. Defaults to `hidden_dim // num_heads`.
+        value_dim: Width U of a head's values, d_v. Defaults to `key_dim`.
+        dropout: Dropout rate P_drop on each sub-layer's output, and on the sums of embeddings and
+            positions. Defaults to 0.1.
+        attention_dropout: Dropout rate on the attention weights. Defaults to 0, as in the base model.
+        activation_dropout: Dropout rate inside the feed-forward networks. Defaults to 0.
+        activation: Activation of the feed-forward networks. Defaults to `"relu"`.
+        normalize_first: True for pre-norm, with a layer normalisation at the end of each stack. Defaults
+            to False, the paper's post-norm.
+        use_attention_bias: Whether attention projections have biases. Defaults to False.
+        layer_norm_epsilon: Added to the variance in each layer normalisation. Defaults to 1e-6.
+        branch_feed_forward: `"shared"` or `"split"` for a Weighted Transformer; see `BranchedAttention`.
+        branched_decoder: Which attention of its decoder has the branches, `"cross"` or `"self"`.
         position_layout: `"interleaved"`, `"halves"` or `"learned"`; see `PositionalEncoding`.
-        max_length: Number of learned positions; sinusoids have no limit and ignore it.
-        attention_window: Restricted self-attention (section 4, Table 1): positions less than this far
-            apart see each other, r = 2 attention_window - 1. All do if not given.
-        tie_weights: Whether the softmax uses the embeddings' table, as in the paper (section 3.4). A
-            matrix of its own has V D more parameters.
-        pad_token_id: Id of padding. It is also the start token.
-        end_token_id: Id of the end of a sentence.
-        recompute: Whether training keeps only every block's inputs, and computes the rest again in the
-            backward pass: less memory, a third more work, the same results.
-        seed: Optional integer seed of the initial weights and the dropout.
+        max_length: Number of learned positions. Sinusoids have no limit and ignore it.
+        attention_window: In self-attention, positions less than this far apart see each other: restricted
+            self-attention (Table 1) with r = 2 attention_window - 1. Defaults to None, no limit.
+        tie_weights: Whether the softmax uses the embedding table (section 3.4). Defaults to True; False
+            adds V D parameters.
+        pad_token_id: Id of padding, and of the start token. Defaults to 0.
+        end_token_id: Id of the end of a sentence. Defaults to 1.
+        recompute: Whether training keeps only the blocks' inputs and computes the rest again in the
+            backward pass: less memory, a third more work, the same results. Defaults to False.
+        seed: Integer seed of the initial weights and the dropout, or None. Defaults to None.
         **kwargs: `name`, `dtype`.
 
     Call arguments:
         inputs: Dict of `encoder_token_ids` `(B, S)` and `decoder_token_ids` `(B, T)`, integers.
         training: Whether dropout is on.
-        head_masks: Dict of `"encoder"`, `"decoder"` and `"cross"`, any of them: for each layer None, or
-            `(B, N)` with 0 for heads that are switched off; see `MultiHeadAttention`.
+        head_masks: Dict with any of the keys `"encoder"`, `"decoder"` and `"cross"`. A value has for each
+            layer None, or `(B, N)` with 0 for heads that are switched off; see `MultiHeadAttention`.
 
     Returns:
         Logits of shape `(B, T, V)`; position t predicts target token t.
 
     Raises:
-        ValueError: For arguments out of their range, inputs that are not the dict above, and NumPy
-            arrays of ids outside of the vocabulary.
+        ValueError: If an argument is out of range, the inputs are not the dict above, or a NumPy array of
+            ids holds one outside the vocabulary.
 
     Example:
 
@@ -114,7 +115,7 @@ class Transformer(TrainableModel):
         if not isinstance(activation, str):
             config["activation"] = keras.activations.serialize(activation)
         check_arguments(config, kwargs)
-        # Else ids of a float type would be rounded to bfloat16, to other ids.
+        # With autocast, ids of a float dtype would be rounded to bfloat16, and so to other ids.
         super().__init__(**{"autocast": False, **kwargs})
         self._config: dict[str, Any] = config
         self.num_layers, self.num_heads = num_layers, num_heads
@@ -138,7 +139,7 @@ class Transformer(TrainableModel):
 
     @classmethod
     def base(cls, vocabulary_size: int = 37000, **kwargs: Any) -> "Transformer":
-        """The paper's base model (Table 3, first row); about 37,000 tokens for English-German."""
+        """Build the paper's base model (Table 3, first row), by default with its 37,000 tokens."""
         return cls.from_preset("base", vocabulary_size=vocabulary_size, **kwargs)
 
     @classmethod
@@ -165,11 +166,11 @@ class Transformer(TrainableModel):
         return cls(vocabulary_size=vocabulary_size, **{**preset_arguments(name), **kwargs})
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
-        """Ids of any number of sentences and any lengths."""
+        """Return input specs for any number of sentences of any length."""
         return {name: keras.InputSpec(shape=(None, None), dtype="int32") for name in INPUT_NAMES}
 
     def check_data(self, data: Any) -> None:
-        """Refuse ids outside of the vocabulary in NumPy arrays and in `TokenBatches`, and long ones."""
+        """Refuse NumPy arrays and `TokenBatches` with unknown ids, or longer than the learned positions."""
         check_token_ids(data, self.vocabulary_size, self.max_length)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -203,14 +204,14 @@ class Transformer(TrainableModel):
         return self._project(x)
 
     def encode(self, encoder_token_ids: Any) -> Memory:
-        """Encode the source once, for any number of `decode_step`s.
+        """Encode the source once, for all calls of `decode_step`.
 
         Args:
             encoder_token_ids: Integers `(B, S)`.
 
         Returns:
-            The memory: a dict of the keys and values of every decoder block's attention to the
-            encoder and of the source's padding mask. It never changes during decoding.
+            The memory, a dict: the cross-attention keys and values of each decoder block, and the padding
+            mask of the source. It does not change during decoding.
         """
         self.check_data({"encoder_token_ids": encoder_token_ids})
         source = ops.convert_to_tensor(encoder_token_ids)
@@ -224,11 +225,12 @@ class Transformer(TrainableModel):
 
         Args:
             batch_size: Number of sentences B.
-            beam_size: Number of beams K of each sentence.
-            max_length: Number of positions L that will be decoded at most.
+            beam_size: Number of beams W of each sentence.
+            max_length: Largest number of positions L to decode.
 
         Returns:
-            A list of dicts of zeros `(B, K, L, N, d)`; L is no larger than an `attention_window`.
+            A list of dicts of zeros: keys `(B, W, L, N, K)` and values `(B, W, L, N, U)`. With an
+            `attention_window`, L is at most that.
         """
         return empty_cache(
             self.decoder_blocks, batch_size, beam_size, max_length, self.compute_dtype
@@ -237,17 +239,17 @@ class Transformer(TrainableModel):
     def decode_step(
         self, token_ids: Any, start_index: Any, memory: Memory, cache: Cache
     ) -> tuple[Any, Cache]:
-        """Feed one token to every beam and predict the next.
+        """Feed one token to each beam and predict the next one.
 
         Args:
-            token_ids: Integers `(B, K)`: the last token of each of the K beams of B sentences; the
-                start token at first.
-            start_index: Position of these tokens, 0 at first; an integer or a scalar tensor.
-            memory: What `encode` returned for the B sentences. Beams share their sentence's memory.
-            cache: From `initial_cache` or the step before, its beams in the order of `token_ids`.
+            token_ids: Integers `(B, W)`, the last token of each of the W beams of B sentences. In the
+                first step, the start token.
+            start_index: Position of these tokens, from 0; an integer or a scalar tensor.
+            memory: What `encode` returned for the B sentences. The beams of a sentence share it.
+            cache: From `initial_cache` or the previous step, with the beams in the order of `token_ids`.
 
         Returns:
-            The logits, float32 `(B, K, V)`, and the new cache.
+            The logits, float32 `(B, W, V)`, and the new cache.
         """
         check_token_ids({"token_ids": token_ids}, self.vocabulary_size)
         check_room(self.decoder_blocks, cache, start_index)
@@ -275,16 +277,16 @@ class Transformer(TrainableModel):
         return ops.cast(logits, "float32"), new_cache
 
     def spec(self) -> TransformerSpec:
-        """What this model is and which weights it has, for engines, exports and `from_spec`.
+        """Describe this model and its weights, for engines, exports and `from_spec`.
 
-        The weights are the model's own variables: what reads the spec later reads their present values.
+        The spec holds the model's own variables, so whoever reads it later sees their current values.
 
         Returns:
             A `TransformerSpec`.
 
         Raises:
-            SpecError: Names the layer that computes what a spec has no words for: a subclass without a
-                `spec` of its own, a sub-layer that was replaced, quantized weights, another activation.
+            SpecError: If a spec cannot describe a layer, which the message names: a subclass without its
+                own `spec`, a replaced sub-layer, quantized weights, an unknown activation.
         """
         return declared_transformer(self, Transformer)
 
@@ -294,11 +296,11 @@ class Transformer(TrainableModel):
 
         Args:
             spec: A complete `TransformerSpec`; its weights are copied.
-            **kwargs: Arguments of `Transformer` that a spec has no words for, such as `dropout`,
-                `recompute`, `seed`, `name` and `dtype`.
+            **kwargs: Arguments of `Transformer` that are not in a spec, such as `dropout`, `recompute`,
+                `seed`, `name` and `dtype`.
 
         Raises:
-            SpecError: A spec that is not complete, or of what no `Transformer` is.
+            SpecError: If the spec is incomplete, or no `Transformer` can be built from it.
 
         Example:
 
@@ -312,7 +314,7 @@ class Transformer(TrainableModel):
     def attention_scores(
         self, encoder_token_ids: Any, decoder_token_ids: Any
     ) -> dict[str, list[Any]]:
-        """Attention weights of every layer and head, after the softmax (the paper's figures 3 to 5).
+        """Return the attention weights of all layers and heads, as in the paper's Figures 3 to 5.
 
         Args:
             encoder_token_ids: Source ids `(B, S)`.
@@ -320,7 +322,7 @@ class Transformer(TrainableModel):
 
         Returns:
             A dict of lists with one tensor for each layer: `"encoder"` `(B, N, S, S)`, `"decoder"`
-            `(B, N, T, T)` and `"cross"` `(B, N, T, S)`. Rows of the last axis sum to 1.
+            `(B, N, T, T)` and `"cross"` `(B, N, T, S)`. Each row, along the last axis, sums to 1.
         """
         inputs = {"encoder_token_ids": encoder_token_ids, "decoder_token_ids": decoder_token_ids}
         self.check_data(inputs)
@@ -368,7 +370,7 @@ class Transformer(TrainableModel):
         return self.encoder_normalization(x) if self.normalize_first else x
 
     def _call_block(self, block: Any, *inputs: Any, training: bool | None, **masks: Any) -> Any:
-        # A block of somebody else's may not know every mask.
+        # A user's own block may not accept every mask.
         masks = {name: mask for name, mask in masks.items() if mask is not None}
         if self.recompute and training:
             return recomputed_call(block, *inputs, training=training, **masks)
@@ -380,7 +382,7 @@ class Transformer(TrainableModel):
         return self.token_embedding(x, reverse=True)
 
     def build(self, input_shape: Any = None) -> None:
-        """The layers are built in the constructor: all their shapes are known there."""
+        """Do nothing: the constructor knows all shapes and builds the layers."""
 
     def compute_output_shape(self, input_shape: dict[str, Any]) -> tuple[int | None, ...]:
         return (*input_shape["decoder_token_ids"], self.vocabulary_size)

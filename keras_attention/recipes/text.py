@@ -1,4 +1,4 @@
-"""Which text a run trains on, as its user says it."""
+"""The options that choose the text of a run."""
 
 import dataclasses
 from pathlib import Path
@@ -17,24 +17,25 @@ PAIRS = ("validation_files", "test_files")
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """The text of a run: a corpus by name, or files of one's own.
+    """The text of a run: a corpus by name, or your own files.
 
-    If you train on your own files, 5 % of the pairs (at most 1,000) are held out for validation and as
-    many for the test, unless you give files for these.
+    With your own files, 5 % of the pairs (at most 1,000) are held out for validation and as many for
+    the test, unless you give files for these.
 
     Attributes:
         corpus: A corpus by name: demo, multi30k, wmt14 or wmt16_en_de.
         data_dir: Folder with the corpus' files; without it they are downloaded.
         source_language: Language code of the source.
         target_language: Language code of the target.
-        source_file: Text of your own, one sentence a line, plain or gzip.
+        source_file: Your own text, one sentence per line, plain or gzip.
         target_file: Its translation, line by line.
-        tsv: Pairs of your own: source, tab, target.
+        tsv: Your own pairs in one file, on each line source, tab, target.
         validation_files: Source and target file of the validation set.
         test_files: Source and target file of the test set.
         max_words: Training pairs with more words on a side are left out.
-        max_ratio: Training pairs with so many times more words on one side are left out.
-        drop_duplicates: Whether of equal training pairs all but the first are left out.
+        max_ratio: Training pairs are left out if one side has more than this many times the words of the
+            other.
+        drop_duplicates: Whether to keep only the first of equal training pairs.
     """
 
     corpus: str | None = None
@@ -62,11 +63,11 @@ class TextOptions:
             raise ValueError("Give --tsv, or --source-file and --target-file, not both.")
         if self.is_own and (self.corpus is not None or self.data_dir is not None):
             option = "--corpus" if self.corpus is not None else "--data-dir"
-            raise ValueError(f"Give {option}, or files of your own, not both.")
+            raise ValueError(f"Give {option} or your own files, not both.")
         if not self.is_own and (self.validation_files or self.test_files):
             raise ValueError(
-                "--validation-files and --test-files go with files of your own: a corpus by name has "
-                "its own."
+                "--validation-files and --test-files need your own training files: a named corpus has its "
+                "own validation and test sets."
             )
         for file in self.files:
             if not file.is_file():
@@ -112,8 +113,8 @@ class TextOptions:
             for other in self.files[:i]:
                 if file.samefile(other):
                     raise ValueError(
-                        f"'{file}' is given twice: training, validation and test need text of their "
-                        "own, and a source another file than its target."
+                        f"'{file}' is given twice: training, validation and test need different texts, and "
+                        "source and target different files."
                     )
 
     def _filters(self) -> "Filters | None":
@@ -140,7 +141,7 @@ class TextOptions:
         if self.tsv is not None:
             if any(held_out.values()):
                 raise ValueError(
-                    "--validation-files and --test-files go with --source-file and --target-file."
+                    "--validation-files and --test-files need --source-file and --target-file, not --tsv."
                 )
             return corpus_from_tsv(self.tsv, name=self.tsv.stem, **languages)
         if self.source_file is not None and self.target_file is not None:

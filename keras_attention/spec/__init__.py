@@ -1,4 +1,4 @@
-"""What a Transformer is and which weights it has, declared: what engines run, exports write and imports fill.
+"""A model described without its code: the specs that engines run, exports write and imports fill.
 
 This room imports neither Keras nor a backend: a spec can be read from a file and run without them.
 """

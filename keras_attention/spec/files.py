@@ -1,6 +1,6 @@
-"""A spec in a folder: what is declared as JSON, the weights as a NumPy archive, and its checksum.
+"""A spec in a folder: its settings as JSON, its weights as a NumPy archive with a checksum.
 
-Nothing is executed to read it, and neither Keras nor a backend is needed.
+Reading one executes no code, and needs neither Keras nor a backend.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ REMEDY = "Move this folder away: a run is read from its model.keras then, with K
 
 
 def save_spec(spec: TransformerSpec, folder: str | os.PathLike[str]) -> None:
-    """Writes a spec with its present weights, in float32; a folder that is there is replaced.
+    """Write a spec with its current weights, in float32.
 
     Args:
         spec: A complete spec.
-        folder: The folder to write, whole or not at all; it belongs to this function.
+        folder: The folder to write, whole or not at all. An existing folder is replaced.
 
     Raises:
-        SpecError: If something is missing.
-        OSError: If it cannot be written; what was there is as it was.
+        SpecError: If the spec is incomplete.
+        OSError: If the folder cannot be written; an existing one is then unchanged.
 
     Example:
 
@@ -71,19 +71,19 @@ def load_spec(folder: str | os.PathLike[str]) -> TransformerSpec:
         folder: The folder.
 
     Returns:
-        The spec, its weights NumPy arrays of float32.
+        The spec, with weights as float32 NumPy arrays.
 
     Raises:
-        SpecError: If there is no spec, or one of a newer format.
-        DamagedFile: If it is not what was written.
+        SpecError: If there is no spec, or it has another format version.
+        DamagedFile: If a file was changed after it was written.
     """
     folder = Path(folder)
     try:
         declaration = read_json(folder / DECLARATION, REMEDY)
     except FileNotFoundError:
         raise SpecError(
-            f"'{folder}' holds no {DECLARATION}. Older versions wrote none: load the model itself by "
-            "`Translator.from_run`."
+            f"'{folder}' holds no {DECLARATION}; older versions did not write one. Load the model itself "
+            "with `Translator.from_run`."
         ) from None
     if declaration.get("format_version") != FORMAT_VERSION:
         raise SpecError(
@@ -117,7 +117,7 @@ def _from_json(value: Any) -> Any:
 
 
 def _part(name: str) -> Any:
-    """The part of this name: a file may name nothing else."""
+    """Return the dataclass of this name; a file may name nothing else."""
     part = {**vars(parts), **vars(transformer)}.get(name)
     if isinstance(part, type) and dataclasses.is_dataclass(part):
         return part

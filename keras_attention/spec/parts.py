@@ -1,8 +1,8 @@
 """The parts of a `TransformerSpec`.
 
 A part is a frozen dataclass. Its fields are other parts, plain settings, and weights. A weight is anything
-with a `shape`: a Keras variable, whose present value is read whenever somebody asks, a tensor or a NumPy
-array. Weights keep the shapes of Keras' layers: nothing is joined, scaled or transposed here.
+with a `shape`: a tensor, a NumPy array, or a Keras variable, of which each reader gets the current value.
+Weights keep the shapes of Keras' layers: nothing is joined, scaled or transposed here.
 
 Shape letters: D hidden_dim, N heads, K key_dim, U value_dim, F intermediate_dim, V vocabulary, L positions.
 """
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-# Activations that a spec can name: Keras' names of them.
+# Keras' names of the activations that a spec can have.
 ACTIVATIONS = (
     *("relu", "gelu", "silu", "tanh", "sigmoid", "linear", "elu", "selu", "relu6", "leaky_relu"),
     *("softplus", "softsign", "mish", "hard_sigmoid", "hard_silu"),
@@ -25,7 +25,7 @@ LAYOUTS = ("interleaved", "halves", "learned")
 BRANCH_FEED_FORWARDS = ("shared", "split")
 # The attention of a decoder's block that has the branches.
 BRANCHED_DECODERS = ("cross", "self")
-# How far the sum of a branched attention's weights may be from 1, and a weight below 0.
+# How far the sum of a branched attention's kappa or alpha may be from 1, and an entry below 0.
 SIMPLEX_TOLERANCE = 1e-5
 
 Part = TypeVar("Part")
@@ -33,7 +33,7 @@ Weight = Any
 
 
 class SpecError(ValueError):
-    """A layer computes something that a spec cannot declare; the message names the layer."""
+    """A spec is invalid, or a layer computes something that a spec cannot describe; the message names it."""
 
 
 class WeightField(NamedTuple):
@@ -102,8 +102,8 @@ class AttentionSpec:
         key: Kernel (D, N, K), bias (N, K).
         value: Kernel (D, N, U), bias (N, U).
         output: Kernel (N, U, D), bias (D,).
-        window: Positions that a query sees to each side, its own counted; None for all. No engine
-            and no export has windows: they refuse it by name, and the plain search decodes.
+        window: Positions that a query sees to each side, its own included; None for all. Engines and
+            exports refuse a window by name; such a model is decoded by the plain search.
     """
 
     query: DenseSpec = _dense("D N K", "N K")
@@ -130,12 +130,12 @@ class FeedForwardSpec:
 
 @dataclasses.dataclass(frozen=True)
 class BranchedAttentionSpec(AttentionSpec):
-    """Weighted branches behind an attention's heads (Ahmed et al. 2017, equations 6 and 7).
+    """Weighted branches after an attention's heads (Ahmed et al. 2017, equations 6 and 7).
 
     `sum_i alpha_i FFN_i(kappa_i (head_i W_i^O + b_O))`; without networks FFN is the identity.
 
     Attributes:
-        kappa: Weights (N,) of the heads, at least 0 and of sum 1.
+        kappa: Weights (N,) of the heads. They are at least 0 and sum to 1.
         alpha: Weights (N,) of the networks' outputs, likewise.
         feed_forwards: One network for all branches, or one for each, or none.
     """
@@ -149,16 +149,16 @@ class BranchedAttentionSpec(AttentionSpec):
 class BlockSpec:
     """A layer of the encoder or the decoder (section 3.1): sub-layers inside residual connections.
 
-    A sub-layer's field says by its type what it computes: a new kind of sub-layer is a new part.
+    The type of a sub-layer's field says what it computes: a new kind of sub-layer needs a new part.
 
     Attributes:
-        self_attention: Attention to the block's own sequence; in the decoder to earlier positions.
-        self_attention_norm: The normalisation beside it.
-        cross_attention: Attention to the encoder's output, None in an encoder.
-        cross_attention_norm: The normalisation beside it, None in an encoder.
-        feed_forward: The position-wise network; None where a branched attention has it inside.
-        feed_forward_norm: The normalisation beside it, None where there is no network.
-        normalize_first: False for `norm(x + sublayer(x))`, the paper's; True for
+        self_attention: Attention to the block's own sequence; in a decoder, only to earlier positions.
+        self_attention_norm: Its layer normalisation.
+        cross_attention: Attention to the encoder's output; None in an encoder.
+        cross_attention_norm: Its layer normalisation; None in an encoder.
+        feed_forward: The position-wise network; None if a branched attention contains it.
+        feed_forward_norm: Its layer normalisation; None without `feed_forward`.
+        normalize_first: False for the paper's `norm(x + sublayer(x))`, True for
             `x + sublayer(norm(x))`.
     """
 
@@ -172,7 +172,7 @@ class BlockSpec:
 
     @property
     def attentions(self) -> tuple[AttentionSpec, ...]:
-        """Self-attention, and attention to the encoder if there is one."""
+        """The self-attention, and the cross-attention if there is one."""
         return tuple(a for a in (self.self_attention, self.cross_attention) if a is not None)
 
     @property
@@ -190,14 +190,14 @@ class BlockSpec:
 
 @dataclasses.dataclass(frozen=True)
 class EmbeddingSpec:
-    """The table of the tokens (section 3.4).
+    """The token embedding and the softmax projection (section 3.4).
 
     A token's embedding is its row times `sqrt(D)`; that of the padding token is zero. The logits of a
     hidden state are its products with all rows.
 
     Attributes:
         embeddings: The table (V, D).
-        reverse_embeddings: A softmax matrix (D, V), or None where the table serves.
+        reverse_embeddings: A separate softmax matrix (D, V), or None if the table is used.
         pad_token_id: Id of the padding token.
     """
 
@@ -208,7 +208,7 @@ class EmbeddingSpec:
 
 @dataclasses.dataclass(frozen=True)
 class PositionsSpec:
-    """The encodings of the positions, added to the embeddings (section 3.5).
+    """The positional encodings, added to the embeddings (section 3.5).
 
     Attributes:
         layout: `"interleaved"`, `"halves"` (see `sinusoid`) or `"learned"`.
@@ -224,9 +224,9 @@ class StackSpec:
     """The encoder or the decoder.
 
     Attributes:
-        positions: The positions that are added to its embeddings.
-        blocks: Its layers.
-        norm: The normalisation behind the last block of a pre-norm model, else None.
+        positions: The positional encodings that are added to its embeddings.
+        blocks: Its blocks.
+        norm: The layer normalisation after the last block of a pre-norm model, else None.
     """
 
     positions: PositionsSpec
@@ -235,7 +235,7 @@ class StackSpec:
 
 
 def weight_fields(part: Any, path: str = "") -> Iterator[WeightField]:
-    """All weights of a part and of its parts, in the order of their declaration."""
+    """Yield all weights of a part and of its parts, in the order of declaration."""
     for field in dataclasses.fields(part):
         value, name = getattr(part, field.name), f"{path}{field.name}"
         if "shape" in field.metadata:
@@ -272,22 +272,21 @@ def map_weights(part: Part, function: Callable[[Weight], Weight]) -> Part:
 def as_array(weight: Weight) -> np.ndarray:
     """A Keras variable, a tensor or an array, as float32 in NumPy."""
     value: Any = getattr(weight, "value", weight)
-    if hasattr(
-        value, "detach"
-    ):  # PyTorch's, which NumPy reads only from a CPU, and not in bfloat16
+    # NumPy reads PyTorch's tensors only from a CPU, and not in bfloat16.
+    if hasattr(value, "detach"):
         value = value.detach().cpu().float()
     return np.asarray(value).astype("float32", copy=False)
 
 
 def check_on_simplex(name: str, values: Weight) -> None:
-    """Refuse weights of branches that are not at least 0 or do not sum to 1.
+    """Refuse a branched attention's kappa or alpha with an entry below 0 or a sum other than 1.
 
     Args:
-        name: What they are called, for the error.
-        values: Numbers (M,).
+        name: Their name in the error message.
+        values: Numbers (N,).
 
     Raises:
-        SpecError: Says which rule is broken, and by how much.
+        SpecError: With the smallest entry and the sum.
 
     Example:
 

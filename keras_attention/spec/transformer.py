@@ -1,8 +1,9 @@
-"""`TransformerSpec`: a whole encoder-decoder, declared."""
+"""`TransformerSpec`: the description of a whole encoder-decoder."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,18 +28,18 @@ from keras_attention.spec.parts import (
 
 @dataclasses.dataclass(frozen=True)
 class TransformerSpec:
-    """What a Transformer is and which weights it has (section 3 of the paper).
+    """The structure and the weights of a Transformer (section 3 of the paper), without its code.
 
-    `Transformer.spec()` gives one, `Transformer.from_spec` takes one. Engines run it, exports write it,
-    imports fill it. The sizes of all blocks are the same.
+    `Transformer.spec()` returns one, and `Transformer.from_spec` builds a model from one. Engines run it,
+    exports write it, imports fill it. All blocks have the same sizes.
 
     Attributes:
         embedding: The table for source, target and softmax.
-        encoder: The encoder's positions, blocks and last normalisation.
-        decoder: The decoder's.
+        encoder: Positions, blocks and final normalisation of the encoder.
+        decoder: The same for the decoder.
         start_token_id: Id that the decoder is fed first.
         end_token_id: Id that ends a sentence.
-        dtype: The dtype in which the model computes.
+        dtype: The model's compute dtype.
 
     Example:
 
@@ -57,32 +58,33 @@ class TransformerSpec:
     end_token_id: int = 1
     dtype: str = "float32"
 
-    @property
+    # Engines ask for sizes in every step.
+    @functools.cached_property
     def vocabulary_size(self) -> int:
-        """V."""
+        """Number of tokens V."""
         return self.embedding.embeddings.shape[0]
 
-    @property
+    @functools.cached_property
     def hidden_dim(self) -> int:
-        """D."""
+        """Width D of the model."""
         return self.embedding.embeddings.shape[1]
 
-    @property
+    @functools.cached_property
     def num_heads(self) -> int:
-        """N."""
+        """Number of heads N."""
         return self.decoder.blocks[0].self_attention.query.kernel.shape[1]
 
-    @property
+    @functools.cached_property
     def key_dim(self) -> int:
-        """K."""
+        """Width K of a head's queries and keys."""
         return self.decoder.blocks[0].self_attention.query.kernel.shape[2]
 
-    @property
+    @functools.cached_property
     def value_dim(self) -> int:
-        """U."""
+        """Width U of a head's values."""
         return self.decoder.blocks[0].self_attention.value.kernel.shape[2]
 
-    @property
+    @functools.cached_property
     def pad_token_id(self) -> int:
         """Id of the padding token."""
         return self.embedding.pad_token_id
@@ -95,29 +97,29 @@ class TransformerSpec:
         return min(lengths, default=None)
 
     def weights(self) -> dict[str, Weight]:
-        """All weights by their paths, such as `"decoder.norm.gamma"`."""
+        """Return all weights by path, such as `"decoder.norm.gamma"`."""
         return {field.path: field.value for field in weight_fields(self) if field.value is not None}
 
     def map_weights(self, function: Callable[[Weight], Weight]) -> TransformerSpec:
-        """The same spec with `function(weight)` in place of each weight."""
+        """Return a copy of the spec with `function(weight)` in place of each weight."""
         return map_weights(self, function)
 
     def positions(self, stack: StackSpec, length: int) -> np.ndarray:
         """The encodings (length, D) of the first positions of a stack, in float32.
 
         Args:
-            stack: `encoder` or `decoder`.
-            length: How many.
+            stack: The spec's `encoder` or `decoder`.
+            length: Number of positions.
         """
         if stack.positions.table is None:
             return sinusoid(np.arange(length), self.hidden_dim, stack.positions.layout)
         return as_array(stack.positions.table)[:length]
 
     def options(self) -> dict[str, Any]:
-        """The arguments of `Transformer` that make a model of this kind.
+        """Return the arguments of `Transformer` that build a model of this structure.
 
         Raises:
-            SpecError: What no `Transformer` has, such as blocks with different activations.
+            SpecError: If no `Transformer` has this structure, for example blocks with different activations.
         """
         blocks = [*self.encoder.blocks, *self.decoder.blocks]
         norms = [
@@ -165,7 +167,7 @@ class TransformerSpec:
         }
 
     def _branches(self) -> dict[str, Any]:
-        """The arguments that make a Weighted Transformer; none for a plain one."""
+        """Return the arguments that build a Weighted Transformer; {} for a plain one."""
         blocks = [*self.encoder.blocks, *self.decoder.blocks]
         found = [
             None if b.branched is None else ("shared", "split")[len(b.branched.feed_forwards) > 1]
@@ -182,14 +184,14 @@ class TransformerSpec:
         return {"branch_feed_forward": kind, "branched_decoder": place}
 
     def validate(self) -> None:
-        """Checks that all weights are there and that their shapes fit together.
+        """Check that no weight is missing, that shapes fit together and that settings are valid.
 
         Raises:
-            SpecError: Names everything that is missing, of a wrong shape or unknown.
+            SpecError: If something is wrong. The message lists all problems.
         """
         problems = [*self._problems_of_weights(), *self._problems_of_settings()]
         if problems:
-            raise SpecError("This is no Transformer: " + "; ".join(problems) + ".")
+            raise SpecError("The spec is not a valid Transformer: " + "; ".join(problems) + ".")
 
     def _problems_of_weights(self) -> Iterator[str]:
         sizes: dict[str, tuple[int, str]] = {}  # letter -> its size, and who had it first
@@ -200,7 +202,7 @@ class TransformerSpec:
                 continue
             shape = tuple(value.shape)
             if len(shape) != len(letters):
-                yield f"{path} must have the axes ({', '.join(letters)}), its shape is {shape}"
+                yield f"{path} must have the axes ({', '.join(letters)}), but its shape is {shape}"
                 continue
             for letter, size in zip(letters, shape, strict=True):
                 expected, first = sizes.setdefault(letter, (size, path))
@@ -212,39 +214,39 @@ class TransformerSpec:
             stack: StackSpec = getattr(self, kind)
             layout = stack.positions.layout
             if layout not in LAYOUTS:
-                yield f"{kind}.positions.layout must be one of {LAYOUTS}, it is {layout!r}"
+                yield f"{kind}.positions.layout must be one of {LAYOUTS}, not {layout!r}"
             elif (layout == "learned") != (stack.positions.table is not None):
-                yield f"{kind}.positions: only the layout 'learned' has a table, and it needs one"
+                yield f"{kind}.positions needs a table if its layout is 'learned', and only then"
             if not stack.blocks:
                 yield f"{kind}.blocks is empty"
             for index, block in enumerate(stack.blocks):
                 path = f"{kind}.blocks.{index}"
                 parts = (block.cross_attention, block.cross_attention_norm)
                 if any((part is None) != (kind == "encoder") for part in parts):
-                    yield f"{path}: decoders have cross-attention and its norm, encoders neither"
+                    yield f"{path}: a decoder has cross-attention and its norm, an encoder neither"
                 window = block.self_attention.window
                 if window is not None and window < 1:
-                    yield f"{path}.self_attention.window must be at least 1, it is {window}"
+                    yield f"{path}.self_attention.window must be at least 1, not {window}"
                 for network in block.networks:
                     name = network.activation
                     if name not in ACTIVATIONS:
-                        yield f"{path}: an activation must be one of {ACTIVATIONS}, it is {name!r}"
+                        yield f"{path}: an activation must be one of {ACTIVATIONS}, not {name!r}"
                 yield from _problems_of_branches(path, block)
                 if block.normalize_first != (stack.norm is not None):
-                    yield f"{path}: {kind}.norm must be there if, and only if, it is pre-norm"
+                    yield f"{path}: {kind}.norm must exist if the block is pre-norm, and only then"
         if self.embedding.embeddings is None:
-            return  # which has been said
+            return  # It is already among the missing weights.
         ids = {name: getattr(self, name) for name in ("start_token_id", "end_token_id")}
         for name, token in {**ids, "pad_token_id": self.pad_token_id}.items():
             if not 0 <= token < self.vocabulary_size:
-                yield f"{name} must be below the vocabulary's {self.vocabulary_size}, it is {token}"
+                yield f"{name} must be from 0 to {self.vocabulary_size - 1}, not {token}"
 
 
 def _same(name: str, values: list[Any]) -> Any:
-    """The value that all have."""
+    """Return the value that all parts have; raise a `SpecError` if they differ."""
     if any(value != values[0] for value in values):
         raise SpecError(
-            f"A `Transformer` has one {name} for all of its parts; the spec has "
+            f"All parts of a `Transformer` have one {name}; the spec has "
             f"{sorted(set(values), key=str)}."
         )
     return values[0]
@@ -256,15 +258,15 @@ def _intermediate_dim(block: BlockSpec) -> int:
 
 
 def _problems_of_branches(path: str, block: BlockSpec) -> Iterator[str]:
-    """What is wrong with the sub-layers that hold, or replace, the feed-forward network."""
+    """Yield what is wrong with the feed-forward network, or with the branches that replace it."""
     parts = (block.feed_forward, block.feed_forward_norm)
     branched = [a for a in block.attentions if isinstance(a, BranchedAttentionSpec)]
     if len(branched) > 1 or any((part is None) != bool(branched) for part in parts):
-        yield f"{path}: either one attention has branches, or there is a feed_forward and its norm"
+        yield f"{path}: there must be one branched attention, or a feed_forward and its norm"
     for attention in branched:
         heads, networks = attention.query.kernel, len(attention.feed_forwards)
         if heads is not None and networks not in (1, heads.shape[1]):
-            yield f"{path}: branches share one network or have one each, here there are {networks}"
+            yield f"{path}: branches share one network or have one each, but there are {networks}"
         for name in ("kappa", "alpha"):
             weights = getattr(attention, name)
             try:

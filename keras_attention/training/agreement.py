@@ -1,4 +1,4 @@
-"""What processes that train together must have or decide alike."""
+"""Agreement among processes that train together: same settings, same decisions, same errors."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from keras_attention.training.joining import agreed
 
 
 def largest_of_all(values: Sequence[float]) -> list[float]:
-    """The largest of each number over the processes, all of which must call it at the same point.
+    """Return the largest of each number over all processes. All of them must call this at the same point.
 
     >>> largest_of_all([0.0, 2.5])
     [0.0, 2.5]
@@ -27,7 +27,10 @@ def largest_of_all(values: Sequence[float]) -> list[float]:
 
 
 def values_of_all(value: Any) -> list[Any]:
-    """What each process gives, JSON-like, in their order; all must call it at the same point.
+    """Return each process's value, in the order of the processes. All must call this at the same point.
+
+    Args:
+        value: Anything that JSON can hold.
 
     >>> values_of_all({"seed": 3})
     [{'seed': 3}]
@@ -43,13 +46,13 @@ def values_of_all(value: Any) -> list[Any]:
 
 
 def check_agreement(facts: Mapping[str, Any]) -> None:
-    """Refuse processes that differ in what all of them must have alike.
+    """Check that all processes have the same settings.
 
     Args:
-        facts: Name -> value, as JSON.
+        facts: Settings by name; JSON must be able to hold the values.
 
     Raises:
-        ValueError: In every process, with what differs and which process has what.
+        ValueError: In every process, if a setting differs. The message names it and two processes.
     """
     known = values_of_all(dict(facts))
     for name in sorted({name for row in known for name in row}):
@@ -58,17 +61,17 @@ def check_agreement(facts: Mapping[str, Any]) -> None:
             other = next(i for i, value in enumerate(values) if value != values[0])
             error = ValueError(
                 f"The processes disagree: `{name}` is {values[0]!r} in process 0 and "
-                f"{values[other]!r} in process {other}. Start all of them alike."
+                f"{values[other]!r} in process {other}. Start all of them with the same settings."
             )
             raise agreed(error, is_chief())
 
 
 @contextlib.contextmanager
 def failing_together() -> Iterator[None]:
-    """What fails in a block in one process, fails in all: none waits for one that has left.
+    """Within this context, an error in one process is raised in all: none waits for one that has left.
 
     Raises:
-        ValueError: In the processes in which nothing failed, if it did in another one.
+        ValueError: In the processes without an error of their own, if another one failed.
     """
     failed: Exception | None = None
     try:
@@ -81,15 +84,15 @@ def failing_together() -> Iterator[None]:
         return
     if failed is None:
         failed = ValueError(f"Process {speaker} could not go on: {texts[speaker]}")
-    # Each message is told once.
+    # Each message is shown once.
     raise agreed(failed, texts.index(texts[process_index()] or texts[speaker]) == process_index())
 
 
 @contextlib.contextmanager
 def chief_first() -> Iterator[None]:
-    """Have the chief go through a block before the others: what it makes there, they find.
+    """Run the block in the chief first, then in the other processes, which find what it has made.
 
-    What fails in one, fails in all.
+    An error in one process is raised in all.
     """
     if is_chief():
         with failing_together():
@@ -104,7 +107,7 @@ def chief_first() -> Iterator[None]:
 
 
 def _gathered(values: np.ndarray) -> np.ndarray:
-    """Of each process on JAX its row."""
+    """Return the arrays of all JAX processes, stacked."""
     from jax.experimental import multihost_utils
 
     return np.asarray(multihost_utils.process_allgather(values))

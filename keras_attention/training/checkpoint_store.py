@@ -1,4 +1,4 @@
-"""A checkpoint on disk: a folder that is complete or absent, and verified when it is read."""
+"""Checkpoints on disk: a folder each, written whole or not at all, and verified when it is read."""
 
 import errno
 import itertools
@@ -26,12 +26,12 @@ WEIGHTS = "model.weights.h5"
 MANIFEST = "manifest.json"
 FORMAT = 1
 
-# Models whose weights are an average, and of what: training on from one is hardly ever meant.
+# Models whose weights are an average, with its sources. Training one further is rarely intended.
 averages: weakref.WeakKeyDictionary[keras.Model, str] = weakref.WeakKeyDictionary()
 
 
 class DamagedCheckpoint(DamagedFile):
-    """A checkpoint that is not what was written: a file is missing, cut off or changed."""
+    """A file of a checkpoint is missing, cut off or changed."""
 
 
 def write_checkpoint(
@@ -42,19 +42,20 @@ def write_checkpoint(
 ) -> None:
     """Write the whole state of a model as a checkpoint.
 
-    Weights and optimizer go into `model.weights.h5`. `manifest.json` has the record, the file's
-    sha256, names and shapes of all variables, and what Keras does not save: how far each random
-    generator has drawn, and the running metrics. All is written under a temporary name, flushed to
-    the disk and renamed: a process killed at any instant leaves the checkpoint complete or absent.
+    Weights and optimizer go into `model.weights.h5`. `manifest.json` holds the record, the sha256 of that
+    file, the names and shapes of all variables, and what Keras does not save: the states of the random
+    generators and the running metrics. Everything is written under a temporary name, flushed to the disk
+    and renamed: if the process is killed at any moment, the checkpoint is complete or absent.
 
     Args:
         path: The folder to make.
         model: A compiled and built model.
-        record: JSON-serialisable facts to keep with the state.
-        replace: Whether a folder of that name goes when the new one is there, or is moved aside.
+        record: Further JSON-serialisable entries of the manifest.
+        replace: Whether to delete an existing folder of that name once the new one is written. If False,
+            it is renamed instead. Defaults to False.
 
     Raises:
-        OSError: If it cannot be written; what was there before is as it was.
+        OSError: If the checkpoint cannot be written; an existing one is then unchanged.
 
     Example:
 
@@ -77,18 +78,18 @@ def write_checkpoint(
         raise OSError(
             error.errno,
             f"Could not write the checkpoint '{path}' of about {_bytes_of(model) / 1e6:,.0f} MB: "
-            f"{error.__cause__ or error}. The checkpoints before it are as they were. Make room on that "
-            "disk, then start the same command again: it goes on from the last of them.",
+            f"{error.__cause__ or error}. The checkpoints before it are unchanged. Free some space on "
+            "that disk, then run the same command again: it continues from the last of them.",
         ) from error
 
 
 def save_weights(model: keras.Model, file: Path) -> None:
-    """`Model.save_weights`, but for a full disk, which HDF5 handles badly: it ends in an OSError.
+    """Call `Model.save_weights`, but raise an OSError if the disk is full, which HDF5 handles badly.
 
     Raises:
-        OSError: If there is no room, or it cannot be written.
+        OSError: If there is no space left, or the file cannot be written.
     """
-    # Closing a file on a full disk can end the process, so it does not get that far if it is foreseen.
+    # Closing an HDF5 file on a full disk can end the process, so the space is checked first.
     if shutil.disk_usage(file.parent).free < 1.02 * _bytes_of(model) + 2**16:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     try:
@@ -98,17 +99,18 @@ def save_weights(model: keras.Model, file: Path) -> None:
 
 
 def read_manifest(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any]:
-    """Read what a checkpoint's manifest says, after checking that nothing was changed since.
+    """Read the manifest of a checkpoint and verify its checksum.
 
     Args:
         path: The folder of a checkpoint.
-        verify: Whether to read and compare the files that the manifest lists too.
+        verify: Whether to verify the files that the manifest lists as well. Defaults to True.
 
     Returns:
-        The manifest: the record given to `write_checkpoint`, and what that added.
+        The manifest: the record given to `write_checkpoint`, and the entries that it added.
 
     Raises:
-        DamagedCheckpoint: Names the file, and what is wrong with it.
+        DamagedCheckpoint: If a file is missing or was changed. The message names it.
+        ValueError: If a newer version of this package wrote the checkpoint.
     """
     path = Path(path)
     try:
@@ -130,28 +132,28 @@ def load_checkpoint(
     path: str | os.PathLike[str],
     allow_average: bool = False,
 ) -> dict[str, Any]:
-    """Give a model the state of a checkpoint: weights, optimizer, random generators.
+    """Load the state of a checkpoint into a model: weights, optimizer, random generators.
 
     Args:
         model: A built model like the one that was saved; compiled, if training is to go on.
         path: A folder made by `Checkpoints`, `write_checkpoint` or `save_average`.
-        allow_average: Whether the checkpoint may be an average. Training on from one is hardly ever
-            meant: its moments are those of the last checkpoint, its weights of none.
+        allow_average: Whether the checkpoint may be an average. Training one further is rarely
+            intended: its moments belong to the last checkpoint, its weights to none. Defaults to False.
 
     Returns:
-        The checkpoint's manifest.
+        The manifest of the checkpoint.
 
     Raises:
-        DamagedCheckpoint: If a file is not what was written.
-        ValueError: If names or shapes are another model's, or it is an average.
+        DamagedCheckpoint: If a file is missing or was changed after it was written.
+        ValueError: If the checkpoint belongs to another model, or is an average.
     """
     check_has("model", model, "a built Keras model", "weights", "load_weights")
     check_boolean("allow_average", allow_average)
     manifest = read_manifest(check_path("path", path))
     if manifest.get("averaged_from") and not allow_average:
         raise ValueError(
-            f"'{path}' is the average of {', '.join(manifest['averaged_from'])}. Train on from the "
-            "last of these, or pass `allow_average=True` if the average is meant."
+            f"'{path}' is the average of {', '.join(manifest['averaged_from'])}. Continue training from "
+            "the last of these, or pass `allow_average=True` if you mean the average."
         )
     build_optimizer(model)
     check_same_model(model, manifest, path)
@@ -164,7 +166,7 @@ def load_checkpoint(
 
 
 def build_optimizer(model: keras.Model) -> None:
-    """Have the optimizer of a model make its variables, if the model was compiled."""
+    """Make the variables of a model's optimizer, if the model is compiled."""
     optimizer = _optimizer(model)
     if optimizer is not None:
         optimizer.build(model.trainable_variables)
@@ -173,11 +175,11 @@ def build_optimizer(model: keras.Model) -> None:
 def check_same_model(
     model: keras.Model, manifest: dict[str, Any], path: str | os.PathLike[str]
 ) -> None:
-    """Raise ValueError unless a checkpoint holds the variables of this model, by names and shapes."""
+    """Raise a ValueError unless the variables of a checkpoint have the model's names and shapes."""
     for part, own in _named_variables(model).items():
         saved = manifest["variables"][part]
         if part == "optimizer" and not (own and saved):
-            continue  # Weights alone are asked for, or were saved.
+            continue  # Only weights are wanted, or only weights were saved.
         if len(own) != len(saved):
             difference = f"it has {len(saved)} variables of the {part}, the model {len(own)}"
         else:
@@ -197,7 +199,7 @@ def check_same_model(
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a checkpoint so that it is not taken for one; return its new name."""
+    """Rename a checkpoint so that it is no longer used as one; return its new path."""
     names = (path.with_name(f"aside-{count}-{path.name}") for count in itertools.count(1))
     aside = next(name for name in names if not name.exists())
     os.rename(path, aside)
@@ -205,12 +207,12 @@ def set_aside(path: Path) -> Path:
 
 
 def first_nonfinite(model: keras.Model) -> str | None:
-    """Say where the state of a model is not finite, or None: such a state must not be kept."""
+    """Return where the state of a model is not finite, or None. Such a state must not be saved."""
     update = getattr(_optimizer(model), "first_nonfinite", None)
     if update is not None and int(keras.ops.convert_to_numpy(update)) > 0:
         return f"the gradients of update {int(keras.ops.convert_to_numpy(update))}"
     for variable in _variables(model):
-        # A sum is not finite if a term is not, and is formed where the variable is.
+        # If an entry is not finite, neither is the sum, which is computed on the variable's device.
         total = keras.ops.sum(keras.ops.cast(variable, "float32"))
         if not np.isfinite(keras.ops.convert_to_numpy(total)):
             return f"the values of '{variable.path}'"
@@ -255,7 +257,7 @@ def _named_variables(model: keras.Model) -> dict[str, list[Any]]:
 
 
 def _anonymous(named: list[Any]) -> tuple[str, tuple[int, ...]]:
-    """Without the numbers that Keras gives to further models of a process: dense_7 is dense."""
+    """Drop the numbers that Keras adds to the names of later models in a process: dense_7 is dense."""
     path, shape = named
     return re.sub(r"_\d+(?=[/_]|$)", "", path), tuple(shape)
 

@@ -1,4 +1,4 @@
-"""Which checkpoints to average, and their average (section 6.1 of the paper)."""
+"""Selecting checkpoints and averaging them (section 6.1 of the paper)."""
 
 import os
 from collections.abc import Sequence
@@ -33,11 +33,11 @@ def save_weights_atomically(model: keras.Model, path: str | os.PathLike[str]) ->
     """Save the state of a model and its optimizer so that a crash leaves the old file or the new one.
 
     Args:
-        model: A built model; its optimizer's state is saved with it.
+        model: A built model; the state of its optimizer is saved as well.
         path: A file name that ends in `.weights.h5`.
 
     Raises:
-        OSError: If it cannot be written; the old file is as it was.
+        OSError: If the file cannot be written; an old one is then unchanged.
     """
     check_has("model", model, "a Keras model", "save_weights", "weights")
     with atomic_path(check_path("path", path)) as partial:
@@ -45,7 +45,7 @@ def save_weights_atomically(model: keras.Model, path: str | os.PathLike[str]) ->
 
 
 def list_checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
-    """The checkpoints that `Checkpoints` has left in a folder, oldest first."""
+    """Return the checkpoints that `Checkpoints` wrote in a folder, oldest first."""
     return sorted(
         path for path in check_path("folder", folder).glob("update-*") if (path / MANIFEST).exists()
     )
@@ -57,25 +57,25 @@ def select_checkpoints(
     minutes: float | None = None,
     updates: int | None = None,
 ) -> list[Path]:
-    """Choose the checkpoints of a run that are to be averaged.
+    """Choose the checkpoints of a run to average.
 
     The paper averages the last 5 (base) or 20 (big) of those written every 10 minutes: `minutes=10`.
 
     Args:
-        folder: Where `Checkpoints` writes.
-        last: How many at most; the newest is always among them.
-        minutes: One from every so many minutes of training; 0 for all. None for one an epoch, which
-            does not depend on the speed of the machine: those of whole epochs, and the one at the end
-            of the run.
-        updates: The alternative to `minutes`: the checkpoints after each multiple of this number of
-            updates, which does not depend on the speed of the machine either.
+        folder: Folder in which `Checkpoints` writes.
+        last: Largest number of checkpoints; the newest is always among them. Defaults to 5.
+        minutes: Choose one checkpoint per this many minutes of training; 0 for all. Defaults to None:
+            one per epoch, at its end, and the one at the end of the run. That does not depend on the
+            speed of the machine.
+        updates: Instead of `minutes`: choose the checkpoints after each multiple of this number of
+            updates. That does not depend on the speed of the machine either.
 
     Returns:
         Their paths, oldest first.
 
     Raises:
-        ValueError: If `last`, `minutes` or `updates` is too small, both of the last two are given, or
-            there is no checkpoint.
+        ValueError: If an argument is out of range, `minutes` and `updates` are both given, or there is no
+            checkpoint.
     """
     check_integer("last", last, 1)
     check_intervals(minutes, updates)
@@ -98,8 +98,8 @@ def select_checkpoints(
     elif minutes == 0:
         chosen = paths
     else:
-        # Of every interval of the training's clock the first, which stays the first: a choice among
-        # neighbours of the newest would change with each, and need all of them to be kept.
+        # The first checkpoint of each interval: later ones never change that choice. Counting back from
+        # the newest would change it each time, so all checkpoints would have to be kept.
         firsts: dict[int, Path] = {}
         for path, manifest in zip(paths, manifests, strict=True):
             firsts.setdefault(int(manifest["seconds"] // (60 * minutes)), path)
@@ -109,32 +109,33 @@ def select_checkpoints(
 
 
 def check_intervals(minutes: float | None, updates: int | None, prefix: str = "") -> None:
-    """Refuse what `select_checkpoints` cannot choose by; parameters' names begin with the prefix."""
+    """Check `minutes` and `updates` of `select_checkpoints`; `prefix` is put before their names."""
     if minutes is not None:
         check_number(f"{prefix}minutes", minutes, least=0)
     if updates is not None:
         check_integer(f"{prefix}updates", updates, 1)
     if updates is not None and minutes is not None:
         raise ValueError(
-            f"`{prefix}updates` comes without `{prefix}minutes`. "
-            f"Received: updates={updates}, minutes={minutes}"
+            f"`{prefix}updates` and `{prefix}minutes` must not both be given. "
+            f"Received: {prefix}updates={updates}, {prefix}minutes={minutes}"
         )
 
 
 def average_checkpoints(model: keras.Model, paths: Sequence[str | os.PathLike[str]]) -> None:
     """Set the weights of a model to the plain mean of checkpoints (section 6.1 of the paper).
 
-    The mean is formed in float64, weight by weight. The step counter and the other state of the
-    optimizer are those of the last checkpoint. `Checkpoints` refuses to train on from an average.
+    The mean is computed in float64, weight by weight. The step counter and the other state of the
+    optimizer come from the last checkpoint. `Checkpoints` refuses to continue training from an average.
 
     Args:
-        model: A built model of the same shape as the checkpoints.
+        model: A built model with the same variables as the checkpoints.
         paths: Checkpoints, or files written by `Model.save_weights`; oldest first.
 
     Raises:
-        DamagedCheckpoint: If a checkpoint is not what was written.
-        ValueError: If there is no checkpoint, or one does not fit the model; the model is unchanged
-            unless it is a file of `Model.save_weights` that does not fit.
+        DamagedCheckpoint: If a checkpoint was changed after it was written.
+        FileNotFoundError: If a path does not exist.
+        ValueError: If `paths` is empty, or one does not fit the model. The model is then unchanged,
+            unless the path is a file of `Model.save_weights`.
 
     Example:
 
@@ -156,7 +157,7 @@ def average_checkpoints(model: keras.Model, paths: Sequence[str | os.PathLike[st
             "`paths` is empty: there are no checkpoints to average. Pass at least one file."
         )
     files = [_checked_file(model, Path(path)) for path in paths]
-    # Counters and seeds have no mean: they stay those of the last.
+    # Counters and seeds have no mean: the last checkpoint's are kept.
     weights = [v for v in model.weights if "float" in keras.backend.standardize_dtype(v.dtype)]
     sums: list[Any] = [np.zeros(v.shape, "float64") for v in weights]
     for file in files:
@@ -176,18 +177,19 @@ def save_average(
     paths: Sequence[str | os.PathLike[str]],
     overwrite: bool = False,
 ) -> None:
-    """Average checkpoints and keep the average as one that says so.
+    """Average checkpoints and save the result as a checkpoint that is marked as an average.
 
     `load_checkpoint` reads it only with `allow_average=True`.
 
     Args:
-        model: As for `average_checkpoints`, whose result it has afterwards.
+        model: As for `average_checkpoints`. It has the average afterwards.
         path: The folder to make.
         paths: Checkpoints, oldest first.
-        overwrite: Whether an average that is there is replaced. Nothing else ever is.
+        overwrite: Whether to replace an average at `path`. Anything else there is never replaced.
+            Defaults to False.
 
     Raises:
-        OccupiedPath: If something is there that may not be replaced.
+        OccupiedPath: If there is something at `path` that may not be replaced.
     """
     check_has("model", model, "a built Keras model", "weights", "load_weights")
     check_boolean("overwrite", overwrite)
@@ -208,7 +210,7 @@ def _is_average(path: Path) -> bool:
 
 
 def _checked_file(model: keras.Model, path: Path) -> Path:
-    """The weights file of a checkpoint that is intact and fits the model, or a weights file."""
+    """Return the weights file of a checkpoint, after checking that it is intact and fits the model."""
     if path.is_dir():
         build_optimizer(model)
         check_same_model(model, read_manifest(path), path)
@@ -223,5 +225,5 @@ def _load(model: keras.Model, file: Path) -> None:
         model.load_weights(file)
     except (ValueError, KeyError, OSError) as error:
         raise ValueError(
-            f"'{file}' cannot be averaged: it does not fit the model, or is no weights file. {error}"
+            f"'{file}' cannot be averaged: it does not fit the model, or is not a weights file. {error}"
         ) from error

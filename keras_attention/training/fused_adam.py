@@ -1,4 +1,4 @@
-"""Adam's update in one operation, on the backends that have one."""
+"""Adam's update as one fused operation, on the backends that have one."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ def tensorflow_adam_update(
     beta_2: float,
     epsilon: float,
 ) -> bool:
-    """Update a variable of TensorFlow and its moments in one pass over memory, if that is possible.
+    """Update a TensorFlow variable and its moments in one pass over memory, if that is possible.
 
     The formula is Keras' own, `m * lr * sqrt(1 - beta_2^t) / (1 - beta_1^t) / (sqrt(v) + epsilon)`.
 
@@ -31,7 +31,7 @@ def tensorflow_adam_update(
         beta_1, beta_2, epsilon: Adam's constants.
 
     Returns:
-        False if there is no such operation for this variable, and nothing was done.
+        True if the variable was updated; False if there is no fused operation for it.
     """
     import tensorflow as tf
 
@@ -68,7 +68,7 @@ def torch_adam_updates(
     epsilon: float,
     is_good: Any,
 ) -> bool:
-    """Update all variables of PyTorch and their moments in one call, which waits for no device.
+    """Update all PyTorch variables and their moments in one call, without waiting for the device.
 
     Args:
         variables: Keras variables.
@@ -81,7 +81,7 @@ def torch_adam_updates(
         is_good: Boolean scalar tensor: where it is False, nothing changes.
 
     Returns:
-        False if there is no such operation for these variables, and nothing was done.
+        True if this call handled the update; False if there is no fused operation for the variables.
     """
     import torch
     from torch.optim.adam import adam
@@ -92,9 +92,8 @@ def torch_adam_updates(
     device = values[0].device
     if device.type == "cpu" and not is_good:
         return True
-    # In Keras' formula epsilon is added to an uncorrected root. So the corrections go into the rate,
-    # and PyTorch, which would add epsilon to a corrected one, is told of a step so late that its own
-    # corrections are 1.
+    # Keras adds epsilon to the uncorrected root of v, PyTorch to the corrected one. So Keras' bias
+    # corrections go into the rate, and PyTorch gets a step so large that its own corrections are 1.
     step = ops.convert_to_tensor(step).double()
     rate = ops.convert_to_tensor(learning_rate).double()
     rate = rate * torch.sqrt(1.0 - beta_2**step) / (1.0 - beta_1**step)

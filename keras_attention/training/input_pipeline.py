@@ -1,4 +1,4 @@
-"""Batches in the form in which TensorFlow reads them without stalls."""
+"""Batches as a dataset that TensorFlow reads without stalls."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,13 +11,13 @@ PREFETCHED = 2
 
 
 def as_tf_dataset(batches: Any) -> Any:
-    """`batches` as a `tf.data.Dataset` on TensorFlow; on the other backends `batches` themselves.
+    """Return `batches` as a `tf.data.Dataset` on TensorFlow, and unchanged on other backends.
 
-    Pass it to `fit`, `evaluate` or `predict` if an epoch takes only seconds. Keras reads a `PyDataset`
-    through a pipeline that tf.data tunes in a thread. Each epoch ends by waiting for that thread,
-    which may sleep until its next round; the rounds are 10, 20, 40, ... milliseconds apart, and an
-    epoch of 21 seconds could end after 41. Batches that are gathered from memory have nothing to tune:
-    here that thread is never started.
+    Pass the result to `fit`, `evaluate` or `predict` if an epoch takes only seconds. Keras reads a
+    `PyDataset` through a pipeline that tf.data tunes in a thread, and waits for that thread at the end of
+    each epoch. The thread sleeps between its rounds, for 10, 20, 40, ... milliseconds, so an epoch of 21
+    seconds could end after 41. Batches that are gathered from memory need no tuning: here that thread is
+    never started.
 
     The order is that of `batches`: `fit` cannot shuffle a dataset. `TokenBatches` shuffle themselves.
 
@@ -26,19 +26,18 @@ def as_tf_dataset(batches: Any) -> Any:
             `keras.KerasTensor`s, such as `TokenBatches`.
 
     Returns:
-        A dataset of which every iteration is an epoch, with the calls of `on_epoch_begin` and
-        `on_epoch_end` that Keras makes.
+        A dataset. Each iteration over it is an epoch, with Keras' calls of `on_epoch_begin` and
+        `on_epoch_end`.
 
     Raises:
-        ValueError: `batches` is no `PyDataset` with a signature.
+        ValueError: If `batches` is not a `PyDataset` with a signature.
     """
     if getattr(batches, "signature", None) is None or not isinstance(
         batches, keras.utils.PyDataset
     ):
         raise ValueError(
             "`batches` must be a `keras.utils.PyDataset` with a `signature`, such as "
-            "`TokenBatches`; pass other data to `fit` as they are. "
-            f"Received: {type(batches).__name__}"
+            f"`TokenBatches`. Received: {type(batches).__name__}. Pass other data to `fit` unchanged."
         )
     return backend_choice("A dataset", tensorflow=_tensorflow, default=lambda same: same)(batches)
 
@@ -59,11 +58,11 @@ def _tensorflow(batches: Any) -> Any:
 
 
 def _epoch(batches: Any) -> Iterator[Any]:
-    """The batches of an epoch, with the calls that Keras makes at its begin and its end."""
+    """Yield the batches of an epoch, with the calls that Keras makes at its beginning and end."""
     batches.on_epoch_begin()
     for index in range(len(batches) - 1):
         yield batches[index]
     last = batches[len(batches) - 1]
-    # Not after the last batch was handed on: by then the next epoch may have begun.
+    # Before the last batch is passed on: afterwards the next epoch may have begun already.
     batches.on_epoch_end()
     yield last

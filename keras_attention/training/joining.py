@@ -1,4 +1,4 @@
-"""How processes that train together find each other and part, and what stands in their way."""
+"""Joins the processes that train together, and refuses set-ups in which each would train alone."""
 
 import contextlib
 import glob
@@ -15,20 +15,20 @@ from keras_attention.ops import processes
 from keras_attention.utils.checks import check_integer, check_texts
 
 ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
-# How many processes a cluster started, by its environment variables, of which JAX knows the rest.
+# The environment variable with the number of processes, for each cluster; JAX reads the others.
 CLUSTERS = {"Slurm": "SLURM_NTASKS", "Open MPI": "OMPI_COMM_WORLD_SIZE"}
-# Without these, a job of Slurm or of Open MPI has one process, or they were started by something else.
+# Without these variables, the job has one process, or something else started the processes.
 LAUNCHED = {"Slurm": "SLURM_STEP_NODELIST", "Open MPI": "OMPI_MCA_orte_hnp_uri"}
 
 
 def check_workers() -> None:
     """Refuse TensorFlow in a cluster of several workers, each of which would train on its own.
 
-    `fit` of Keras 3 does not work under `tf.distribute.MultiWorkerMirroredStrategy` (keras-team/keras,
+    Keras 3's `fit` does not work under `tf.distribute.MultiWorkerMirroredStrategy` (keras-team/keras,
     issue 20585).
 
     Raises:
-        ValueError: Names the workers of `TF_CONFIG`, and what to use instead.
+        ValueError: If `TF_CONFIG` names several workers, or is not valid.
     """
     text = os.environ.get("TF_CONFIG", "")
     if keras.backend.backend() != "tensorflow" or not text.strip():
@@ -52,10 +52,10 @@ def check_workers() -> None:
 
 
 def check_launch(strategy: str | None) -> None:
-    """Refuse processes that `torchrun` started to train together, and that would each train alone.
+    """Refuse processes that `torchrun` started, if each would train on its own.
 
     Raises:
-        ValueError: With what to give instead.
+        ValueError: If there are several processes, and the strategy or the backend does not join them.
     """
     started = processes.launched()
     if started is None or started[1] == 1:
@@ -63,14 +63,14 @@ def check_launch(strategy: str | None) -> None:
     backend = keras.backend.backend()
     if backend == "torch" and strategy is None:
         raise ValueError(
-            f"torchrun started {started[1]} processes, each of which would train on its own: no strategy "
-            "is given. Give the strategy 'data_parallel', or start without torchrun."
+            f"torchrun started {started[1]} processes, but without a strategy each would train on its "
+            "own. Pass the strategy 'data_parallel', or start without torchrun."
         )
     if backend != "torch" and not os.environ.get(ADDRESSES):
         raise ValueError(
-            f"torchrun started {started[1]} processes, but the backend is {backend!r}, which cannot join "
-            f"them so: each would train on its own. Set KERAS_BACKEND=torch, or on JAX {ADDRESSES} and "
-            "what goes with it, as docs/scale.md says."
+            f"torchrun started {started[1]} processes, but the backend {backend!r} does not join them: "
+            f"each would train on its own. Set KERAS_BACKEND=torch, or on JAX {ADDRESSES} and the other "
+            "variables in docs/scale.md."
         )
 
 
@@ -79,21 +79,21 @@ def initialize_processes(
     num_processes: int | None = None,
     process_index: int | None = None,
 ) -> None:
-    """Join the processes of a training over several machines, on JAX, before anything is computed.
+    """Join the processes of a training over several machines, on JAX.
 
-    Arguments that are not given are read from Keras' environment variables:
-    `KERAS_DISTRIBUTION_JOB_ADDRESSES`, `KERAS_DISTRIBUTION_NUM_PROCESSES` and
-    `KERAS_DISTRIBUTION_PROCESS_ID`. Afterwards train inside of `distribution_scope("data_parallel")`,
-    each process on its own rows of every batch (`TokenBatches.shard`), and let only the chief write
-    files (`is_chief`).
+    Call it before anything is computed. Afterwards, train inside `distribution_scope("data_parallel")`,
+    each process on its own rows of each batch (`TokenBatches.shard`), and let only the chief write files
+    (`is_chief`).
 
     Args:
-        addresses: `"host:port"` of process 0, or of all processes.
-        num_processes: Number of processes.
-        process_index: Number of this process, from 0.
+        addresses: `"host:port"` of process 0, or a list with that of each process. Defaults to
+            `$KERAS_DISTRIBUTION_JOB_ADDRESSES`.
+        num_processes: Number of processes. Defaults to `$KERAS_DISTRIBUTION_NUM_PROCESSES`.
+        process_index: Number of this process, from 0. Defaults to `$KERAS_DISTRIBUTION_PROCESS_ID`.
 
     Raises:
-        ValueError: Another backend, or numbers that are missing or do not fit.
+        ValueError: If the backend is not JAX, or an argument is missing or does not fit.
+        RuntimeError: If the process cannot join the others.
     """
     if addresses is not None:
         check_texts("addresses", [addresses] if isinstance(addresses, str) else addresses)
@@ -103,8 +103,8 @@ def initialize_processes(
         check_integer("process_index", process_index, 0)
     if keras.backend.backend() != "jax":
         raise ValueError(
-            "Processes join by their addresses on JAX: set KERAS_BACKEND=jax. On PyTorch, `torchrun` "
-            f"starts them and they join by themselves. The backend is {keras.backend.backend()!r}."
+            "Processes join by their addresses only on JAX: set KERAS_BACKEND=jax. On PyTorch, `torchrun` "
+            f"starts and joins them. Received: the backend {keras.backend.backend()!r}"
         )
     if addresses is not None and not isinstance(addresses, str):
         addresses = ",".join(addresses)
@@ -113,7 +113,7 @@ def initialize_processes(
     index = _integer_setting("PROCESS_ID", process_index)
     if not 0 <= index < count or len(hosts.split(",")) not in (1, count):
         raise ValueError(
-            "The addresses must be that of process 0 or one for each process, and the process index "
+            "`addresses` must be that of process 0 or one for each process, and `process_index` must be "
             f"from 0 to {count - 1}. Received: addresses {hosts!r}, {count} processes, index {index}"
         )
     if index == 0:
@@ -123,12 +123,12 @@ def initialize_processes(
 
 @contextlib.contextmanager
 def join_on_jax() -> Iterator[None]:
-    """Be one of the processes that the cluster or Keras' variables name, until the block ends.
+    """Join the processes that the cluster or Keras' environment variables name, until the block ends.
 
-    Without such, or where `initialize_processes` was called before, this does nothing.
+    Without such processes, or after `initialize_processes`, it does nothing.
 
     Raises:
-        RuntimeError: If another process is lost within.
+        RuntimeError: If another process is lost meanwhile.
     """
     import jax
 
@@ -141,7 +141,8 @@ def join_on_jax() -> Iterator[None]:
         with _named_errors():
             yield
     except BaseException as error:
-        # Those who stop for one reason part in order. Who fails alone cannot wait for the others.
+        # If all processes stop for the same reason, they shut down together. One that fails alone
+        # cannot wait for the others.
         if joins and (isinstance(error, KeyboardInterrupt) or is_agreed(error)):
             jax.distributed.shutdown()
         raise
@@ -150,13 +151,13 @@ def join_on_jax() -> Iterator[None]:
 
 
 def _is_one_of_many() -> bool:
-    """Whether this process was started as one of several, as JAX would find out."""
+    """Whether this process was started as one of several, by the signs that JAX looks for."""
     if os.environ.get(ADDRESSES):
         return True
     for cluster, variable in CLUSTERS.items():
         if LAUNCHED[cluster] in os.environ and int(os.environ.get(variable, 1)) > 1:
             return True
-    # A TPU's machine asks the cloud whether there are more of them.
+    # On a machine with TPUs, JAX asks the cloud whether there are more machines.
     devices = glob.glob("/dev/accel*") + glob.glob("/dev/vfio/[0-9]*")
     return bool(devices) and importlib.util.find_spec("libtpu") is not None
 
@@ -166,13 +167,13 @@ def _initialize(addresses: str | None, count: int | None, index: int | None) -> 
         keras.distribution.initialize(addresses, count, index)
     except RuntimeError as error:
         raise RuntimeError(
-            "This process cannot join the others on JAX. It must do so before anything is computed, once, "
-            f"and reach process 0 at the address given: {str(error).splitlines()[0]}"
+            "This process cannot join the others on JAX. It must join once, before anything is computed, "
+            f"and reach process 0 at the given address: {str(error).splitlines()[0]}"
         ) from error
 
 
 def _check_port(address: str) -> None:
-    """Raise unless process 0 can listen at its address."""
+    """Raise a ValueError unless process 0 can listen at its address."""
     port = address.rpartition(":")[2]
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as place:
@@ -180,14 +181,14 @@ def _check_port(address: str) -> None:
             place.bind(("", int(port)))
     except (OSError, ValueError, OverflowError) as error:
         raise ValueError(
-            f"Process 0 cannot listen at {address!r} ({error}), where the others look for it. Give the "
-            "address of this machine and a port that is free, such as '10.0.0.1:29500'."
+            f"Process 0 cannot listen at {address!r} ({error}), where the others look for it. Pass the "
+            "address of this machine with a free port, such as '10.0.0.1:29500'."
         ) from None
 
 
 @contextlib.contextmanager
 def _named_errors() -> Iterator[None]:
-    """Say of an error of JAX' communication what it means."""
+    """Explain errors of JAX' communication: another process was lost."""
     import jax
 
     try:
@@ -203,13 +204,13 @@ def _named_errors() -> Iterator[None]:
 
 
 def agreed(error: Exception, is_told_here: bool) -> Exception:
-    """Mark an error that is raised in every process at the same point, and is told by one of them."""
+    """Mark an error that all processes raise at the same point, and only one of them shows."""
     error.is_told_here = is_told_here  # type: ignore[attr-defined]
     return error
 
 
 def is_agreed(error: BaseException) -> bool:
-    """Whether every process raises this error at this point."""
+    """Whether all processes raise this error at this point."""
     return hasattr(error, "is_told_here")
 
 
@@ -217,7 +218,10 @@ def _setting(name: str, given: Any) -> Any:
     variable = f"KERAS_DISTRIBUTION_{name}"
     value = os.environ.get(variable) if given is None else given
     if value is None:
-        raise ValueError(f"Which processes train together? Set {variable}, or give the argument.")
+        raise ValueError(
+            f"`initialize_processes` needs its arguments, or the environment variable {variable}. "
+            "Received: neither"
+        )
     return value
 
 
@@ -226,4 +230,4 @@ def _integer_setting(name: str, given: int | None) -> int:
     try:
         return int(value)
     except ValueError:
-        raise ValueError(f"{name} must be an integer. Received: {value!r}") from None
+        raise ValueError(f"{name} must be an integer. Received: {name}={value!r}") from None

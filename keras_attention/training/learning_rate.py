@@ -1,4 +1,4 @@
-"""The learning rate of the paper (section 5.3), and one that ends with a budget of time."""
+"""The learning-rate schedule of the paper (section 5.3), and others for a time budget and for branches."""
 
 import math
 from typing import Any
@@ -13,18 +13,24 @@ from keras_attention.utils.checks import check_integer, check_number
 class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """`factor * hidden_dim^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)` (equation 3 of the paper).
 
-    The rate grows linearly for `warmup_steps` updates and then falls with the inverse square root of
-    the step. Steps are counted from 1; Keras passes a counter that starts at 0; this schedule
-    adds 1, so that the rate of the first update is not 0.
+    The rate grows linearly for `warmup_steps` updates, then falls with the inverse square root of the
+    step. The formula counts steps from 1. Keras passes a counter that starts at 0, so this schedule adds
+    1: the rate of the first update is not 0.
 
     Args:
-        hidden_dim: Width of the model, d_model.
-        warmup_steps: Number of updates until the peak. 4000 in the paper.
-        factor: Factor of the whole. 1 in the paper.
-        name: Name of the schedule.
+        hidden_dim: Width D of the model, d_model.
+        warmup_steps: Number of updates until the peak. Defaults to 4000, as in the paper.
+        factor: Factor of the whole formula. Defaults to 1, as in the paper.
+        name: Name of the schedule. Defaults to `"learning_rate_schedule"`.
+
+    Call arguments:
+        step: Number of updates done so far.
 
     Returns:
-        Called with the number of updates done so far, the rate of the next one.
+        The rate of the next update.
+
+    Raises:
+        ValueError: If an argument is out of range.
 
     Example:
 
@@ -65,25 +71,31 @@ class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable("keras_attention")
 class CosineToBudget(keras.optimizers.schedules.LearningRateSchedule):
-    """A linear rise for `warmup_steps` updates, times half a cosine that is 0 when the budget is used up.
+    """A linear warm-up, times half a cosine that reaches 0 when the budget is used up.
 
-    `keras.optimizers.schedules.CosineDecay` needs the number of updates beforehand. This schedule is for
-    a budget of minutes on a machine whose speed is not known: `Budget` tells it which share of the
-    budget is used. The rate then depends on the speed, and two runs are not the same bit for bit.
+    `keras.optimizers.schedules.CosineDecay` needs the number of updates in advance. This schedule is for
+    a budget of minutes on a machine of unknown speed: the `Budget` callback tells it which share of the
+    budget is used. So the rate depends on the speed, and two runs do not give the same bits.
 
-    The share is a variable that `keras_attention.Adam` keeps among its own: checkpoints hold it, and
-    compiled updates see it change.
+    The share is a variable, which `keras_attention.Adam` tracks with its own variables. So checkpoints
+    hold it, and compiled updates see it change.
 
     Args:
-        peak: The rate after the rise, if nothing of the budget were used by then.
-        warmup_steps: Number of updates of the rise; the first has `peak / warmup_steps`.
-        name: Name of the schedule.
+        peak: Largest rate of the warm-up. The cosine lowers it as the budget is used.
+        warmup_steps: Number of updates of the warm-up; the first has the rate `peak / warmup_steps`.
+        name: Name of the schedule. Defaults to `"cosine_to_budget"`.
 
     Attributes:
-        used: Variable: the share of the budget that is used, from 0 to 1.
+        used: A variable, the share of the budget that is used, from 0 to 1.
+
+    Call arguments:
+        step: Number of updates done so far.
 
     Returns:
-        Called with the number of updates done so far, the rate of the next one.
+        The rate of the next update.
+
+    Raises:
+        ValueError: If an argument is out of range.
 
     Example:
 
@@ -121,22 +133,28 @@ class CosineToBudget(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable("keras_attention")
 class SimplexLearningRate(keras.optimizers.schedules.LearningRateSchedule):
-    """`(hidden_dim / num_layers)^-0.5 * min(step^-0.5, step * 400^-1.5)`: the rate of branches' weights.
+    """`(hidden_dim / num_layers)^-0.5 * min(step^-0.5, step * 400^-1.5)`, for kappa and alpha.
 
-    Ahmed et al. 2017, "Weighted Transformer Network", section 3: kappa and alpha learn faster than
-    the other weights, and are frozen at the end of training. Steps are counted from 1, as in
-    `LearningRateSchedule`.
+    Ahmed et al. 2017, "Weighted Transformer Network", section 3: the weights of the branches, kappa and
+    alpha, learn faster than all others and are frozen at the end of training. Steps are counted from 1,
+    as in `LearningRateSchedule`.
 
     Args:
-        hidden_dim: Width of the model.
-        num_layers: Its number of layers, the paper's N.
-        warmup_steps: Number of updates until the peak. 400 in the paper.
-        last_step: The last update that has a rate, all behind it have 0; None for no end. The paper
-            freezes in the last 10,000 updates of 60,000.
-        name: Name of the schedule.
+        hidden_dim: Width D of the model.
+        num_layers: Number of layers, the paper's N.
+        warmup_steps: Number of updates until the peak. Defaults to 400, as in the paper.
+        last_step: Last update with a rate above 0, after which kappa and alpha are frozen; None for no
+            end. The paper freezes them for the last 10,000 of 60,000 updates. Defaults to None.
+        name: Name of the schedule. Defaults to `"simplex_learning_rate"`.
+
+    Call arguments:
+        step: Number of updates done so far.
 
     Returns:
-        Called with the number of updates done so far, the rate of the next one.
+        The rate of the next update.
+
+    Raises:
+        ValueError: If an argument is out of range.
 
     Example:
 

@@ -17,16 +17,16 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
     """Cross-entropy with smoothed labels, averaged over the real tokens of the whole update.
 
     The label gets probability `1 - label_smoothing`, each other token `label_smoothing / (V - 1)`, as
-    in the authors' code. Padding counts for nothing. The sum over tokens is divided by the number of
-    tokens of all replicas together, so every token of an update weighs the same; Keras' default, the
-    mean of the replicas' means, would give tokens of short sentences more weight.
+    in the authors' code. Padding is excluded. The sum over tokens is divided by the number of tokens of
+    all replicas together, so every token of an update has the same weight. Keras' default, the mean of
+    the replicas' means, would give more weight to the tokens of a replica that has few of them.
 
     Args:
-        label_smoothing: The paper's epsilon_ls, 0.1.
-        pad_token_id: Label that counts for nothing. Defaults to 0.
-        subtract_minimum: Whether to subtract the entropy of the smoothed labels, the least value the
-            loss can take, as the authors' code does. It does not change the gradient.
-        name: Name of the loss.
+        label_smoothing: The paper's epsilon_ls. Defaults to 0.1, as in the paper.
+        pad_token_id: Label of padding, which is excluded. Defaults to 0.
+        subtract_minimum: Whether to subtract the smallest possible loss, the entropy of the smoothed
+            labels, as the authors' code does. The gradient stays the same. Defaults to False.
+        name: Name of the loss. Defaults to `"label_smoothed_crossentropy"`.
         **kwargs: `dtype`.
 
     Call arguments:
@@ -37,7 +37,11 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
     Returns:
         A scalar, nats per token.
 
-    Example (section 2 of the authors' settings: logits 1 to 4, label 2):
+    Raises:
+        ValueError: If an argument is out of range, shapes do not fit together, or a NumPy array of labels
+            holds one outside the vocabulary. (In a tensor, such a label makes the loss NaN.)
+
+    Example (logits 1 to 4, label 2):
 
     >>> import numpy as np
     >>> loss = LabelSmoothedCrossentropy(pad_token_id=0)
@@ -54,9 +58,8 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         name: str = "label_smoothed_crossentropy",
         **kwargs: Any,
     ):
-        kwargs.pop(
-            "reduction", None
-        )  # Saved by Keras; the reduction of this loss is its definition.
+        # Keras saves a reduction; this loss defines its own.
+        kwargs.pop("reduction", None)
         super().__init__(name=name, reduction="sum", **kwargs)
         self.label_smoothing = check_number("label_smoothing", label_smoothing, least=0, below=1)
         self.pad_token_id = check_integer("pad_token_id", pad_token_id)
@@ -67,10 +70,10 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         return ops.divide(total, self.token_count(y_true, sample_weight))
 
     def token_sum(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """The sum of the losses of the real tokens at hand, of this replica or slice of rows.
+        """Return the sum of the losses of the real tokens in these rows: of one replica or slice.
 
-        Gradients are summed over replicas and slices, so `token_sum` of each, divided by the one
-        `token_count` of all, adds its share to the mean over all tokens of the update.
+        Gradients are summed over replicas and slices. So each `token_sum`, divided by the `token_count`
+        of the whole update, adds its share to the mean over all tokens.
 
         Args:
             y_true: Integer labels `(B, T)`.
@@ -84,11 +87,11 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         losses = self.call(labels, y_pred)
         weights = label_weights(y_true, self.pad_token_id, sample_weight, y_pred.shape[-1])
         weights = ops.cast(weights, losses.dtype)
-        # Not a product alone: 0 times NaN, at padding, is NaN.
+        # Not only a product: at padding, 0 times NaN would be NaN.
         return ops.sum(ops.where(ops.equal(weights, 0), 0.0, ops.multiply(losses, weights)))
 
     def token_count(self, y_true: Any, sample_weight: Any = None) -> Any:
-        """The number of real tokens of the whole update, all replicas together; at least 1.
+        """Return the number of real tokens of the whole update, over all replicas; at least 1.
 
         Args:
             y_true: Integer labels `(B, T)`: all rows of this replica.
@@ -116,7 +119,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         return ops.reshape(losses, ops.shape(y_true))
 
     def minimum(self, vocabulary_size: int) -> float:
-        """The least value of the loss: the entropy of the smoothed labels, in nats."""
+        """Return the smallest possible loss: the entropy of the smoothed labels, in nats."""
         on_value = 1.0 - self.label_smoothing
         off_value = self.label_smoothing / (vocabulary_size - 1)
         entropy = -on_value * math.log(on_value)
@@ -134,13 +137,13 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
 
 
 def check_labels(y_true: Any, y_pred: Any, pad_token_id: int = 0) -> tuple[Any, Any]:
-    """Return labels `(B, T)` as int32 and logits `(B, T, V)` as tensors, or say why they do not fit.
+    """Check labels `(B, T)` and logits `(B, T, V)`, and return them as tensors, the labels as int32.
 
-    Labels of padding become 0. NumPy arrays of labels are looked at; tensors, which may have no values
-    yet, are not: see `label_weights`.
+    Labels of padding become 0. The values of labels are checked in NumPy arrays only: a tensor may have
+    none yet (see `label_weights`).
 
     Raises:
-        ValueError: For other shapes, and for labels in NumPy arrays that are not in the vocabulary.
+        ValueError: If shapes do not fit together, or a NumPy array holds a label outside the vocabulary.
     """
     given = y_true
     y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
@@ -156,7 +159,7 @@ def check_labels(y_true: Any, y_pred: Any, pad_token_id: int = 0) -> tuple[Any, 
         )
     if isinstance(given, np.ndarray):
         _check_label_values(given, y_pred.shape[-1], pad_token_id)
-    # Padding may be no id of the vocabulary; any id serves, since it counts for nothing.
+    # The padding label may be outside the vocabulary. Any id will do, since it is excluded.
     is_padding = ops.equal(y_true, pad_token_id)
     return ops.cast(ops.where(is_padding, 0, y_true), "int32"), y_pred
 
@@ -174,16 +177,16 @@ def _check_label_values(labels: np.ndarray, vocabulary_size: int, pad_token_id: 
 def label_weights(
     y_true: Any, pad_token_id: int, sample_weight: Any = None, vocabulary_size: int | None = None
 ) -> Any:
-    """What each token counts, float32 `(B, T)`: 0 for padding, else 1 or its sample weight.
+    """Return the weight of each token, float32 `(B, T)`: 0 for padding, else 1 or its sample weight.
 
-    In a graph nobody can raise an error: with a `vocabulary_size`, a label that is not in it counts
-    NaN, so that the loss says so instead of learning another word.
+    A graph cannot raise an error. So with a `vocabulary_size`, a label outside the vocabulary has the
+    weight NaN: the loss becomes NaN, and the model does not learn a wrong word.
 
     Args:
         y_true: Labels `(B, T)`.
-        pad_token_id: The label that counts for nothing.
+        pad_token_id: Label of padding.
         sample_weight: Optional weights, `(B,)` or broadcastable to `(B, T)`.
-        vocabulary_size: Number of tokens V.
+        vocabulary_size: Number of tokens V, or None to leave the labels unchecked. Defaults to None.
     """
     y_true = ops.convert_to_tensor(y_true)
     weights = ops.ones_like(y_true, dtype="float32")

@@ -1,4 +1,4 @@
-"""Accuracy and perplexity of tokens; padding counts for nothing."""
+"""Accuracy and perplexity over tokens, padding excluded."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class _TokenMean(keras.metrics.Metric):
         values = self.token_values(labels, y_pred)
         weights = label_weights(y_true, self.pad_token_id, sample_weight, y_pred.shape[-1])
         weights = ops.cast(weights, values.dtype)
-        # Not a product alone: 0 times NaN, at padding, is NaN.
+        # Not only a product: at padding, 0 times NaN would be NaN.
         values = ops.where(ops.equal(weights, 0), 0.0, ops.multiply(values, weights))
         self.total.assign_add(ops.cast(ops.sum(values), self.dtype))
         self.count.assign_add(ops.cast(ops.sum(weights), self.dtype))
@@ -42,11 +42,11 @@ class _TokenMean(keras.metrics.Metric):
 
 @keras.saving.register_keras_serializable("keras_attention")
 class TokenAccuracy(_TokenMean):
-    """Share of real target tokens whose most probable prediction is right.
+    """Share of the real target tokens that the model predicts as the most probable ones.
 
     Args:
-        name: Name of the metric.
-        pad_token_id: Label that counts for nothing. Defaults to 0.
+        name: Name of the metric. Defaults to `"token_accuracy"`.
+        pad_token_id: Label of padding, which is excluded. Defaults to 0.
         **kwargs: `dtype`.
 
     Example:
@@ -73,8 +73,8 @@ class Perplexity(_TokenMean):
     """`exp` of the mean negative log-likelihood of real target tokens, without smoothing (Table 3).
 
     Args:
-        name: Name of the metric.
-        pad_token_id: Label that counts for nothing. Defaults to 0.
+        name: Name of the metric. Defaults to `"perplexity"`.
+        pad_token_id: Label of padding, which is excluded. Defaults to 0.
         **kwargs: `dtype`.
 
     Example:

@@ -1,4 +1,4 @@
-"""Checks that one batch gives one gradient, whatever the number of devices and slices."""
+"""Checks that a batch gives the same gradient on any number of devices and in any number of slices."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ LARGEST_DIFFERENCE = 1e-5
 
 @dataclasses.dataclass(frozen=True)
 class WayOfTraining:
-    """One way to compute the gradient of the batch, and how far it is from the whole at once.
+    """One way to compute the gradient of the batch, and its difference from one device and one slice.
 
     Attributes:
-        replicas: Devices that share the rows.
-        accumulation_steps: Slices that each device's rows are processed in.
-        tokens: The fewest and the most real target tokens that one share of the rows holds.
+        replicas: Number of devices that share the rows.
+        accumulation_steps: Number of slices in which each device processes its rows.
+        tokens: The fewest and the most real target tokens in one share of the rows.
         difference: max |g - g_ref| / max |g_ref| of a variable, the largest over all variables.
-        stock_difference: The same for Keras' stock loss; None if Keras has no such way.
+        stock_difference: The same for Keras' stock loss; None if Keras cannot train in this way.
     """
 
     replicas: int
@@ -57,7 +57,7 @@ class ParallelismReport:
 
     @property
     def largest_difference(self) -> float:
-        """Of the given loss, over all ways."""
+        """The largest difference of the given loss, over all ways."""
         return max(way.difference for way in self.ways)
 
     @property
@@ -98,26 +98,27 @@ def check_parallelism(
 ) -> ParallelismReport:
     """Compare the gradients of one batch on one device, on many, and in slices.
 
-    Every way is a real training step, in a copy of the model without dropout, in float32. The gradient
-    is the one that the optimizer would get. The same is done with Keras' stock loss,
-    `SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)`, and its own gradient
-    accumulation. That loss is a mean over the tokens of each replica or slice; if their numbers differ,
-    so does the gradient. On JAX it is right on several devices, which compute on one array of all
-    rows, but not in slices.
+    Each way is a real training step with a copy of the model, without dropout and in float32. The
+    gradient is the one that the optimizer receives. Keras' stock loss,
+    `SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)`, is compared in the same ways, with
+    Keras' own gradient accumulation. That loss is a mean over the tokens of each replica or slice. If
+    their numbers of tokens differ, its gradient is wrong. On JAX it is right on several devices, which
+    compute on one array of all rows, but not in slices.
 
     Args:
         model: A `Transformer`; it is not changed.
-        batch: Inputs and labels, such as `TokenBatches` gives: NumPy arrays. The rows are a multiple
-            of the largest number of replicas times `accumulation_steps`.
+        batch: Inputs and labels as NumPy arrays, for example from `TokenBatches`. The number of rows must
+            be a multiple of the largest number of replicas times `accumulation_steps`.
         replicas: Numbers of devices to compare. Defaults to 1, 2 and all devices.
-        accumulation_steps: Number of slices; also tried on the largest number of replicas.
-        loss: The loss; `LabelSmoothedCrossentropy()` by default.
+        accumulation_steps: Number of slices, on one device and on the largest number of replicas.
+            Defaults to 8.
+        loss: The loss. Defaults to `LabelSmoothedCrossentropy()`.
 
     Returns:
-        The report; `report.passed` is the verdict.
+        A `ParallelismReport`; its `passed` is the verdict.
 
     Raises:
-        ValueError: There are fewer devices than asked for, or the rows cannot be shared evenly.
+        ValueError: If there are fewer devices than asked for, or the rows cannot be shared evenly.
 
     Example:
 
@@ -161,10 +162,10 @@ def check_parallelism(
     plan = [(count, 1) for count in replicas]
     plan += [(count, steps_to_try[-1]) for count in sorted({1, max(replicas)}) if steps_to_try[1:]]
     for count, steps in plan:
-        # One device needs no strategy, but it is one more way with one.
+        # One device needs no strategy, but with one it is one more way to compare.
         on = None if count == 1 and (strategy is None or steps > 1) else count
         stock_difference = None
-        # One share of all rows cannot differ, and Keras' own slices know no replicas.
+        # All rows in one share cannot differ, and Keras does not slice on several replicas.
         if (count == 1) != (steps == 1):
             kept = gradients(stock, on, steps, by_keras=True)
             stock_difference = _difference(kept, stock_reference)
@@ -178,7 +179,7 @@ def check_parallelism(
 
 @keras.saving.register_keras_serializable("keras_attention")
 class GradientRecorder(keras.optimizers.Optimizer):
-    """Keeps the gradient that it is given, and changes nothing.
+    """An optimizer that records the gradients and changes no weights.
 
     Args:
         **kwargs: Arguments of `keras.optimizers.Optimizer`.

@@ -1,4 +1,4 @@
-"""What every room may use: files, progress, memory."""
+"""Utilities for all rooms: files, checks of arguments, progress, memory."""
 
 from keras_attention.utils.memory import tune_memory
 

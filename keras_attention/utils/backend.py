@@ -1,4 +1,4 @@
-"""The backend that Keras is going to import, before it does."""
+"""Checks the backend before Keras imports it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ BACKENDS = ("tensorflow", "jax", "torch")
 
 
 def check_backend() -> None:
-    """Say in plain words that the backend that was chosen is not one, or not installed.
+    """Raise a clear error if the chosen backend is unknown or not installed; Keras' own error is long.
 
     Raises:
-        ImportError: With what is installed, and how to choose it.
+        ImportError: If it is not. The message says how to install it, or how to choose another.
     """
     if "keras" in sys.modules:
         return
@@ -24,7 +24,7 @@ def check_backend() -> None:
     settings = (Path(home) if home else Path.home() / ".keras") / "keras.json"
     name = os.environ.get("KERAS_BACKEND")
     if name is None and settings.exists():
-        return  # Keras reads there which it is.
+        return  # Keras reads the backend from this file.
     name = name or "tensorflow"
     if name not in BACKENDS:
         raise ImportError(

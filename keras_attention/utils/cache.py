@@ -1,4 +1,4 @@
-"""Where this machine keeps what can be made again."""
+"""The cache folder, for files that can be downloaded or computed again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
-    """`cache_dir`, else the folder $KERAS_ATTENTION_CACHE, else ~/.cache/keras_attention.
+    """Return `cache_dir`, or else $KERAS_ATTENTION_CACHE, or else ~/.cache/keras_attention.
 
     >>> cache_folder("downloads").name
     'downloads'

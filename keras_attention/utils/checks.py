@@ -1,6 +1,6 @@
-"""Arguments checked at the public doors: each error names the parameter, what was expected and what came.
+"""Checks of public arguments. Each error names the parameter, what is expected and what was received.
 
-Every check returns the value, so that it can be used where it is assigned.
+Every check returns the value, so it can be used in an assignment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def check_integer(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
-    """Raise ValueError unless a value is an integer in a range; truth values are none.
+    """Raise a ValueError unless a value is an integer (not a bool) in a range.
 
     >>> check_integer("num_heads", 8, least=1)
     8
@@ -43,10 +43,10 @@ def check_number(
     """Raise ValueError unless a value is a finite number in a range.
 
     Args:
-        name: The parameter's name.
-        value: What came for it.
-        least, most: Bounds that are allowed themselves.
-        above, below: Bounds that are not.
+        name: Name of the parameter.
+        value: The value to check.
+        least, most: Inclusive bounds.
+        above, below: Exclusive bounds.
 
     >>> check_number("dropout", 0.1, least=0, below=1)
     0.1
@@ -81,7 +81,7 @@ def check_boolean(name: str, value: Any) -> bool:
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
-    """Raise ValueError unless a value is one of a few words.
+    """Raise a ValueError unless a value is one of the choices.
 
     >>> check_choice("algorithm", "bpe", ("bpe", "wordpiece"))
     'bpe'
@@ -93,7 +93,7 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
 
 
 def did_you_mean(word: Any, known: Iterable[str]) -> str:
-    """A sentence, after a space, with the known word that is most like a wrong one; or nothing.
+    """Return a sentence, after a space, that suggests the most similar known word; or "".
 
     >>> did_you_mean("n_layers", ["num_heads", "num_layers"])
     " Did you mean 'num_layers'?"
@@ -114,7 +114,9 @@ def check_path(name: str, value: Any) -> Path:
         text = os.fspath(value)
         if isinstance(text, str) and text and "\0" not in text:
             return Path(text)
-    raise ValueError(f"`{name}` must be a path, as text or `pathlib.Path`. Received: {value!r}")
+    raise ValueError(
+        f"`{name}` must be a path, a str or `pathlib.Path`. Received: {name}={value!r}"
+    )
 
 
 def check_text(name: str, value: Any) -> str:
@@ -129,7 +131,7 @@ def check_text(name: str, value: Any) -> str:
 
 
 def check_texts(name: str, values: Any) -> list[str]:
-    """Raise ValueError unless a value holds texts and is not a text itself.
+    """Raise a ValueError unless a value is a list, or another iterable, of str.
 
     >>> check_texts("sources", ("ein Hund", "zwei"))
     ['ein Hund', 'zwei']
@@ -157,13 +159,13 @@ def check_callable(name: str, value: Any) -> Callable[..., Any]:
 
 
 def check_has(name: str, value: Any, what: str, *attributes: str) -> Any:
-    """Raise ValueError unless a value has the attributes by which it is used.
+    """Raise a ValueError unless a value has the attributes that are needed.
 
     Args:
-        name: The parameter's name.
-        value: What came for it.
-        what: What it should be, `"a Tokenizer"`.
-        *attributes: What it must have.
+        name: Name of the parameter.
+        value: The value to check.
+        what: What it should be, such as `"a Tokenizer"`.
+        *attributes: Names of the attributes.
 
     >>> check_has("text", "one two", "a text", "split")
     'one two'
@@ -177,19 +179,19 @@ def check_has(name: str, value: Any, what: str, *attributes: str) -> Any:
 
 
 def check_iterable(name: str, values: Any) -> Any:
-    """Raise ValueError unless a value can be walked through and is not a text.
+    """Raise a ValueError unless a value can be iterated and is not a str.
 
     >>> check_iterable("batches", [1, 2])
     [1, 2]
     """
-    is_walked = isinstance(values, Iterable) or hasattr(values, "__getitem__")
-    if is_walked and not isinstance(values, str | bytes):
+    can_iterate = isinstance(values, Iterable) or hasattr(values, "__getitem__")
+    if can_iterate and not isinstance(values, str | bytes):
         return values
-    raise ValueError(f"`{name}` must be a list or the like. Received: {name}={values!r}")
+    raise ValueError(f"`{name}` must be a list or another iterable. Received: {name}={values!r}")
 
 
 def divisors(number: int) -> str:
-    """The numbers that divide a number, for messages.
+    """Return the divisors of a number, for error messages.
 
     >>> divisors(6)
     '1, 2, 3, 6'

@@ -1,8 +1,8 @@
 """Files and folders that are written whole or not at all, and verified when they are read.
 
-A file grows under another name beside its place, under a lock, and gets its name when it is on the
-disk. So a process killed at any instant leaves the old file or the new one, and whoever holds the lock
-knows that a partial file is the leftover of a dead process.
+A file is written under a temporary name in the same folder, under a lock, and renamed once it is on the
+disk. So if the process is killed at any moment, the old file or the new one is left. The holder of the lock
+knows that an existing temporary file is the leftover of a dead process.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from keras_attention.utils.signed_json import DamagedFile, parse_json, signed_js
 
 PathLike = str | os.PathLike[str]
 
-# So long that no other program's file begins with them: what does is deleted when its writer is dead.
+# Long enough that no other program's file starts with them: such files are deleted as leftovers.
 PARTIAL = ".keras_attention-partial-"
 REPLACED = ".keras_attention-replaced-"
 LOCK = ".keras_attention-lock-"
 
 
 class OccupiedPath(FileExistsError, ValueError):
-    """What lies at a path is not ours to replace."""
+    """Something exists at a path that this package must not replace."""
 
 
 def write_atomically(path: PathLike, content: str | bytes) -> None:
     """Write a file so that a crash or a full disk leaves the old one or the new one.
 
     Args:
-        path: The file; a file of that name is replaced.
+        path: The file; an existing one is replaced.
         content: Bytes, or text to be written as UTF-8.
 
     Raises:
-        OSError: If it cannot be written; names the file.
+        OSError: If the file cannot be written. The message names it.
     """
     with atomic_file(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
@@ -51,15 +51,15 @@ def write_atomically(path: PathLike, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def atomic_file(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
-    """A file to write to, which appears when the block ends and not at all if it fails.
+    """Open a file to write to, which appears when the block ends, or not at all if it fails.
 
     Args:
-        path: The file; a file of that name is replaced.
-        mode: `"wb"`, or `"w"` for UTF-8 text with `"\\n"` at the end of lines.
+        path: The file; an existing one is replaced.
+        mode: `"wb"`, or `"w"` for UTF-8 text with `"\\n"` as line ends.
 
     Raises:
-        OccupiedPath: If there is something else than a file.
-        OSError: If it cannot be written; names the file.
+        OccupiedPath: If something other than a file exists at the path.
+        OSError: If the file cannot be written. The message names it.
 
     Example:
 
@@ -79,7 +79,7 @@ def atomic_file(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
 
 @contextlib.contextmanager
 def atomic_path(path: PathLike) -> Iterator[Path]:
-    """As `atomic_file`, for what opens its file by itself: the name to write to."""
+    """Like `atomic_file`, but return a path to write to, for code that opens the file itself."""
     path = Path(path)
     _check_kind(path, folder=False)
     with _partial(path) as partial:
@@ -94,17 +94,17 @@ def atomic_folder(path: PathLike, replace: bool = False) -> Iterator[Path]:
     """A folder to fill, which gets its name when the block ends and is removed if it fails.
 
     Args:
-        path: The folder to make; its parents are made.
-        replace: Whether a folder that is there is replaced, with all that it holds. Ask
-            `check_destination` before, if a user named it.
+        path: The folder to make; its parents are made as well.
+        replace: Whether to replace an existing folder with everything in it. If a user chose the path,
+            call `check_destination` first. Defaults to False.
 
     Yields:
         The folder to write into.
 
     Raises:
-        OccupiedPath: If the path is taken: by anything but an empty folder, or, with `replace`, by
-            something else than a folder.
-        OSError: If it cannot be written; names the folder.
+        OccupiedPath: If anything but an empty folder exists at the path; with `replace`, anything but a
+            folder.
+        OSError: If the folder cannot be written. The message names it.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def atomic_folder(path: PathLike, replace: bool = False) -> Iterator[Path]:
 
 
 def remove_folder(path: PathLike) -> None:
-    """Delete a folder so that a process killed meanwhile leaves none that looks damaged."""
+    """Delete a folder. If the process is killed meanwhile, no half-deleted folder keeps its name."""
     path = Path(path)
     with _partial(path) as partial:
         os.rename(path, partial)
@@ -135,7 +135,7 @@ def remove_folder(path: PathLike) -> None:
 
 
 def remove_leftovers(folder: PathLike) -> None:
-    """Delete what killed writers left in a folder; what living ones write stays."""
+    """Delete the temporary files of killed processes in a folder, but not those of running ones."""
     folder = Path(folder)
     names = {
         file.name.removeprefix(prefix)
@@ -149,11 +149,11 @@ def remove_leftovers(folder: PathLike) -> None:
 
 @contextlib.contextmanager
 def locked(path: PathLike, timeout: float = -1) -> Iterator[None]:
-    """Keep other processes and threads from writing a path; a killed one keeps nobody out.
+    """Keep other processes and threads from writing to a path. A killed process holds no lock.
 
     Args:
         path: A file or folder, which need not exist; its parent must.
-        timeout: Seconds to wait for another holder; negative for ever.
+        timeout: Seconds to wait for another holder; negative to wait for ever.
 
     Raises:
         filelock.Timeout: If another held the lock all the time.
@@ -171,7 +171,7 @@ def locked(path: PathLike, timeout: float = -1) -> Iterator[None]:
         try:
             yield
         finally:
-            # While it is held: who waits for a file that is gone asks for the new one.
+            # Deleted while it is held: waiting processes then lock the new file.
             with contextlib.suppress(OSError):
                 lock.unlink()
 
@@ -184,24 +184,25 @@ def check_destination(
     overwrite: bool = False,
     sources: Iterable[PathLike] = (),
 ) -> Path:
-    """Raise unless a file or folder may be written to a path that a user named; call it before the work.
+    """Raise unless a user's path may be written to. Call it before the work begins.
 
-    Nothing is replaced unless this package wrote it, and the user said `overwrite`.
+    Something existing is replaced only if this package wrote it and the user passed `overwrite`.
 
     Args:
-        path: Where to write.
-        folder: Whether a folder is to be written, in place of a file.
-        ours: Tells from its content whether this package wrote what lies at the path; None if that
-            cannot be told, so that nothing may be replaced.
-        overwrite: Whether the user wants what is ours to be replaced.
-        sources: Files that are read to make it.
+        path: Path to write to.
+        folder: Whether a folder will be written, not a file. Defaults to False.
+        ours: A function that tells from its content whether this package wrote what exists at the path.
+            None if that cannot be told; nothing is replaced then.
+        overwrite: Whether to replace what this package wrote. Defaults to False.
+        sources: Files that are read to produce the result.
 
     Returns:
         The path.
 
     Raises:
-        OccupiedPath: If there is something that may not be replaced, a link or a device.
-        ValueError: If it is one of the sources, or its folder is absent or cannot be written to.
+        OccupiedPath: If something exists that may not be replaced, a link or device among them, or the
+            path is one of the sources.
+        ValueError: If the path's folder does not exist or cannot be written to.
 
     Example:
 
@@ -213,7 +214,7 @@ def check_destination(
     for source in sources:
         if path.exists() and Path(source).exists() and path.samefile(source):
             raise OccupiedPath(
-                f"'{path}' is read for what would be written there. Choose another file to write to."
+                f"'{path}' is both a file to read and the file to write. Choose another one to write to."
             )
     _check_kind(path, folder)
     is_taken = any(path.iterdir()) if folder and path.exists() else path.exists()
@@ -238,7 +239,7 @@ def check_destination(
 
 
 def check_still_there(folder: PathLike) -> None:
-    """Raise FileNotFoundError if a folder that is in use is gone: it must not be made again, empty."""
+    """Raise FileNotFoundError if a folder in use has disappeared, instead of making an empty one."""
     if not Path(folder).is_dir():
         raise FileNotFoundError(
             errno.ENOENT,
@@ -248,7 +249,7 @@ def check_still_there(folder: PathLike) -> None:
 
 @contextlib.contextmanager
 def naming_errors(path: PathLike) -> Iterator[None]:
-    """Within this context errors of writing to an open file name it: on a full disk the system's do not."""
+    """Add the file's name to errors of writing to it; on a full disk, the system's errors lack it."""
     try:
         yield
     except OSError as error:
@@ -258,7 +259,7 @@ def naming_errors(path: PathLike) -> Iterator[None]:
 
 
 def write_json(path: PathLike, value: Mapping[str, Any]) -> None:
-    """Write a JSON object with its own sha256 in the entry `"checksum"`, whole or not at all."""
+    """Write a JSON object, whole or not at all, with its own sha256 in the entry `"checksum"`."""
     write_atomically(path, signed_json(value))
 
 
@@ -267,15 +268,16 @@ def read_json(path: PathLike, remedy: str = "", unsigned: bool = False) -> dict[
 
     Args:
         path: The file.
-        remedy: A sentence for the error: what the user can do.
-        unsigned: Whether a file without a checksum is accepted, as older versions wrote it.
+        remedy: A sentence for the error message: what the user can do.
+        unsigned: Whether to accept a file without a checksum, as older versions wrote it. Defaults to
+            False.
 
     Returns:
         The object, without the checksum.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        DamagedFile: If it is not as it was written.
+        DamagedFile: If the file was changed after it was written.
     """
     return parse_json(Path(path).read_bytes(), path, remedy, unsigned)
 
@@ -287,19 +289,19 @@ def sha256_of(path: PathLike) -> str:
 
 
 def verify_files(folder: PathLike, sha256: Mapping[str, str], remedy: str = "") -> None:
-    """Raise unless the files of a folder have these checksums; a file is read once a process.
+    """Raise unless the files of a folder have these checksums. A process reads an unchanged file once.
 
     Args:
-        folder: Where the files are.
-        sha256: Checksum of each file name.
-        remedy: A sentence for the error: what the user can do.
+        folder: The folder.
+        sha256: Checksum of each file, by its name.
+        remedy: A sentence for the error message: what the user can do.
 
     Raises:
-        DamagedFile: With the file, and what is wrong with it.
+        DamagedFile: If a file is missing or has another checksum. The message names it.
     """
     for name in sha256:
         if name != Path(name).name:
-            raise DamagedFile(f"'{name}' is no file of '{folder}'. {remedy}".strip())
+            raise DamagedFile(f"'{name}' is not a file in '{folder}'. {remedy}".strip())
     # hashlib lets other threads run meanwhile.
     with concurrent.futures.ThreadPoolExecutor() as threads:
         found = list(threads.map(_known_sha256, [Path(folder) / name for name in sha256]))
@@ -310,8 +312,8 @@ def verify_files(folder: PathLike, sha256: Mapping[str, str], remedy: str = "") 
 
 
 def flush(path: PathLike) -> None:
-    """Have a file or a folder really written to the disk."""
-    if os.name == "nt" and Path(path).is_dir():  # Windows opens no folders.
+    """Flush a file or a folder to the disk."""
+    if os.name == "nt" and Path(path).is_dir():  # Windows cannot open folders.
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -322,11 +324,11 @@ def flush(path: PathLike) -> None:
 
 @contextlib.contextmanager
 def _partial(path: Path, timeout: float = -1) -> Iterator[Path]:
-    """The name under which a path grows: free at the begin of the block, and at its end."""
+    """Yield the temporary name for a path, under a lock; it is free at the start and end of the block."""
     partial = path.with_name(f"{PARTIAL}{path.name}")
     try:
         with locked(path, timeout):
-            _remove(partial)  # Of a process that was killed.
+            _remove(partial)  # The leftover of a killed process.
             try:
                 yield partial
             finally:
@@ -346,12 +348,12 @@ def _partial(path: Path, timeout: float = -1) -> Iterator[Path]:
 
 
 def _check_kind(path: Path, folder: bool) -> None:
-    """Raise if a path is taken by what a file or a folder must not replace: a link, a device, ..."""
+    """Raise if there is something at a path that a file or folder must not replace: a link, a device, ..."""
     kind = "folder" if folder else "file"
     if path.is_symlink():
         raise OccupiedPath(
-            f"'{path}' is a link to '{os.readlink(path)}', which would be replaced by a {kind}. "
-            "Name the place itself."
+            f"'{path}' is a link to '{os.readlink(path)}', and a {kind} would replace it. Pass the "
+            "target of the link."
         )
     if path.exists() and not (path.is_dir() if folder else path.is_file()):
         other = "folder" if path.is_dir() else "file" if path.is_file() else "device or the like"
@@ -364,7 +366,7 @@ def _check_free(path: Path) -> None:
 
 
 def _restore_replaced(path: Path) -> None:
-    """Put back what a killed process had moved away to make room; delete it if the new one is there."""
+    """Restore a folder that a killed process had moved away; delete it if the new one is complete."""
     replaced = path.with_name(f"{REPLACED}{path.name}")
     if replaced.exists() and not path.exists():
         os.rename(replaced, path)

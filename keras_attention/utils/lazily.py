@@ -1,4 +1,4 @@
-"""Names of a package that are imported when somebody asks for them."""
+"""Lazy imports: a package imports its names on their first use."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ def imported_lazily(
     """The `__getattr__`, `__dir__` and `__all__` of a package.
 
     Args:
-        package: Its name.
-        places: Module of the package -> the names that it defines.
-        modules_too: Whether the modules are attributes of the package from the beginning. They are not
-            in `__all__`: `import *` must not hide a user's own `layers` or `models`.
+        package: Name of the package.
+        places: The names that each module of the package defines.
+        modules_too: Whether the modules themselves are attributes of the package as well. They are not in
+            `__all__`, so that `import *` does not hide a user's own `layers` or `models`. Defaults to
+            False.
     """
     place_of = {name: module for module, names in places.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""How this process takes its memory: settings of the C library and of Linux, changed only on request."""
+"""Memory settings of this process, in the C library and Linux, changed only on request."""
 
 import ctypes
 import functools
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# Of glibc's malloc.h, and of Linux' mman.h.
+# From glibc's malloc.h and Linux' mman.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 MADV_HUGEPAGE, MADV_COLLAPSE = 14, 25
 HUGE_PAGE_BYTES = 2**21
@@ -20,31 +20,31 @@ MAX_RESERVED_BYTES = 2**36
 MIN_MAPPING_BYTES = 2**24
 HUGE_PAGE_SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
-# With these variables users set their allocator themselves.
+# Environment variables with which users configure the allocator themselves.
 ALLOCATOR_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 @functools.cache
 def tune_memory() -> tuple[str, ...]:
-    """Make training and decoding on a CPU faster by how this process takes its memory.
+    """Make training and decoding on a CPU faster, by changing how this process allocates memory.
 
-    Call it once, early in a program of your own: it changes settings of the whole process. Importing
-    the package, and `fit`, never do. A second call changes nothing. What it does, on Linux with glibc:
+    Call it once, early in your program: it changes settings of the whole process. Importing the package
+    and calling `fit` never do. A second call changes nothing. It works on Linux with glibc:
 
-    * Freed memory is kept for the next update instead of being given back to the system, which would
-      fill it with zeros again, page by page: a twentieth of an update of a small model on PyTorch.
-      The peak stays as it was; after it, the process stays as large. Arrays above 1 GiB are given
-      back as ever.
-    * Where Linux gives huge pages to those who ask, the heap asks for them: addresses for as much as
-      the machine has, at most 64 GiB, are reserved. A page becomes memory when it is written to.
+    * Freed memory is kept for the next update. Otherwise the system takes it back and clears it page by
+      page before it is used again, which takes a twentieth of an update of a small model on PyTorch.
+      The peak memory stays the same, but the process keeps it. Arrays above 1 GiB are still returned to
+      the system.
+    * If Linux gives huge pages on request, the heap requests them: it reserves addresses for as much
+      memory as the machine has, at most 64 GiB. A page becomes memory only when it is written to.
 
-    TensorFlow takes its memory by itself, during the first updates: the callback
-    `keras_attention.HugePages` asks for huge pages after them. `train_translation` adds it where
-    memory is tuned.
+    TensorFlow allocates its memory itself, during the first updates. The callback
+    `keras_attention.HugePages` requests huge pages after them; `train_translation` adds it if memory is
+    tuned.
 
     Returns:
-        What was done, one sentence each; nothing where there is no glibc, or where the user has set the
-        allocator by an environment variable.
+        A tuple with a description of each change. It is empty without glibc, or if the user has configured
+        the allocator by an environment variable.
 
     Example:
 
@@ -68,13 +68,14 @@ def is_memory_tuned() -> bool:
 
 
 def advise_huge_pages() -> bool:
-    """Turn the large memory that this process uses now into huge pages, where Linux has them to give.
+    """Move the large memory areas that this process uses now to huge pages, if Linux gives them.
 
-    Small pages of gigabytes are more than a processor, above all a virtual one, can remember. An
-    update of the base model on TensorFlow and two CPUs took a tenth less.
+    Gigabytes in small pages have more addresses than a processor can cache, above all a virtual one. With
+    huge pages, an update of the base model on TensorFlow and two CPUs took a tenth less time.
 
     Returns:
-        False where huge pages cannot be asked for, or the user has set the allocator.
+        Whether huge pages were requested. Not if Linux does not give them on request, or the user has
+        configured the allocator.
     """
     if _glibc() is None or not huge_pages_on_request():
         return False
@@ -84,12 +85,12 @@ def advise_huge_pages() -> bool:
 
 
 def huge_pages_on_request() -> bool:
-    """Whether Linux gives huge pages to those who ask for them, and to nobody else."""
+    """Whether Linux gives huge pages on request, and only then."""
     return HUGE_PAGE_SETTING.is_file() and "[madvise]" in HUGE_PAGE_SETTING.read_text()
 
 
 def _glibc() -> Any:
-    """The C library if it is glibc and its allocator has not been set by the user, else None."""
+    """Return the C library if it is glibc and the user has not configured its allocator, else None."""
     if not sys.platform.startswith("linux"):
         return None
     if any(name in os.environ for name in ALLOCATOR_VARIABLES):
@@ -112,7 +113,7 @@ def _are_addresses_unlimited() -> bool:
 
 
 def _advise_future_heap(library: Any) -> None:
-    """Have the heap's next memory come in huge pages; the heap keeps addresses that were freed."""
+    """Request huge pages for the heap's next memory; the heap keeps addresses that are freed."""
     library.sbrk.restype = library.malloc.restype = ctypes.c_void_p
     library.sbrk.argtypes, library.malloc.argtypes = [ctypes.c_ssize_t], [ctypes.c_size_t]
     library.free.argtypes = [ctypes.c_void_p]
@@ -127,7 +128,7 @@ def _advise_future_heap(library: Any) -> None:
 
 
 def _advise(first: int, end: int, is_used: bool = False) -> None:
-    """Ask for huge pages for addresses; used memory is turned into them at once, if there are any."""
+    """Request huge pages for a range of addresses; memory in use is moved to them at once, if possible."""
     first, end = first + -first % HUGE_PAGE_BYTES, end - end % HUGE_PAGE_BYTES
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -138,7 +139,7 @@ def _advise(first: int, end: int, is_used: bool = False) -> None:
 
 
 def _large_mappings() -> Iterator[tuple[int, int]]:
-    """Begin and end of each large piece of this process' own memory."""
+    """Yield the start and end of each large area of this process' own memory."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         found = re.fullmatch(r"(\w+)-(\w+) rw-p \w+ 00:00 0 *(\[heap\])?", line)
         if found:

@@ -1,4 +1,4 @@
-"""Files and folders on this machine, or where fsspec reaches: `s3://bucket/a.gz`, `gs://...`, `memory://...`."""
+"""Files and folders on this machine, or at a URL that fsspec supports: `s3://bucket/a.gz`, `gs://...`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from keras_attention.utils.files import (
     write_atomically,
 )
 
-# A file on this machine, or the URL of one elsewhere.
+# The path of a file on this machine, or the URL of one elsewhere.
 Place = Path | str
 
 
 def check_place(name: str, value: Any) -> Place:
-    """Raise unless a value is a path, or a URL that fsspec knows; what is on this machine needs no fsspec.
+    """Raise unless a value is a path or a URL that fsspec supports, and return it as a `Place`.
+
+    Paths and `file://` URLs do not need fsspec.
 
     Raises:
         ValueError: If it is neither.
@@ -43,18 +45,18 @@ def check_place(name: str, value: Any) -> Place:
         _file_system(value)
     except ValueError as error:
         raise ValueError(
-            f"`{name}` must be a path or a URL that fsspec knows. Received: {value!r} ({error})"
+            f"`{name}` must be a path or a URL that fsspec supports. Received: {name}={value!r} ({error})"
         ) from None
     return value.rstrip("/")
 
 
 def place_name(place: Place) -> str:
-    """The last part: the file's own name."""
+    """Return the file name, the last part of a place."""
     return str(place).rsplit("/", 1)[-1] if isinstance(place, str) else place.name
 
 
 def check_file(place: Place) -> None:
-    """Raise FileNotFoundError unless there is a file."""
+    """Raise FileNotFoundError unless a place is a file."""
     if isinstance(place, str):
         system, path = _file_system(place)
         is_file, is_folder = system.isfile(path), system.isdir(path)
@@ -66,7 +68,7 @@ def check_file(place: Place) -> None:
 
 
 def matching_files(pattern: str) -> list[str]:
-    """The paths or URLs that a pattern such as `corpus/*.gz` means, sorted; a plain name means itself."""
+    """Return the paths or URLs that match a pattern such as `corpus/*.gz`, sorted."""
     place = check_place("pattern", pattern)
     if isinstance(place, str):
         system, path = _file_system(place)
@@ -86,7 +88,7 @@ def open_place(place: Place) -> io.BufferedReader:
 
 
 def size_of(place: Place) -> int:
-    """Bytes of a file."""
+    """Return the size of a file in bytes."""
     if isinstance(place, str):
         system, path = _file_system(place)
         return int(system.size(path))
@@ -103,10 +105,10 @@ def sha256_of_place(place: Place) -> str:
 
 
 class LocalFolder:
-    """A folder on this machine, by the names in it; files appear whole or not at all.
+    """A folder on this machine, whose files are written whole or not at all.
 
     Args:
-        path: The folder; `make` makes it.
+        path: The folder. `make` creates it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -116,15 +118,15 @@ class LocalFolder:
         return str(self.path)
 
     def place(self, name: str) -> Place:
-        """Where a name lies."""
+        """Return the place of a file in the folder."""
         return self.path / name
 
     def make(self) -> None:
-        """Make it and its parents."""
+        """Make the folder and its parents."""
         self.path.mkdir(parents=True, exist_ok=True)
 
     def exists(self) -> bool:
-        """Whether anything has its name."""
+        """Whether the folder, or a file of its name, exists."""
         return self.path.exists()
 
     def is_file(self, name: str) -> bool:
@@ -132,7 +134,7 @@ class LocalFolder:
         return (self.path / name).is_file()
 
     def names(self, folder: str = "") -> list[str]:
-        """What is in it, or in a folder in it; nothing if that is absent. A file holds a nameless one."""
+        """List the folder or a folder in it: [] if it does not exist, [""] if it is a file."""
         path = self.path / folder
         if path.is_dir():
             return os.listdir(path)
@@ -143,32 +145,32 @@ class LocalFolder:
         return open(self.path / name, "rb")
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file in it, or in a folder in it."""
+        """Write a file in the folder; the name may include subfolders."""
         (self.path / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path / name, content)
 
     def writer(self, name: str) -> contextlib.AbstractContextManager[IO[bytes]]:
-        """A file to write to, which appears when the block ends."""
+        """Open a file to write to, which appears when the block ends."""
         return atomic_file(self.path / name)
 
     def locked(self, name: str, timeout: float = -1) -> contextlib.AbstractContextManager[None]:
-        """Keep other processes from what a name stands for; raises filelock.Timeout."""
+        """Keep other processes from working on a name; raises filelock.Timeout."""
         return locked(self.path / name, timeout)
 
     def remove(self, folder: str) -> None:
-        """Delete a folder in it, if it is there."""
+        """Delete a subfolder, if it exists."""
         shutil.rmtree(self.path / folder, ignore_errors=True)
 
     def remove_leftovers(self) -> None:
-        """Delete what killed writers left."""
+        """Delete the temporary files of killed processes."""
         remove_leftovers(self.path)
 
 
 class RemoteFolder:
-    """As `LocalFolder`, elsewhere. There are no locks: two processes at the same work both do it.
+    """Like `LocalFolder`, but at a URL. There are no locks: two processes may both do the same work.
 
     Args:
-        url: The folder.
+        url: URL of the folder.
     """
 
     def __init__(self, url: str) -> None:
@@ -179,15 +181,15 @@ class RemoteFolder:
         return self.url
 
     def place(self, name: str) -> Place:
-        """Where a name lies."""
+        """Return the place of a file in the folder."""
         return f"{self.url}/{name}"
 
     def make(self) -> None:
-        """Make it and its parents."""
+        """Make the folder and its parents."""
         self._system.makedirs(self._path, exist_ok=True)
 
     def exists(self) -> bool:
-        """Whether anything has its name."""
+        """Whether the folder, or a file of its name, exists."""
         return self._system.exists(self._path)
 
     def is_file(self, name: str) -> bool:
@@ -195,7 +197,7 @@ class RemoteFolder:
         return self._system.isfile(self._inner(name))
 
     def names(self, folder: str = "") -> list[str]:
-        """What is in it, or in a folder in it; nothing if that is absent. A file holds a nameless one."""
+        """List the folder or a folder in it: [] if it does not exist, [""] if it is a file."""
         path = self._inner(folder)
         self._system.invalidate_cache()
         if self._system.isfile(path):
@@ -211,16 +213,16 @@ class RemoteFolder:
         return self._system.open(self._inner(name), "rb")
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file in it, or in a folder in it."""
+        """Write a file in the folder; the name may include subfolders."""
         with self.writer(name) as file:
             file.write(content)
 
     @contextlib.contextmanager
     def writer(self, name: str) -> Iterator[IO[bytes]]:
-        """A file to write to, which appears when the block ends."""
+        """Open a file to write to, which appears when the block ends."""
         folder, _, last = self._inner(name).rpartition("/")
         self._system.makedirs(folder, exist_ok=True)
-        # Each process by a name of its own, as nothing is locked.
+        # Each process uses its own name, because nothing is locked.
         partial = f"{folder}/{PARTIAL}{os.getpid()}-{last}"
         try:
             with self._system.open(partial, "wb") as file:
@@ -231,16 +233,16 @@ class RemoteFolder:
                 self._system.rm(partial)
 
     def locked(self, name: str, timeout: float = -1) -> contextlib.AbstractContextManager[None]:
-        """Nothing is locked."""
+        """Do nothing: there are no locks."""
         return contextlib.nullcontext()
 
     def remove(self, folder: str) -> None:
-        """Delete a folder in it, if it is there."""
+        """Delete a subfolder, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             self._system.rm(self._inner(folder), recursive=True)
 
     def remove_leftovers(self) -> None:
-        """Delete what killed writers left."""
+        """Delete the temporary files of killed processes."""
         for name in self.names():
             if name.startswith(PARTIAL):
                 with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""How far long work is: one line that moves on a terminal, a line now and then in a file or a pipe."""
+"""Progress of long work: one line that is updated on a terminal, or a line now and then in a file or pipe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TERMINAL_SECONDS = 0.5
 PIPE_SECONDS, PIPE_SECONDS_LATER, LATER = 10.0, 30.0, 120.0
 # In a narrower terminal the bar would leave no room for the numbers.
 BAR_COLUMNS = 100
-# The thread that keeps the line alive ends when nothing has been shown for so long.
+# The thread that updates the line ends when nothing has been shown for this long.
 IDLE_SECONDS = 5.0
 
 TERMINAL_FORMAT = (
@@ -36,16 +36,16 @@ _ticker_lock = threading.Lock()
 class Progress:
     """Shows "translating: 42%|████    | 420 of 1000 sentences, 00:42 left" on the standard error.
 
-    Nothing is written in the first 3 seconds. The line moves also while nothing is counted. Work
-    within other work, such as translations while a model trains, is a note in the line of the outer.
+    Nothing is written in the first 3 seconds. The line is updated even while nothing is counted. Work
+    inside other work, such as translating while a model trains, is shown as a note in the outer line.
 
     Args:
-        total: Number of units of work; None if nobody knows.
-        action: What is done, "translating".
-        unit: What is counted, "sentences".
-        enabled: False writes nothing.
-        initial: Units that were done before.
-        stream: Where to write. Defaults to the standard error.
+        total: Number of units of work; None if unknown.
+        action: What is being done, such as "translating".
+        unit: What is counted, such as "sentences".
+        enabled: Whether to write anything. Defaults to True.
+        initial: Number of units that were done before. Defaults to 0.
+        stream: Stream to write to. Defaults to standard error.
 
     Example:
 
@@ -105,16 +105,16 @@ class Progress:
             self._outer.note(f"{self._action} {self._done:,} of {self._total:,} {self._unit}")
 
     def reach(self, done: float) -> None:
-        """Counts up to `done` units in all."""
+        """Sets the total number of units done."""
         self.add(done - self._done)
 
     def values(self, text: str) -> None:
-        """Shows numbers behind the count, such as "loss 2.31"."""
+        """Shows numbers after the count, such as "loss 2.31"."""
         self._values = text
         self._show()
 
     def note(self, text: str) -> None:
-        """Shows what is being done just now, such as "compiling"; an empty text ends it."""
+        """Shows what is going on, such as "compiling"; an empty text removes the note."""
         self._note = text
         if self._outer is not None:
             self._outer.note(text)
@@ -122,7 +122,7 @@ class Progress:
 
     @contextlib.contextmanager
     def during(self, note: str) -> Iterator[None]:
-        """Shows a note while something is done."""
+        """Shows a note within this context."""
         before = self._note
         self.note(note)
         try:
@@ -133,7 +133,7 @@ class Progress:
     def _show(self) -> None:
         if self._bar is not None:
             parts = [text for text in (self._values, self._note) if text]
-            # A terminal may have no room for both, and numbers stand still meanwhile.
+            # A terminal may lack room for both; during a note, the numbers do not change anyway.
             shown = "; ".join(parts if self._lines is not None else parts[-1:])
             self._bar.set_postfix_str(shown, refresh=False)
 
@@ -157,7 +157,7 @@ class Progress:
             mininterval=TERMINAL_SECONDS if on_terminal else PIPE_SECONDS,
             miniters=1,
             delay=SILENT_SECONDS,
-            smoothing=0,  # Time left by the mean pace: the ticker's writes would distort a moving one.
+            smoothing=0,  # The mean speed: the ticker's writes would distort a moving average.
             leave=self._total is not None,
             dynamic_ncols=on_terminal and has_size,
             # A terminal that does not tell its size is taken to be an ordinary one.
@@ -184,8 +184,8 @@ class Progress:
 
 
 class _Bar(tqdm):
-    monitor_interval = 0  # The line is kept alive here.
-    beside = 0.0  # seconds of what a note stood for, which say nothing of the pace
+    monitor_interval = 0  # tqdm's own monitor thread is not needed.
+    beside = 0.0  # seconds during notes, which do not count for the speed
 
     @property
     def format_dict(self) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class _Bar(tqdm):
 
 
 class _Lines:
-    """A file or a pipe for tqdm: whole lines, none of them twice, instead of carriage returns."""
+    """Wraps a file or a pipe for tqdm: writes whole lines, without repeats, instead of carriage returns."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
@@ -215,7 +215,7 @@ class _Lines:
 
 @contextlib.contextmanager
 def activity(text: str) -> Iterator[None]:
-    """Says what is being done, if it lasts: in the line that is shown now, or in one of its own.
+    """Shows what is going on if it takes long: in the current progress line, or in a new one.
 
     Example:
 
@@ -231,11 +231,11 @@ def activity(text: str) -> Iterator[None]:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Writes a line that stays, above the one that moves.
+    """Writes a permanent line above the progress line.
 
     Args:
         text: The line.
-        stream: Where to write. Defaults to the standard error.
+        stream: Stream to write to. Defaults to standard error.
     """
     stream = stream or sys.stderr
     tqdm.write(text, file=stream)
@@ -251,14 +251,14 @@ def _start_ticker() -> None:
 
 
 def _tick_on() -> None:
-    """Keep the line that is shown alive, until there has been none for a while."""
+    """Updates the current progress line, until there has been none for a while."""
     global _ticker
     idle_since = time.monotonic()
     while True:
         time.sleep(TERMINAL_SECONDS)
         if _active:
             idle_since = time.monotonic()
-        # In several threads the outermost work may end first; what is left has no line of its own.
+        # With several threads, the outermost work may end first, and the rest has no line of its own.
         shown = next((work for work in tuple(_active) if work._bar is not None), None)
         if shown is not None:
             with contextlib.suppress(ValueError):  # the stream was closed meanwhile

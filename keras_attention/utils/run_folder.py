@@ -1,7 +1,7 @@
-"""The folder of a run: the names in it, whose it is, and who works in it.
+"""The folder of a run: the names of its files, which run owns it, and which process works in it.
 
-It lies below `decoding` and `evaluation`, because these open a run's folder too: nobody else knows the
-names of its files.
+Only this module knows the names of the files. It is in `utils` because `decoding` and `evaluation` open
+the folder of a run as well.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from keras_attention.utils.files import (
 )
 from keras_attention.utils.signed_archive import verify_archive
 
-# What every configuration of a run holds, and other programs' config.json do not.
+# A key that the configuration of every run has, and the config.json of other programs has not.
 FINGERPRINT = "train_fingerprint"
 SEARCH_SETTINGS = ("beam_size", "length_penalty")
-# What a tokenizer hangs on: while these stay as they are, so does it.
+# The settings that the tokenizer depends on.
 TOKENIZER_FIELDS = (FINGERPRINT, "vocabulary_size", "tokenizer_algorithm")
 
 
@@ -47,16 +47,16 @@ class RunFolder:
         tokenizer: Folder of the tokenizer.
         store: Folder of the token stores.
         checkpoints: Folder of the checkpoints.
-        average: Checkpoint that is the average of the last ones.
+        average: The average of the last checkpoints, as a checkpoint.
         model: The averaged model, `model.keras`.
-        spec: The folder of its spec: the same for who has no Keras.
-        translations: Translations of the test set, one a line.
-        report: Every figure of the run, `report.json`.
-        report_text: The same for people.
+        spec: Folder of the model's spec, which can be run without Keras.
+        translations: Translations of the test set, one per line.
+        report: All results of the run, `report.json`.
+        report_text: The same as readable text.
         logs: Folder for TensorBoard.
-        validation_logs: The folder in it for the loss of the validation set.
-        metrics: Lines of JSON, written while the run trains.
-        branches: The same of the weights of a Weighted Transformer's branches.
+        validation_logs: Folder in `logs` for the loss of the validation set.
+        metrics: Log of the training, `metrics.jsonl`.
+        branches: Log of the branch weights of a Weighted Transformer, `branches.jsonl`.
 
     Example:
 
@@ -86,7 +86,7 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """Name of the folder, as people call the run."""
+        """Name of the folder, which is the name of the run."""
         return self.path.resolve().name
 
     def settings(self, needed: Collection[str] = ()) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class RunFolder:
         if FINGERPRINT not in settings:
             raise ValueError(
                 f"'{self.path}' is not the folder of a run: it has no {self.config.name} of one. "
-                "Give the folder that a training wrote."
+                "Give the folder that a training run has written."
             )
         missing = [name for name in needed if name not in settings]
         if missing:
@@ -121,7 +121,7 @@ class RunFolder:
         return settings
 
     def finished_report(self) -> dict[str, Any] | None:
-        """The report, if this run has been finished before.
+        """Return the report if the run is finished, else None.
 
         Raises:
             DamagedFile: If the file was changed after it was written.
@@ -135,12 +135,12 @@ class RunFolder:
         """Raise ValueError unless the run has written its model."""
         if not self.model.is_file():
             raise ValueError(
-                f"The run in '{self.path}' is not finished: it has no {self.model.name}. The command "
-                "that started it goes on with it."
+                f"The run in '{self.path}' is not finished: it has no {self.model.name}. Run the command "
+                "that started it again to continue it."
             )
 
     def trained_model(self) -> Path:
-        """`model.keras`, after its checksum was compared.
+        """Return the path of `model.keras`, after verifying its checksum.
 
         Raises:
             ValueError: If the run is not finished.
@@ -155,13 +155,13 @@ class RunFolder:
         """Refuse a folder that holds something else than this run. Nothing is changed.
 
         Args:
-            settings: JSON-serialisable settings that decide the result of the run, the fingerprint of
-                the training text among them.
-            changeable: Names of settings that a run may change when it goes on, such as its budget.
+            settings: JSON-serialisable settings that decide the result of the run, including the
+                fingerprint of the training text.
+            changeable: Names of settings that may change when a run is resumed, such as its budget.
 
         Raises:
-            ValueError: If the folder holds other files, or the run of another configuration that has
-                trained already.
+            ValueError: If the folder holds other files, or a run with other settings that has already
+                trained.
         """
         if self.config.exists():
             there = self._own_settings()
@@ -171,10 +171,10 @@ class RunFolder:
             raise self._foreign()
 
     def claim(self, settings: Mapping[str, Any], changeable: Collection[str] = ()) -> None:
-        """Make the folder this run's own, after `check`.
+        """Write the settings of this run into the folder, after `check`.
 
-        A run that has not trained yet may be started with other settings: what they change is made
-        anew.
+        A run that has not trained yet may be restarted with other settings: the files that depend on them
+        are deleted.
         """
         self.check(settings, changeable)
         wanted = _as_json(settings)
@@ -189,14 +189,14 @@ class RunFolder:
         write_json(self.config, wanted)
 
     def remove_leftovers(self) -> None:
-        """Delete what killed processes left; what living ones write stays."""
+        """Delete the temporary files of killed processes, but not those of running ones."""
         for folder in (self.path.parent, self.path, self.store, self.checkpoints):
             if folder.is_dir():
                 remove_leftovers(folder)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep a second process out that would write into the same folder; a killed one does not.
+        """Keep other processes from writing into this folder. A killed process holds no lock.
 
         Raises:
             ValueError: If another process works there.
@@ -217,7 +217,7 @@ class RunFolder:
             yield
 
     def _foreign_files(self) -> list[Path]:
-        """What is there beside what a start leaves that was killed before it wrote its settings."""
+        """Return all files except the temporary ones that a run killed at its start leaves."""
         own = (f"{PARTIAL}{self.config.name}", f"{LOCK}{self.config.name}")
         return [path for path in self.path.iterdir() if path.name not in own]
 
@@ -233,7 +233,7 @@ class RunFolder:
         )
 
     def _own_settings(self) -> dict[str, Any]:
-        """The configuration that is there; only a run's own file has a corpus' fingerprint."""
+        """Return the settings in the folder; raise if the file is not the settings of a run."""
         try:
             return self.settings()
         except DamagedFile:
@@ -252,17 +252,17 @@ class RunFolder:
         if different:
             raise ValueError(
                 f"The run in '{self.path}' has another configuration ({'; '.join(different)}). "
-                "Nothing was changed there. Choose another output folder, or the same settings to go "
-                "on with that run."
+                "Nothing was changed there. Choose another output folder, or the same settings to "
+                "continue that run."
             )
 
 
 def _shown(value: Any) -> str:
-    """A setting for people: of a fingerprint the first digits."""
+    """Return a readable form of a setting; a fingerprint is shortened."""
     is_fingerprint = isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value)
     return f"{value[:12]}.." if is_fingerprint else repr(value)
 
 
 def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as they are read again: tuples are lists."""
+    """Return the settings as JSON reads them back: tuples become lists."""
     return json.loads(json.dumps(settings))

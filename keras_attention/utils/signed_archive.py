@@ -1,4 +1,4 @@
-"""A checksum inside a zip archive, such as a `.keras` file: its comment, which other programs pass over."""
+"""A checksum in the comment of a zip archive, such as a `.keras` file; other programs ignore it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from keras_attention.utils.files import DamagedFile, PathLike
 
 MARK = b"keras_attention sha256 "
 DIGITS = 64
-# How an archive without a comment ends: this, and 18 bytes more.
+# An archive without a comment ends with this and 18 more bytes.
 END = b"PK\5\6"
 END_SIZE = 22
 
 
 def sign_archive(path: PathLike) -> None:
-    """Add to a zip archive the sha256 of all its other bytes.
+    """Add the sha256 of all its other bytes to a zip archive.
 
     Args:
-        path: The archive, as Keras' `save` wrote it.
+        path: The archive, as written by Keras' `save`.
 
     Example:
 
@@ -43,14 +43,14 @@ def sign_archive(path: PathLike) -> None:
 
 
 def verify_archive(path: PathLike, remedy: str = "") -> None:
-    """Raise unless a zip archive is as `sign_archive` left it, or was never signed and is intact.
+    """Raise unless a zip archive is intact: unchanged since `sign_archive`, or never signed.
 
     Args:
         path: The archive.
         remedy: A sentence for the error: what the user can do.
 
     Raises:
-        DamagedFile: If it was changed, cut off, or is no archive.
+        DamagedFile: If it was changed or cut off, or is not an archive.
     """
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -69,7 +69,7 @@ def verify_archive(path: PathLike, remedy: str = "") -> None:
 
 
 def _sha256_of_body(file: BinaryIO) -> str:
-    """Of all bytes before the checksum."""
+    """Return the hex sha256 of all bytes before the checksum."""
     left = file.seek(0, os.SEEK_END) - DIGITS
     file.seek(0)
     digest = hashlib.sha256()
@@ -80,7 +80,7 @@ def _sha256_of_body(file: BinaryIO) -> str:
 
 
 def _problem_of_unsigned(path: PathLike) -> str | None:
-    """As older versions and Keras alone write: each member has a checksum of its own."""
+    """Return what is wrong with an unsigned archive, by the checksums of its members; or None."""
     try:
         with zipfile.ZipFile(path) as archive:
             bad = archive.testzip()

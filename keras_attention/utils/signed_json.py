@@ -1,4 +1,4 @@
-"""JSON objects that hold their own checksum."""
+"""JSON objects with their own checksum."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ CHECKSUM = "checksum"
 
 
 class DamagedFile(ValueError):
-    """A file is not what was written: it is cut off or changed."""
+    """A file is cut off, or was changed after it was written."""
 
 
 def signed_json(value: Mapping[str, Any]) -> bytes:
-    """What `write_json` writes."""
+    """Return the bytes that `write_json` writes."""
     content = {**value, CHECKSUM: json_checksum(value)}
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 
@@ -24,7 +24,7 @@ def signed_json(value: Mapping[str, Any]) -> bytes:
 def parse_json(
     content: bytes, path: str | os.PathLike[str], remedy: str = "", unsigned: bool = False
 ) -> dict[str, Any]:
-    """As `read_json`, of the bytes of the file."""
+    """Like `read_json`, for the bytes of the file."""
     try:
         value = json.loads(content)
         if not isinstance(value, dict):
@@ -43,6 +43,6 @@ def parse_json(
 
 
 def json_checksum(value: Mapping[str, Any]) -> str:
-    """Hex sha256 of a JSON object, whatever the order of its entries and the white space."""
+    """Return the hex sha256 of a JSON object, independent of the order of its entries and white space."""
     text = json.dumps(json.loads(json.dumps(dict(value))), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The attention of a model on sentence pairs, as the attention viewer shows it."""
+"""The attention of a model on sentence pairs, as entries for the attention viewer."""
 
 from __future__ import annotations
 
@@ -35,20 +35,21 @@ def attention_entries(
 ) -> list[Entry]:
     """Reads the attention of all layers and heads on sentence pairs, in one batch.
 
-    The decoder reads the given translations, not its own, so that entries of several steps can be
-    compared. Give them measures with `keras_attention_viewer.measured`.
+    The decoder reads the given translations, not its own, so that entries of different steps can be
+    compared. `keras_attention_viewer.measured` adds measures to the entries.
 
     Args:
-        model: Has `attention_scores(encoder_token_ids, decoder_token_ids)`, as `Transformer` has.
+        model: A `Transformer`, or another model with `attention_scores(encoder_token_ids,
+            decoder_token_ids)`.
         tokenizer: The model's `Tokenizer`.
         pairs: Source texts and their translations.
-        step: Number of updates that the model has had.
-        target: `"reference"`, or `"output"` for translations that the model found.
-        target_ids: Token ids of the translations, without the end token, if not those that the
-            tokenizer makes of them: a beam search may cut words into other pieces.
-        alignments: For each pair the true alignment, or None: pairs of the indices of a source and a
-            target word, where words are those of `split_words`.
-        token_ranks: Array `(V,)`: rank of each token by frequency, 0 for the most frequent; see
+        step: Number of updates of the model. Defaults to 0.
+        target: `"reference"`, or `"output"` for translations by the model. Defaults to `"reference"`.
+        target_ids: Token ids of the translations, without the end token. Defaults to those of the
+            tokenizer; a beam search may split words differently.
+        alignments: For each pair its true alignment, as pairs of a source and a target word index (words
+            are those of `split_words`), or None.
+        token_ranks: Array `(V,)` with the rank of each token by frequency, 0 for the most frequent; see
             `token_ranks`.
 
     Returns:
@@ -73,8 +74,8 @@ def attention_entries(
             check_has(name, check_iterable(name, given), "a list", "__len__")
     if not pairs or any(given is not None and len(given) != len(pairs) for given in named.values()):
         raise ValueError(
-            "Expected at least one pair (`pairs`), and token ids and alignments for each. Received: "
-            f"{len(pairs)} pairs, target_ids={target_ids!r}, alignments={alignments!r}"
+            "`pairs` must hold at least one pair; `target_ids` and `alignments` one entry for each. "
+            f"Received: {len(pairs)} pairs, target_ids={target_ids!r}, alignments={alignments!r}"
         )
     sources, read, predicted = _ids(tokenizer, pairs, target_ids)
     pad = tokenizer.pad_token_id
@@ -132,7 +133,7 @@ def token_ranks(counts: Any) -> np.ndarray:
 
 
 def check_ranks(token_ranks: Any) -> None:
-    """Raise ValueError unless the ranks of tokens are what `token_ranks` returns, or None."""
+    """Raise a ValueError unless `token_ranks` has one axis or is None."""
     if token_ranks is not None and np.asarray(token_ranks).ndim != 1:
         raise ValueError(
             f"`token_ranks` must be a rank for each token, shape (V,). Received: {token_ranks!r}"
@@ -142,7 +143,7 @@ def check_ranks(token_ranks: Any) -> None:
 def _ids(
     tokenizer: Any, pairs: Sequence[tuple[str, str]], target_ids: Sequence[Sequence[int]] | None
 ) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
-    """What the encoder reads, what the decoder reads, and what it predicts from that."""
+    """Return what the encoder reads, what the decoder reads, and what the decoder predicts."""
     end = tokenizer.end_token_id
     sources = [[*tokenizer.encode(source), end] for source, _ in pairs]
     if target_ids is None:
@@ -185,5 +186,5 @@ def _tokens(tokenizer: Any, ids: Sequence[int], ranks: Any) -> list[Token]:
 
 
 def _has_words_of(tokens: Sequence[Token], text: str) -> bool:
-    """Whether a text's words, which an alignment counts, are those of its tokens."""
+    """Whether a text and its tokens have the same number of words, so that an alignment fits."""
     return word_count(tokens) == len(split_words(text))

@@ -41,17 +41,17 @@ def attention_lines_figure(
 ) -> Figure:
     """Draws attention as lines from words to the words that they attend to.
 
-    Querying words stand on the left, attended words on the right. Each head has a colour; a line is
-    as opaque as its weight. If only some words ask (`query`), each attended word also has a box per
-    head in which the weights of these words are averaged.
+    Queries are on the left, attended words on the right. Each head has a colour; the opacity of a line is
+    its weight. If only some words are drawn as queries (`query`), each attended word also has a box per
+    head, with the mean weight over these queries.
 
     Args:
         scores: Attention weights of one sentence in one layer, shape `(N, T, S)`.
         source_tokens: The S tokens that are attended to.
-        target_tokens: The T tokens that attend. Default: `source_tokens` (self-attention).
-        query: Index or indices, from 0, of the target tokens to draw. Default: all.
-        heads: Indices of the heads to draw, from 0. Default: all. The legend counts from 1.
-        title: Headline; say here which layer it is.
+        target_tokens: The T tokens that attend. Defaults to `source_tokens` (self-attention).
+        query: Index or indices, from 0, of the target tokens to draw. Defaults to all.
+        heads: Indices of the heads to draw, from 0. Defaults to all. The legend counts from 1.
+        title: Title of the picture, such as the name of the layer.
         note: Small print under the picture, such as `"synthetic data"`.
 
     Returns:
@@ -113,7 +113,7 @@ def _middle(position: int) -> float:
 
 
 def head_colors(count: int) -> list[tuple[float, ...]]:
-    """A colour for each of so many heads: those of the paper's figures for up to ten."""
+    """Return a colour for each head; up to ten heads have those of the paper's figures."""
     from matplotlib import colormaps
 
     palette = colormaps["tab10" if count <= 10 else "tab20"]

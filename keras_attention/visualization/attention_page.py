@@ -1,4 +1,4 @@
-"""The attention of a trained model on texts of the user's, as one HTML file or in a notebook."""
+"""The attention of a trained model on the user's texts, as an HTML file or in a notebook."""
 
 from __future__ import annotations
 
@@ -33,21 +33,22 @@ def save_attention(
 ) -> Path:
     """Writes the attention viewer for texts and their translations into one HTML file.
 
-    It shows every layer and head, works without a network, and needs nothing but a browser.
+    It shows all layers and heads, works offline, and needs only a browser.
 
     Args:
         path: The file to write, such as `"attention.html"`.
         translator: A `Translator`.
         source: A text, or several.
-        translation: Its translation, or as many translations; None for those that the model finds.
-        name: What the model is called on the page.
-        overwrite: Whether to replace a page that is there.
+        translation: A translation for each text. Defaults to the translator's own.
+        name: Name of the model on the page. Defaults to `"model"`.
+        overwrite: Whether to replace an existing page. Defaults to False.
 
     Returns:
         The path of the file.
 
     Raises:
-        ValueError: If texts and translations do not fit together, or there is another file at `path`.
+        ValueError: If texts and translations do not fit together, or `path` exists and may not be
+            replaced.
 
     Example:
 
@@ -75,8 +76,8 @@ def show_attention(
     Args:
         translator: A `Translator`.
         source: A text, or several.
-        translation: As in `save_attention`.
-        name: What the model is called on the page.
+        translation: A translation for each text. Defaults to the translator's own.
+        name: Name of the model on the page. Defaults to `"model"`.
 
     Raises:
         ValueError: If texts and translations do not fit together.

@@ -1,4 +1,4 @@
-"""Two plots of the recipe: the positional encoding and the learning rate."""
+"""Plots of the positional encoding and of learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def positional_encoding_figure(encoding: Any, title: str = "Positional encoding") -> Figure:
-    """Draws a positional encoding (section 3.5 of the paper): position t is row t.
+    """Draw a positional encoding (section 3.5 of the paper); row t is position t.
 
     Args:
         encoding: Array or tensor of shape `(T, D)`.
-        title: Headline.
+        title: Title of the picture. Defaults to "Positional encoding".
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -41,9 +41,7 @@ def positional_encoding_figure(encoding: Any, title: str = "Positional encoding"
     except (TypeError, ValueError):
         values = np.zeros(0)
     if values.ndim != 2 or 0 in values.shape:
-        raise ValueError(
-            f"Expected an `encoding` of shape (positions, dimensions). Received: shape {values.shape}"
-        )
+        raise ValueError(f"`encoding` must have the shape (T, D). Received: shape {values.shape}")
     limit = max(float(np.abs(values).max()), 1e-6)
     canvas = Canvas(7.0, 4.6)
     axes = canvas.axes(0.7, 0.5, 5.1, 3.5)
@@ -60,16 +58,16 @@ def learning_rate_figure(
     """Draws learning-rate schedules (equation 3 of the paper) over the updates of a training.
 
     Args:
-        schedules: Functions of Keras' `iterations` (the number of updates already made) by name, such
-            as `LearningRateSchedule`.
-        steps: Number of updates.
-        title: Headline.
+        schedules: Schedules by name, such as `LearningRateSchedule`: functions of Keras' `iterations`, the
+            number of updates done so far.
+        steps: Number of updates to draw.
+        title: Title of the picture. Defaults to "Learning rate".
 
     Returns:
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: If there is nothing to draw.
+        ValueError: If there is nothing to draw, or an argument is invalid.
 
     Example:
 
@@ -83,7 +81,7 @@ def learning_rate_figure(
         check_callable("schedules", schedule)
     if not schedules or steps == 0:
         raise ValueError(
-            "Expected at least one schedule and one step. Received: "
+            "`schedules` must hold at least one schedule, and `steps` must be at least 1. Received: "
             f"schedules={schedules}, steps={steps}"
         )
     check_integer("steps", steps, 1)

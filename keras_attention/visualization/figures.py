@@ -1,7 +1,7 @@
-"""What the figures share: places in inches, labels, checks of attention weights.
+"""What the figures share: layout in inches, labels, checks of attention weights.
 
-Figures are made without `pyplot`: no global state, no backend switched, no window opened, so they
-can be drawn in a training callback. Save one with `figure.savefig("attention.png")`.
+Figures are made without `pyplot`, so they change no global state, switch no backend and open no window: a
+training callback can draw them. Save one with `figure.savefig("attention.png")`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FONT_POINTS = 8
-# Fonts of Linux, macOS and Windows with Chinese, Japanese, Korean and other letters.
+# Fonts of Linux, macOS and Windows for Chinese, Japanese, Korean and other scripts.
 MORE_LETTERS = (
     "Noto Sans CJK JP",
     "Noto Sans CJK SC",
@@ -64,7 +64,7 @@ def figure_to_array(figure: Figure) -> np.ndarray:
 
 
 class Canvas:
-    """A white figure on which places are given in inches from the upper left corner."""
+    """A white figure whose layout is given in inches from the upper left corner."""
 
     def __init__(self, width: float, height: float):
         from matplotlib.figure import Figure
@@ -74,14 +74,14 @@ class Canvas:
         self.figure = Figure(figsize=(width, height), dpi=dpi, facecolor="white")
 
     def axes(self, left: float, top: float, width: float, height: float) -> Any:
-        """Adds axes whose frame has this place and size."""
+        """Adds axes whose frame has this position and size."""
         bottom = self.height - top - height
         return self.figure.add_axes(
             (left / self.width, bottom / self.height, width / self.width, height / self.height)
         )
 
     def write(self, title: str, note: str) -> None:
-        """Puts the headline on top and the small print at the bottom."""
+        """Writes the title at the top and the small print at the bottom."""
         left, inch = GAP / self.width, 1 / self.height
         style: dict[str, Any] = {"parse_math": False, "fontsize": FONT_POINTS}
         if title:
@@ -93,9 +93,9 @@ class Canvas:
 
 @contextlib.contextmanager
 def fonts_for_all_letters() -> Iterator[None]:
-    """Within this context, what is written takes letters that matplotlib's font lacks from another one.
+    """Within this context, letters that matplotlib's font lacks are taken from `MORE_LETTERS`.
 
-    Where none of these is installed, matplotlib draws boxes and warns of every letter.
+    If none of these fonts is installed, matplotlib draws boxes and warns about each letter.
     """
     import matplotlib
     from matplotlib.font_manager import fontManager
@@ -107,12 +107,12 @@ def fonts_for_all_letters() -> Iterator[None]:
 
 
 def title_width(title: str) -> float:
-    """Inches that a headline and its margins take."""
+    """Return the width of a title with its margins, in inches."""
     return text_width(title, FONT_POINTS + 3) + 2 * GAP
 
 
 def label(token: str) -> str:
-    """A token on one line: control characters made visible, long ones cut."""
+    """Return a token on one line, with control characters made visible, and cut if it is long."""
     text = "".join(letter if letter.isprintable() else "\N{OPEN BOX}" for letter in token)
     return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
 
@@ -129,7 +129,7 @@ def text_width(text: str, points: float = FONT_POINTS + 1) -> float:
 def checked_weights(
     scores: Any, source_tokens: Sequence[str], target_tokens: Sequence[str]
 ) -> np.ndarray:
-    """Returns scores as a float32 NumPy array (N, T, S), or says what is wrong with them."""
+    """Check attention weights and their tokens; return a float32 NumPy array (N, T, S)."""
     try:
         weights = np.asarray(keras.ops.convert_to_numpy(scores)).astype("float32")
     except (TypeError, ValueError) as error:
@@ -137,8 +137,8 @@ def checked_weights(
     if weights.ndim != 3 or 0 in weights.shape:
         hint = " Pick one sentence of the batch, as in `scores[0]`." if weights.ndim == 4 else ""
         raise ValueError(
-            "`scores` must be the attention weights of one sentence in one layer, shape (heads, target "
-            f"tokens, source tokens), none of them 0. Received: shape {weights.shape}.{hint}"
+            "`scores` must be the attention weights of one sentence in one layer, of shape (N, T, S), "
+            f"with no axis of size 0. Received: shape {weights.shape}.{hint}"
         )
     for kind, tokens, size in (
         ("source", source_tokens, weights.shape[2]),
@@ -147,20 +147,20 @@ def checked_weights(
         is_list = isinstance(tokens, Sequence | np.ndarray) and not isinstance(tokens, str)
         if not is_list or len(tokens) != size or not all(isinstance(t, str) for t in tokens):
             raise ValueError(
-                f"Expected {size} {kind} tokens (`{kind}_tokens`), as the scores have shape "
-                f"{weights.shape} (heads, "
-                f"target, source). Received: {tokens!r}. Cut padding from scores and tokens alike."
+                f"`{kind}_tokens` must be {size} tokens, as the scores have the shape (N, T, S) = "
+                f"{weights.shape}. Received: {kind}_tokens={tokens!r}. Cut padding from both scores and "
+                "tokens."
             )
     if not np.all((weights >= -WEIGHT_TOLERANCE) & (weights <= 1 + WEIGHT_TOLERANCE)):
         raise ValueError(
-            "Attention weights (`scores`) must lie between 0 and 1: pass them after the softmax. "
+            "`scores` must be attention weights after the softmax, from 0 to 1. "
             f"Received: values from {weights.min()} to {weights.max()}"
         )
     return weights
 
 
 def checked_indices(name: str, indices: int | Sequence[int] | None, count: int) -> list[int]:
-    """Returns the chosen ones of `count` things, by default all, or says which do not exist."""
+    """Return indices as a list, by default all of `count`; raise a ValueError if one is out of range."""
     if indices is None:
         return list(range(count))
     chosen: list[Any] = [indices]
@@ -170,5 +170,7 @@ def checked_indices(name: str, indices: int | Sequence[int] | None, count: int) 
         isinstance(index, numbers.Integral) and int(index) in range(count) for index in chosen
     ]
     if not chosen or not all(is_index):
-        raise ValueError(f"`{name}` must be indices from 0 to {count - 1}. Received: {indices}")
+        raise ValueError(
+            f"`{name}` must be indices from 0 to {count - 1}. Received: {name}={indices!r}"
+        )
     return chosen

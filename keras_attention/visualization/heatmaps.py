@@ -1,6 +1,6 @@
 """Attention as heat maps: one picture per layer, one panel per head.
 
-Everything here takes arrays and token strings, and knows no model.
+The functions take arrays and token strings, and need no model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from keras_attention.visualization.figures import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Inches. A cell is as wide as a line of text is high: rotated labels of neighbours do not touch.
+# Inches. A cell is as wide as a line of text is high, so that neighbouring rotated labels do not touch.
 CELL = 0.17
 SMALLEST_PANEL = 1.1
 TITLE = 0.25
@@ -47,21 +47,20 @@ def attention_figure(
 ) -> Figure:
     """Draws the attention weights of one layer, one panel per head.
 
-    Row t of a panel is a query (a target token) and shows how its attention is spread over the
-    source tokens. The colour scale goes from 0 to 1 everywhere, so panels and pictures can be
-    compared.
+    Row t of a panel is a query (a target token) and shows its attention to each source token. The colour
+    scale is always 0 to 1, so panels and pictures can be compared.
 
     Args:
         scores: Attention weights of one sentence in one layer, shape `(N, T, S)`, each between 0
             and 1. An array, or a tensor of any backend.
         source_tokens: The S tokens that are attended to (columns).
-        target_tokens: The T tokens that attend (rows). Default: `source_tokens` (self-attention).
-        title: Headline; say here which layer it is.
+        target_tokens: The T tokens that attend (rows). Defaults to `source_tokens` (self-attention).
+        title: Title of the picture, such as the name of the layer.
         note: Small print under the panels, such as `"synthetic data"`.
-        heads: Indices of the heads to draw, from 0. Default: all. Panels are labelled from 1, as in
+        heads: Indices of the heads to draw, from 0. Defaults to all. Panels are labelled from 1, as in
             the paper.
-        columns: Panels side by side.
-        row_label: What a row is.
+        columns: Number of panels side by side. Defaults to 4.
+        row_label: Label of the vertical axis. Defaults to `"from"`.
 
     Returns:
         A `matplotlib.figure.Figure`, as large as its labels need.
@@ -123,11 +122,11 @@ def attention_figures(
     *,
     note: str = "",
 ) -> dict[str, Figure]:
-    """Draws every layer of a model's attention on one sentence pair.
+    """Draw all layers of a model's attention on one sentence pair.
 
-    In the decoder's self-attention, rows and columns are the decoder's input: the start symbol,
-    then all but the last target token. In the cross-attention a row is named after the token that
-    is predicted from it, so that the picture reads as an alignment.
+    In the decoder's self-attention, rows and columns are the decoder's input: the start token, then
+    all but the last target token. In the cross-attention, a row is labelled with the token that is
+    predicted from it, so the picture reads as an alignment.
 
     Args:
         scores: What `Transformer.attention_scores` returns for a batch of one: `{"encoder": [...],
@@ -141,7 +140,7 @@ def attention_figures(
         Figures by name: `"encoder/layer_1"`, `"decoder/layer_1"`, `"cross/layer_1"`, ...
 
     Raises:
-        ValueError: If there are other kinds of scores, or shapes and tokens do not fit.
+        ValueError: If `scores` has other keys, or shapes and tokens do not fit.
 
     Example:
 
@@ -161,14 +160,14 @@ def attention_figures(
         "cross": ("Cross-attention", source_tokens, target_tokens, "predicting"),
     }
     if not set(scores) <= set(kinds):
-        raise ValueError(f"Expected scores of {sorted(kinds)}. Received: {sorted(scores)}")
+        raise ValueError(f"`scores` must have keys of {sorted(kinds)}. Received: {sorted(scores)}")
     figures = {}
     for kind, layers in scores.items():
         name, attended, attending, row_label = kinds[kind]
         for number, layer_scores in enumerate(layers, start=1):
             if len(layer_scores.shape) != 4 or layer_scores.shape[0] != 1:
                 raise ValueError(
-                    "Expected scores of one sentence, shape (1, heads, target, source). Received: "
+                    "`scores` must be those of one sentence, of shape (1, N, T, S). Received: "
                     f"shape {tuple(layer_scores.shape)} in layer {number} of {kind!r}"
                 )
             figures[f"{kind}/layer_{number}"] = attention_figure(
@@ -183,7 +182,7 @@ def attention_figures(
 
 
 def _name_ticks(axis: Any, labels: Sequence[str], name: str, **style: Any) -> None:
-    # A token may be "$": it is no formula.
+    # A token such as "$" must not be read as a formula.
     axis.set_ticks(range(len(labels)), labels, fontsize=FONT_POINTS, parse_math=False, **style)
     axis.set_tick_params(length=0, pad=2)
     axis.set_label_text(name, fontsize=FONT_POINTS, color="dimgray")

@@ -1,4 +1,4 @@
-"""Attention as the paper's Figures 3 to 5 draw it: asking words on top, attended words below."""
+"""Attention drawn as in the paper's Figures 3 to 5: queries on top, attended words below."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FONT = 7.5
 LINE = 1.5
 MARGIN = 6.0
 QUERY_COLOR = "#D3D3D3"
-FAINTEST = 4 / 255  # what is drawn fainter is left out; boxes are not
+FAINTEST = 4 / 255  # Fainter lines are left out, fainter boxes are not.
 MOST_TOKENS = 400
 
 
@@ -39,19 +39,19 @@ def paper_attention_figure(
     query: int | Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> Figure:
-    """Draws attention in the style of the paper's Figures 3 to 5, turned as there.
+    """Draw attention in the style of the paper's Figures 3 to 5.
 
-    Asking words stand on top, attended words below; text reads upwards. Each head has a colour. A line
-    is as opaque as its weight; where all words ask and several heads answer, its weight divided by the
-    number of heads. If only some words ask (`query`), they stand in grey boxes, and behind each
-    attended word is a box for each head, as opaque as these words' mean weight.
+    Queries are on top, attended words below; text reads upwards. Each head has a colour. The opacity of a
+    line is its weight, divided by the number of drawn heads if all words are queries. If only some words
+    are (`query`), they have grey boxes, and each attended word has a box per head, whose opacity is the
+    mean weight over these queries.
 
     Args:
         scores: Attention weights of one sentence in one layer, shape `(N, T, S)`.
         source_tokens: The S tokens that are attended to.
-        target_tokens: The T tokens that attend. Default: `source_tokens` (self-attention).
-        query: Index or indices, from 0, of the target tokens that ask. Default: all.
-        heads: Indices of the heads to draw, from 0. Default: all.
+        target_tokens: The T tokens that attend. Defaults to `source_tokens` (self-attention).
+        query: Index or indices, from 0, of the target tokens to draw as queries. Defaults to all.
+        heads: Indices of the heads to draw, from 0. Defaults to all.
 
     Returns:
         A `matplotlib.figure.Figure`. Like the paper's, it has no legend: heads 1 to 8 are blue,
@@ -114,22 +114,22 @@ def paper_attention_figure(
 
 
 def check_drawable(*sides: Sequence[str]) -> None:
-    """Refuses a sentence with more tokens than can be drawn, and says how to cut it.
+    """Refuse a sentence that is too long to draw.
 
     Raises:
-        ValueError: If a side has more than 400 tokens.
+        ValueError: If a side has more than 400 tokens. The message says how to cut it.
     """
     longest = max(map(len, sides))
     if longest > MOST_TOKENS:
         raise ValueError(
-            f"A picture has room for {MOST_TOKENS} tokens a side. Received: {longest} tokens. Cut "
-            f"tokens and weights alike, `tokens[:{MOST_TOKENS}]` and `scores[:, :{MOST_TOKENS}, "
+            f"A picture has room for {MOST_TOKENS} tokens on a side. Received: {longest} tokens. Cut "
+            f"both tokens and weights, `tokens[:{MOST_TOKENS}]` and `scores[:, :{MOST_TOKENS}, "
             f":{MOST_TOKENS}]`, or choose a shorter sentence."
         )
 
 
 def quantised(weight: float) -> float:
-    """An opacity in steps of 1/255, as the paper's pictures have them."""
+    """Round an opacity to a multiple of 1/255, as in the paper's pictures."""
     return round(float(weight) * 255) / 255
 
 
@@ -145,7 +145,7 @@ def _box(axes: Any, position: int, bottom: float, height: float, color: Any) -> 
 
 
 def _draw_lines(axes: Any, weights: np.ndarray, queries: list[int], color: Any) -> None:
-    """Lines from each asking word (T) to each attended word (S); later heads paint over earlier ones."""
+    """Draw lines from queries (T) to attended words (S); later heads paint over earlier ones."""
     from matplotlib.collections import LineCollection
 
     segments, shades = [], []

@@ -1,4 +1,4 @@
-"""The curves of a run from its TensorBoard logs: `python -m keras_attention.visualization.run_curves`."""
+"""Draws a run's curves from its TensorBoard logs: `python -m keras_attention.visualization.run_curves`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read_scalars(folder: str | os.PathLike[str]) -> dict[str, list[tuple[int, fl
         folder: The folder with the event files, such as `logs/` of a run.
 
     Returns:
-        By tag, a list of (update, value), in the order of the updates.
+        A list of (update, value) for each tag, sorted by update.
 
     Raises:
         FileNotFoundError: If there is no event file.
@@ -53,11 +53,11 @@ def run_figure(folder: str | os.PathLike[str], title: str = "") -> Figure:
     """Draw training loss, learning rate, validation perplexity and BLEU of a run over its updates.
 
     Args:
-        folder: The run's `logs/` folder.
-        title: Headline.
+        folder: The `logs/` folder of the run.
+        title: Title of the picture.
 
     Returns:
-        A `matplotlib.figure.Figure` with a panel for each curve that there is.
+        A `matplotlib.figure.Figure` with a panel for each of these curves in the logs.
     """
     curves = read_scalars(folder)
     wanted = {

@@ -22,15 +22,15 @@ _file_numbers = count()
 class SummaryWriter:
     """Writes one TensorBoard event file into a folder: scalars, pictures, text and blobs.
 
-    Look at them with `tensorboard --logdir FOLDER`. What was written is in the file as soon as
-    `flush` or `close` returns. Several writers may use one folder, one after the other: a resumed run
-    adds a file, and writes some steps again. TensorBoard then shows each step once, as the last
-    writer has it: it leaves out what the others logged at and after the first step of that writer.
+    View it with `tensorboard --logdir FOLDER`. Everything is in the file once `flush` or `close` returns.
+    Several writers may use a folder one after the other: a resumed run adds a file and writes some steps
+    again. TensorBoard shows each step once, from the last writer: it hides what the earlier ones logged at
+    or after the first step of that writer.
 
     Args:
-        folder: The folder of the event file; it is made if it does not exist.
-        resumes: Whether the values are those of a training that begins or goes on, as above. False for
-            values that are added to a finished training.
+        folder: Folder of the event file; made if absent.
+        resumes: Whether the values belong to a training that starts or is resumed, as above. Pass False
+            to add values to a finished training. Defaults to True.
 
     Raises:
         ImportError: If the `tensorboard` package is not installed.
@@ -48,7 +48,7 @@ class SummaryWriter:
 
     def __init__(self, folder: str | os.PathLike[str], resumes: bool = True):
         try:
-            # The event format and nothing else: `tensorboard.summary` would import TensorFlow.
+            # Only the event format: `tensorboard.summary` would import TensorFlow.
             from tensorboard.compat.proto import event_pb2, summary_pb2
             from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError as error:
@@ -74,19 +74,19 @@ class SummaryWriter:
         """Adds a picture.
 
         Args:
-            tag: Its name; a slash groups pictures.
+            tag: Name of the picture; pictures are grouped by the part before a slash.
             image: A matplotlib figure, or a uint8 array of shape `(height, width, 3 or 4)`.
-            step: Training step that it belongs to.
+            step: Training step of the picture.
 
         Raises:
-            ValueError: If an array is no such picture.
+            ValueError: If `image` is neither.
         """
         from PIL import Image
 
         pixels = figure_to_array(image) if hasattr(image, "savefig") else np.asarray(image)
         if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (3, 4):
             raise ValueError(
-                "Expected a matplotlib figure or a uint8 array of shape (height, width, 3 or 4). "
+                "`image` must be a matplotlib figure or a uint8 array of shape (height, width, 3 or 4). "
                 f"Received: dtype {pixels.dtype}, shape {pixels.shape}"
             )
         encoded = io.BytesIO()
@@ -113,8 +113,8 @@ class SummaryWriter:
 
         Args:
             tag: Name of the series.
-            blobs: What the plugin reads, one by one.
-            step: Training step that they belong to.
+            blobs: The bytes that the plugin reads, one by one.
+            step: Training step of the blobs.
             plugin: Name of the plugin.
         """
         from tensorboard.compat.proto import tensor_pb2, tensor_shape_pb2, types_pb2
@@ -138,7 +138,7 @@ class SummaryWriter:
                 self._records.flush()
 
     def close(self) -> None:
-        """Flushes and closes the file; closing twice does no harm."""
+        """Flushes and closes the file; a second call does nothing."""
         if not self._records.closed:
             with naming_errors(self.path):
                 self._records.close()

@@ -6,15 +6,20 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.callbacks.attention_heatmaps import (
-    AttentionHeatmaps,
-    SummaryWriter,
-    TrainingMonitor,
-)
+from keras_attention import callbacks
+from keras_attention.callbacks.attention_heatmaps import AttentionHeatmaps
+from keras_attention.callbacks.branch_log import BranchLog
+from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.visualization.figures import figure_to_array
 from keras_attention.visualization.heatmaps import attention_figures
+from keras_attention.visualization.summary_writer import SummaryWriter
 from tests.visualization.event_files import read_values
 
+ALL = [
+    value
+    for value in (*vars(callbacks).values(), BranchLog)
+    if isinstance(value, type) and issubclass(value, keras.callbacks.Callback)
+]
 BATCHES, ROWS = 7, 3
 BATCH_LOSSES = [1.0, 4.0, 9.0, 16.0, 25.0, 36.0, 49.0]  # squares of the labels
 
@@ -172,12 +177,11 @@ def test_interrupted_training_keeps_its_log(tmp_path):
     writer.close()
 
 
-def test_the_device_is_left_alone_between_entries(tmp_path):
-    """A callback with this method makes Keras read all metrics in every step."""
-    for callback in (TrainingMonitor, AttentionHeatmaps):
-        default = keras.callbacks.Callback
-        assert callback.on_train_batch_end is default.on_train_batch_end
-        assert callback.on_batch_end is default.on_batch_end
+@pytest.mark.parametrize("callback", ALL)
+def test_the_device_is_left_alone_between_entries(callback):
+    """A callback with one of these methods makes Keras read all metrics in every step."""
+    for name in ("on_train_batch_end", "on_batch_end"):
+        assert getattr(callback, name) is getattr(keras.callbacks.Callback, name)
 
 
 def test_wrong_interval(tmp_path):

@@ -1,4 +1,4 @@
-"""When attention is logged, and what of it."""
+"""When attention is logged, and what is logged."""
 
 import sys
 import types

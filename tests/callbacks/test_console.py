@@ -1,4 +1,4 @@
-"""What a training says while it runs, word by word, by a clock of the test's own."""
+"""The console output of a training, word by word, with a fake clock."""
 
 import io
 import re
@@ -66,7 +66,7 @@ def test_a_run_that_ends_by_updates(clock):
 
 
 def test_a_run_that_ends_by_the_clock(clock):
-    """What compiles is no training: the first batch of each shape."""
+    """The first batch of each shape compiles, which does not count as training."""
     lines = [re.sub(r" \d\d:\d\d left,", "", line) for line in said(clock, epochs=2, minutes=2)]
     ends = [line for line in lines if line.startswith("epoch")]
     assert [line.partition(":")[0] for line in ends] == ["epoch 1, update 3", "epoch 2, update 6"]

@@ -70,7 +70,7 @@ def test_full_disk_names_the_file(tmp_path):
     assert caught.value.errno == errno.ENOSPC
 
 
-def test_goes_back(log):
+def test_keep_until_removes_later_entries(log):
     log.keep_until(200)
     assert without_time(log.read()) == ENTRIES[:2]
     log.keep_until(0)

@@ -143,7 +143,7 @@ def test_without_a_state_entries_of_later_updates_go(tmp_path):
     path = tmp_path / "metrics.jsonl"
     Driver(monitor_of(path)).run(0, STEPS)
     assert [entry["update"] for entry in entries(path)] == [3, 5, 6, 7]
-    Driver(monitor_of(path)).run(0, 4)  # begins anew: nothing had been saved
+    Driver(monitor_of(path)).run(0, 4)  # starts from scratch: nothing had been saved
     assert [entry["update"] for entry in entries(path)] == [3]
 
 
@@ -228,7 +228,7 @@ def test_others_can_record_and_stop_the_clock(tmp_path, monkeypatch):
     assert window["seconds"] == 1.0  # from its begin to its end 1.5, without the pause
 
 
-def test_numbers_that_are_none_are_null(tmp_path):
+def test_infinite_and_nan_numbers_are_written_as_null(tmp_path):
     log = MetricsLog(tmp_path / "metrics.jsonl")
     log.write({"update": 1, "loss": float("nan"), "rate": float("inf"), "name": "ü"})
     line = (tmp_path / "metrics.jsonl").read_text("utf-8")

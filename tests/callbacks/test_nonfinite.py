@@ -1,4 +1,4 @@
-"""Training that meets a number that is none: where it says that was, and what it leaves."""
+"""Training that meets an infinite or NaN number: what the error names, and which weights are left."""
 
 import keras
 import numpy as np
@@ -129,14 +129,16 @@ def test_an_optimizer_that_does_not_know():
 
 
 @pytest.mark.parametrize("optimizer", [Adam(0.01), "sgd"])
-def test_weights_that_are_none_after_good_gradients(optimizer):
+def test_weights_that_are_not_finite_after_good_gradients(optimizer):
     model = make_model(optimizer)
 
     class Spoil(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             self.model.layers[0].kernel.assign(np.full((2, 1), np.inf))
 
-    with pytest.raises(NonFiniteTraining, match="by update 7, are the values of '.*kernel'"):
+    with pytest.raises(
+        NonFiniteTraining, match="By update 7, the values of '.*kernel' are no longer finite"
+    ):
         watch = StopOnNonFinite(Batches())
         model.fit(np.ones((21, 2)), np.ones((21, 1)), batch_size=3, epochs=2, verbose=0,
                   callbacks=[Spoil(), watch])  # fmt: skip

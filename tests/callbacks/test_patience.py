@@ -1,4 +1,4 @@
-"""Training that ends when a number falls no more, over any number of starts."""
+"""Training that ends when a number no longer falls, over any number of starts."""
 
 import json
 

@@ -96,7 +96,7 @@ def test_an_epoch_that_was_cut_short_has_no_scores():
     assert logs == {"loss": 1.0}
 
 
-def test_translations_that_are_none_do_not_end_the_training():
+def test_logits_that_are_not_finite_do_not_end_the_training():
     def translate(sources):
         raise FloatingPointError("The model's logits for text 0 are not finite.")
 

@@ -128,7 +128,7 @@ def test_a_file_into_a_new_file(run, translator, tmp_path, capsys):
     assert exit_code("translate", run, *files) == 2
     assert exit_code("translate", run, "--input", source, "--output", source) == 2
     errors = capsys.readouterr().err
-    assert "exists" in errors and "is read for what would be written there" in errors
+    assert "exists" in errors and "is both a file to read and the file to write" in errors
     assert target.read_bytes() == before and {p.name for p in tmp_path.iterdir()} == {
         "in.txt",
         "out.txt",
@@ -178,11 +178,11 @@ def test_another_model_does_not_go_on_with_a_corpus(run, tmp_path, capsys):
     [
         (["--chunk", "3/2"], "17/400.*Received: 3/2"),
         (["--chunk", "one"], "17/400.*Received: one"),
-        (["--workers", "2"], "`workers` are Ray's"),
+        (["--workers", "2"], "`workers` needs `ray`"),
         (["--chunk-lines", "0"], "chunk_lines"),
         (["--n-best", "3"], "n_best.*from 1 to 2"),
         (["--precision", "float7"], "float7"),
-        (["--output", "x"], "goes without --output"),
+        (["--output", "x"], "cannot be combined with --output"),
     ],
 )
 def test_bad_use_of_bulk_translation(run, tmp_path, capsys, options, message):

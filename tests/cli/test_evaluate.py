@@ -86,7 +86,7 @@ def test_settings_of_the_search_are_compared(run, capsys, monkeypatch):
     assert "not both" in capsys.readouterr().err
 
 
-def test_no_run_there(tmp_path, run, capsys):
+def test_a_folder_without_a_run_is_refused(tmp_path, run, capsys):
     files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "dev.de")]
     with pytest.raises(SystemExit) as end:
         main(["evaluate", str(tmp_path), *files])

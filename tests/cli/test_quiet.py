@@ -28,7 +28,7 @@ NOTES = (
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow's notes")
-def test_planning_a_run_says_its_own_words_alone(tmp_path):
+def test_planning_a_run_prints_nothing_from_other_libraries(tmp_path):
     """It looks for devices, compiles and trains two steps, as a run does."""
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"line {i}\tZeile {i}\n" for i in range(60)))
@@ -42,7 +42,7 @@ def test_planning_a_run_says_its_own_words_alone(tmp_path):
         [sys.executable, *command.split()],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    assert done.returncode == 0 and "s a step" in done.stdout
+    assert done.returncode == 0 and "s per step" in done.stdout
     assert [line for line in done.stderr.splitlines() if any(note in line for note in NOTES)] == []
     assert "Tokenizer: " in done.stderr
 

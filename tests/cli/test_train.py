@@ -122,7 +122,7 @@ def test_a_rate_that_ends_at_0_ends_with_the_budget(asked):
                        (None, 5.0, 0.001)]  # fmt: skip
 
 
-def test_word_pieces_know_no_bpe_dropout(asked):
+def test_word_pieces_switch_bpe_dropout_off(asked):
     recipe = dataclasses.replace(SMALL, bpe_dropout=0.1)
     for arguments in ([], ["--tokenizer", "wordpiece"], ["--bpe-dropout", "0.2"]):
         run("Trains.", arguments=arguments, recipes={"demo": recipe})
@@ -219,7 +219,7 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--plan", "--plan-devices", "2"], "--plan-devices, --plan-tflops, --plan-bandwidth"),
         (
             ["--plan-devices", "2", "--plan-tflops", "1", "--plan-bandwidth", "1"],
-            "is told by --plan with",
+            "give --plan and all of",
         ),
         (
             ["--plan", "--plan-devices", "2", "--plan-tflops", "0", "--plan-bandwidth", "1"],
@@ -244,14 +244,14 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--translate", "no.txt", "out.txt"], "there is no file 'no.txt'"),
         (["--translate", __file__, "no/out.txt"], "There is no folder 'no'"),
         (["--steps", "0"], "`steps` must be an int from 1 to"),
-        (["--corpus", "demo", "--tsv", __file__], "Give --corpus, or files of your own"),
-        (["--data-dir", ".", "--tsv", __file__], "Give --data-dir, or files of your own"),
+        (["--corpus", "demo", "--tsv", __file__], "Give --corpus or your own files"),
+        (["--data-dir", ".", "--tsv", __file__], "Give --data-dir or your own files"),
         (["--source-file", __file__, "--target-file", __file__], "is given twice"),
-        (["--plan-try"], "go with --plan"),
+        (["--plan-try"], "need --plan"),
         (["--minutes", "nan"], "`minutes` must be a finite number above 0"),
-        (["--translate", __file__, __file__], "is read for what would be written there"),
+        (["--translate", __file__, __file__], "is both a file to read and the file to write"),
         (["--translate", __file__, pytest.__file__], "__init__.py' exists"),
-        (["--translate", __file__, "new.de", "--output-dir", "."], "lies in the run's folder"),
+        (["--translate", __file__, "new.de", "--output-dir", "."], "is inside the run's folder"),
         (["--vocabulary-size", "10000000"], "must be an int from 8 to 1,000,000"),
         (["--corpus", "wmt99"], "invalid choice: 'wmt99'"),
     ],
@@ -309,9 +309,9 @@ def test_help_names_the_choices(capsys):
 @pytest.mark.parametrize(
     "text, taken, warmup",
     [
-        ([], "in brackets what is taken if not given", r" \(400\)"),
-        (["--corpus", "multi30k"], "in brackets what is taken if not given", r" \(200\)"),
-        (["--tsv", "mine.tsv"], "taken by the size of the text if not given", ""),
+        ([], "defaults in brackets", r" \(400\)"),
+        (["--corpus", "multi30k"], "defaults in brackets", r" \(200\)"),
+        (["--tsv", "mine.tsv"], "if not given, chosen by the size of the text", ""),
     ],
 )
 def test_help_shows_what_the_recipe_takes(text, taken, warmup, capsys, monkeypatch):
@@ -320,7 +320,7 @@ def test_help_shows_what_the_recipe_takes(text, taken, warmup, capsys, monkeypat
         run("Trains.", arguments=[*text, "--help"])
     shown = capsys.readouterr().out
     assert f"training ({taken}):" in shown
-    assert re.search(rf"--warmup-steps N +[^()]*rate{warmup}\n", shown)
+    assert re.search(rf"--warmup-steps N +updates [^()\n]*peak{warmup}\n", shown)
 
 
 def test_from_two_text_files_to_translations(tmp_path, capsys):

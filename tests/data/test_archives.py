@@ -59,7 +59,7 @@ def test_what_is_no_plain_file_is_refused(tmp_path, kind):
     (tmp_path / "precious").write_text("dear")
     links = [("a.en", kind, str(tmp_path / "precious"))]
     archive = write_archive(tmp_path / "archive.tgz", {}, links=links)
-    with pytest.raises(ValueError, match="'a.en' in .*archive.tgz' is no plain file"):
+    with pytest.raises(ValueError, match="'a.en' in .*archive.tgz' is not a plain file"):
         extract(archive, {"a.en": tmp_path / "a.en"})
     assert everything(tmp_path) == {"precious", "archive.tgz"}
 
@@ -81,7 +81,7 @@ def test_damaged_archives(tmp_path):
     assert everything(tmp_path) == {"archive.tgz"}
     for page in (b"<html>quota exceeded</html>", b"", gzip.compress(b"no archive")):
         path.write_bytes(page)
-        with pytest.raises(ValueError, match="is no tar archive .*a web page now"):
+        with pytest.raises(ValueError, match="is not a tar archive .*a web page now"):
             check_is_archive(path)
 
 

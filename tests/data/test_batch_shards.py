@@ -48,7 +48,7 @@ def test_a_part_of_the_rest_of_an_epoch(batches):
     "index, count, message",
     [
         (2, 2, "index=2"),
-        (0, 4, "num_replicas=6, which 4 processes"),
+        (0, 4, "must divide num_replicas=6 .*count=4"),
         (0, 0, "count"),
         (-1, 2, "index"),
     ],

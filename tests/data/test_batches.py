@@ -319,7 +319,7 @@ class TestArguments:
         arguments = {"num_replicas": num_replicas, "length_multiple": multiple}
         with pytest.raises(
             ValueError,
-            match=f"`batch_tokens` .{least - 1}. .* each of {num_replicas} row.* Raise it to {least}",
+            match=f"`batch_tokens` .{least - 1}. .* at least {num_replicas} row.* Raise it to {least}",
         ):
             TokenBatches(small_store, batch_tokens=least - 1, **arguments)
         batches = TokenBatches(small_store, batch_tokens=least, **arguments)
@@ -346,7 +346,7 @@ class TestArguments:
 
 
 class RealTokens(keras.metrics.Metric):
-    """Counts the labels of an epoch that are no padding."""
+    """Counts the labels of an epoch that are not padding."""
 
     def __init__(self, name="tokens"):
         super().__init__(name=name)

@@ -189,7 +189,7 @@ def test_web_addresses_alone(server, tmp_path, address):
     server.redirect = address
     with pytest.raises(ConnectionError, match="Could not download"):
         get(server, tmp_path / "file.gz", attempts=1)
-    with pytest.raises(ValueError, match="must be an address of http or https. Received"):
+    with pytest.raises(ValueError, match="must be an http or https URL. Received"):
         download(address, tmp_path / "file.gz", SHA256)
     assert names(tmp_path) == []
 

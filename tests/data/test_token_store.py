@@ -210,7 +210,7 @@ class TestDropout:
     @pytest.mark.parametrize(
         "options, message",
         [
-            ({"dropout": 0.0}, "Without `dropout` all samples of a text are alike.*samples=3"),
+            ({"dropout": 0.0}, "Without `dropout`, all samples of a text are the same.*samples=3"),
             ({"samples": 0}, "samples=0"),
             ({"samples": 1.5}, "samples=1.5"),
             ({"dropout": 1.5}, "`dropout` must be a finite number.*below 1"),
@@ -283,7 +283,9 @@ class TestOpen:
     )
     def test_foreign_metadata(self, tmp_path, content):
         (tmp_path / "metadata.json").write_text(content, encoding="latin-1")
-        with pytest.raises(ValueError, match="metadata.json' is damaged.*Is it of a token store"):
+        with pytest.raises(
+            ValueError, match="metadata.json' is damaged.*Does it belong to a token store"
+        ):
             TokenStore.open(tmp_path)
 
     def test_format_version(self, tmp_path):

@@ -204,9 +204,9 @@ class TestDecode:
 
     @pytest.mark.parametrize("ids", [[5, -1], [400], [[3], [10**6]]])
     def test_ids_outside_the_vocabulary(self, bpe, ids):
-        with pytest.raises(ValueError, match=r"must lie in \[0, 400\)"):
+        with pytest.raises(ValueError, match="must be from 0 to 399"):
             bpe.decode(ids)
-        with pytest.raises(ValueError, match=r"must lie in \[0, 400\)"):
+        with pytest.raises(ValueError, match="must be from 0 to 399"):
             bpe.id_to_token(np.ravel(ids[-1])[-1])
 
 
@@ -376,9 +376,9 @@ class TestWordPieces:
             assert all(len({c.isalnum() for c in word}) == 1 for word in words)
 
     def test_model_is_checked(self):
-        with pytest.raises(ValueError, match="no list of word-pieces"):
+        with pytest.raises(ValueError, match="not a list of word-pieces"):
             Tokenizer(b"a\nb\nc", "wordpiece")
-        with pytest.raises(ValueError, match="no list of word-pieces"):
+        with pytest.raises(ValueError, match="not a list of word-pieces"):
             Tokenizer(b"\xff\xfe", "wordpiece")
 
     @pytest.mark.tensorflow_only
@@ -460,7 +460,7 @@ class TestGiven:
         with pytest.raises(ValueError, match="empty' holds no subword"):
             Tokenizer.from_vocabulary(tmp_path / "empty")
         for model in (b"a\nb", b"\xff", b"<pad>\n</s>\n<unk>\na\na"):
-            with pytest.raises(ValueError, match="no list of pieces"):
+            with pytest.raises(ValueError, match="not a list of pieces"):
                 Tokenizer(model, "presegmented")
         with pytest.raises(ValueError, match="`dropout` needs a 'bpe'"):
             tokenizer.encode("der", dropout=0.1, seed=1)

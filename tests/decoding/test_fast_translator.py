@@ -108,7 +108,7 @@ def test_a_subclass_with_a_forward_of_its_own_is_decoded_plainly():
         (small_model, {"engine": BACKEND, "precision": "int8"}, "computes in .*'int8'"),
     ],
 )
-def test_what_cannot_be_had(make_model, options, message):
+def test_unavailable_engines_and_precisions_are_refused(make_model, options, message):
     model = make_model()
     with pytest.raises(ValueError, match=message):
         Translator(model, LetterTokenizer(model.vocabulary_size), **options)

@@ -69,7 +69,7 @@ class CopyModel(keras.Model):
 
 
 def small_model(seed=7, **options):
-    """A model that nobody trained, with weights so large that its source and history matter."""
+    """An untrained model, with weights so large that its source and history matter."""
     sizes = {"num_layers": 1, "hidden_dim": 12, "intermediate_dim": 20, "num_heads": 3}
     model = Transformer(17, **{**sizes, **options})
     random = np.random.default_rng(seed)

@@ -51,13 +51,13 @@ def quantized(x, axis=1):
 
 
 @numba.njit
-def packed_product(kinds, tiling, x, scratch, numbers, floor, parts, outputs):
-    """All threads' parts, one after the other."""
-    group_bytes = pack_rows(kinds, tiling, x, x.shape[1], 0, len(x), scratch)
+def packed_product(kinds, tiling, x, begin, depth, scratch, numbers, floor, parts, outputs):
+    """All threads' parts, one after the other, of some columns of `x`."""
+    pack_rows(kinds, tiling, x, begin, depth, 0, len(x), scratch)
     at, scales = scratch.packed.ctypes.data, scratch.scales
     for part in range(parts):
         of = (part, parts)
-        multiply(kinds, len(x), at, group_bytes, scales, numbers, floor, tiling, of, outputs)
+        multiply(kinds, len(x), at, scales, numbers, floor, tiling, of, outputs)
 
 
 def product(storage, x, weight, bias, relu=False, parts=2):
@@ -65,8 +65,12 @@ def product(storage, x, weight, bias, relu=False, parts=2):
     packed = storage.packed(weight, bias)
     numbers = np.array(storage.product(packed, *weight.shape))
     floor = np.float32(0.0 if relu else -np.inf)
-    scratch = storage.scratch(len(x), weight.shape[1])
-    packed_product(storage.kinds, storage.tiling, x, scratch, numbers, floor, parts, outputs)
+    depth, begin = weight.shape[1], 3
+    scratch = storage.scratch(len(x), depth)
+    x = np.pad(x, [(0, 0), (begin, 2)], constant_values=np.nan)
+    packed_product(
+        storage.kinds, storage.tiling, x, begin, depth, scratch, numbers, floor, parts, outputs
+    )
     return outputs
 
 

@@ -79,7 +79,7 @@ def test_references_that_are_tokenised_already():
     assert tokenized_bleu(hypotheses, tokenised).score < 60  # escapes would be escaped again
 
 
-def test_it_says_what_it_is():
+def test_the_score_names_its_metric():
     score = tokenized_bleu(["eins zwei drei vier"], ["eins zwei drei vier"], language="de")
     assert score.metric == "tokenised, hyphen-split BLEU (get_ende_bleu.sh)"
     for part in ("tok:moses-de", "hyphens:split", "smooth:none", "case:mixed", "sacremoses:"):

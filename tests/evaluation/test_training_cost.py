@@ -38,7 +38,7 @@ class Batches:
         ]
 
 
-def test_counted():
+def test_flops_tokens_and_padding_are_counted():
     cost = training_cost(MODEL, Batches(), updates=5)
     epoch = 3 * (2 * transformer_flops(MODEL, 3, 6) + transformer_flops(MODEL, 5, 7))
     assert cost["flops"] == pytest.approx(epoch * 2.5)

@@ -1,4 +1,4 @@
-"""Table 1 is measured, written, and gone on with."""
+"""Table 1 is measured, written, and resumed."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A parser from end to end on a grammar of a few rules: learned, written down, gone on with."""
+"""A parser from end to end on a grammar of a few rules: learned, written, and resumed."""
 
 import json
 import os

@@ -88,12 +88,17 @@ def test_the_log_of_branches_goes_on_where_the_run_does(tmp_path):
     def train(batches):
         log.on_train_begin()
         for batch in range(batches):
-            log.on_train_batch_end(batch)
+            log.on_train_batch_begin(batch)
+        log.on_epoch_end(0)
 
     train(7)
     assert [entry["update"] for entry in log.log.read()] == [0, 2, 4, 6]
     model.optimizer.iterations.assign(4)  # The last checkpoint was there.
     train(4)
+    assert [entry["update"] for entry in log.log.read()] == [0, 2, 4, 6, 8]
+    model.optimizer.iterations.assign(8)
+    log.log.keep_until(6)  # The process was killed between the checkpoint and the entry.
+    train(1)
     assert [entry["update"] for entry in log.log.read()] == [0, 2, 4, 6, 8]
     weights = log.log.read()[0]["encoder_block_1/self_attention/kappa"]
     np.testing.assert_allclose(weights, numpy(model.encoder_blocks[0].self_attention.kappa))

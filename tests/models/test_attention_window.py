@@ -152,11 +152,11 @@ def test_saved_declared_and_trained(tmp_path):
         ({"attention_window": 0}, "`attention_window` must be an int of at least 1"),
         (
             {"attention_window": 9, "position_layout": "learned", "max_length": 8},
-            "must not be wider than the 8 learned positions",
+            "must be at most 8, the number of learned positions",
         ),
     ],
 )
-def test_windows_that_cannot_be(options, message):
+def test_impossible_windows_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         model(**options)
     with pytest.raises(ValueError, match="`sliding_window` must be an int of at least 1"):

@@ -1,4 +1,4 @@
-"""Ids outside of the vocabulary are refused early, on every backend and in every entrance."""
+"""Ids outside the vocabulary are refused early, on every backend and by every public method."""
 
 import keras
 import numpy as np
@@ -54,10 +54,12 @@ def test_bad_ids_in_encode_and_in_labels_are_refused(model):
 
 @pytest.mark.parametrize("entrance", [*ENTRANCES, "encode"])
 @pytest.mark.parametrize("bad", [5.7, 99.0, -1.0, np.nan, np.inf])
-def test_floats_that_are_no_ids_are_refused(model, entrance, bad):
+def test_floats_that_are_not_ids_are_refused(model, entrance, bad):
     data = inputs(np.array([[5.0, bad, 1.0]], "float32"))
     call = {**ENTRANCES, "encode": lambda model, x: model.encode(x["encoder_token_ids"])}[entrance]
-    with pytest.raises(ValueError, match="'encoder_token_ids' (must hold whole|holds ids outside)"):
+    with pytest.raises(
+        ValueError, match="'encoder_token_ids' (must hold token ids|holds ids outside)"
+    ):
         call(model, data)
 
 
@@ -65,7 +67,9 @@ def test_floats_that_are_no_ids_are_refused(model, entrance, bad):
     "ids", [[[5, -3]], [[5, 9]], [[5, 5.7]], [[5], [1, 9]], [[5, np.int64(9)]]]
 )
 def test_lists_are_looked_at(model, ids):
-    with pytest.raises(ValueError, match="'encoder_token_ids' (must hold whole|holds ids outside)"):
+    with pytest.raises(
+        ValueError, match="'encoder_token_ids' (must hold token ids|holds ids outside)"
+    ):
         model.encode(ids)
 
 
@@ -74,7 +78,7 @@ def test_a_list_in_place_of_an_array_is_refused_by_name(model):
         model(inputs([[5, 8]]))
 
 
-def test_weights_of_tokens_are_no_ids(model):
+def test_sample_weights_are_not_checked_as_ids(model):
     data = (inputs(), LABELS, np.array([[0.5, 99.0]]))
     history = model.fit(inputs(), LABELS, validation_data=data, verbose=0).history
     assert np.isfinite(history["val_loss"]).all()

@@ -251,7 +251,7 @@ class TestElsewhere:
         files = [TextFile(f"memory://bucket/in/{name}") for name in FILES]
         return BulkFolder(out, files, {"model": "m"}, CHUNK)
 
-    def test_is_as_here(self, bucket, shout, tmp_path):
+    def test_gives_the_same_as_a_local_folder(self, bucket, shout, tmp_path):
         with pytest.raises(RuntimeError, match="out of order"):
             run_chunks(self.folder(), Shout(shout.log, "line 14"), show_progress=False)
         assert any("parts" in name for name in bucket.store)

@@ -42,6 +42,6 @@ def test_table_says_by_how_much():
     ]
 
 
-def test_plain_decodes_in_no_precision():
+def test_an_unknown_precision_is_refused():
     with pytest.raises(ValueError, match="`precision` must be one of"):
         compare_precisions(small_model(), LetterTokenizer(), ["bed"], ["bed"], ["float9"])

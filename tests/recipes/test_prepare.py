@@ -24,8 +24,8 @@ def text(words):
 def test_rows_that_cannot_fit_are_refused_before_anything_is_made(start, tmp_path):
     corpus = dataclasses.replace(small_corpus(tmp_path), train=text(["word"] * 40))
     message = (
-        r"`batch_tokens` \(32768\) is too small: a batch has a multiple of 1000 sentences .* "
-        r"each may have 32 tokens, and pair 2 of 'mine' has a side of 40 words"
+        r"`batch_tokens` \(32768\) is too small: the number of sentences in a batch is a multiple of 1000 .* "
+        r"each may have at most 32 tokens, but pair 2 of 'mine' has a side of 40 words"
     )
     with pytest.raises(ValueError, match=message):
         start(corpus, MANY_PARTS, tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Training in several processes over loopback, on PyTorch and JAX, is as in one: same numbers, one end."""
+"""Training in several processes over loopback, on PyTorch and JAX: the same numbers as in one process."""
 
 import dataclasses
 import os

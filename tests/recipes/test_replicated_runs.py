@@ -1,4 +1,4 @@
-"""A whole run on two devices, each of which trains in two parts of its rows, is as on one device."""
+"""A whole run on two devices, each of which accumulates over two slices, gives the results of one device."""
 
 import json
 import subprocess

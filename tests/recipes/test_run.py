@@ -30,7 +30,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(corpus, tmp_path_factory):
-    """The folder and the report of a run that nobody disturbed."""
+    """The folder and the report of an undisturbed run."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     return folder, train_translation(corpus, SMALL, folder)
 
@@ -150,7 +150,7 @@ def test_what_tensorboard_unfolds_has_the_loss_and_bleu(finished):
 
 
 @pytest.mark.parametrize("batch_tokens", [3, 60, 200])
-def test_after_a_refused_start_the_mended_command_goes_on(corpus, tmp_path, batch_tokens):
+def test_after_a_refused_start_the_corrected_command_works(corpus, tmp_path, batch_tokens):
     config = dataclasses.replace(SMALL, steps=1, bleu_every=99)
     with pytest.raises(ValueError, match="`batch_tokens` .* is too small"):
         train_translation(
@@ -162,7 +162,7 @@ def test_after_a_refused_start_the_mended_command_goes_on(corpus, tmp_path, batc
     assert report["config"]["batch_tokens"] == 600 and report["training"]["updates"] == 1
 
 
-def test_a_rate_that_is_much_too_high_is_what_the_error_is_about(corpus, tmp_path):
+def test_a_learning_rate_that_is_much_too_high_is_named_by_the_error(corpus, tmp_path):
     config = dataclasses.replace(
         SMALL, peak_learning_rate=1e30, attention_images=True, bleu_every=1
     )
@@ -171,7 +171,7 @@ def test_a_rate_that_is_much_too_high_is_what_the_error_is_about(corpus, tmp_pat
     assert not (tmp_path / "run" / "report.json").exists()
 
 
-def test_a_last_update_that_spoils_the_weights_is_what_the_error_is_about(corpus, tmp_path):
+def test_a_last_update_that_spoils_the_weights_is_named_by_the_error(corpus, tmp_path):
     config = dataclasses.replace(SMALL, peak_learning_rate=1e30, attention_images=True, steps=1)
     with pytest.warns(UserWarning, match="diverged"):
         with pytest.raises(FloatingPointError, match=r"logits for text \d are not finite"):
@@ -209,13 +209,13 @@ def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
         train_translation(corpus, SMALL, tmp_path / "run")
-    assert "The same command goes on" in capsys.readouterr().err
+    assert "The same command continues this run" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) == handler
     assert batches[-2:] == [0, 1] and len(batches) < SMALL.steps
     assert not (tmp_path / "run" / "report.json").exists()
 
     report = train_translation(corpus, SMALL, tmp_path / "run")
-    assert "Going on in epoch 2, after update " in capsys.readouterr().err
+    assert "Continuing in epoch 2, after update " in capsys.readouterr().err
     assert report["training"]["updates"] == SMALL.steps
     same = pytest.approx(undisturbed["validation_perplexity"], rel=1e-4)
     assert report["validation_perplexity"] == same
@@ -258,7 +258,7 @@ def test_a_peak_of_the_learning_rate(steps, warmup):
     assert all(a > b for a, b in itertools.pairwise(rates[warmup:]))
 
 
-def test_training_text_cut_anew(corpus, tmp_path):
+def test_training_text_with_bpe_dropout(corpus, tmp_path):
     """An epoch is about as many pairs as without; the validation text stays as it is."""
     config = dataclasses.replace(SMALL, bpe_dropout=0.3, bpe_samples=3)
     tokenizer = prepared_tokenizer(corpus, config, tmp_path / "tokenizer")

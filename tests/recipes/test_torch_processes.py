@@ -1,4 +1,4 @@
-"""A run of two processes on PyTorch, one of which is killed within it, is as that of one process."""
+"""A run of two processes on PyTorch, one of which is killed, gives the results of one process."""
 
 import concurrent.futures
 import dataclasses
@@ -115,7 +115,7 @@ def test_two_processes_are_as_one_also_when_one_is_killed(kills, steps, tmp_path
     assert {"process 0 reports True", "process 1 reports False"} <= {*lines}
     assert sum("BLEU" in line for line in lines) > 0
     assert done.stderr.count("Process 0 of 2 lost process 1: it died") >= len(kills)
-    assert done.stderr.count("Going on in epoch") == sum(update >= 4 for update in kills)
+    assert done.stderr.count("Continuing in epoch") == sum(update >= 4 for update in kills)
     shared = json.loads((tmp_path / "shared" / "report.json").read_text())
     histories = one["training"]["history"], shared["training"]["history"]
     assert [row["updates"] for row in histories[0]] == [row["updates"] for row in histories[1]]
@@ -135,7 +135,7 @@ def test_two_processes_are_as_one_also_when_one_is_killed(kills, steps, tmp_path
 
 @torch_only
 @pytest.mark.parametrize("late", range(3))
-def test_what_the_dead_left_in_the_store_is_not_taken(late):
+def test_entries_of_an_earlier_start_in_the_store_are_ignored(late):
     from torch.distributed import HashStore
 
     store, size, timeout = HashStore(), 3, datetime.timedelta(seconds=20)
@@ -155,7 +155,7 @@ def test_what_the_dead_left_in_the_store_is_not_taken(late):
 
 
 @torch_only
-def test_who_does_not_come_is_named():
+def test_a_missing_process_is_named():
     from torch.distributed import HashStore
 
     soon = datetime.timedelta(seconds=0.3)

@@ -1,4 +1,4 @@
-"""What models declare: complete, refused where a spec has no words, and a model again."""
+"""Specs of models: complete, refused if a spec cannot describe a layer, and turned back into models."""
 
 import dataclasses
 
@@ -31,7 +31,7 @@ EVERY_OPTION = {
     "recompute": True,
     "seed": 11,
 }
-# What training alone needs, and a spec has no words for.
+# Arguments that only training needs and a spec does not hold.
 OF_TRAINING = ("dropout", "attention_dropout", "activation_dropout", "recompute", "seed")
 INPUTS = {
     "encoder_token_ids": np.array([[5, 6, 7, 4], [9, 4, 2, 2]]),
@@ -94,11 +94,13 @@ def test_what_is_missing_or_does_not_fit_is_named():
     assert "decoder.blocks.1.cross_attention.key.kernel (D, N, K) is missing" in str(error.value)
     assert "decoder.blocks.1.feed_forward_norm.gamma has D = 11" in str(error.value)
     assert str(error.value).count(";") == 1, "nothing else is wrong"
-    with pytest.raises(SpecError, match=r"must have the axes \(V, D\), its shape is \(12,\)"):
+    with pytest.raises(SpecError, match=r"must have the axes \(V, D\), but its shape is \(12,\)"):
         dataclasses.replace(spec, embedding=flat, decoder=decoder).validate()
-    with pytest.raises(SpecError, match="end_token_id must be below the vocabulary's 13, it is 13"):
+    with pytest.raises(SpecError, match="end_token_id must be from 0 to 12, not 13"):
         dataclasses.replace(spec, end_token_id=13).validate()
-    with pytest.raises(SpecError, match="encoder.norm must be there if, and only if"):
+    with pytest.raises(
+        SpecError, match="encoder.norm must exist if the block is pre-norm, and only"
+    ):
         encoder = dataclasses.replace(spec.encoder, norm=block.feed_forward_norm)
         dataclasses.replace(spec, encoder=encoder).validate()
     with pytest.raises(TypeError, match="'kernell'"):
@@ -189,17 +191,17 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("change", REFUSED)
-def test_what_has_no_words_is_refused_by_name(change):
+def test_a_layer_that_a_spec_cannot_describe_is_refused_by_name(change):
     with pytest.raises(SpecError, match=REFUSED[change]):
         change(model_with()).spec()
 
 
-def test_a_model_with_a_decoding_of_its_own_is_refused():
-    with pytest.raises(SpecError, match="OwnModel has a `_project` of its own"):
+def test_a_model_that_overrides_decoding_is_refused():
+    with pytest.raises(SpecError, match="OwnModel overrides `_project`"):
         OwnModel(13, **SIZES).spec()
 
 
-def test_an_activation_of_its_own_is_refused():
+def test_an_unknown_activation_is_refused():
     model = model_with()
     model.encoder_blocks[0].feed_forward.inner.activation = keras.ops.square
     with pytest.raises(SpecError, match="encoder_block_1: 'inner' has the activation"):

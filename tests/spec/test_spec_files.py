@@ -1,4 +1,4 @@
-"""A spec in a folder: read back as it was, and refused when it is not what was written."""
+"""A spec in a folder: read back unchanged, and refused if a file was changed."""
 
 import json
 
@@ -37,7 +37,7 @@ def test_a_newer_spec_takes_the_place_of_the_old_one(tmp_path):
     assert sorted(file.name for file in tmp_path.rglob("*")) == ["spec", "spec.json", "weights.npz"]
 
 
-def test_what_is_not_as_written_is_refused(tmp_path):
+def test_a_missing_or_changed_file_is_refused(tmp_path):
     folder = tmp_path / "spec"
     with pytest.raises(SpecError, match=r"no spec.json.*from_run"):
         load_spec(folder)

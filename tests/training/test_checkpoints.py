@@ -282,7 +282,7 @@ def test_an_average_replaces_nothing_but_an_average(tmp_path):
         np.testing.assert_array_equal(got, expected)
 
 
-def test_training_on_from_an_average_is_refused_unless_told(tmp_path):
+def test_training_from_an_average_is_refused_unless_allowed(tmp_path):
     made, checkpoints = model(), Checkpoints(tmp_path / "run")
     fit(made, 2, [checkpoints])
     save_average(made, tmp_path / "averaged", checkpoints.paths)
@@ -323,7 +323,7 @@ def manifest(folder, updates, seconds, batch=0, kind="epoch"):
     (path / "manifest.json").write_text(json.dumps(record))
 
 
-def test_which_are_averaged(tmp_path):
+def test_which_checkpoints_are_averaged(tmp_path):
     manifest(tmp_path, 10, 599.0, batch=4, kind="interval")
     manifest(tmp_path, 20, 601.0, batch=5, kind="interval")
     manifest(tmp_path, 30, 900.0)

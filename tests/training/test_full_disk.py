@@ -1,4 +1,4 @@
-"""A disk that is really full, not one that a test says is: a small one in memory, which root can make."""
+"""A disk that is really full, not a simulated one: a small file system in memory, which root can make."""
 
 import os
 import shutil

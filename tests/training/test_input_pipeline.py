@@ -1,4 +1,4 @@
-"""Batches on their way to `fit`: nothing of them changes, and TensorFlow starts no thread that tunes."""
+"""Batches on their way to `fit`: they are not changed, and TensorFlow starts no tuning thread."""
 
 import keras
 import numpy as np
@@ -108,7 +108,7 @@ def test_labels_beside_batches_are_refused_as_by_keras():
         compiled_model().fit(Numbered(2), np.ones((2, 3)), verbose=0)
 
 
-def test_what_is_no_pydataset_with_a_signature_is_refused():
+def test_only_a_pydataset_with_a_signature_is_accepted():
     class Unsigned(Numbered):
         signature = None
 

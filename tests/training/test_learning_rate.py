@@ -55,12 +55,12 @@ def test_round_trip():
 
 
 @pytest.mark.parametrize("name", ["hidden_dim", "warmup_steps", "factor"])
-def test_nothing_below_zero(name):
+def test_negative_arguments_of_the_schedule_are_refused(name):
     with pytest.raises(ValueError, match=f"{name}=-1"):
         LearningRateSchedule(**{"hidden_dim": 8, name: -1})
 
 
-def test_no_rate_below_zero():
+def test_arguments_of_cosine_to_budget_must_be_positive():
     with pytest.raises(ValueError, match="peak=0"):
         CosineToBudget(0, 3)
     with pytest.raises(ValueError, match="warmup_steps=-1"):

@@ -1,4 +1,4 @@
-"""The certificate on several devices, and two processes that train as one: the documented commands."""
+"""`check_parallelism` on several devices, and two processes that train as one: the documented commands."""
 
 import argparse
 import json

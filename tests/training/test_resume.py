@@ -1,4 +1,4 @@
-"""Runs that are killed at any instant end in the same bits as one that nobody disturbed."""
+"""Runs that are killed at any moment end in the same bits as an undisturbed run."""
 
 import multiprocessing
 import multiprocessing.forkserver

@@ -187,7 +187,7 @@ class TestDestination:
         path = tmp_path / "a"
         path.touch()
         (tmp_path / "hard").hardlink_to(path)
-        with pytest.raises(files.OccupiedPath, match="is read for"):
+        with pytest.raises(files.OccupiedPath, match="is both a file to read"):
             files.check_destination(tmp_path / "hard", sources=[path], ours=bool, overwrite=True)
 
     @pytest.mark.parametrize("folder", [False, True])
@@ -251,7 +251,7 @@ class TestVerified:
             files.verify_files(tmp_path, sha256, "Build it again.")
         with pytest.raises(files.DamagedFile, match="b' is damaged: it cannot be read"):
             files.verify_files(tmp_path, {"b": "0"})
-        with pytest.raises(files.DamagedFile, match="is no file of"):
+        with pytest.raises(files.DamagedFile, match="is not a file in"):
             files.verify_files(tmp_path, {"../../etc/passwd": "0"})
 
 

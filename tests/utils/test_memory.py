@@ -1,4 +1,4 @@
-"""Tuned memory, in processes of their own: a heap keeps what it was once."""
+"""Tuned memory, in separate processes: a heap that is tuned once stays tuned."""
 
 import os
 import re
@@ -55,10 +55,11 @@ for place in range(0, 2**27, 4096):
     memory[place] = 1
 before = mebibytes_in_huge_pages()
 callback = HugePages()
-callback.on_train_batch_end(0)
-callback.on_train_batch_end(1)
+callback.on_train_batch_begin(0)
+callback.on_train_batch_begin(1)
+callback.on_train_batch_begin(0)  # of the next epoch
 assert mebibytes_in_huge_pages() < before + 32
-callback.on_train_batch_end(0)  # of the next epoch
+callback.on_train_batch_begin(1)
 ours = mebibytes_in_huge_pages()
 """
     + CONTROL
@@ -158,7 +159,7 @@ def test_memory_is_tuned_once_and_says_what_it_did(monkeypatch):
 def test_huge_pages_are_asked_for_once_on_tensorflow_and_cpus(monkeypatch):
     asked = []
     monkeypatch.setattr(callback, "advise_huge_pages", lambda: asked.append(1))
-    on_update = callback.HugePages().on_train_batch_end
-    for updates in range(1, 7):
-        on_update(updates % 2)
-        assert len(asked) == (updates >= 3 and keras.backend.backend() == "tensorflow")
+    on_update = callback.HugePages().on_train_batch_begin
+    for updates_before in range(7):
+        on_update(updates_before % 2)
+        assert len(asked) == (updates_before >= 3 and keras.backend.backend() == "tensorflow")

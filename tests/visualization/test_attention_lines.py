@@ -1,4 +1,4 @@
-"""Lines between words, read back from the artists. N=3 heads, T=4 words ask, S=5 are attended."""
+"""Lines between words, read back from the artists. N=3 heads, T=4 queries, S=5 attended words."""
 
 import numpy as np
 import pytest
@@ -82,5 +82,5 @@ def test_wrong_query(query):
 
 
 def test_wrong_tokens():
-    with pytest.raises(ValueError, match="Expected 5 source tokens"):
+    with pytest.raises(ValueError, match="`source_tokens` must be 5 tokens"):
         attention_lines_figure(SCORES, TARGET, SOURCE)

@@ -152,13 +152,13 @@ def test_no_global_state():
     [
         (attention(2, 3, 4, 6), SOURCE, TARGET, r"\(2, 3, 4, 6\).*scores\[0\]"),
         (attention(4, 6), SOURCE, TARGET, r"shape \(4, 6\)"),
-        (np.zeros((3, 0, 6)), SOURCE, [], r"none of them 0"),
-        (attention(3, 4, 6), SOURCE[:-1], TARGET, r"Expected 6 source tokens"),
-        (attention(3, 4, 6), TARGET, SOURCE, r"Expected 6 source tokens"),
-        (attention(3, 4, 6), SOURCE, TARGET + ["<pad>"], r"Expected 4 target tokens"),
-        (attention(3, 4, 6), "abcdef", TARGET, r"Expected 6 source tokens"),
-        (attention(3, 4, 6) - 0.5, SOURCE, TARGET, r"between 0 and 1"),
-        (attention(3, 4, 6) * np.nan, SOURCE, TARGET, r"between 0 and 1"),
+        (np.zeros((3, 0, 6)), SOURCE, [], r"no axis of size 0"),
+        (attention(3, 4, 6), SOURCE[:-1], TARGET, r"`source_tokens` must be 6 tokens"),
+        (attention(3, 4, 6), TARGET, SOURCE, r"`source_tokens` must be 6 tokens"),
+        (attention(3, 4, 6), SOURCE, TARGET + ["<pad>"], r"`target_tokens` must be 4 tokens"),
+        (attention(3, 4, 6), "abcdef", TARGET, r"`source_tokens` must be 6 tokens"),
+        (attention(3, 4, 6) - 0.5, SOURCE, TARGET, r"from 0 to 1"),
+        (attention(3, 4, 6) * np.nan, SOURCE, TARGET, r"from 0 to 1"),
     ],
 )
 def test_wrong_scores_and_tokens(scores, source, target, message):

@@ -1,4 +1,4 @@
-"""The paper's style, read back from the artists. N=3 heads, T=4 words ask, S=5 are attended."""
+"""The paper's style, read back from the artists. N=3 heads, T=4 queries, S=5 attended words."""
 
 import numpy as np
 import pytest
