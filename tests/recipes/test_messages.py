@@ -81,13 +81,12 @@ def test_the_next_commands_can_be_typed(tmp_path, monkeypatch):
 
 def test_the_end_says_how_it_goes_on(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    assert "To go on with it, give the same command a higher --steps (it had 300)." in results_text(
-        folder, report(30.0)
-    )
+    more = "To continue it, run the same command with a higher --steps (it had 300)."
+    assert more in results_text(folder, report(30.0))
     early = results_text(folder, report(30.0, updates=200, patience=3), can_go_on=False)
-    assert "give the same command a higher --patience." in early
+    assert "the same command with a higher --patience." in early
     ended = results_text(folder, report(30.0), can_go_on=False)
-    assert "it cannot go on" in ended and "a higher --steps" in ended
+    assert "it cannot continue" in ended and "a higher --steps" in ended
 
 
 def test_own_text_says_what_was_held_out(tmp_path):
