@@ -140,7 +140,7 @@ def _train(
     from keras_attention.utils.memory import tune_memory
 
     tune_memory()
-    folder = RunFolder(options.get("output_dir") or _fresh_folder(name, config.preset))
+    folder = RunFolder(options.get("output_dir") or _fresh_folder(corpus.name, config.preset))
     if "prepare_only" in options:
         from keras_attention.recipes.bulk_store import prepare_corpus
 

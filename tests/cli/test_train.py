@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +65,7 @@ def test_another_preset_drops_what_the_recipe_changed_in_its_own(asked, tmp_path
     assert asked[0][1].model_arguments == SMALL.model_arguments
     assert asked[1][1].model_arguments == {}
     assert asked[0][0].name == "mine"
+    assert asked[0][2].parent == Path("runs") and asked[0][2].name.startswith("mine-tiny-20")
 
 
 def test_tab_separated_pairs(asked, tmp_path):
