@@ -80,7 +80,9 @@ class KerasProgram(Program):
         seconds = self.run(count)
         profiled: list[float] = []
         if self.keras.backend.backend() == "torch":
-            parts = torch_profile(lambda: profiled.extend(self.run(count)), self.model)
+            parts = torch_profile(
+                lambda number: profiled.extend(self.run(number)), self.model, count
+            )
         else:
             parts = tensorflow_profile(lambda: profiled.extend(self.run(count)))
         for part in parts:

@@ -22,7 +22,7 @@ EMBEDDING = "embedding, positions"
 BIASES = "biases, ReLU, joined kernels"
 ADAM = "Adam, norm of the gradient"
 STEP = "Keras' step: metrics, callbacks, batches"
-CASTS = "casts to bfloat16 and back"
+CASTS = "casts"
 CALLS = "calls: layers, dispatch, autograd"
 
 REST = "the rest: Python, callbacks, waiting"
@@ -78,9 +78,7 @@ def part_of_name(name: str, rules: tuple[tuple[str, str | None], ...]) -> str | 
     return None
 
 
-def part_of(
-    names: Iterable[str], rules: tuple[tuple[str, str | None], ...], otherwise: str = CALLS
-) -> str:
+def part_of(names: Iterable[str], rules: tuple[tuple[str, str | None], ...]) -> str:
     """The part of an event, from its name and those around it, the nearest first.
 
     Example:
@@ -89,25 +87,35 @@ def part_of(
     'dropout, sum, norm'
     """
     found = (part_of_name(name, rules) for name in names)
-    return next((part for part in found if part is not None), otherwise)
+    return next((part for part in found if part is not None), CALLS)
 
 
-def torch_profile(run: Callable[[], Any], model: Any) -> list[dict[str, Any]]:
-    """Seconds by part and operation, of PyTorch on a CPU, whose operations run one after the other."""
+def torch_profile(run: Callable[[int], Any], model: Any, count: int) -> list[dict[str, Any]]:
+    """Seconds by part and operation, of PyTorch on a CPU, whose operations run one after the other.
+
+    Each update is profiled by itself: after some of them, what a profiler has kept stands in the way of
+    memory that would be used again, and pages are made anew.
+    """
     import torch
 
-    with scopes(model), torch.profiler.profile() as profiler:
-        run()
-
-    def names(event: Any) -> Iterator[str]:
+    def around(event: Any) -> Iterator[Any]:
         while event is not None:
-            yield event.name
+            yield event
             event = event.cpu_parent
 
-    return added(
-        (part_of(names(event), TORCH_RULES, STEP), event.name, event.self_cpu_time_total / 1e6)
-        for event in profiler.events()
-    )
+    found: list[tuple[str, str, float]] = []
+    with scopes(model):
+        for _ in range(count):
+            with torch.profiler.profile() as profiler:
+                run(1)
+            for event in profiler.events():
+                names = [each.name for each in around(event)]
+                if any(
+                    name.startswith("part: ") for name in names
+                ):  # not of what `fit` begins with
+                    seconds = event.self_cpu_time_total / 1e6
+                    found.append((part_of(names, TORCH_RULES), event.name, seconds))
+    return added(found)
 
 
 @contextlib.contextmanager
