@@ -21,7 +21,7 @@ MARIAN = "HF Marian"
 # Training jobs (workload and precision), in the order of the tables.
 JOBS = [
     (workload, dtype)
-    for workload in ("base", "small", "tiny", "paper")
+    for workload in ("base", "small", "small_update", "tiny", "paper")
     for dtype in ("mixed_bfloat16", "float32")
 ]
 # Our programs in the decoding benchmark, by precision.
@@ -313,7 +313,8 @@ def training_text(record: Record) -> str:
 def case_text(case: dict[str, Any]) -> str:
     """A training job in words."""
     kind = "epoch of Multi30K" if case["workload"] == "small" else "update"
-    return f"{kind}, {case['workload']}, {case['dtype'].removeprefix('mixed_')}"
+    workload = case["workload"].removesuffix("_update")
+    return f"{kind}, {workload}, {case['dtype'].removeprefix('mixed_')}"
 
 
 def keras_hub(name: str) -> str:

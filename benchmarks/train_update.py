@@ -21,6 +21,7 @@ Weighted Transformer, with a branch for each head.
 
 import argparse
 import dataclasses
+import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -42,6 +43,7 @@ from harness import (
 from harness.compare import differing_output
 from harness.machine import usable_cpus
 from peers.backends import BACKENDS
+from peers.training.profiles import profile_text
 from peers.training.subjects import PEERS, ceilings, is_ours, subjects
 from peers.training.workloads import (
     WORKLOADS,
@@ -69,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         if missing:
             print(missing_text(missing), flush=True)
         if options.profile:
-            return print_profile([spec for spec in present if "PyTorch" in spec.name], options)
+            return print_profile(present, options)
         tolerance = 1e-4 if options.dtype == "float32" else 2e-2
         outcomes = compare(
             [*present, *ceilings(options, present)],
@@ -153,7 +155,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         help="also write a record to benchmarks/results/, for the tables",
     )
     results.add_argument(
-        "--profile", action="store_true", help="instead, profile our package on PyTorch"
+        "--profile",
+        action="store_true",
+        help="instead, show where our package spends its time on TensorFlow and PyTorch",
     )
     results.add_argument("--plot", type=Path, metavar="FILE.png")
     return parser.parse_args(arguments)
@@ -215,23 +219,27 @@ def report(
 
 
 def print_profile(specs: list[Spec], options: argparse.Namespace) -> int:
-    """Print the share of the matrix products, their speed, and the other operations, of an update."""
+    """Print what ours spend an update's time on, and how fast their products are."""
     ours = [spec for spec in specs if spec.target.startswith("peers.training.ours:")]
+    ours = [spec for spec in ours if "jax" not in spec.requires]
+    limit, count = options.time_limit, options.count or 20
     for spec in ours:
-        limit = options.time_limit
-        with Worker(spec.target, spec.options, spec.environment, options.threads, limit) as worker:
-            worker.call("prepare", limit)
-            worker.call("run", limit, count=2)  # The first compiles.
-            found = worker.call("profile", limit, count=options.count or 4)
-        total = sum(each["seconds"] for each in found)
-        products = [each for each in found if each["flop"]]
-        seconds = sum(each["seconds"] for each in products)
-        speed = sum(each["flop"] for each in products) / seconds / 1e9
-        print(f"matrix products: {seconds / total:.0%} of the time, at {speed:.0f} GFLOP/s")
-        for each in sorted(found, key=lambda each: -each["seconds"])[:15]:
-            share = f"{1e3 * each['seconds']:7.1f} ms {each['seconds'] / total:4.0%}"
-            print(f"{share}  {each['calls']:5.0f} x {each['operation']}")
+        ceiling = None
+        for large in ceilings(options, [spec])[:1]:
+            with worker_of(large, options) as worker:
+                flop = worker.call("prepare", limit)["work"]["flop"]
+                ceiling = flop / statistics.median(worker.call("run", limit, count=5)["seconds"])
+        with worker_of(spec, options) as worker:
+            flop = worker.call("prepare", limit)["work"]["flop"]
+            worker.call("run", limit, count=4)  # The first compiles.
+            found = worker.call("profile", limit, count=count)
+        print(f"{spec.name}: {profile_text(found, flop, ceiling)}\n", flush=True)
     return int(not ours)
+
+
+def worker_of(spec: Spec, options: argparse.Namespace) -> Worker:
+    """A process of the subject."""
+    return Worker(spec.target, spec.options, spec.environment, options.threads, options.time_limit)
 
 
 def case_of(options: argparse.Namespace, workload: Workload) -> dict[str, Any]:
