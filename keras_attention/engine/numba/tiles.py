@@ -362,6 +362,7 @@ def multiply(kinds, rows, packed, row_scales, product, floor, tiling, part, outp
                 )
             for i in range(min(tile, rows - row)):
                 total, into = at_sums + i * sums_stride, output + i * stride
+                # The array, not just its address: Numba frees an array after its last use.
                 _finish(sums, total, row_scales[row + i], scales, bias, floor, into, here)
             row += tile
     _end(of_rows, of_weights)
