@@ -168,10 +168,11 @@ class BulkFolder:
             OccupiedPath: If it holds other files, or work by another model, with other settings or of
                 other inputs.
         """
+        names = self.folder.names()  # Before the manifest: another share may write it in between.
         if self.is_claimed():
             self._check_same(self._manifest()["settings"])
         # Leftovers of a process that was killed before it wrote the manifest do not matter.
-        elif any(not name.startswith(".keras_attention-") for name in self.folder.names()):
+        elif any(not name.startswith(".keras_attention-") for name in names):
             raise OccupiedPath(
                 f"'{self.folder}' exists but is not the folder of bulk work. Nothing was changed there. "
                 f"{REMEDY}"

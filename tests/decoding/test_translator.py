@@ -381,7 +381,7 @@ def test_no_file_is_replaced(copier, tmp_path):
         path.write_text("bed\n")
     with pytest.raises(ValueError, match="other.txt' exists"):
         copier.translate_file(source, other)
-    with pytest.raises(ValueError, match="source.txt' is read for"):
+    with pytest.raises(ValueError, match="source.txt' is both a file to read"):
         copier.translate_file(source, tmp_path / "." / "source.txt")
     with pytest.raises(ValueError, match="device"):
         copier.translate_file(source, "/dev/null")

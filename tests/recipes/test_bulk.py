@@ -227,6 +227,20 @@ def test_of_shares_that_end_together_one_joins(tmp_path, inputs, shout):
         assert_is_whole(tmp_path / str(attempt) / "out")
 
 
+def test_a_share_that_is_claimed_during_the_check_is_accepted(tmp_path, inputs, monkeypatch):
+    first, second = folder_for(tmp_path, inputs), folder_for(tmp_path, inputs)
+    is_file = second.folder.is_file
+
+    def and_claims(name):
+        found = is_file(name)
+        first.claim()
+        return found
+
+    monkeypatch.setattr(second.folder, "is_file", and_claims)
+    second.check()
+    assert first.is_claimed()
+
+
 def test_two_files_whose_lines_belong_together(tmp_path, inputs):
     pairs = TextFile(inputs[0], inputs[0])
     assert list(pairs) == [(line, line) for line in LINES[:7]] and pairs.name == "a.txt"
