@@ -1,26 +1,27 @@
 """What do several processes cost and gain? Compares no `torchrun`, one process under it, and two processes.
 
     python benchmarks/processes.py                                # the demo's model and batches, on PyTorch
-    python benchmarks/processes.py --preset small --record
+    python benchmarks/processes.py --preset small --batch-tokens 8192 --record
 
 Each process has one thread. All train the same batches of the demo corpus, as `train_translation` does. The
-updates and the work between them are timed. Two processes need two free CPUs. The last line compares two
-processes with the formula of `--plan`: half of the time of one process, plus the time that summing the
-gradients takes alone.
+updates and the work between them are timed. Two processes need two free CPUs. The last lines say where the
+time of two goes: to half of the rows of each batch (one process alone trained on them), to the sums of the
+gradients by themselves, and to the rest. They also give what the formula of `--plan` says: half of the time of
+one process, plus the sums.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from harness import Outcome, Spec, compare, run_facts, split_by_presence, table, write_json
+from harness import Spec, compare, run_facts, split_by_presence, table, write_json
 from peers.backends import keras_environment
 from records import record_path
 
 NAMES = {0: "one process", 1: "one under torchrun", 2: "two under torchrun"}
+HALF = "one, half of the rows"
 
 
 def main() -> int:
@@ -30,6 +31,7 @@ def main() -> int:
     )
     add = parser.add_argument
     add("--preset", default="tiny")
+    add("--batch-tokens", type=int, help="of a batch; default: those of the demo's recipe")
     add("--rounds", type=int, default=5)
     add("--updates", type=int, default=100, help="updates per sample")
     add("--samples", type=int, default=1, help="timed in each round, after one to warm up")
@@ -37,21 +39,27 @@ def main() -> int:
     add("--record", action="store_true", help="also write a record to benchmarks/results/")
     options = parser.parse_args()
     facts = run_facts()
+    given = {"preset": options.preset, "updates": options.updates}
+    if options.batch_tokens is not None:
+        given["batch_tokens"] = options.batch_tokens
+    subjects = {name: {"processes": processes} for processes, name in NAMES.items()}
+    subjects[HALF] = {"processes": 0, "parts": 2}
     specs = [
         Spec(
             name,
             "peers.training.processes:Processes",
-            {"preset": options.preset, "updates": options.updates, "processes": processes},
+            {**given, **more},
             keras_environment("torch"),
             {"torch": "torch"},
         )
-        for processes, name in NAMES.items()
+        for name, more in subjects.items()
     ]
     present, _ = split_by_presence(specs)
     outcomes = compare(
         present,
         options.rounds,
         options.samples,
+        warmup=0,  # Each start has its own.
         log=lambda text: print(text, file=sys.stderr, flush=True),
     )
     rates = {"tokens": ("tokens/s", 1.0)}
@@ -64,24 +72,25 @@ def main() -> int:
             ratio_to=[spec.name for spec in present[:1]],
         )
     )
-    formula = formula_seconds(outcomes)
-    if formula is not None:
-        print(f"two under torchrun by the formula of --plan: {formula:.3f} s")
+    found = {outcome.spec.name: outcome for outcome in outcomes if not outcome.failure}
+    formula, sums = None, None
+    if {NAMES[0], NAMES[2], HALF} <= found.keys():
+        seconds = {name: outcome.seconds.median for name, outcome in found.items()}
+        work = found[NAMES[2]].facts["work"]
+        sums = work["updates"] * found[NAMES[2]].facts["sum_seconds"]
+        formula = seconds[NAMES[0]] / 2 + sums
+        rest = seconds[NAMES[2]] - seconds[HALF] - sums
+        print(f"tokens in a batch: {work['tokens'] / work['updates']:.0f}")
+        print(f"two: {seconds[HALF]:.3f} s half of the rows, {sums:.3f} s sums, {rest:.3f} s rest")
+        print(f"two by the formula of --plan: {formula:.3f} s")
     case = {"model": options.preset}
+    if options.batch_tokens is not None:
+        case["batch_tokens"] = options.batch_tokens
     record = record_path("processes", case, facts) if options.record else None
     for path in filter(None, (options.json, record)):
-        more = {"benchmark": "processes", "case": case, "source": "measured", "formula": formula}
-        write_json(path, facts, outcomes, **more)
+        more = {"benchmark": "processes", "case": case, "source": "measured"}
+        write_json(path, facts, outcomes, **more, formula=formula, sums=sums)
     return int(not outcomes or any(outcome.failure for outcome in outcomes))
-
-
-def formula_seconds(outcomes: Sequence[Outcome]) -> float | None:
-    """Seconds of two processes as `--plan` estimates them, from one process and the sums; None if unknown."""
-    found = {outcome.spec.name: outcome for outcome in outcomes if not outcome.failure}
-    if not {NAMES[0], NAMES[2]} <= found.keys():
-        return None
-    alone, two = found[NAMES[0]], found[NAMES[2]]
-    return alone.seconds.median / 2 + two.facts["work"]["updates"] * two.facts["sum_seconds"]
 
 
 if __name__ == "__main__":

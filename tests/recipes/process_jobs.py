@@ -6,6 +6,7 @@
 
 import contextlib
 import dataclasses
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pytest
 
 from keras_attention.callbacks.signals import TrainingStopped
 from keras_attention.callbacks.together import StopTogether
@@ -27,6 +29,7 @@ from keras_attention.recipes import train_translation
 from keras_attention.training.checkpoint_store import load_checkpoint
 from keras_attention.training.joining import initialize_processes
 from keras_attention.utils.run_folder import RunFolder
+from tests.recipes.process_parts import sums_in_order
 from tests.recipes.small_runs import SMALL, small_corpus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,12 +48,21 @@ CONFIG = dataclasses.replace(
 )
 
 
-def jobs_in_processes(folder, jobs, count):
-    """Do jobs in so many processes of one start; for each job a list of what each process says."""
+def jobs_in_processes(folder, jobs, count, devices=1, timeout=500):
+    """Do jobs in so many processes of one start; for each job a list of what each process says.
+
+    On JAX each process has so many devices.
+    """
     folder.mkdir(exist_ok=True)
     (folder / "jobs.json").write_text(json.dumps(jobs))
     program = [sys.executable, "-m", "tests.recipes.process_jobs", str(folder)]
-    outputs = started(lambda index: [*program, str(index)], count)
+
+    def environment(*place):
+        return environment_of(*place, devices)
+
+    outputs = started(
+        lambda index: [*program, str(index)], count, environment=environment, timeout=timeout
+    )
     for code, text in outputs:
         assert code == 0, text[-5000:]
     return {
@@ -84,7 +96,7 @@ def started(command, count, folder=ROOT, environment=None, timeout=500):
     return [(process.returncode, text) for process, text in zip(running, texts, strict=True)]
 
 
-def environment_of(index, count, port):
+def environment_of(index, count, port, devices=1):
     """What a process is told of the others: as `torchrun` does, or by Keras' variables."""
     if BACKEND == "torch":
         names = {"RANK": index, "LOCAL_RANK": index, "WORLD_SIZE": count, "MASTER_PORT": port}
@@ -92,7 +104,12 @@ def environment_of(index, count, port):
     flags = os.environ.get("XLA_FLAGS", "").split()
     return {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": " ".join(flag for flag in flags if "device_count" not in flag),
+        "XLA_FLAGS": " ".join(
+            [
+                *(flag for flag in flags if "device_count" not in flag),
+                f"--xla_force_host_platform_device_count={devices}",
+            ]
+        ),
         "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}",
         "KERAS_DISTRIBUTION_NUM_PROCESSES": str(count),
         "KERAS_DISTRIBUTION_PROCESS_ID": str(index),
@@ -157,6 +174,17 @@ def elsewhere(folder):
         recipe.RunFolder = original
 
 
+@contextlib.contextmanager
+def other_version():
+    """This process has another NumPy."""
+    found = importlib.metadata.version
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            importlib.metadata, "version", lambda name: "1.2.3" if name == "numpy" else found(name)
+        )
+        yield
+
+
 def main(folder, index):
     """Be process `index`."""
     folder = Path(folder)
@@ -174,8 +202,13 @@ def main(folder, index):
                 (folder / "other").mkdir(exist_ok=True)
                 corpus = small_corpus(folder / "other", first=7)
             run = folder / job.get("run", name)
-            foreign = job.get("elsewhere") and index == 1
-            with elsewhere(run.resolve()) if foreign else contextlib.nullcontext():
+            with contextlib.ExitStack() as changes:
+                if job.get("elsewhere") and index == 1:
+                    changes.enter_context(elsewhere(run.resolve()))
+                if job.get("other_version") and index == 1:
+                    changes.enter_context(other_version())
+                if job.get("in_order"):
+                    changes.enter_context(sums_in_order())
                 told = train(corpus, run, changed, index, job.get("stop"))
             (folder / f"{name}.{index}.json").write_text(json.dumps(told))
 

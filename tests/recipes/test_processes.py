@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.recipes.process_jobs import CONFIG, SIZES, jobs_in_processes, train
+from tests.recipes.process_parts import parts_of
 from tests.recipes.small_runs import small_corpus
 
 pytestmark = pytest.mark.skipif(
@@ -15,6 +16,8 @@ pytestmark = pytest.mark.skipif(
 )
 # The whole list of what is promised, in some minutes; without it the part that costs little.
 LONG = "KERAS_ATTENTION_LONG_PROCESSES" in os.environ
+IS_TORCH = keras.backend.backend() == "torch"
+torch_only = pytest.mark.skipif(not IS_TORCH, reason="XLA compiles another program")
 long = pytest.mark.skipif(not LONG, reason="set KERAS_ATTENTION_LONG_PROCESSES=1")
 DROPOUT = {"model_arguments": {**SIZES, "dropout": 0.2}}
 ROWS = {"row_multiple": 5}  # which two processes cannot share
@@ -35,6 +38,7 @@ JOBS = {
     "minutes": job({"steps": None, "minutes": 0.02}),
     "seed": job(own={"seed": 2}),
     "preset": job(own={"preset": "small"}),
+    "version": job(other_version=True),
     "text": job(other_text=True),
     "disk": job(elsewhere=True),
     "rows": job(run="five"),
@@ -64,6 +68,17 @@ def pair(corpus):
     return folder / "two", jobs_in_processes(folder / "two", JOBS, 2)
 
 
+@pytest.fixture
+def one_thread():
+    """As the processes have: with more, PyTorch adds in another order."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def weights(folder):
     with np.load(folder / "weights.npz") as arrays:
         return [arrays[name] for name in arrays.files]
@@ -87,6 +102,11 @@ def assert_same_weights(found, expected):
         assert np.linalg.norm(ours - theirs) <= 1e-5 * np.linalg.norm(theirs)
 
 
+def assert_same_bits(found, expected):
+    for ours, theirs in zip(weights(found), weights(expected), strict=True):
+        assert ours.tobytes() == theirs.tobytes()
+
+
 @pytest.mark.parametrize("name", ["whole", "slices"])
 def test_two_processes_show_what_one_does(name, alone, pair):
     folder, told = pair
@@ -94,14 +114,20 @@ def test_two_processes_show_what_one_does(name, alone, pair):
     assert "history" not in told[name][1]  # The chief alone reports.
 
 
+@torch_only
+@pytest.mark.parametrize("name, slices", [("whole", 1), ("slices", 3)])
+def test_two_processes_compute_the_bits_of_their_parts(name, slices, corpus, pair, one_thread):
+    folder, text = corpus
+    with parts_of(2, slices):
+        train(text, folder / f"parts{slices}", {})
+    assert_same_bits(pair[0] / name, folder / f"parts{slices}")
+
+
 def test_dropout_is_the_same_in_every_bit(pair):
     folder, told = pair
     first, again = told["dropout"][0]["history"], told["dropout_again"][0]["history"]
     assert [entry["loss"] for entry in first] == [entry["loss"] for entry in again]
-    for one, other in zip(
-        weights(folder / "dropout"), weights(folder / "dropout_again"), strict=True
-    ):
-        assert one.tobytes() == other.tobytes()
+    assert_same_bits(folder / "dropout", folder / "dropout_again")
     assert first[-1]["loss"] != told["whole"][0]["history"][-1]["loss"]
 
 
@@ -127,6 +153,7 @@ def test_the_end_of_the_time_stops_all(pair):
     [
         ("seed", "`seed` is 1 in process 0 and 2 in process 1"),
         ("preset", "`preset` is 'tiny' in process 0 and 'small' in process 1"),
+        ("version", f"`numpy` is '{np.__version__}' in process 0 and '1.2.3' in process 1"),
         ("text", "`train_fingerprint` is '"),
         ("disk", "this process does not see it. Choose an output folder that all machines share"),
         (
@@ -156,26 +183,43 @@ def test_another_number_of_processes_goes_on(corpus, alone, pair):
     assert_as(alone, told, folder / "two" / "continued")
 
 
+def alone_in_parts(folder, text, jobs, count):
+    """What one process shows of these jobs that adds as so many processes do."""
+    if not IS_TORCH:
+        told = jobs_in_processes(folder, jobs, 1, devices=count, timeout=3000)
+        return {name: told[name][0] for name in jobs}
+    told = {}
+    for name, one in jobs.items():
+        with parts_of(count, one["changed"]["accumulation_steps"]):
+            told[name] = train(text, folder / name, one["changed"])
+    return told
+
+
 @long
-def test_two_hundred_updates_of_the_tiny_preset(corpus):
-    """In 1, 2 and 4 processes, with slices too; the plain text of 60 pairs serves."""
+@pytest.mark.parametrize("count", [2, 4])
+def test_two_hundred_updates_of_the_tiny_preset(count, corpus, request):
+    """With slices too; the demo's rate, at which it learns; the plain text of 60 pairs serves."""
     folder, text = corpus
+    if IS_TORCH:
+        request.getfixturevalue("one_thread")
     changed = {"model_arguments": {"dropout": 0.0}, "steps": 200, "bleu_every": 100}
-    expected = train(text, folder / "tiny", changed)
+    changed |= {"learning_rate_factor": 1.0, "warmup_steps": 400}
     assert dataclasses.replace(CONFIG, **changed).preset == "tiny"
-    for count in (2, 4):
-        jobs = {"plain": job(changed), "sliced": job({**changed, "accumulation_steps": 3})}
-        told = jobs_in_processes(folder / f"tiny{count}", jobs, count)
-        for name in jobs:
-            for number in ("loss", "val_perplexity"):
-                wanted = [entry[number] for entry in expected["history"]]
-                shown = [entry[number] for entry in told[name][0]["history"]]
-                largest = max(abs(a - b) / b for a, b in zip(shown, wanted, strict=True))
-                print(count, name, number, "largest relative difference", largest)
-                assert largest < 1e-5
-            pairs = zip(
-                weights(folder / f"tiny{count}" / name), weights(folder / "tiny"), strict=True
-            )
-            far = max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in pairs)
-            print(count, name, "weights", far)
-            assert far < 1e-5
+    jobs = {
+        name: job({**changed, "accumulation_steps": slices}, in_order=IS_TORCH and count > 2)
+        for name, slices in (("plain", 1), ("sliced", 3))
+    }
+    alone = folder / f"tiny{count}alone"
+    expected = alone_in_parts(alone, text, jobs, count)
+    told = jobs_in_processes(folder / f"tiny{count}", jobs, count, timeout=3000)
+    for name in jobs:
+        for number in ("loss", "val_perplexity"):
+            wanted = [entry[number] for entry in expected[name]["history"]]
+            shown = [entry[number] for entry in told[name][0]["history"]]
+            largest = max(abs(a - b) / b for a, b in zip(shown, wanted, strict=True))
+            print(count, name, number, "to", wanted[-1], "largest relative difference", largest)
+            assert largest < 1e-5
+        pairs = zip(weights(folder / f"tiny{count}" / name), weights(alone / name), strict=True)
+        far = max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in pairs)
+        print(count, name, "weights", far)
+        assert far == 0 if IS_TORCH else far < 1e-5

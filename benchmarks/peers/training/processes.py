@@ -1,6 +1,6 @@
 """The demo corpus' recipe in processes that `torchrun` starts, or in one without it.
 
-As a program (`python -m peers.training.processes PRESET UPDATES SAMPLES`) it is one of the processes.
+As a program (`python -m peers.training.processes SETTINGS`, JSON) it is one of the processes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,25 @@ class Processes(Subject):
         preset: The model's size.
         updates: Updates of a sample.
         processes: Processes under `torchrun`; 0 for one without it.
+        batch_tokens: Of a batch; the recipe's if not given.
+        parts: Only one of so many parts of each batch's rows is trained on, by a process without `torchrun`.
     """
 
-    def __init__(self, preset: str, updates: int, processes: int) -> None:
-        self.preset, self.updates, self.processes = preset, updates, processes
+    def __init__(
+        self,
+        preset: str,
+        updates: int,
+        processes: int,
+        batch_tokens: int | None = None,
+        parts: int = 1,
+    ) -> None:
+        self.processes = processes
+        self.settings = {
+            "preset": preset,
+            "updates": updates,
+            "batch_tokens": batch_tokens,
+            "parts": parts,
+        }
 
     def prepare(self) -> dict[str, Any]:
         return self._start(0)["facts"]
@@ -43,7 +58,10 @@ class Processes(Subject):
             started += ["torch.distributed.run", "--standalone"]
             started += [f"--nproc-per-node={self.processes}", "-m"]
         done = subprocess.run(
-            [*started, "peers.training.processes", self.preset, str(self.updates), str(samples)],
+            [
+                *(*started, "peers.training.processes"),
+                json.dumps({**self.settings, "samples": samples}),
+            ],
             cwd=BENCHMARKS,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
@@ -53,14 +71,17 @@ class Processes(Subject):
         return json.loads(done.stdout.splitlines()[-1])
 
 
-def main(preset: str, updates: int, samples: int) -> None:
+def main(preset: str, updates: int, batch_tokens: int | None, parts: int, samples: int) -> None:
     """Train, and have the chief say how long each sample took."""
     from keras_attention.training.distribution import distribution_scope
     from peers.training.recipe import DemoTraining
 
-    recipe = DemoTraining(preset, as_run=True, updates=updates)
+    recipe = DemoTraining(preset, as_run=True, updates=updates, batch_tokens=batch_tokens)
     with distribution_scope("data_parallel" if "RANK" in os.environ else None) as devices:
         facts = {**recipe.build(), "work": recipe.work()}
+        facts["work"]["tokens"] /= parts
+        if parts > 1:
+            recipe.batches = recipe.batches.shard(0, parts)
         recipe.devices = devices
         seconds = recipe.run(1 + samples)[1:] if samples else []
         if devices.num_processes > 1:
@@ -85,4 +106,4 @@ def seconds_of_a_sum(parameters: int, times: int = 20) -> float:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(**json.loads(sys.argv[1]))

@@ -21,10 +21,14 @@ class DemoTraining(Peer):
         preset: The model's size.
         as_run: Whether `train_to_budget` trains, as `train_translation` has it do, or plain `fit`.
         updates: Updates of a sample, of the same batches each time; at most an epoch's.
+        batch_tokens: Of a batch; the recipe's if not given.
     """
 
-    def __init__(self, preset: str, as_run: bool, updates: int) -> None:
+    def __init__(
+        self, preset: str, as_run: bool, updates: int, batch_tokens: int | None = None
+    ) -> None:
         self.preset, self.as_run, self.updates = preset, as_run, updates
+        self.changed = {} if batch_tokens is None else {"batch_tokens": batch_tokens}
         self.devices: Any = None  # of several processes
         self.import_libraries()
 
@@ -46,7 +50,9 @@ class DemoTraining(Peer):
         self.package.tune_memory()
         self.folder = tempfile.TemporaryDirectory(prefix="demo-training-")
         folder = Path(self.folder.name)
-        self.config = dataclasses.replace(RECIPES["demo"], preset=self.preset, bleu_every=1000)
+        self.config = dataclasses.replace(
+            RECIPES["demo"], preset=self.preset, bleu_every=1000, **self.changed
+        )
         self.corpus = self.package.load_corpus("demo")
         self.tokenizer = prepared_tokenizer(self.corpus, self.config, folder / "tokenizer")
         self.batches, self.validation = prepared_batches(
