@@ -17,6 +17,7 @@ from keras_attention.engine.numba.attention import attend, exponentials
 from keras_attention.engine.numba.llvm import (
     ANY_ORDER,
     ONE,
+    address,
     copy_floats,
     njit_cached,
     number_now,
@@ -236,8 +237,8 @@ def last_norm(model, stack, room, team, rows):
 def attend_row(model, room, keys, values, places, number, weights, row, head):
     """One head of one row: a query in `room.wide`, keys and values anywhere; see `attend`."""
     _, key_dim, value_dim = model.heads
-    query = room.wide[row, head * key_dim :].ctypes.data
-    output = room.attended[row, head * value_dim :].ctypes.data
+    query = address(room.wide, row, head * key_dim)
+    output = address(room.attended, row, head * value_dim)
     attend(model.kept, query, key_dim, keys, values, value_dim, places, number, weights, output)
 
 

@@ -20,6 +20,7 @@ from keras_attention.engine.numba.llvm import (
     LONG,
     ONE,
     SHORT,
+    address,
     has_amx,
     has_features,
     ir,
@@ -188,14 +189,22 @@ def pack_rows(kinds, tiling, x, begin, depth, first, last, scratch):
 @overload(pack_rows)
 def _pack_rows(kinds, tiling, x, begin, depth, first, last, scratch):
     kind = tiles.kind_of(kinds.types[0].dtype, kinds.types[1].dtype)
-    if kind in tiles.AMX_PRODUCTS:
-        return _pack_for_amx
-    return _pack_floats if kind in ("float32", "bfloat16") else _pack_short
+    if kind == "amx bfloat16":
+        return _pack_for_amx_bfloat16
+    if kind == "amx int8":
+        return _pack_for_amx_int8
+    return {
+        "float32": _pack_floats,
+        "bfloat16": _pack_floats,
+        "int8": _pack_short,
+        "bytes": _pack_short,
+        "pairs": _pack_short,
+    }[kind]
 
 
 def _pack_floats(kinds, tiling, x, begin, depth, first, last, scratch):
     padded = depth + depth % tiles.UNROLLED
-    at = x.ctypes.data + 4 * begin
+    at = address(x, 0, begin)
     interleave(at, x.strides[0], depth, padded, first, last, scratch.packed)
 
 
@@ -211,31 +220,44 @@ def _pack_short(kinds, tiling, x, begin, depth, first, last, scratch):
             scratch.scales[row] = quantize(x[row, begin : begin + depth], zero, output)
         else:
             output[depth:] = 0
-            round_to_bfloat16(x[row, begin:].ctypes.data, output.ctypes.data, depth)
+            round_to_bfloat16(address(x, row, begin), output.ctypes.data, depth)
     line = size * padded
     interleave(scratch.short.ctypes.data, line, line // 4, line // 4, first, last, scratch.packed)
 
 
-def _pack_for_amx(kinds, tiling, x, begin, depth, first, last, scratch):
-    """Of 8-bit integers, with their scales, or of bfloat16: 16 rows of 64 bytes for each step."""
-    unit = tiles.AMX_BYTES // scratch.packed.itemsize
+def _pack_for_amx_bfloat16(kinds, tiling, x, begin, depth, first, last, scratch):
+    unit = tiles.AMX_BYTES // 2
+    steps = (depth + unit - 1) // unit
+    blocks = scratch.packed.ctypes.data
+    for row in range(first, last):
+        into = blocks + tiles.AMX_BYTES * (
+            row // tiles.AMX_ROWS * steps * tiles.AMX_ROWS + row % tiles.AMX_ROWS
+        )
+        at = address(x, row, begin)
+        for step in range(steps):
+            if depth < (step + 1) * unit:
+                last_step = (into - blocks) // 2
+                scratch.packed[last_step : last_step + unit] = 0
+            round_to_bfloat16(at + 4 * step * unit, into, min(unit, depth - step * unit))
+            into += tiles.AMX_BYTES * tiles.AMX_ROWS
+
+
+def _pack_for_amx_int8(kinds, tiling, x, begin, depth, first, last, scratch):
+    unit = tiles.AMX_BYTES
     steps = (depth + unit - 1) // unit
     for row in range(first, last):
         numbers = x[row, begin : begin + depth]
-        if kinds.weights.itemsize == 1:
-            scratch.scales[row] = largest_size(numbers) / np.float32(LEVELS)
-        factor = ONE / scratch.scales[row]
+        scale = largest_size(numbers) / np.float32(LEVELS)
+        factor = ONE / scale
         into = unit * (row // tiles.AMX_ROWS * steps * tiles.AMX_ROWS + row % tiles.AMX_ROWS)
         for step in range(steps):
-            output, part = scratch.packed[into : into + unit], numbers[step * unit :]
-            here = min(unit, len(part))
-            if kinds.weights.itemsize == 1:
-                for d in range(here):
-                    output[d] = np.rint(part[d] * factor)
-            else:
-                round_to_bfloat16(part.ctypes.data, output.ctypes.data, here)
+            output = scratch.packed[into : into + unit]
+            here = min(unit, depth - step * unit)
+            for d in range(here):
+                output[d] = np.rint(numbers[step * unit + d] * factor)
             output[here:] = 0
             into += unit * tiles.AMX_ROWS
+        scratch.scales[row] = scale
 
 
 @njit_cached()

@@ -38,7 +38,7 @@ from keras_attention.engine.numba.layers import (
     top_log_probs,
     wait,
 )
-from keras_attention.engine.numba.llvm import njit_cached
+from keras_attention.engine.numba.llvm import address, njit_cached
 
 NOTHING = np.float32(-np.inf)
 
@@ -127,17 +127,15 @@ def encode(model, room, team, source, books):
     for row in range(first, last):
         embed(model, source.ids[row], -1, source.positions[source.places[row]], room.x[row])
     sentences = len(source.ends) - 1
-    weights = np.empty(len(source.all_places), np.float32)
+    weights, memory = np.empty(len(source.all_places), np.float32), books.memory[0]
     for block in range(len(stack.products)):
         input_product(model, stack, room, team, block, SELF, SELF_NORM, rows)
-        keep_rows(model, room, heads * key_dim, books.memory[0], first, last)
+        keep_rows(model, room, heads * key_dim, memory, first, last)
         wait(team)
         for task in range(team.thread, sentences * heads, team.threads):
             sentence, head = task // heads, task % heads
             begin, end = source.ends[sentence], source.ends[sentence + 1]
-            attend_to_source(
-                model, room, team, source, books.memory[0], weights, sentence, head, begin, end
-            )
+            attend_to_source(model, room, team, source, memory, weights, sentence, head, begin, end)
         output_product(model, stack, room, team, block, SELF_OUTPUT, SELF_NORM, rows)
         feed_forward(model, stack, room, team, block, rows)
     last_norm(model, stack, room, team, rows)
@@ -151,8 +149,8 @@ def encode(model, room, team, source, books):
 def keep_rows(model, room, begin, memory, first, last):
     """Stores each row's keys and values, which begin at a column of `room.wide`."""
     for row in range(first, last):
-        numbers = room.wide[row, begin:].ctypes.data
-        keep(model.kept, numbers, memory[row].ctypes.data, memory.shape[1])
+        numbers, output = address(room.wide, row, begin), address(memory, row, 0)
+        keep(model.kept, numbers, output, memory.shape[1])
 
 
 @njit_cached()
@@ -172,11 +170,12 @@ def step(model, room, team, source, rules, books, left, index):
         attend_to_history(model, room, team, books, left, block, index)
         output_product(model, stack, room, team, block, SELF_OUTPUT, SELF_NORM, rows)
         input_product(model, stack, room, team, block, CROSS, CROSS_NORM, rows)
+        memory = books.memory[block]
         for task in range(team.thread, left * heads, team.threads):
             place, head = task // heads, task % heads
             attend_to_source(
-                model, room, team, source, books.memory[block], weights, books.sentences[place],
-                head, place * beams, (place + 1) * beams,
+                model, room, team, source, memory, weights, books.sentences[place], head,
+                place * beams, (place + 1) * beams,
             )  # fmt: skip
         output_product(model, stack, room, team, block, CROSS_OUTPUT, CROSS_NORM, rows)
         feed_forward(model, stack, room, team, block, rows)
@@ -202,9 +201,9 @@ def attend_to_history(model, room, team, books, left, block, index):
         of_keys = (keys, books.keys.strides[2])
         of_values = (values, books.kept_values.strides[2])
         for beam in range(beams):
-            made, slot = room.wide[place * beams + beam], index * beams + beam
-            at_key = made[(heads + head) * key_dim :].ctypes.data
-            at_value = made[2 * heads * key_dim + head * value_dim :].ctypes.data
+            row, slot = place * beams + beam, index * beams + beam
+            at_key = address(room.wide, row, (heads + head) * key_dim)
+            at_value = address(room.wide, row, 2 * heads * key_dim + head * value_dim)
             keep(model.kept, at_key, keys + slot * books.keys.strides[2], key_dim)
             keep(model.kept, at_value, values + slot * books.kept_values.strides[2], value_dim)
         for beam in range(beams):
@@ -220,9 +219,8 @@ def attend_to_source(model, room, team, source, memory, weights, sentence, head,
     """One head of rows: attention to the tokens of a sentence, whose keys and values are `memory` (T, ..)."""
     heads, key_dim, value_dim = model.heads
     begin, end = source.ends[sentence], source.ends[sentence + 1]
-    at, line, size = memory[begin:].ctypes.data, memory.strides[0], model.kept.itemsize
-    keys = (at + size * head * key_dim, line)
-    values = (at + size * (heads * key_dim + head * value_dim), line)
+    keys = (address(memory, begin, head * key_dim), memory.strides[0])
+    values = (address(memory, begin, heads * key_dim + head * value_dim), memory.strides[0])
     places = source.all_places.ctypes.data
     for row in range(first, last):
         if is_stopped(team):
