@@ -1,10 +1,11 @@
-"""Does a corpus take half the time with two processes? Bulk translation, each process on one CPU, one thread.
+"""Do two processes translate a corpus in half the time? Each process has one CPU and one thread.
 
     python benchmarks/bulk.py                                       # tiny, 1 and 2 processes
     python benchmarks/bulk.py --processes 1 2 4 --preset base --sentences 2000 --record
 
-The same chunks are shared out as by `keras-attention translate --chunk K/N`, into one folder; timed is from
-the start of all to the joined result, without loading the model. The results must be equal in every byte.
+The processes share the chunks as with `keras-attention translate --chunk K/N`, in one folder. The time runs
+from the start of all processes to the joined result, without loading the model. The results must be equal
+byte for byte.
 """
 
 from __future__ import annotations
@@ -38,8 +39,12 @@ def main() -> int:
     add("--batch-size", type=int, default=32)
     add("--beam-size", type=int, default=4)
     add("--rounds", type=int, default=5)
-    add("--json", type=Path, metavar="FILE", help="every figure")
-    add("--record", action="store_true", help="the same into benchmarks/results/, for the tables")
+    add("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    add(
+        "--record",
+        action="store_true",
+        help="also write a record to benchmarks/results/, for the tables",
+    )
     options = parser.parse_args()
     facts = run_facts()
     with tempfile.TemporaryDirectory(prefix="bulk-job-") as folder:

@@ -1,4 +1,4 @@
-"""How fast does text become batches, and in how much memory? On generated text in the shape of WMT14.
+"""How fast does text become batches, and how much memory does this take? On generated text like WMT14.
 
 Writes pairs with Zipf-distributed words and sentence lengths like those of WMT14 (about 25 words on
 average), trains a tokenizer on them, builds the token store and reads an epoch of batches. Usage:
@@ -6,7 +6,7 @@ average), trains a tokenizer on them, builds the token store and reads an epoch 
     python benchmarks/data_pipeline.py --pairs 1000000 --plan
     python benchmarks/data_pipeline.py --pairs 1000000 --write-only DIR     # only the text files
 
-The text says nothing about translation: it is there to be counted.
+The text has no meaning; it is only for measuring speed.
 """
 
 import argparse
@@ -154,11 +154,13 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, default=32_768)
     parser.add_argument("--plan", action="store_true", help="also run the example with --plan")
     parser.add_argument(
-        "--write-only", type=Path, metavar="DIR", help="write the text there, leave"
+        "--write-only", type=Path, metavar="DIR", help="write the text there and exit"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="every figure")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     parser.add_argument(
-        "--record", action="store_true", help="the same into benchmarks/results/, for the tables"
+        "--record",
+        action="store_true",
+        help="also write a record to benchmarks/results/, for the tables",
     )
     options = parser.parse_args()
     if options.write_only is not None:

@@ -4,22 +4,22 @@
     python benchmarks/decode.py --presets tiny small medium base --batch-sizes 1 8 32 --record
     python benchmarks/decode.py --run RUN --source-file newstest2014.en --reference-file newstest2014.de
     python benchmarks/decode.py --baseline ../before --against      # another checkout of ours
-    python benchmarks/decode.py --presets tiny --sentences 12 --busy 0 2     # beside two busy processes
+    python benchmarks/decode.py --presets tiny --sentences 12 --busy 0 2     # without, with 2 busy processes
     python benchmarks/decode.py --ours torch:float32:torch --against weighted    # the cost of branches
     python benchmarks/decode.py --ours torch:int8 --against ctranslate2:int8 --batch-sizes 1 --json FILE
     python benchmarks/decode.py --isa avx2        # every program as on a processor without AVX-512
 
-Beam 4. A preset has random weights; its sources are random, with the lengths of newstest2014; it never
-chooses the end token, so every program writes translations of a given length: that of the source and
-`--extra-length`. With `--run` (also beside presets) it is the model of a run's folder, whose translations
-end where they end, each program by its own rule; with `--reference-file` their BLEU is shown.
+The beam size is 4. A preset has random weights and random sources with the lengths of newstest2014. It never
+chooses the end token, so every program writes translations of a given length: that of the source plus
+`--extra-length`. `--run` (alone or with presets) adds the model of a run's folder. Its translations end by
+each program's own rule; with `--reference-file`, their BLEU is shown.
 
-All but KerasHub's compute with the very same weights, and what they translate is compared with this
-package's before anything is timed. Each program has a process of its own; they take turns. This package
-is timed from text to text through `Translator`, which makes its own batches; CTranslate2 from tokens to
-tokens, the others from ids to ids, in batches of sentences of like length. CTranslate2 translates a batch
-by all CPUs or by one, whichever a trial of its own shows to be the faster; `ctranslate2:float32:at_once`
-translates several batches at once, one on each CPU.
+All programs except KerasHub's use the same weights. Their translations are compared with this package's
+before anything is timed. Each program has its own process, and they take turns. This package is timed from
+text to text through `Translator`, which makes its own batches; CTranslate2 from tokens to tokens; the others
+from ids to ids, in batches of sentences of similar length. CTranslate2 translates a batch on all CPUs or on
+one, whichever is faster in a trial; `ctranslate2:float32:at_once` translates several batches at once, one on
+each CPU.
 """
 
 from __future__ import annotations
@@ -137,13 +137,13 @@ def arguments() -> argparse.Namespace:
         metavar="PEER:PRECISION[:at_once]",
         help=str([*PEERS]),
     )
-    add("--isa", choices=[*EMULATIONS], help="instructions that all programs are held to")
-    add("--no-ceilings", action="store_true", help="products of matrices are not measured")
+    add("--isa", choices=[*EMULATIONS], help="limit all programs to these instructions")
+    add("--no-ceilings", action="store_true", help="do not measure matrix products")
     add(
         "--baseline",
         type=Path,
         metavar="DIR",
-        help="another checkout of this package, which takes its turns with this one",
+        help="another checkout of this package, which takes turns with this one",
     )
     add("--batch-sizes", nargs="+", type=int, default=[32, 1])
     add(
@@ -152,27 +152,31 @@ def arguments() -> argparse.Namespace:
         type=int,
         default=[0],
         metavar="N",
-        help="busy processes beside; `0 2` measures without and with two",
+        help="number of other, busy processes; `0 2` measures without and with two",
     )
     add("--sentences", type=int, default=200)
     add("--rounds", type=int, default=3)
     add("--threads", type=int, help="CPUs of each program; all if not given")
     add("--beam-size", type=int, default=4)
     add("--length-penalty", type=float, default=0.6)
-    add("--extra-length", type=int, help="tokens beyond the source's; 3, of a run 50")
+    add("--extra-length", type=int, help="tokens more than the source has (3; with --run 50)")
     add("--presets", nargs="*", help="random models; default: base, or none with --run")
     add(
         "--vocabulary-size",
         type=int,
-        help="the presets'; default: 16,000, of tiny, small and medium 4,000",
+        help="of presets; default: 16,000, or 4,000 for tiny, small and medium",
     )
-    add("--checked", type=int, default=8, help="sentences to compare; of a run all of them")
+    add("--checked", type=int, default=8, help="sentences to compare; with --run all")
     add("--run", type=Path, help="folder of a trained run")
     add("--source-file", type=Path, help="sentences to translate with --run")
     add("--reference-file", type=Path, help="their translations, for BLEU")
-    add("--json", type=Path, help="every figure; of several models or batch sizes a file for each")
-    add("--record", action="store_true", help="the same into benchmarks/results/, for the tables")
-    add("--plot", type=Path, help="a picture; of several models or batch sizes one for each")
+    add("--json", type=Path, help="write all figures; one file per model and batch size")
+    add(
+        "--record",
+        action="store_true",
+        help="also write records to benchmarks/results/, for the tables",
+    )
+    add("--plot", type=Path, help="draw a picture; one file per model and batch size")
     options = parser.parse_args()
     if (options.run is None) != (options.source_file is None):
         parser.error("--run and --source-file belong together.")

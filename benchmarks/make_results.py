@@ -1,4 +1,4 @@
-"""Makes the tables of `docs/results.md` and of the README from the newest records in `benchmarks/results/`.
+"""Make the tables of `docs/results.md` and of the README from the newest records in `benchmarks/results/`.
 
 python benchmarks/make_results.py            # writes both files
 python benchmarks/make_results.py --check    # ends with an error if they are not up to date
@@ -18,13 +18,13 @@ ROOT = Path(__file__).resolve().parent.parent
 MARK = "<!-- made by benchmarks/make_results.py -->"
 OURS_TRAINING = ("keras_attention, TensorFlow", "keras_attention, PyTorch")
 MARIAN = "HF Marian"
-# Of training, in the order of the tables: workload and precision.
+# Training jobs (workload and precision), in the order of the tables.
 JOBS = [
     (workload, dtype)
-    for workload in ("base", "small", "tiny", "paper")
+    for workload in ("base", "small", "small_update", "tiny", "paper")
     for dtype in ("mixed_bfloat16", "float32")
 ]
-# The programs of the decoding benchmark, by precision.
+# Our programs in the decoding benchmark, by precision.
 OURS = {
     precision: [f"keras_attention {backend} {precision}" for backend in ("tensorflow", "torch")]
     for precision in ("float32", "bfloat16", "int8")
@@ -32,7 +32,7 @@ OURS = {
 CTRANSLATE2 = {precision: f"CTranslate2 {precision}" for precision in ("float32", "int8")}
 KERAS_HUB = "KerasHub BART float32"
 MODELS = ("tiny, trained", "tiny", "small", "medium", "base")
-# Of the memory benchmark.
+# The programs of the memory benchmark -> their column in the table.
 PROGRAMS = {"hf": "Marian", "recompute": "ours, `recompute`", "sliced": "ours, 4 slices"}
 README_PROCESSORS = ("AMX", "AVX512-BF16", "AVX2")
 
@@ -40,7 +40,7 @@ Record = dict[str, Any]
 
 
 def main() -> int:
-    """Write both files, or say which is out of date."""
+    """Write both files, or print which are out of date."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def made_files(records: Sequence[Record]) -> dict[Path, str]:
-    """The text of `docs/results.md`, and the README with a new table behind its mark."""
+    """The text of `docs/results.md` and of the README, with new tables after the marks."""
     results, readme = ROOT / "docs" / "results.md", ROOT / "README.md"
     return {
         path: replaced(path.read_text("utf-8"), tables)
@@ -71,7 +71,7 @@ def made_files(records: Sequence[Record]) -> dict[Path, str]:
 
 
 def replaced(text: str, tables: Sequence[str]) -> str:
-    """The text with a new table behind each mark, in order; a table ends with an empty line.
+    """The text with a new table after each mark, in order; a table ends with an empty line.
 
     Example:
 
@@ -112,7 +112,7 @@ def translations(records: Sequence[Record]) -> str:
 
 
 def training(records: Sequence[Record]) -> str:
-    """Speed of training: a row for each job and processor, a column for each backend of ours."""
+    """Speed of training: a row for each job and processor, a column for each of our backends."""
     rows = []
     named = [r for r in records if r["case"].keys() <= {"workload", "dtype", "pairs", "length"}]
     for record in newest(named, "train_update", by=lambda r: (JOBS.index(job(r)), -speed(r))):
@@ -145,7 +145,7 @@ def decoding(records: Sequence[Record]) -> str:
 
 
 def precisions(records: Sequence[Record]) -> str:
-    """BLEU and lines that differ, by precision."""
+    """BLEU, and the number of lines that differ, by precision."""
     rows = []
     for record in newest(records, "precisions"):
         row = [record["case"]["model"], processor(record)]
@@ -174,7 +174,7 @@ def memory(records: Sequence[Record]) -> str:
 
 
 def verifications(records: Sequence[Record]) -> str:
-    """What must be equal, and whether it was."""
+    """Checks of equality, and their results."""
     rows = [
         [record["case"]["what"], record["figures"]["result"], link(record)]
         for record in newest(records, "verification")
@@ -197,7 +197,7 @@ def pipeline(records: Sequence[Record]) -> str:
 
 
 def start(records: Sequence[Record]) -> str:
-    """Seconds and memory until something happens."""
+    """Seconds and memory from the start of a program."""
     rows = []
     for record in newest(records, "start"):
         for what, programs in record["figures"].items():
@@ -226,7 +226,7 @@ TABLES: tuple[Callable[[Sequence[Record]], str], ...] = (
 
 
 def readme_table(records: Sequence[Record]) -> str:
-    """How many times as long the others take: a row for each job and peer, a column for each processor."""
+    """The other programs' time divided by ours: a row for each job and peer, a column for each processor."""
     rows = []
     for workload, dtype in JOBS:
         case = {"workload": workload, "dtype": dtype}
@@ -249,12 +249,12 @@ def readme_cells(
     peer: Callable[[str], str],
     ours: Sequence[str],
 ) -> list[str]:
-    """For each processor, how many times as long the peer took as each of ours, in the newest run of both."""
+    """For each processor, the peer's time divided by that of each of ours, in the newest run of both."""
     row = []
     for name in README_PROCESSORS:
         texts: list[str] = []
         for record in records:
-            # The runs against KerasHub have few rounds: they stand for KerasHub alone.
+            # Runs against KerasHub have few rounds, so they are used for KerasHub only.
             usable = peer(ours[0]) == KERAS_HUB or subject(record, KERAS_HUB) is None
             usable = usable and "busy" not in record["case"]
             if usable and not texts and processor(record) == name and is_of(record, case):
@@ -269,7 +269,7 @@ def newest(
 ) -> list[Record]:
     """The newest record of each case and processor of a benchmark, in the order of `by`.
 
-    Of decoding, a run against KerasHub counts as a case of its own: it is too slow to be part of every run.
+    A decoding run against KerasHub counts as a separate case, since KerasHub is too slow for every run.
     """
     found: dict[str, Record] = {}
     for record in records:
@@ -295,7 +295,7 @@ def decoding_order(record: Record) -> Any:
 
 
 def is_of(record: Record, case: dict[str, Any]) -> bool:
-    """Whether a record's case has these values, whatever else it says."""
+    """Whether a record's case contains these values."""
     return case.items() <= record["case"].items()
 
 
@@ -305,7 +305,7 @@ def job(record: Record) -> tuple[str, str]:
 
 
 def training_text(record: Record) -> str:
-    """What was trained, with the pairs of an update."""
+    """The training job, with the number of pairs per update."""
     case = record["case"]
     return case_text(case) + (f", {case['pairs']} pairs" if "pairs" in case else "")
 
@@ -313,11 +313,12 @@ def training_text(record: Record) -> str:
 def case_text(case: dict[str, Any]) -> str:
     """A training job in words."""
     kind = "epoch of Multi30K" if case["workload"] == "small" else "update"
-    return f"{kind}, {case['workload']}, {case['dtype'].removeprefix('mixed_')}"
+    workload = case["workload"].removesuffix("_update")
+    return f"{kind}, {workload}, {case['dtype'].removeprefix('mixed_')}"
 
 
 def keras_hub(name: str) -> str:
-    """KerasHub on the backend of one of ours."""
+    """The name of KerasHub on the backend of one of ours."""
     return name.replace("keras_attention", "KerasHub")
 
 
@@ -336,7 +337,7 @@ def times(record: Record, slow: str, fast: str) -> str:
 
 
 def best_ratio(record: Record, slow: str, ours: Iterable[str]) -> str:
-    """The largest ratio of a peer to one of ours."""
+    """The largest ratio of a peer's time to one of ours."""
     found = [ratio["median"] for name in ours if (ratio := times_as_long(record, slow, name))]
     return number(max(found)) if found else ""
 

@@ -1,8 +1,8 @@
-"""How much memory does one update take at its peak, of this package and of Hugging Face's Marian?
+"""What is the peak memory of an update, for this package and for Hugging Face's Marian?
 
-Each program trains two updates on the same batch in a process of its own, one after the other; the peak is
-the kernel's high-water mark of the process, Python and libraries included. Ours runs plainly, with blocks
-recomputed, and in slices; beside each stands what its parts should take by `training_memory`.
+The programs run one after the other, each in its own process, and train two updates on the same batch. The
+peak is the kernel's high-water mark of the process, Python and libraries included. Our package runs plainly,
+with blocks recomputed, and in slices; the estimate of `training_memory` is printed next to each.
 
     python benchmarks/peak_memory.py                                # base, 25,000 + 25,000 tokens, bfloat16
     python benchmarks/peak_memory.py --dtype float32 --tokens 4000 --layers 2   # minutes less
@@ -68,16 +68,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--variants", nargs="+", choices=VARIANTS, default=VARIANTS[:4], help=VARIANTS_HELP)
     add("--dtype", choices=("float32", "mixed_bfloat16"), default="mixed_bfloat16")
-    add("--tokens", type=int, default=25_000, help="of a batch's side")
-    add("--length", type=int, default=32, help="tokens of a sentence")
+    add("--tokens", type=int, default=25_000, help="tokens on each side of a batch")
+    add("--length", type=int, default=32, help="tokens per sentence")
     add("--slices", type=int, default=4, help="accumulation steps of the sliced variant")
     add("--layers", type=int, default=6)
     add("--hidden-dim", type=int, default=512)
     add("--vocabulary-size", type=int, default=37_000)
     add("--updates", type=int, default=2, help="the first compiles")
-    add("--time-limit", type=float, default=7200.0, help="seconds of a program")
-    add("--json", type=Path, metavar="FILE", help="every figure")
-    add("--record", action="store_true", help="the same into benchmarks/results/, for the tables")
+    add("--time-limit", type=float, default=7200.0, help="seconds per program")
+    add("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    add("--record", action="store_true", help="also write a record to benchmarks/results/")
     return parser.parse_args(arguments)
 
 

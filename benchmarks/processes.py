@@ -1,11 +1,12 @@
-"""What do processes cost, and give? One under `torchrun` beside none, two beside one, each with one thread.
+"""What do several processes cost and gain? Compares no `torchrun`, one process under it, and two processes.
 
     python benchmarks/processes.py                                # the demo's model and batches, on PyTorch
     python benchmarks/processes.py --preset small --record
 
-All train the same batches of the demo corpus, as `train_translation` does; timed are the updates and what
-comes between them. Two processes need two free CPUs. The last line compares two processes with the formula
-of `--plan`: half of the time of one, and the time that the sums of the gradients take by themselves.
+Each process has one thread. All train the same batches of the demo corpus, as `train_translation` does. The
+updates and the work between them are timed. Two processes need two free CPUs. The last line compares two
+processes with the formula of `--plan`: half of the time of one process, plus the time that summing the
+gradients takes alone.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ def main() -> int:
     add = parser.add_argument
     add("--preset", default="tiny")
     add("--rounds", type=int, default=5)
-    add("--updates", type=int, default=100, help="of a sample")
+    add("--updates", type=int, default=100, help="updates per sample")
     add("--samples", type=int, default=1, help="timed in each round, after one to warm up")
-    add("--json", type=Path, metavar="FILE", help="every figure")
-    add("--record", action="store_true", help="the same into benchmarks/results/, for the tables")
+    add("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    add("--record", action="store_true", help="also write a record to benchmarks/results/")
     options = parser.parse_args()
     facts = run_facts()
     specs = [

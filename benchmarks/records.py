@@ -1,4 +1,4 @@
-"""Records of benchmarks: where a new one goes, and how they are read; `results/README.md` has the fields."""
+"""Records of benchmarks: where a new one goes, how they are read; `results/README.md` lists the fields."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What does a run (`train_translation`, `keras-attention train`) cost beside plain `fit` on the same batches?
+"""What does a run (`train_translation`, `keras-attention train`) cost on top of `fit` with the same batches?
 
     python benchmarks/run_overhead.py                               # the demo's model and batches
     python benchmarks/run_overhead.py --backends torch --rounds 5 --json FILE
 
-Both make the first updates of an epoch of the demo corpus, the same in each turn, each in a process of its
-own. Timed are the updates and what comes between them; see `peers/training/recipe.py`.
+Both do the first updates of an epoch of the demo corpus, the same in each turn, each in its own process. The
+updates and the work between them are timed; see `peers/training/recipe.py`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def main() -> int:
     add = parser.add_argument
     add("--backends", nargs="+", choices=BACKENDS, default=installed_backends())
     add("--preset", default="tiny")
-    add("--updates", type=int, default=300, help="of a turn")
+    add("--updates", type=int, default=300, help="updates per turn")
     add("--rounds", type=int, default=3)
     add("--threads", type=int, help="CPUs of each process; default: all")
-    add("--json", type=Path, metavar="FILE", help="every figure")
-    add("--record", action="store_true", help="the same into benchmarks/results/, for the tables")
+    add("--json", type=Path, metavar="FILE", help="write all figures to this file")
+    add("--record", action="store_true", help="also write a record to benchmarks/results/")
     options = parser.parse_args()
     facts = run_facts()
     outcomes = []

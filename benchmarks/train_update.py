@@ -1,8 +1,9 @@
-"""How fast is training, against other programs and against what the machine can do?
+"""How fast is training, compared with other programs and with what the machine can do?
 
 Trains the same model from the same weights on the same batches: this package on each installed backend,
-through `compile` and `fit`, and its peers, each in a process of its own, in turn. Before anything is timed,
-the losses of one batch are compared, dropout off. Large matrix products run in turn with them: the ceiling.
+through `compile` and `fit`, and its peers. Each program has its own process, and they take turns. Before
+anything is timed, the losses of one batch without dropout are compared. Large matrix products take turns with
+the programs; their speed is the upper limit.
 
     python benchmarks/train_update.py                         # base, 64 pairs of 32 tokens, float32
     python benchmarks/train_update.py --dtype mixed_bfloat16 --record --plot run.png
@@ -12,14 +13,15 @@ the losses of one batch are compared, dropout off. Large matrix products run in 
     python benchmarks/train_update.py --workload paper --batch-tokens 25000 --backends jax \\
         --dtype mixed_bfloat16 --peak-tflops 989              # a GPU; no TensorFlow needed
 
-Peers (`--against`): hf is Marian of Hugging Face transformers, torch is torch.nn.Transformer, both with
-PyTorch's fused Adam; kerashub is KerasHub's layers on each backend of ours, on TensorFlow without XLA, and
-kerashub-xla with it, Keras' own choice. Those that are not installed are named. `--against weighted` is ours
-with a branch for each head, a Weighted Transformer.
+Peers (`--against`): hf is Marian of Hugging Face transformers, and torch is torch.nn.Transformer, both with
+PyTorch's fused Adam. kerashub is KerasHub's layers on each of our backends, on TensorFlow without XLA;
+kerashub-xla has XLA, Keras' own choice. Peers that are not installed are named. `--against weighted` is our
+Weighted Transformer, with a branch for each head.
 """
 
 import argparse
 import dataclasses
+import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -41,6 +43,7 @@ from harness import (
 from harness.compare import differing_output
 from harness.machine import usable_cpus
 from peers.backends import BACKENDS
+from peers.training.profiles import profile_text
 from peers.training.subjects import PEERS, ceilings, is_ours, subjects
 from peers.training.workloads import (
     WORKLOADS,
@@ -68,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         if missing:
             print(missing_text(missing), flush=True)
         if options.profile:
-            return print_profile([spec for spec in present if "PyTorch" in spec.name], options)
+            return print_profile(present, options)
         tolerance = 1e-4 if options.dtype == "float32" else 2e-2
         outcomes = compare(
             [*present, *ceilings(options, present)],
@@ -110,26 +113,26 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--baseline",
         type=Path,
         metavar="DIR",
-        help="another checkout of this package, which takes its turns with this one",
+        help="another checkout of this package, which takes turns with this one",
     )
     add("--dtype", choices=("float32", "mixed_bfloat16"), default="float32")
-    add("--rounds", type=int, help="how often all take their turn")
-    add("--count", type=int, help="updates, or epochs, of a turn")
+    add("--rounds", type=int, help="number of rounds; each program has one turn per round")
+    add("--count", type=int, help="updates or epochs per turn")
     add("--threads", type=int, help="CPUs of each process; default: all")
     add("--time-limit", type=float, default=900.0, help="seconds for any one step of a subject")
     data = parser.add_argument_group("the batches")
-    data.add_argument("--pairs", type=int, default=64, help="base: pairs of a batch")
-    data.add_argument("--length", type=int, default=32, help="base: tokens of a sentence")
+    data.add_argument("--pairs", type=int, default=64, help="base: pairs per batch")
+    data.add_argument("--length", type=int, default=32, help="base: tokens per sentence")
     data.add_argument(
-        "--data-dir", help="small: folder of the real Multi30K; default: random ids like it"
+        "--data-dir", help="small: folder of the real Multi30K; default: similar random ids"
     )
     data.add_argument(
-        "--batch-tokens", type=int, help="small, paper: padded positions of a batch's side"
+        "--batch-tokens", type=int, help="small, paper: positions on each side of a batch"
     )
-    data.add_argument("--epoch-pairs", type=int, help="small, paper: pairs of an epoch; 0 for all")
-    data.add_argument("--max-shapes", type=int, help="small, paper: bound on the shapes of batches")
+    data.add_argument("--epoch-pairs", type=int, help="small, paper: pairs per epoch; 0 for all")
+    data.add_argument("--max-shapes", type=int, help="small, paper: most batch shapes")
     data.add_argument(
-        "--num-batches", type=int, default=0, help="small, paper: only the first so many"
+        "--num-batches", type=int, default=0, help="small, paper: only the first N batches"
     )
     model = parser.add_argument_group("the model")
     for field in dataclasses.fields(Sizes):
@@ -139,15 +142,22 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     model.add_argument("--jit-compile", choices=("true", "false", "auto"), help="ours")
     results = parser.add_argument_group("results")
     results.add_argument(
-        "--ceiling-size", type=int, default=2048, help="of the square products; 0 for none"
+        "--ceiling-size",
+        type=int,
+        default=2048,
+        help="size of the square matrix products; 0 for none",
     )
-    results.add_argument("--peak-tflops", type=float, help="the data sheet's, for the share (MFU)")
-    results.add_argument("--json", type=Path, metavar="FILE", help="every figure of the run")
+    results.add_argument("--peak-tflops", type=float, help="peak of the data sheet, for the MFU")
+    results.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     results.add_argument(
-        "--record", action="store_true", help="the same into benchmarks/results/, for the tables"
+        "--record",
+        action="store_true",
+        help="also write a record to benchmarks/results/, for the tables",
     )
     results.add_argument(
-        "--profile", action="store_true", help="instead: what ours on PyTorch spends its time on"
+        "--profile",
+        action="store_true",
+        help="instead, show where our package spends its time on TensorFlow and PyTorch",
     )
     results.add_argument("--plot", type=Path, metavar="FILE.png")
     return parser.parse_args(arguments)
@@ -209,23 +219,27 @@ def report(
 
 
 def print_profile(specs: list[Spec], options: argparse.Namespace) -> int:
-    """Print the share of the matrix products, their speed, and the other operations, of an update."""
+    """Print what ours spend an update's time on, and how fast their products are."""
     ours = [spec for spec in specs if spec.target.startswith("peers.training.ours:")]
+    ours = [spec for spec in ours if "jax" not in spec.requires]
+    limit, count = options.time_limit, options.count or 20
     for spec in ours:
-        limit = options.time_limit
-        with Worker(spec.target, spec.options, spec.environment, options.threads, limit) as worker:
-            worker.call("prepare", limit)
-            worker.call("run", limit, count=2)  # The first compiles.
-            found = worker.call("profile", limit, count=options.count or 4)
-        total = sum(each["seconds"] for each in found)
-        products = [each for each in found if each["flop"]]
-        seconds = sum(each["seconds"] for each in products)
-        speed = sum(each["flop"] for each in products) / seconds / 1e9
-        print(f"matrix products: {seconds / total:.0%} of the time, at {speed:.0f} GFLOP/s")
-        for each in sorted(found, key=lambda each: -each["seconds"])[:15]:
-            share = f"{1e3 * each['seconds']:7.1f} ms {each['seconds'] / total:4.0%}"
-            print(f"{share}  {each['calls']:5.0f} x {each['operation']}")
+        ceiling = None
+        for large in ceilings(options, [spec])[:1]:
+            with worker_of(large, options) as worker:
+                flop = worker.call("prepare", limit)["work"]["flop"]
+                ceiling = flop / statistics.median(worker.call("run", limit, count=5)["seconds"])
+        with worker_of(spec, options) as worker:
+            flop = worker.call("prepare", limit)["work"]["flop"]
+            worker.call("run", limit, count=4)  # The first compiles.
+            found = worker.call("profile", limit, count=count)
+        print(f"{spec.name}: {profile_text(found, flop, ceiling)}\n", flush=True)
     return int(not ours)
+
+
+def worker_of(spec: Spec, options: argparse.Namespace) -> Worker:
+    """A process of the subject."""
+    return Worker(spec.target, spec.options, spec.environment, options.threads, options.time_limit)
 
 
 def case_of(options: argparse.Namespace, workload: Workload) -> dict[str, Any]:

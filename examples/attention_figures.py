@@ -1,16 +1,17 @@
-"""Draw attention as the paper's Figures 3 to 5 do, for any run and sentence, and the paper's own beside it.
+"""Draw attention in the style of the paper's Figures 3 to 5, for any run and sentence, and the paper's own.
 
-Without arguments it trains the small model of the demo corpus first (synthetic; about five minutes on a
-CPU, in OUTPUT_DIR/run; a stopped training goes on), then draws the attention of a demo sentence. `--run`
-takes a run of your own. The pictures are PNG and SVG; a word asks in Figure 3, all words ask one head in
-Figures 4 and 5.
+Without arguments, this first trains the small model of the demo corpus (synthetic; about five minutes on a
+CPU, in OUTPUT_DIR/run; a stopped training continues). Then it draws the attention of a demo sentence. With
+`--run` it uses a run of yours. The pictures are PNG and SVG. Figure 3 shows what one word reads in all
+heads; Figures 4 and 5 show what all words read in one head.
 
-What to expect, written down before the first run: the paper's own pictures come out line by line, since they
-are drawn from the weights that stand in its PDFs. A small model's encoder heads look at neighbours and at the
-sentence's end; that a word reaches a distant one as "making ... more difficult" does takes the paper's depth.
+What to expect, written before the first run: the paper's own pictures come out the same, line by line,
+because they are drawn from the weights in its PDF. A small model's encoder heads look at neighbours and at
+the end of the sentence. A link to a distant word, such as "making ... more difficult", needs the paper's
+depth.
 """
 
-# The command line starts Keras when it needs it, without the notes that TensorFlow writes: `--help` is quick.
+# First: Keras then starts only when it is needed, without TensorFlow's log messages, and `--help` is quick.
 import keras_attention_light  # noqa: F401
 from keras_attention.cli.experiment import run
 

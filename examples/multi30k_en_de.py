@@ -1,9 +1,9 @@
 """Multi30K image captions, English to German, on a CPU in an hour: a recipe for small real corpora.
 
-`--data-dir` names a folder with the corpus' files; without it they are downloaded.
+`--data-dir` names a folder with the corpus' files. Without it, they are downloaded.
 """
 
-# First: the command line starts Keras when it needs it, without the notes that TensorFlow writes.
+# First: Keras then starts only when it is needed, without TensorFlow's log messages.
 import keras_attention_light  # noqa: F401
 from keras_attention.cli.train import run
 

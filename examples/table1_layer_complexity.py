@@ -1,17 +1,17 @@
 """Measure the layers of the paper's Table 1: time, memory, sequential operations, path length.
 
-Self-attention (its core, and the whole layer), restricted self-attention, Keras' LSTM and convolutions
-(plain, dilated, separable) over n, d, k and r: some minutes on a CPU. A machine with nothing else to do gives
-narrow intervals; a stopped measurement goes on where it was.
+The layers are self-attention (its core, and the whole layer), restricted self-attention, and Keras' LSTM
+and convolutions (plain, dilated, separable), over n, d, k and r. This takes some minutes on a CPU. An
+otherwise idle machine gives narrow intervals. A stopped measurement continues.
 
-What to expect, written down before the first run: the exponent of the full core in n is 2, of the restricted
-one 1; of LSTM and convolutions in n 1, in d 2; in k and r 1. A whole attention layer lies below 2, since its
-projections grow with n alone (1.91 by arithmetic for d = 256). Maximum path lengths are exact: they are read
-from Jacobians and equal the formulae. At 16,384 positions the restricted core takes less than a tenth
-of the memory of explicit scores.
+What to expect, written before the first run: in n, the exponent of the full core is 2, that of the
+restricted core 1, and that of LSTM and convolutions 1. In d, LSTM and convolutions have 2; in k and r the
+exponent is 1. A whole attention layer is below 2 in n, because its projections grow only linearly (1.91 by
+arithmetic for d = 256). Maximum path lengths are exact: they are read from Jacobians and equal the
+formulae. At 16,384 positions the restricted core takes less than a tenth of the memory of explicit scores.
 """
 
-# The command line starts Keras when it needs it, without the notes that TensorFlow writes: `--help` is quick.
+# First: Keras then starts only when it is needed, without TensorFlow's log messages, and `--help` is quick.
 import keras_attention_light  # noqa: F401
 from keras_attention.cli.experiment import run
 

@@ -1,10 +1,10 @@
 """Train a Transformer on WMT14 English-French, as in section 5 of the paper, and score it.
 
-Downloads the corpus (gigabytes) unless `--data-dir` names a folder with its files. `--plan` says first what
-the run will read and cost; `--preset big_en_fr` is the model of the paper's best result.
+Downloads the corpus (gigabytes) unless `--data-dir` names a folder with its files. `--plan` shows what the
+run will read and cost, without training. `--preset big_en_fr` selects the model of the paper's best result.
 """
 
-# First: the command line starts Keras when it needs it, without the notes that TensorFlow writes.
+# First: Keras then starts only when it is needed, without TensorFlow's log messages.
 import keras_attention_light  # noqa: F401
 from keras_attention.cli.train import run
 

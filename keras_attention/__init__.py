@@ -7,14 +7,14 @@ from keras_attention.utils.lazily import imported_lazily
 
 __version__ = "0.1.0"
 
-# Keras can load a saved model only if its classes are registered, so these are imported at once; but not
-# for who has imported `keras_attention_light`, which means that nothing needs Keras until it is asked for.
+# Keras can load a saved model only if its classes are registered, so these modules are imported at once.
+# After `import keras_attention_light` Keras is imported only when it is used.
 if "keras_attention_light" not in sys.modules:
     check_backend()
     from keras_attention import layers, models, training  # noqa: F401
 
-# Room -> its public names. The other rooms are imported on the first use of one of their names.
-_ROOMS = {
+# Subpackage -> its public names. A subpackage is imported on the first use of one of its names.
+_PUBLIC_NAMES = {
     "layers": (
         "BranchedAttention",
         "FeedForward",
@@ -76,4 +76,4 @@ _ROOMS = {
     "utils": ("tune_memory",),
     "recipes": ("TranslationConfig", "train_translation", "translate_corpus"),
 }
-__getattr__, __dir__, __all__ = imported_lazily(__name__, _ROOMS, modules_too=True)
+__getattr__, __dir__, __all__ = imported_lazily(__name__, _PUBLIC_NAMES, modules_too=True)

@@ -1,16 +1,16 @@
 """What `keras_attention` can do without Keras: translate with a finished run, and answer on the command line.
 
-`import keras_attention` imports Keras and its backend, some seconds of work: Keras loads a saved model only
-if its classes are registered. Who imports this package first has said that nothing needs Keras until it is
-asked for. The command `keras-attention` and the examples do.
+`import keras_attention` imports Keras and its backend, which takes some seconds: Keras loads a saved model
+only if its classes are registered. If a program imports this package first, Keras is imported only when it
+is used. The command `keras-attention` and the examples do so.
 
 >>> import keras_attention_light
 >>> translator = keras_attention_light.load_translator("runs/demo")  # doctest: +SKIP
 >>> translator("The dog sleeps.")  # doctest: +SKIP
 'Der Hund schläft.'
 
-After that `import keras_attention` is as light. Its names import Keras when they are used;
-`keras.saving.load_model` needs one of them to be used before, such as `keras_attention.models`.
+After that, `import keras_attention` is light, too, and its names import Keras when they are used. Before
+`keras.saving.load_model`, use one of them, such as `keras_attention.models`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The attention viewer: every layer and head of a Transformer, at every logged step, in a browser.
 
 It runs in three places: in the *Attention* tab of TensorBoard, in one HTML file (`save_html`), and in a
-notebook (`show`). It needs NumPy and nothing else: neither Keras nor a backend is imported here, and
-the pages load nothing from another host.
+notebook (`show`). It needs only NumPy: it imports neither Keras nor a backend, and its pages load nothing
+from the network.
 
 An `Entry` holds the attention of one sentence at one step of training:
 
@@ -43,7 +43,7 @@ __all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    # On first use: TensorBoard imports this package when it starts, whether the viewer is used or not.
+    # On first use: TensorBoard imports this package when it starts, even if the viewer is not used.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,7 +1,7 @@
-"""Word alignment from cross-attention: weights of words, links, and how wrong they are.
+"""Word alignment from cross-attention: weights between words, links, and their error rate.
 
-A row of cross-attention belongs to two words: the decoder reads one and predicts the next. `rows` says
-which of them a row stands for: `"read"` or `"predicted"`. With `"read"` heads often align better
+A row of cross-attention belongs to two words: the decoder reads one and predicts the next. `rows` selects
+the word that a row stands for: `"read"` or `"predicted"`. With `"read"`, heads often align better
 (Chen et al. 2020, [Accurate Word Alignment Induction from Neural Machine
 Translation](https://arxiv.org/abs/2004.14837)).
 """
@@ -25,9 +25,9 @@ def merge_words(
 ) -> np.ndarray:
     """Weights between words, from weights between pieces: rows still sum to 1.
 
-    The weight on a word is the sum over its pieces; a word asks with the mean of its pieces, as in
-    Clark et al. 2019, [What Does BERT Look At?](https://arxiv.org/abs/1906.04341) A special token
-    stands alone.
+    Weights are summed over the pieces of the word that is read, and averaged over the pieces of the word
+    that reads, as in Clark et al. 2019, [What Does BERT Look At?](https://arxiv.org/abs/1906.04341) A
+    special token is a word of its own.
 
     Args:
         weights: Weights (..., T, S).

@@ -1,9 +1,9 @@
 """Records of attention: an `Entry`, and the blobs that it is stored as.
 
-An entry is a sequence of gzip blobs: a header (JSON), then the weights of each kind and layer, so that a
-viewer can fetch what it shows and no more. A weight is a whole number from 0 to 65535, which stands for
-1: the error is at most 8e-6. Everything that is read is checked first: a file may be damaged or of
-another version, and what a browser asks for comes from outside.
+An entry is a sequence of gzip blobs: a header (JSON), then the weights of each kind and layer. So a viewer
+can fetch only what it shows. A weight is an integer from 0 to 65535; 65535 stands for 1, so the error is at
+most 8e-6. All input is checked: a file may be damaged or of another version, and a browser's requests come
+from outside.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Entry:
     """The attention of one sentence at one step.
 
     Attributes:
-        header: What JSON holds: step, texts, tokens, kinds, measures. See `make_entry`.
+        header: Step, texts, tokens, kinds and measures, ready for JSON. See `make_entry`.
         weights: By kind, for each layer an array (N, T, S) of uint16; 65535 stands for 1.
     """
 
@@ -99,7 +99,7 @@ def make_entry(
     """Makes an entry from the attention weights of one sentence.
 
     Args:
-        step: Number of updates that the model has had.
+        step: Number of updates that the model has been trained for.
         source_text: The source sentence.
         target_text: Its translation: the reference, or what the model found.
         source: The S source tokens, from `describe_tokens`.

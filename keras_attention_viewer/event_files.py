@@ -1,4 +1,4 @@
-"""Event files that end in the middle of a record: TensorBoard leaves out the rest and says nothing."""
+"""Find event files that end in the middle of a record: TensorBoard leaves out the rest without a message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FOOT_BYTES = 4
 
 
 class EventFiles:
-    """Looks for cut-off event files of runs; goes on where it stopped when a file has grown."""
+    """Looks for cut-off event files of runs; when a file has grown, it continues where it stopped."""
 
     def __init__(self) -> None:
         self._whole: dict[Path, int] = {}

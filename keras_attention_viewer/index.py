@@ -1,4 +1,4 @@
-"""What a viewer reads first: which runs, sentences and steps there are."""
+"""The index that a viewer reads first: its runs, sentences and steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_attention_viewer.codec import VERSION, parse_tag
 
-# Curves that are drawn over the steps -> tags that they may have in TensorBoard, the best first.
+# Curve that is drawn over the steps -> its possible tags in TensorBoard, the best first.
 SCALAR_TAGS = {
     "loss": ("train/loss", "train/epoch_loss", "epoch/loss", "epoch_loss", "loss"),
     "bleu": ("validation/bleu", "bleu"),

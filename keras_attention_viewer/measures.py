@@ -1,7 +1,7 @@
-"""What an attention head does, in numbers and in a word: measures of heads, and labels from them.
+"""Measures of what an attention head does, and labels that are derived from them.
 
-Numbers are means over the rows of all sentences of a step. In self-attention only rows count that can
-choose: the decoder's first token sees nothing but itself. A label is a hypothesis: look at the numbers.
+Measures are means over the rows of all sentences of a step. In self-attention, only rows that see more than
+one token count; the decoder's first token sees only itself. A label is a hypothesis: look at the numbers.
 Sources: Voita et al. 2019, [Analyzing Multi-Head Self-Attention](https://arxiv.org/abs/1905.09418)
 (confidence, positions, rare words); Clark et al. 2019, [What Does BERT Look
 At?](https://arxiv.org/abs/1906.04341) (end token, punctuation, broad heads); Ghader and Monz 2017,
@@ -21,10 +21,10 @@ from keras_attention_viewer.alignment import Alignments
 from keras_attention_viewer.codec import KINDS, Entry, dequantize
 from keras_attention_viewer.tokens import Token
 
-# A label needs as many rows.
+# A label needs at least this many rows.
 LABEL_ROWS = 100
 MOST_LABELS = 2
-# label -> measure, and the least value for it; the most telling first. Voita et al.: 0.9 for positions.
+# label -> (measure, its smallest value), most informative first. Voita et al. use 0.9 for positions.
 LABELS = {
     "sink": ("sink", 0.5),
     "punctuation": ("punctuation", 0.5),
@@ -38,18 +38,18 @@ LABELS = {
 }
 POSITIONAL = {"previous token", "next token", "itself"}
 OFFSETS = {"previous": -1, "next": 1, "self": 0}
-# |s/S - t/T| of the diagonal at most.
+# Largest |s/S - t/T| that counts as diagonal.
 DIAGONAL_WIDTH = 0.1
-# A sentence has a rare word if its rarest one is not among as many.
+# A sentence has a rare word if its rarest token is not among this many most frequent ones.
 FREQUENT_TOKENS = 500
 
 
 def measured(entries: Sequence[Entry], more: Sequence[Entry] = ()) -> list[Entry]:
-    """Gives the entries of one step the measures of their heads.
+    """Add the measures of heads to the entries of one step.
 
     Args:
         entries: Entries of one step and one model.
-        more: Further entries of that step, which are measured and not shown: means need many rows.
+        more: Further entries of that step, which are measured but not shown: means need many rows.
 
     Returns:
         The entries, with `header["measures"]`: by kind, for each layer and head a dict of
@@ -57,11 +57,11 @@ def measured(entries: Sequence[Entry], more: Sequence[Entry] = ()) -> list[Entry
         * `rows`: number of rows; `labels`: what the head seems to do, two words at most;
         * `confidence`: mean of a row's largest weight, special tokens left out;
         * `previous`, `next`, `self` (self-attention): share of rows whose largest weight is there;
-        * `distance`: mean distance of what is attended to, in tokens; in cross-attention, from the
-          place in proportion;
-        * `entropy`: of a row, as a share of the largest possible one;
+        * `distance`: mean distance of the attended tokens, in tokens; in cross-attention, from the
+          proportional position;
+        * `entropy`: mean entropy of a row, as a share of the largest possible one;
         * `sink`, `punctuation`: mean weight on special tokens and on punctuation;
-        * `diagonal`: mean weight at the same place in proportion, within a tenth of the sentence;
+        * `diagonal`: mean weight near the proportional position, within a tenth of the sentence;
         * `rare` (source side): share of rows whose largest weight is on the rarest token, in sentences
           that have a rare one;
         * `aer`, `aer_row` (cross-attention with a true alignment): alignment error rate, and whether
@@ -69,11 +69,11 @@ def measured(entries: Sequence[Entry], more: Sequence[Entry] = ()) -> list[Entry
         * `alignment_score` (cross-attention): how much it looks like an alignment, without a true one;
         * `best_alignment`: True for the one cross-attention head that aligns best.
 
-        What does not apply is absent. `header["alignment_rows"]` says what a row of the best head
-        stands for, `header["gold"]` whether it was judged by a true alignment.
+        Measures that do not apply are missing. `header["alignment_rows"]` says which word a row of the
+        best head stands for, `header["gold"]` whether the head was chosen by a true alignment.
 
     Raises:
-        ValueError: If there is no entry, or the entries are of models of several sizes.
+        ValueError: If there is no entry, or the entries come from models of different sizes.
     """
     everything = [*entries, *more]
     if not entries:
@@ -98,7 +98,7 @@ def measured(entries: Sequence[Entry], more: Sequence[Entry] = ()) -> list[Entry
 
 @dataclasses.dataclass(frozen=True)
 class _Geometry:
-    """What the tokens of a sentence say about the cells (T, S) of one kind of attention.
+    """Facts about the cells (T, S) of one kind of attention, from the tokens of a sentence.
 
     Attributes:
         visible: Cells that may have a weight.

@@ -35,9 +35,9 @@ def save_html(
     scalars: Scalars | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Writes the attention viewer with its data into one HTML file.
+    """Write the attention viewer and its data into one HTML file.
 
-    The file needs nothing else: it opens from disk, also without a network.
+    The file is self-contained: it opens from disk, without a network.
 
     Args:
         path: Where to write.
@@ -46,14 +46,14 @@ def save_html(
         title: Title of the page.
         scalars: For each run, curves to draw over the steps: `"loss"`, `"bleu"` or `"perplexity"`
             with pairs of step and value.
-        overwrite: Whether to replace a file that an earlier call has written.
+        overwrite: Whether to replace a file that an earlier call wrote.
 
     Returns:
         The path of the file.
 
     Raises:
-        ValueError: If there is no entry, if two entries are of the same sentence and step, or if
-            there is a file already and `overwrite` is False, or it is not a viewer's.
+        ValueError: If there is no entry, if two entries have the same sentence and step, or if the file
+            exists and `overwrite` is False or the file is not a viewer's page.
     """
     path = Path(path)
     check_place(path, overwrite)
@@ -86,7 +86,7 @@ def show(
     scalars: Scalars | None = None,
     height: int = 760,
 ) -> AttentionPage:
-    """Shows the attention viewer in a notebook (Jupyter, Colab), in a frame of its own.
+    """Show the attention viewer in a notebook (Jupyter, Colab), in its own frame.
 
     Args:
         entries: As in `save_html`.
@@ -136,17 +136,17 @@ def page(entries: Entries, *, title: str = "Attention", scalars: Scalars | None 
 
 
 def bundle(folder: Path, main: str) -> str:
-    """Joins JavaScript modules into one script: browsers load no modules from disk.
+    """Join JavaScript modules into one script, because browsers do not load modules from disk.
 
-    Only imports of names from modules in the same folder are understood, and exports in front of a
-    declaration; the names at the top of all modules must be distinct.
+    This supports only imports of names from modules in the same folder, and exports in front of a
+    declaration. Top-level names must be unique across all modules.
 
     Args:
-        folder: Where the modules lie.
-        main: The module to begin with; it comes last, after all that it imports.
+        folder: The folder of the modules.
+        main: The main module; it comes last, after everything that it imports.
 
     Raises:
-        ValueError: If a module has other imports or exports, or imports go around in a circle.
+        ValueError: If a module has other imports or exports, or imports form a cycle.
     """
     parts: dict[str, str] = {}
 
@@ -212,7 +212,7 @@ def _tagged(entries: Sequence[Entry]) -> dict[str, dict[int, Entry]]:
 
 
 def check_place(path: Path, overwrite: bool) -> None:
-    """Raise ValueError unless a page may be written there: nothing, or, with `overwrite`, a page."""
+    """Raise a ValueError if the path exists, unless it is a page and `overwrite` is True."""
     if path.is_dir():
         raise ValueError(f"'{path}' is a folder. Name a file in it, such as 'attention.html'.")
     if not path.exists():
@@ -229,7 +229,7 @@ def check_place(path: Path, overwrite: bool) -> None:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Writes beside the place and renames: a crash leaves nothing half-written."""
+    """Write to a temporary name, then rename, so that a crash leaves no half-written file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:

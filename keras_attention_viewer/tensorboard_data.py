@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Container, Iterator, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tensorboard import errors
@@ -40,10 +40,10 @@ class _Step:
 
 
 class AttentionData:
-    """What the routes of the plugin serve.
+    """The data that the plugin's routes serve.
 
-    A blob is found by the names of its run, sentence and step among those that TensorBoard has loaded:
-    nothing that comes from a browser is used as a key or a path.
+    A blob is looked up by the names of its run, sentence and step among those that TensorBoard has loaded.
+    Nothing that comes from a browser is used as a key or a path.
 
     Args:
         data_provider: TensorBoard's.
@@ -75,7 +75,7 @@ class AttentionData:
                 problems += said
                 if header is not None:
                     sentences.append(sentence_index(tag, header, sorted(steps)))
-            if not sentences and not problems:
+            if not sentences and not problems and not _is_part_of(everything, run):
                 problems.append(WITHOUT_ATTENTION)
             problems += self._file_problems(run)
             unique = list(dict.fromkeys(problems))
@@ -198,6 +198,11 @@ class AttentionData:
         root = self._folder.resolve()
         folder = (root / run).resolve()
         return self._event_files.problems(folder) if folder.is_relative_to(root) else []
+
+
+def _is_part_of(runs: Container[str], run: str) -> bool:
+    """Whether a run lies in the folder of one of these, as the curves of a validation set do."""
+    return any(str(parent) in runs for parent in PurePosixPath(run).parents)
 
 
 def _sizes(header: dict[str, Any]) -> Iterator[str]:

@@ -801,7 +801,7 @@ ELSEWHERE = {(door.__name__, name) for door, _, table in DOORS for name in table
 def public_callables():
     """Every public callable by its name."""
     found = {}
-    for room in keras_attention._ROOMS:
+    for room in keras_attention._PUBLIC_NAMES:
         module = importlib.import_module(f"keras_attention.{room}")
         found |= {name: getattr(module, name) for name in module.__all__}
     assert set(keras_attention.__all__) <= found.keys()

@@ -1,1 +1,1 @@
-"""What makes parts of the package, and is not in it."""
+"""Tools for developing the package; they are not part of it."""

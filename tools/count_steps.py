@@ -1,15 +1,15 @@
 """How many steps between files lead from text to a translation, and from token ids to the attention kernel?
 
-A step is a call of a function of the package by another file; the first is the user's own. Calls within a
-file and of other libraries are none; a call that comes back through a library, as a callback does, is one,
-from the file that called the library. The same call by the same file counts once, however often loops,
-layers and batches make it. Properties and checks of arguments are calls as all others are. Left out is what
-is done once for a process or a translator (imports, and the first translation, of the same text) and what
-other threads do: Numba's compiled search is one step more. Usage:
+A step is a call from one file of the package to a function in another file; the first step is the user's
+call. Calls within a file and calls of other libraries do not count. A call that comes back through a library,
+such as a callback, counts as a call from the file that called the library. The same call from the same file
+counts once, however often loops, layers and batches repeat it. Properties and argument checks count like all
+other calls. Work that is done once per process or translator (imports, and a first translation of the same
+text) does not count, nor does work in other threads: Numba's compiled search would be one more step. Usage:
 
     KERAS_BACKEND=tensorflow python tools/count_steps.py
 
-Another version of the package is counted with its folder first in PYTHONPATH.
+To count another version of the package, put its folder first in PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import keras_attention
 from keras_attention import Tokenizer, Transformer, Translator
 
 PACKAGE = str(Path(keras_attention.__file__).parent) + os.sep
-# The attention of the TensorFlow backend; of the version of November 2026 before rooms were moved, too.
+# The attention of the TensorFlow backend: now, and before the files were moved in November 2026.
 KERNELS = {
     "ops/backends/tensorflow.py: dot_product_attention",
     "kernels/tensorflow_kernels.py: attention",
@@ -42,11 +42,11 @@ class Step(NamedTuple):
 
 
 def steps(run: Callable[[], Any], last: set[str] | None = None) -> list[Step]:
-    """The steps of a call in their order, each once.
+    """The steps of a call in order, each once.
 
     Args:
-        run: What is called.
-        last: Where counting ends, as `Step.callee`; the end of the call if not given.
+        run: The function to call.
+        last: Counting ends at these functions, named as in `Step.callee`; by default at the end of the call.
     """
     found: dict[Step, None] = {}
     is_over = False
@@ -55,7 +55,7 @@ def steps(run: Callable[[], Any], last: set[str] | None = None) -> list[Step]:
         nonlocal is_over
         if event != "call" or is_over or not _is_ours(frame):
             return
-        # The frames of compiled functions of Numba know no caller.
+        # Frames of functions that Numba compiled have no caller.
         caller: FrameType | None = frame.f_back or sys._getframe(1)
         while caller is not None and not _is_ours(caller):
             caller = caller.f_back
@@ -75,7 +75,7 @@ def steps(run: Callable[[], Any], last: set[str] | None = None) -> list[Step]:
 
 
 def steps_of_translation() -> list[Step]:
-    """From a text to its translation, by the engine that is chosen here."""
+    """From a text to its translation, with the engine that is chosen on this machine."""
     tokenizer = Tokenizer.train(["ein kleines Haus", "a small house"], vocabulary_size=280)
     model = Transformer.from_preset("tiny", tokenizer.vocabulary_size)
     translator = Translator(model, tokenizer, max_extra_length=3)
@@ -107,7 +107,7 @@ def _file(frame: FrameType) -> str:
 
 
 def main() -> None:
-    """Print the steps of both ways."""
+    """Print the steps of both paths."""
     ways = {
         "From a text to its translation": steps_of_translation(),
         "From token ids to the attention kernel": steps_to_attention(),

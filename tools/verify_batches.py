@@ -1,4 +1,4 @@
-"""Are a trained model's translations the same whatever batch a sentence is in?
+"""Does a trained model translate a sentence the same way in every batch?
 
 Translates the first sentences of a run's test set in batches of 1, 7 and 64 sentences and in shuffled
 order, and counts the translations that differ. Usage:
@@ -25,7 +25,7 @@ def read_lines(path: Path, count: int) -> list[str]:
 
 
 def main() -> None:
-    """Print, for every way of batching, how many translations differ from those in batches of 64."""
+    """Print, for every kind of batches, how many translations differ from those in batches of 64."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path, help="folder of a finished run")
     parser.add_argument("--source-file", type=Path, required=True, help="sentences to translate")

@@ -1,7 +1,7 @@
-"""The certificate of parallel training: does one batch give one gradient, however it is shared out?
+"""Check parallel training: does one batch give the same gradient, however devices share it?
 
-Makes logical devices out of this machine's CPU (or takes its GPUs), and compares the gradients of one
-batch with uneven numbers of tokens on 1, 2 and 8 of them, and in slices; see
+Makes logical devices from this machine's CPU (or uses its GPUs). Compares the gradients of one batch of
+sentences of different lengths on 1, 2 and 8 devices, and in slices; see
 `keras_attention.training.check_parallelism`. Ends with an error if they differ. Usage:
 
     KERAS_BACKEND=tensorflow python tools/verify_parallelism.py
@@ -22,14 +22,16 @@ VOCABULARY_SIZE, ROWS, SOURCE_LENGTH, TARGET_LENGTH = 11, 64, 7, 9
 
 
 def main() -> None:
-    """Print the certificate."""
+    """Run the check and print its report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--replicas", type=int, nargs="+", default=[1, 2, 8])
     parser.add_argument("--accumulation-steps", type=int, default=8)
-    parser.add_argument("--gpus", action="store_true", help="the machine's GPUs, not logical CPUs")
-    parser.add_argument("--json", type=Path, help="also write the certificate to this file")
+    parser.add_argument(
+        "--gpus", action="store_true", help="use the machine's GPUs, not logical CPUs"
+    )
+    parser.add_argument("--json", type=Path, help="also write the report to this file")
     options = parser.parse_args()
     if not options.gpus:
         make_logical_cpus(max(options.replicas))
@@ -48,7 +50,7 @@ def main() -> None:
 
 
 def make_logical_cpus(count: int) -> None:
-    """Let the backend see so many devices on the CPU; possible only before it starts."""
+    """Make the backend see this many devices on the CPU; possible only before it starts."""
     if os.environ.get("KERAS_BACKEND", "tensorflow") == "jax":
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={count}"
@@ -65,7 +67,7 @@ def make_logical_cpus(count: int) -> None:
 
 
 def uneven_batch() -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Random sentences; the first eighth of the rows has one token each, the second the most."""
+    """Random sentences: one token in the first eighth of the rows, the most tokens in the second eighth."""
     rng = np.random.default_rng(5)
     lengths = rng.integers(1, TARGET_LENGTH + 1, ROWS)
     lengths[: ROWS // 8], lengths[ROWS // 8 : ROWS // 4] = 1, TARGET_LENGTH

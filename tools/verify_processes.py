@@ -1,13 +1,13 @@
-"""Do several processes train as one? On JAX and PyTorch, over loopback, on this machine's CPU.
+"""Do several processes train like one? On JAX and PyTorch, over loopback, on this machine's CPU.
 
-Trains a small Transformer on the demo corpus, first in one process on one device, then in several processes,
-each of which reads its own rows of every batch, and compares the loss of every update and the weights at the
-end. With dropout on JAX; on PyTorch each process draws masks of its own. Ends with an error if they differ by
-more than 1e-5. Usage:
+Trains a small Transformer on the demo corpus, first in one process on one device, then in several processes.
+Each of these reads its own rows of every batch. Compares the loss of every update and the final weights, and
+ends with an error if they differ by more than 1e-5. Dropout is on with JAX and off with PyTorch, where each
+process draws its own masks. Usage:
 
     KERAS_BACKEND=jax python tools/verify_processes.py --processes 2
 
-On several machines it is the same, started once on each with these variables set, or by torchrun:
+On several machines, start it once on each, with these variables or with torchrun:
 
     KERAS_BACKEND=jax KERAS_DISTRIBUTION_JOB_ADDRESSES=10.0.0.1:1234 KERAS_DISTRIBUTION_NUM_PROCESSES=2 \\
         KERAS_DISTRIBUTION_PROCESS_ID=0 python tools/verify_processes.py --join --store FOLDER
@@ -42,7 +42,7 @@ TOLERANCE = 1e-5
 
 
 def main() -> None:
-    """Train in one process and in several, print the losses side by side."""
+    """Train in one process and in several; print the losses side by side."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--accumulation-steps", type=int, default=2)
     parser.add_argument("--store", type=Path, help="folder of token ids; made if absent")
     parser.add_argument(
-        "--join", action="store_true", help="be one of the processes that the environment names"
+        "--join", action="store_true", help="run as one of the processes that the environment names"
     )
     options = parser.parse_args()
     if options.join:
@@ -72,13 +72,13 @@ def main() -> None:
 
 
 def difference(found: dict[str, Any], expected: dict[str, Any], name: str) -> float:
-    """The norm of the difference of two lists of numbers, beside that of the second."""
+    """The norm of the difference of two lists of numbers, relative to the norm of the second."""
     ours, theirs = np.array(found[name]), np.array(expected[name])
     return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
 
 
 def make_store(folder: Path) -> Path:
-    """The demo corpus' validation part as token ids."""
+    """The demo corpus' validation set as token ids."""
     text = load_corpus("demo").validation
     tokenizer = Tokenizer.train([*text.sources(), *text.targets()], vocabulary_size=500)
     return TokenStore.build(folder, text, tokenizer).folder
@@ -112,7 +112,7 @@ def train(options: argparse.Namespace, strategy: str | None) -> dict[str, list[f
             accumulation_steps=options.accumulation_steps,
         )
         losses = LossOfEveryUpdate(options.updates)
-        # Each process reads its own rows of every batch, and all of them agree on when to stop.
+        # Each process reads its own rows of every batch; all of them stop at the same update.
         own = batches.shard(devices.process_index, devices.num_processes)
         model.fit(own, shuffle=False, verbose=0, callbacks=[losses])
         weights = np.concatenate([weight.ravel() for weight in model.get_weights()]).tolist()
@@ -120,7 +120,7 @@ def train(options: argparse.Namespace, strategy: str | None) -> dict[str, list[f
 
 
 def train_together(options: argparse.Namespace) -> list[dict[str, list[float]]]:
-    """Train in several processes over loopback; return what each reports."""
+    """Train in several processes over loopback; return the report of each."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     command = [sys.executable, __file__, "--join", "--store", str(options.store)]
@@ -156,7 +156,7 @@ def train_together(options: argparse.Namespace) -> list[dict[str, list[float]]]:
 
 
 class LossOfEveryUpdate(keras.callbacks.Callback):
-    """Keeps the loss of each update, not its mean over the epoch, and stops after some.
+    """Keeps the loss of each update, not its mean over the epoch, and stops after `updates` updates.
 
     Args:
         updates: Number of updates.

@@ -1,4 +1,4 @@
-"""Runs several subjects in turn, round by round."""
+"""Runs several subjects in turns, round by round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ceiling: large matrix products on one framework, as one more subject of a run."""
+"""The upper limit: large matrix products on one framework, as another subject of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parent's side: a subject in a process of its own, with a time limit on everything it does."""
+"""The parent's side: a subject in its own process, with a time limit on everything it does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run found: a table to read, a file for machines, a picture."""
+"""The results of a run: a table to read, a file for programs, a picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compared: a program that prepares itself, shows its outputs and runs when told to."""
+"""A subject of a comparison: a program that prepares itself, shows its outputs and runs when told to."""
 
 from __future__ import annotations
 

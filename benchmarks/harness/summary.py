@@ -1,4 +1,4 @@
-"""Medians, spreads and ratios of what was measured in turn."""
+"""Medians, ranges and ratios of measurements in turns."""
 
 from __future__ import annotations
 

@@ -56,8 +56,13 @@ class ConsoleProgress(keras.callbacks.Callback):
         self._progress.reach(done)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        values = ", ".join(
-            f"{spoken_name(name)} {value:.3f}" for name, value in (logs or {}).items()
+        own: list[str] = []
+        validation: list[str] = []
+        for name, value in (logs or {}).items():
+            part = validation if name.startswith("val_") else own
+            part.append(f"{spoken_name(name.removeprefix('val_'))} {value:.3f}")
+        values = "; ".join(
+            [", ".join(own), *(["validation " + ", ".join(validation)] if validation else [])]
         )
         say(f"epoch {epoch + 1}, update {self.budget.updates:,}: {values}", self.stream)
 

@@ -307,11 +307,11 @@ def console_line(update: int, values: Mapping[str, float]) -> str:
 def spoken_name(name: str) -> str:
     """Return a readable name for a number in Keras' logs.
 
-    >>> [spoken_name(name) for name in ("loss", "val_loss", "val_perplexity", "learning_rate")]
-    ['loss', 'validation loss', 'perplexity', 'learning rate']
+    >>> [spoken_name(name) for name in ("loss", "val_loss", "val_bleu", "learning_rate")]
+    ['loss', 'validation loss', 'validation BLEU', 'learning rate']
     """
-    # The other numbers are measured on the validation part alone.
-    return name.replace("val_loss", "validation_loss").removeprefix("val_").replace("_", " ")
+    words = name.replace("val_", "validation_").split("_")
+    return " ".join({"bleu": "BLEU", "chrf": "chrF"}.get(word, word) for word in words)
 
 
 def updates_of(model: keras.Model) -> int:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.utils.files import atomic_folder, check_destination
 
 PAGE = ".html"
+EXAMPLE = """
+examples:
+  keras-attention attention runs/demo "The dog sleeps."
+  keras-attention attention runs/demo "The dog sleeps." "Der Hund schläft." --output pictures
+"""
 
 
 def main(arguments: Sequence[str], program: str) -> None:
     """Show the attention of a sentence and its translation."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
-        description="Show the attention of every layer and head for a sentence and its translation: as "
-        "a page for a browser, which needs nothing else, or as pictures, one for each layer of the "
-        "encoder, of the decoder, and from decoder to encoder.",
+        description="Show the attention of every layer and head for a sentence and its translation: as a "
+        "self-contained web page, or as pictures, one for each layer of the encoder, of the decoder, "
+        "and of the cross-attention.",
+        epilog=EXAMPLE,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument("sentence", metavar="SENTENCE", help="a sentence in the source language")
@@ -31,12 +37,17 @@ def main(arguments: Sequence[str], program: str) -> None:
         type=Path,
         default=Path("attention.html"),
         metavar="PATH",
-        help="new page, ending in .html (attention.html), or new folder for pictures",
+        help="a new page, ending in .html (attention.html), or a new folder for pictures",
     )
     options = parser.parse_args(arguments)
     if not options.sentence.strip():
         raise ValueError("SENTENCE must not be empty.")
     is_page = options.output.suffix.lower() == PAGE
+    if not is_page and options.output.suffix:
+        raise ValueError(
+            f"--output must end in {PAGE}, or be a new folder, whose name has no ending. Received: "
+            f"{options.output}"
+        )
     check_destination(options.output, folder=not is_page)
     start_backend()
     from keras_attention.decoding.translator import Translator

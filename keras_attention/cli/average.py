@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.utils.files import atomic_path, check_destination
 from keras_attention.utils.progress import activity
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention.utils.signed_archive import sign_archive
 
+EXAMPLE = """
+example, and how to read the file:
+  keras-attention average runs/demo --last 3 --output average.keras
+  python -c "import keras, keras_attention; keras.saving.load_model('average.keras').summary()"
+"""
+
 
 def main(arguments: Sequence[str], program: str) -> None:
     """Average the last checkpoints of a run into a new file."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description="Average the last checkpoints of a run, as section 6.1 of the paper does. The run "
         "itself stays as it is.",
+        epilog=EXAMPLE,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument(
-        "--last", type=int, metavar="N", help="how many of the checkpoints that the run averages"
+        "--last",
+        type=int,
+        metavar="N",
+        help="how many of the newest checkpoints to average (as many as the run did)",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE", help="a new file that ends in .keras"
     )
     options = parser.parse_args(arguments)
     run = RunFolder(options.run)
-    settings = run.settings()
+    settings = run.settings(["averaged_checkpoints"])
     if options.output.suffix != ".keras":
         raise ValueError(f"--output must end in .keras. Received: {options.output}")
     check_destination(options.output)

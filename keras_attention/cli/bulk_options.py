@@ -1,4 +1,4 @@
-"""The options of commands that do a corpus in chunks, and what they say."""
+"""The options of commands that process a corpus in chunks."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ def add_bulk_options(add: Any, output: bool = True) -> None:
     """Add the options to a parser or a group.
 
     Args:
-        add: `add_argument` of it.
-        output: Whether there is a choice of output folder and chunk size.
+        add: Its `add_argument`.
+        output: Whether to add options for the output folder and the chunk size.
     """
     if output:
         add(
             "--output-dir",
             metavar="FOLDER",
-            help="work in chunks, a result for each input; the same command goes on where it stopped",
+            help="process the input in chunks, with one result per input file; if stopped, the same command "
+            "continues",
         )
-        add("--chunk-lines", type=int, metavar="N", help="lines of a chunk (2000)")
-    add("--chunk", metavar="K/N", help="the K-th of N shares alone, for arrays of jobs")
+        add("--chunk-lines", type=int, metavar="N", help="lines in a chunk (2000)")
+    add("--chunk", metavar="K/N", help="process only the K-th of N shares, for job arrays")
     add(
         "--ray",
         nargs="?",
         const=True,
         metavar="ADDRESS",
-        help="on a cluster of Ray; without an address one that is found, or made on this machine",
+        help="use a Ray cluster; without an address, one that is running or a new one on this machine",
     )
-    add("--workers", type=int, metavar="N", help="Ray's workers (one for each GPU or CPU)")
+    add("--workers", type=int, metavar="N", help="number of Ray workers (one for each GPU or CPU)")
 
 
 def spread(options: argparse.Namespace) -> dict[str, Any]:
-    """What was given of these options, as arguments of `translate_corpus` and the like.
+    """The given options as arguments of `translate_corpus` and similar functions.
 
     >>> spread(argparse.Namespace(chunk="17/400", ray=True, workers=None))
     {'ray': True, 'share': (17, 400)}
@@ -52,24 +53,24 @@ def spread(options: argparse.Namespace) -> dict[str, Any]:
             k, n = 0, 0
         if not 1 <= k <= n:
             raise ValueError(
-                f"--chunk must be K/N, such as 17/400, K from 1 to N. Received: {options.chunk}"
+                f"--chunk must be K/N with K from 1 to N, such as 17/400. Received: {options.chunk}"
             )
         given["share"] = k, n
     return given
 
 
 def refuse_spread(options: argparse.Namespace, needed: str) -> None:
-    """Raise a ValueError if one of these options was given without what it needs."""
+    """Raise a ValueError if one of these options was given without the option that it needs."""
     for name in SPREAD:
         if getattr(options, name, None) is not None:
             raise ValueError(f"--{name.replace('_', '-')} needs {needed}.")
 
 
 def expanded(name: str, patterns: Sequence[str]) -> list[str]:
-    """The files that are meant by names and patterns, in their order.
+    """The files that match names and patterns, in their order.
 
     Raises:
-        FileNotFoundError: If one of them means none.
+        FileNotFoundError: If one of them matches no file.
     """
     inputs = []
     for pattern in patterns:

@@ -1,4 +1,4 @@
-"""`keras-attention evaluate RUN`: the report on a run after the fact, and comparisons."""
+"""`keras-attention evaluate RUN`: a report on a finished run, and comparisons of search settings."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
-from keras_attention.utils.run_folder import RunFolder
+from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
-DESCRIPTION = """Report on a run, on sentences of your own.
+DESCRIPTION = """Score a run on your own sentences, and write a report.
 
-Translates with the first and the last of the checkpoints that the run averages and with their average,
-and writes report.txt and the entry "evaluation" of report.json into the run's folder.
+Translates with the first and the last of the checkpoints that the run averages, and with their average.
+Writes report.txt and the entry "evaluation" of report.json into the run's folder.
 
-With --try-precision it writes nothing: it translates with the run's model in its own precision and in each
-of those that are named, and prints what they score and how long they take. With --try-beam-size or
---try-length-penalty, on the files of a validation set, it does so for each of these settings of the search.
+With --try-precision, it writes nothing. It translates with the run's model in its own precision and in each
+precision that you name, and prints scores and times. With --try-beam-size or --try-length-penalty, it does
+the same for each of these search settings; use the files of a validation set for this.
+"""
+
+EXAMPLE = """
+examples:
+  keras-attention evaluate runs/demo --source-file test.en --reference-file test.de
+  keras-attention evaluate runs/demo --source-file val.en --reference-file val.de --try-beam-size 8
 """
 
 
@@ -31,7 +38,7 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
             "Give --try-precision, or --try-beam-size and --try-length-penalty, not both."
         )
     run = RunFolder(options.run)
-    settings = run.settings()
+    settings = run.settings((*SEARCH_SETTINGS, "averaged_checkpoints", "dtype", "languages"))
     for file in (options.source_file, options.reference_file):
         if not file.is_file():
             raise FileNotFoundError(f"There is no file '{file}'.")
@@ -54,39 +61,44 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=EXAMPLE,
     )
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="the run's folder")
     file: dict[str, Any] = {"type": Path, "required": True, "metavar": "FILE"}
-    add("--source-file", **file, help="sentences to translate, one a line")
-    add("--reference-file", **file, help="their translations, line by line")
-    add("--name", help="what these sentences are (the name of the source file)")
-    add("--samples", type=int, default=1000, help="resamples of the paired bootstrap (1000)")
+    add("--source-file", **file, help="sentences to translate, one per line")
+    add("--reference-file", **file, help="their reference translations, line by line")
+    name = "name of these sentences in the report (the name of the source file)"
+    add("--name", metavar="TEXT", help=name)
+    samples = "resamples of the paired bootstrap (1000)"
+    add("--samples", type=int, default=1000, metavar="N", help=samples)
     cost = parser.add_argument_group("cost, by the paper's formula")
-    cost.add_argument("--devices", type=int, default=1, help="how many devices trained (1)")
-    cost.add_argument(
-        "--gpu", "--device", help="a GPU of the paper: K80, K40, M40 or P100 (this machine's speed)"
+    add_cost = cost.add_argument
+    add_cost("--devices", type=int, default=1, metavar="N", help="how many devices trained (1)")
+    gpu = "a GPU of the paper: K80, K40, M40 or P100 (this machine's speed)"
+    add_cost("--gpu", metavar="NAME", help=gpu)
+    # The suppressed options are the names of earlier versions.
+    add_cost("--device", dest="gpu", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    tries = parser.add_argument_group(
+        "comparisons, which write nothing; each option can be repeated"
     )
-    tries = parser.add_argument_group("comparisons, which write nothing; each can be given again")
-    for flags, kind, text in (
-        (
-            ("--try-precision", "--precision"),
-            str,
-            "float32, bfloat16, float16, int8, or plain: the plain search in float32",
-        ),
-        (("--try-beam-size", "--beam-size"), int, "a beam"),
-        (
-            ("--try-length-penalty", "--length-penalty"),
-            float,
-            "a length penalty, the paper's alpha",
-        ),
+    precisions = "float32, bfloat16, float16, int8, or plain: the plain search in float32"
+    for name, kind, metavar, text in (
+        ("precision", str, "NAME", precisions),
+        ("beam-size", int, "N", "a beam size"),
+        ("length-penalty", float, "X", "a length penalty, the paper's alpha"),
     ):
-        destination = flags[1].removeprefix("--").replace("-", "_")
-        tries.add_argument(*flags, dest=destination, action="append", type=kind, help=text)
+        more: dict[str, Any] = {
+            "dest": name.replace("-", "_"),
+            "action": "append",
+            "type": kind,
+            "metavar": metavar,
+        }
+        tries.add_argument(f"--try-{name}", help=text, **more)
+        tries.add_argument(f"--{name}", help=argparse.SUPPRESS, **more)
     return parser
 
 

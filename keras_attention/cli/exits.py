@@ -1,4 +1,4 @@
-"""How a command ends: with which code, and with which words."""
+"""How a command ends: its exit code and its message."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def orderly_exit(program: str) -> Iterator[None]:
 
 def _end(program: str, error: Exception, code: int) -> NoReturn:
     """Say what happened, unless another process does, and end this one."""
-    # Of an error in all processes that train together one of them speaks, see `failing_together`.
+    # If all processes that train together fail, only one prints the error; see `failing_together`.
     if getattr(error, "is_told_here", True):
         print(f"{program}: {str(error) or type(error).__name__}", file=sys.stderr)
     jax = sys.modules.get("jax")
     if jax is not None and jax.distributed.is_initialized():
         from keras_attention.ops.processes import LostProcess
 
-        # JAX would wait for minutes for processes that wait for this one; but it knows who is lost.
+        # JAX would wait for minutes for processes that wait for this one, unless it knows one is lost.
         if not isinstance(error, LostProcess):
             sys.stdout.flush()
             sys.stderr.flush()

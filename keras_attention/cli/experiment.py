@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.cli.exits import orderly_exit
-from keras_attention.cli.options import add_options
+from keras_attention.cli.options import Parser, add_options
 from keras_attention.cli.quiet import start_backend
 from keras_attention.recipes.config import TranslationConfig
 
@@ -35,17 +35,16 @@ def run(
         What the experiment returns.
     """
     add_options, start = EXPERIMENTS[name]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument(
         "--output-dir",
         type=Path,
         metavar="PATH",
-        help=f"the results' folder (runs/{name}-TIME); the same command goes on there",
+        help=f"folder for the results (runs/{name}-TIME); the same command continues there",
     )
     add_options(parser)
     options = vars(parser.parse_args(arguments))
@@ -66,7 +65,7 @@ def _figures_options(parser: argparse.ArgumentParser) -> None:
     add("--translation", help="its translation (the model's own)")
     add("--kind", choices=("encoder", "decoder", "cross"), help="which attention (encoder)")
     add("--layer", type=int, metavar="N", help="the layer, from 1 (the last but one)")
-    add("--word", help="the word that asks (the one that looks farthest)")
+    add("--word", help="the word whose attention Figure 3 shows (the one that looks farthest)")
     add("--heads", type=int, nargs=4, metavar="H", help="two for Figure 4, two for Figure 5")
 
 
@@ -82,7 +81,7 @@ def _draw_figures(output_dir: Path, options: Options) -> Any:
         train_translation(load_corpus("demo"), RECIPES["demo"], options["run"])
         output_dir = output_dir / "figures"
     if "sentence" not in options:
-        # The longest of the first: Figure 3 is of a long sentence.
+        # The longest of the first 20: Figure 3 shows a long sentence.
         options["sentence"] = max(list(load_corpus("demo").validation.sources())[:20], key=len)
     return draw_attention_figures(
         options.pop("run"), options.pop("sentence"), output_dir, **options
@@ -91,8 +90,8 @@ def _draw_figures(output_dir: Path, options: Options) -> Any:
 
 def _complexity_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--longest", type=int, metavar="N", help="longest sequence of an attention (16384)")
-    add("--repeats", type=int, metavar="N", help="times that a point is measured (7)")
+    add("--longest", type=int, metavar="N", help="longest sequence for attention (16384)")
+    add("--repeats", type=int, metavar="N", help="how often each point is measured (7)")
 
 
 def _measure_layers(output_dir: Path, options: Options) -> Any:
@@ -119,7 +118,7 @@ def _variations_options(parser: argparse.ArgumentParser) -> None:
         "--rows",
         nargs="+",
         metavar="ROW",
-        help="names or groups of Table 3's rows (D); base always",
+        help="names or groups of Table 3's rows (D); base is always included",
     )
     add("--seeds", type=int, nargs="+", metavar="N", help="seeds of each row (1 2 3)")
     add("--width", type=int, metavar="N", help="divide the paper's widths by it (4)")
@@ -142,7 +141,7 @@ BUDGET = (
 
 
 def _corpus_and_recipe(options: Options) -> tuple[Any, TranslationConfig]:
-    """The corpus that was asked for, and its recipe with the budget that was."""
+    """The chosen corpus, and its recipe with the chosen budget."""
     from keras_attention.cli.train import configured
     from keras_attention.data.corpora import load_corpus
     from keras_attention.recipes.catalog import RECIPES
@@ -152,7 +151,7 @@ def _corpus_and_recipe(options: Options) -> tuple[Any, TranslationConfig]:
     corpus = corpus.first(options.pop("pairs", None), options.pop("test_sentences", None))
     recipe = RECIPES[name]
     if name == "demo":
-        # Enough to tell models apart. Dropout as in the paper; no BLEU meanwhile.
+        # Enough to tell models apart. Dropout as in the paper; no BLEU during training.
         recipe = dataclasses.replace(recipe, model_arguments={}, steps=600, bleu_every=10**9)
     own = {field: options.pop(field) for field in BUDGET if field in options}
     return corpus, configured(recipe, own)
@@ -160,9 +159,7 @@ def _corpus_and_recipe(options: Options) -> tuple[Any, TranslationConfig]:
 
 def _positions_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--trained-length", type=int, metavar="N", help="most tokens of a training pair's side (12)"
-    )
+    add("--trained-length", type=int, metavar="N", help="most tokens on a side in training (12)")
     add("--seeds", type=int, nargs="+", metavar="N", help="seeds of each (1)")
     _add_corpus(parser)
 
@@ -178,10 +175,10 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--corpus", metavar="NAME", help="a corpus of the package (demo)")
     parser.add_argument("--data-dir", type=Path, metavar="PATH", help="folder with its files")
     parser.add_argument(
-        "--pairs", type=int, metavar="N", help="train on so many of its first pairs (all)"
+        "--pairs", type=int, metavar="N", help="train on its first N pairs only (all)"
     )
     parser.add_argument(
-        "--test-sentences", type=int, metavar="N", help="translate so many for BLEU (all)"
+        "--test-sentences", type=int, metavar="N", help="translate N test sentences for BLEU (all)"
     )
     add_options(parser, TranslationConfig, BUDGET, dict.fromkeys(BUDGET))
 
@@ -189,17 +186,17 @@ def _add_corpus(parser: argparse.ArgumentParser) -> None:
 def _weighted_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--corpus", help="a corpus with a recipe, such as multi30k or wmt14 (demo)")
-    add("--data-dir", type=Path, metavar="PATH", help="its files, if they are not downloaded")
+    add("--data-dir", type=Path, metavar="PATH", help="folder with its files; else downloaded")
     add("--preset", help="size of the models (the recipe's)")
     add("--updates", type=int, metavar="N", help="updates of each run (400)")
-    add("--seeds", type=int, metavar="N", help="how many seeds (3)")
+    add("--seeds", type=int, metavar="N", help="number of seeds (3)")
     add(
         "--branch-feed-forward",
         choices=("shared", "split"),
-        help="network of the branches (shared)",
+        help="one network for all branches, or a part of it for each (shared)",
     )
     add("--branched-decoder", choices=("cross", "self"), help="which attention branches (cross)")
-    add("--test-sentences", type=int, metavar="N", help="of the test part, for BLEU (300)")
+    add("--test-sentences", type=int, metavar="N", help="number of test sentences for BLEU (300)")
 
 
 def _compare_weighted(output_dir: Path, options: Options) -> Any:

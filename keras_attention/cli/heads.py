@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
+
+EXAMPLE = """
+example:
+  keras-attention heads runs/demo --source-file val.en --target-file val.de
+"""
 
 
 def main(arguments: Sequence[str], program: str) -> None:
     """Print the importance of every head."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
-        description="Switch off each attention head of a run's model in turn, and print by how much the "
-        "loss rises, in nats a target token: a line for each head, with its kind (encoder, decoder, "
-        "cross), its layer, its number and the rise, tabs between them, the most important first.",
+        description="Switch off each attention head of a run's model, one at a time, and print by how much "
+        "the loss rises, in nats per target token. Each line has a head's kind (encoder, decoder, cross), "
+        "layer, number and rise, separated by tabs. The most important head comes first.",
+        epilog=EXAMPLE,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
     parser.add_argument(
-        "--source-file", type=Path, metavar="FILE", required=True, help="sentences, one a line"
+        "--source-file", type=Path, metavar="FILE", required=True, help="sentences, one per line"
     )
     parser.add_argument(
         "--target-file", type=Path, metavar="FILE", required=True, help="their translations"

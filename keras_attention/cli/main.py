@@ -1,4 +1,4 @@
-"""`keras-attention COMMAND`: the commands, each in a file of its own that is read when it is asked for."""
+"""`keras-attention COMMAND`: each command has its own file, which is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from keras_attention.cli.exits import BAD_INPUT, orderly_exit
 PROGRAM = "keras-attention"
 COMMANDS = {
     "train": "train a Transformer to translate, and score it",
-    "plan": "say what a training will read, cost and need",
+    "plan": "show what a training run will read, cost and need",
     "translate": "translate lines with a finished run",
-    "score": "say how probable given translations are",
-    "evaluate": "report on a run, or compare ways to search",
-    "attention": "show the attention of a sentence, in a browser or as pictures",
-    "heads": "say how much a model needs each of its heads",
+    "score": "score how probable given translations are",
+    "evaluate": "score a run on your own sentences, or compare search settings",
+    "attention": "show the attention for a sentence, in a browser or as pictures",
+    "heads": "show how much a model needs each of its heads",
     "average": "average the checkpoints of a run",
     "verify": "compare the checksums of a run, a store or other files",
 }
 EXAMPLE = f"""
-a first run, some minutes on a CPU, and what it can do then:
+a first run (a few minutes on a CPU) and how to use it:
   {PROGRAM} train --output-dir runs/demo
   echo "The dog sleeps." | {PROGRAM} translate runs/demo
   {PROGRAM} attention runs/demo "The dog sleeps."
@@ -60,5 +60,5 @@ def _overview() -> str:
     commands = "".join(f"  {name:<10} {text}\n" for name, text in COMMANDS.items())
     return (
         f"usage: {PROGRAM} COMMAND ...\n\nThe Transformer of 'Attention Is All You Need'.\n\n"
-        f"commands:\n{commands}\n{PROGRAM} COMMAND --help says more.\n{EXAMPLE}"
+        f"commands:\n{commands}\n{PROGRAM} COMMAND --help shows the options.\n{EXAMPLE}"
     )

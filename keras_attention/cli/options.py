@@ -12,11 +12,29 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from keras_attention.recipes.config import literal_choices
 
 NONE = "none"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of a command: no option goes by half a name, and of a misspelt one it says what is meant."""
+
+    def __init__(self, **arguments: Any) -> None:
+        layout = argparse.RawDescriptionHelpFormatter
+        super().__init__(**{"formatter_class": layout, "allow_abbrev": False, **arguments})
+
+    def error(self, message: str) -> NoReturn:
+        """End with the usage and a message; argparse calls it."""
+        hints = []
+        for word in message.split() if message.startswith("unrecognized") else ():
+            name = word.partition("=")[0]
+            similar = difflib.get_close_matches(name, self._option_string_actions, 1)
+            if name.startswith("--") and similar:
+                hints.append(f" Did you mean {similar[0]}?")
+        super().error(message + "".join(hints))
 
 
 def add_options(
@@ -74,6 +92,8 @@ def read_toml(path: Path, allowed: Iterable[str]) -> dict[str, Any]:
         ValueError: If it is not TOML, or has a name that is not allowed.
     """
     allowed = sorted(allowed)
+    if not path.is_file():
+        raise FileNotFoundError(f"--config: there is no file '{path}'.")
     try:
         values = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

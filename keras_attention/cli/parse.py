@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_attention.cli.exits import orderly_exit
-from keras_attention.cli.options import add_options
+from keras_attention.cli.options import Parser, add_options
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.train import configured
 from keras_attention.recipes.config import TranslationConfig
@@ -75,14 +75,13 @@ def _run(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parser(description: str | None, program: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument_group("trees").add_argument
-    add("--treebank", choices=TREEBANKS, help="which one (wsj_sample)")
+    add("--treebank", choices=TREEBANKS, help="which treebank (wsj_sample)")
     add("--data-dir", type=Path, metavar="PATH", help="folder with its files; else downloaded")
     for part in PARTS:
         text = f"your own trees to {part if part != 'validation' else 'validate'} with"
@@ -91,10 +90,10 @@ def _parser(description: str | None, program: str | None) -> argparse.ArgumentPa
         "--tags",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="part-of-speech tags, or XX in their place (yes)",
+        help="part-of-speech tags, or XX instead (yes)",
     )
-    add("--test-sentences", type=int, metavar="N", help="parse so many of the test part")
-    add("--pcfg", action="store_true", default=False, help="compare with a grammar too: slow")
+    add("--test-sentences", type=int, metavar="N", help="parse only N test sentences")
+    add("--pcfg", action="store_true", default=False, help="also compare with a grammar: slow")
     group = parser.add_argument_group("settings (taken from the treebank's recipe if not given)")
     add_options(group, TranslationConfig, SETTINGS, dict.fromkeys(SETTINGS))
     group.add_argument(

@@ -1,4 +1,4 @@
-"""A backend that starts without the notes that its libraries write on processors and drivers."""
+"""Starts a backend without the log messages that its libraries write about processors and drivers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from keras_attention.utils.progress import activity
 
 
 def start_backend() -> None:
-    """Import Keras and its backend without their notes; what an error needs to be understood is shown.
+    """Import Keras and its backend without their log messages, unless there is an error.
 
-    Environment variables do not silence TensorFlow's C++ logging before it is set up, so what goes to
-    the standard error while it starts is held back.
+    Environment variables do not silence TensorFlow's C++ logging before it is set up. Therefore the
+    standard error is held back while the backend starts.
     """
     # TensorFlow leaves oneDNN off where a processor lacks VNNI; there, too, it is no slower.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
@@ -33,28 +33,28 @@ def start_backend() -> None:
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
 
-            tf.config.list_logical_devices()  # Where devices are looked for, more notes come.
-            tf.get_logger().setLevel("ERROR")  # It warns of programs that are meant to be traced.
+            tf.config.list_logical_devices()  # Looking for devices writes more messages.
+            tf.get_logger().setLevel("ERROR")  # It warns about retracing, which is intended here.
         else:
-            # On other backends, too, Keras imports it where it is installed, to open files.
+            # On the other backends, Keras imports TensorFlow to open files, if it is installed.
             with contextlib.suppress(ImportError):
                 import tensorflow  # noqa: F401
 
 
 @contextlib.contextmanager
 def _held_back() -> Iterator[None]:
-    """Keep what C libraries write to the standard error, and write it only if there is an error."""
+    """Hold back what C libraries write to the standard error; write it only if there is an error."""
     sys.stderr.flush()
     python_stderr = sys.stderr
     terminal = os.dup(2)
-    # Never closed: loggers that libraries set up meanwhile write to it later.
+    # Never closed: loggers that libraries set up here write to it later.
     shown = open(terminal, "w", buffering=1)
     with tempfile.TemporaryFile() as notes:
         os.dup2(notes.fileno(), 2)
         sys.stderr = shown  # What Python writes, such as progress, still appears.
         try:
             yield
-        except BaseException:
+        except Exception:  # Ctrl-C needs no explanation.
             notes.seek(0)
             os.write(terminal, notes.read())
             raise

@@ -7,6 +7,7 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from keras_attention.cli.bulk_options import (
     add_bulk_options,
@@ -14,6 +15,7 @@ from keras_attention.cli.bulk_options import (
     refuse_spread,
     spread,
 )
+from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 
 CHUNK_LINES = 1000
@@ -26,13 +28,12 @@ examples:
 
 def main(arguments: Sequence[str], program: str) -> None:
     """Print the log-probability of every pair of lines."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
-        description="Read pairs, a source, a tab and a translation on each line of the standard input, "
-        "or two files; print the natural logarithm of the translation's probability, end token "
-        "included, a line for each.",
+        description="Print, for each pair, the natural logarithm of the translation's probability, end "
+        "token included. Pairs come from two files, or from the standard input with source, tab and "
+        "translation on each line.",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="the run's folder")
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         "--source-file",
         nargs="+",
         metavar="FILE",
-        help="sentences, one a line; with --output-dir several files or patterns",
+        help="sentences, one per line; with --output-dir, several files or patterns",
     )
     add("--target-file", nargs="+", metavar="FILE", help="their translations")
     add_bulk_options(add)
@@ -55,12 +56,14 @@ def main(arguments: Sequence[str], program: str) -> None:
         if len(getattr(options, name) or ()) > 1:
             raise ValueError(f"Several files of --{name.replace('_', '-')} need --output-dir.")
     start_backend()
-    from keras_attention.data.parallel_text import FilePairs
+    from keras_attention.data.parallel_text import FilePairs, lines_of
     from keras_attention.decoding.translator import Translator
     from keras_attention.recipes.scoring import log_probabilities
 
     translator = Translator.from_run(options.run)
-    pairs: Iterator[tuple[str, str]] = map(_pair, itertools.count(1), sys.stdin.buffer)
+    stdin: Any = sys.stdin.buffer
+    lines = lines_of(stdin, "the standard input")
+    pairs: Iterator[tuple[str, str]] = map(_pair, itertools.count(1), lines)
     if options.source_file is not None:
         pairs = iter(FilePairs(options.source_file[0], options.target_file[0]))
     while chunk := list(itertools.islice(pairs, CHUNK_LINES)):
@@ -84,11 +87,8 @@ def _score_corpus(options: argparse.Namespace) -> None:
         print(path)
 
 
-def _pair(number: int, line: bytes) -> tuple[str, str]:
-    try:
-        source, tab, target = line.decode("utf-8").rstrip("\r\n").partition("\t")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"The standard input, line {number} is not UTF-8: {error}.") from None
+def _pair(number: int, line: str) -> tuple[str, str]:
+    source, tab, target = line.partition("\t")
     if not tab or "\t" in target:
         raise ValueError(
             f"The standard input, line {number} must be a source, one tab and a translation."

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from keras_attention.cli.bulk_options import add_bulk_options, refuse_spread, spread
 from keras_attention.cli.exits import orderly_exit
-from keras_attention.cli.options import add_options, as_toml, read_toml
+from keras_attention.cli.options import Parser, add_options, as_toml, read_toml
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.parallel_text import read_lines
 from keras_attention.recipes.catalog import RECIPES, recipe_for
 from keras_attention.recipes.config import ModelOptions, TranslationConfig
 from keras_attention.recipes.text import OWN_FILES, TextOptions
-from keras_attention.utils.checks import check_number
+from keras_attention.utils.checks import check_number, did_you_mean
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
@@ -49,12 +49,12 @@ DEVICES = ("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "
 ALIASES = {"tokenizer_algorithm": ["--tokenizer"], "averaged_checkpoints": ["--average"]}
 DESCRIPTION = """Train a Transformer to translate, and score it.
 
-Without arguments it trains a small model on the embedded demo corpus (synthetic), some minutes on a CPU.
-What is not given is taken from the recipe of the corpus, or chosen by the size of your own text. The same
-command goes on with a run that was stopped, or killed.
+Without arguments, it trains a small model on the built-in demo corpus (synthetic), a few minutes on a CPU.
+Settings that you do not give come from the recipe of the corpus or, for your own text, depend on its size.
+If a run was stopped or killed, the same command continues it.
 """
 EXAMPLE = """
-example, your own text, line i of one file the translation of line i of the other:
+example with your own text; line i of train.de is the translation of line i of train.en:
   keras-attention train --source-file train.en --target-file train.de --output-dir runs/mine
 """
 
@@ -79,8 +79,8 @@ def run(
         description: What `--help` says first.
         default_corpus: Corpus without `--corpus`.
         arguments: Arguments instead of `sys.argv`.
-        recipes: Settings for each corpus name; "files" for the user's own files, whose size decides
-            without it.
+        recipes: Settings for each corpus name; "files" for the user's own files. Without that entry, the
+            size of the files decides.
         default_target_language: Target without `--target-language`.
         program: Name of the command; that of the script if not given.
         plan: Whether to plan, as `--plan` does.
@@ -140,7 +140,7 @@ def _train(
     from keras_attention.utils.memory import tune_memory
 
     tune_memory()
-    folder = RunFolder(options.get("output_dir") or _fresh_folder(name, config.preset))
+    folder = RunFolder(options.get("output_dir") or _fresh_folder(corpus.name, config.preset))
     if "prepare_only" in options:
         from keras_attention.recipes.bulk_store import prepare_corpus
 
@@ -170,17 +170,16 @@ def _parser(
     recipe: TranslationConfig | None,
     text: Mapping[str, Any],
 ) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         usage=f"{program or '%(prog)s'} [options]",
         description=description,
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     known: dict[str, Any] = {}
-    where = "taken by the size of the text if not given"
+    where = "if not given, chosen by the size of the text"
     if recipe is not None:
-        known, where = dataclasses.asdict(recipe), "in brackets what is taken if not given"
+        known, where = dataclasses.asdict(recipe), "defaults in brackets"
     unknown = dict.fromkeys({field.name for field in dataclasses.fields(TranslationConfig)})
     defaults = {**unknown, **known}
 
@@ -213,24 +212,32 @@ def _add_run_options(group: Any) -> None:
         group.add_argument(name, default=argparse.SUPPRESS, **more)
 
     add("--output-dir", type=Path, metavar="PATH", help="the run's folder (runs/NAME-TIME)")
-    add("--translate", nargs=2, type=Path, metavar=("IN", "OUT"), help="then translate a file")
+    add(
+        "--translate",
+        nargs=2,
+        type=Path,
+        metavar=("IN", "OUT"),
+        help="translate a file after training",
+    )
     add("--config", type=Path, metavar="FILE", help="read settings from a TOML file")
-    add("--dump-config", action="store_true", help="print the settings as TOML, and leave")
+    add("--dump-config", action="store_true", help="print the settings as TOML and exit")
     add(
         "--prepare-only",
         action="store_true",
-        help="make the tokenizer and the token ids, and leave",
+        help="make the tokenizer and the token ids, then exit",
     )
     add_bulk_options(add, output=False)
-    add("--plan", action="store_true", help="print what the run will read and cost, and leave")
+    add("--plan", action="store_true", help="print what the run will read and cost, then exit")
     for name, kind, letter, text in PLAN_DEVICES:
         option = f"--{name.replace('_', '-')}"
         add(option, type=kind, metavar=letter, help=f"plan: {text}")
-    add("--plan-json", type=Path, metavar="FILE", help="write these figures too; implies --plan")
+    add(
+        "--plan-json", type=Path, metavar="FILE", help="also write the plan as JSON; implies --plan"
+    )
     tried = group.add_mutually_exclusive_group()
     for flag, value, text in (
-        ("--plan-try", True, "plan: train a step on the largest batch, however long it takes"),
-        ("--plan-no-try", False, "plan: do not; by default it is done where it takes seconds"),
+        ("--plan-try", True, "plan: train one step on the largest batch, however long it takes"),
+        ("--plan-no-try", False, "plan: do not; by default a step is tried if it takes seconds"),
     ):
         tried.add_argument(
             flag,
@@ -249,10 +256,10 @@ PLAN_DEVICES = (
         "plan_tflops",
         float,
         "X",
-        "TFLOP/s that a device reaches in training, such as 0.4 of its peak",
+        "TFLOP/s that a device reaches in training, about 0.4 of its peak",
     ),
     ("plan_bandwidth", float, "X", "GB/s between two devices"),
-    ("plan_price", float, "X", "price of a device for an hour"),
+    ("plan_price", float, "X", "price of one device per hour"),
 )
 
 
@@ -270,19 +277,19 @@ def _setting_names() -> set[str]:
 def _check_outputs(options: Mapping[str, Any], text: TextOptions, plan: bool) -> None:
     """Refuse what cannot be written, before hours of training and not after."""
     if "plan_try" in options and not plan:
-        raise ValueError("--plan-try and --plan-no-try go with --plan.")
+        raise ValueError("--plan-try and --plan-no-try need --plan.")
     given = [name for name, *_ in PLAN_DEVICES if name in options]
     for name in given:
         check_number(name, options[name], above=0)
     needed = [name for name, *_ in PLAN_DEVICES[:3] if name not in options]
     if given and (needed or not plan):
         names = ", ".join(f"--{name.replace('_', '-')}" for name, *_ in PLAN_DEVICES[:3])
-        raise ValueError(f"What devices give is told by --plan with all of {names}.")
+        raise ValueError(f"To plan for several devices, give --plan and all of {names}.")
     if "prepare_only" not in options:
         refuse_spread(argparse.Namespace(**options), "--prepare-only")
     elif "output_dir" not in options or plan or "translate" in options:
         raise ValueError(
-            "--prepare-only needs --output-dir, and goes without --plan and --translate."
+            "--prepare-only needs --output-dir, and cannot be combined with --plan or --translate."
         )
     if "plan_json" in options:
         check_destination(options["plan_json"], sources=text.files)
@@ -294,7 +301,7 @@ def _check_outputs(options: Mapping[str, Any], text: TextOptions, plan: bool) ->
         folder = options.get("output_dir")
         if folder is not None and Path(folder).resolve() in target.resolve().parents:
             raise ValueError(
-                f"--translate: '{target}' lies in the run's folder. Choose another file."
+                f"--translate: '{target}' is inside the run's folder. Choose another file."
             )
         for _ in read_lines(source):  # Raises if it is no text.
             pass
@@ -311,8 +318,11 @@ def _recipe(
         names += [f"{known}_big" for known in names]
     found = [known for known in names if known in recipes]
     if not found and name != OWN_FILES:
-        corpora = sorted(known for known in recipes if known != OWN_FILES)
-        raise ValueError(f"--corpus: invalid choice: '{name}' (choose from {', '.join(corpora)})")
+        hint = did_you_mean(name, recipes)
+        raise ValueError(
+            f"--corpus: invalid choice: '{name}'.{hint} `--help` says which there are; text of your own "
+            "goes with --source-file and --target-file."
+        )
     return recipes[found[-1]] if found else None
 
 

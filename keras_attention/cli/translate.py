@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import itertools
 import os
 import sys
@@ -17,10 +18,13 @@ from keras_attention.cli.bulk_options import (
     refuse_spread,
     spread,
 )
+from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
+from keras_attention.data.parallel_text import lines_of
+from keras_attention.decoding.result_lines import result_lines
 from keras_attention.utils.backend import BACKENDS
 from keras_attention.utils.files import atomic_file, check_destination
-from keras_attention.utils.progress import say
+from keras_attention.utils.progress import Progress, say
 
 # Lines that are sorted by length and translated together.
 CHUNK_LINES = 1000
@@ -52,30 +56,31 @@ def main(arguments: Sequence[str], program: str) -> None:
     if options.output is not None:
         sources = [] if options.input is None else [options.input]
         check_destination(options.output, sources=sources)
-    translator = _translator(options, program)
-    from keras_attention.decoding.result_lines import result_lines
-
     with contextlib.ExitStack() as files:
-        lines: IO[Any] = sys.stdin.buffer
+        lines: Any = sys.stdin.buffer
         if options.input is not None:
             lines = files.enter_context(open(options.input, "rb"))
+        # A terminal shows the translations themselves.
+        shows = options.output is not None or not (lines.isatty() or sys.stdout.isatty())
+        translator = _translator(options, program, shows)
         written: IO[Any] = sys.stdout
         if options.output is not None:
             written = files.enter_context(atomic_file(options.output, "w"))
         name = str(options.input or "the standard input")
+        progress = files.enter_context(Progress(None, name, enabled=shows))
         for number, chunk in _chunks(lines, name):
             found = result_lines(translator, chunk, number, options.n_best, options.json)
             for text in found:
                 written.write(f"{text}\n")
             written.flush()
+            progress.values(f"{number + len(chunk):,} lines")
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
-        description="Translate lines of UTF-8 text with a finished run; line i belongs to line i.",
+        description="Translate lines of UTF-8 text with a finished run: one output line per input line.",
         epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="the run's folder")
@@ -83,9 +88,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--input",
         nargs="+",
         metavar="FILE",
-        help="lines to translate (the standard input); with --output-dir several files or patterns",
+        help="file to translate (standard input); with --output-dir, several files or patterns",
     )
-    add("--output", type=Path, metavar="FILE", help="a new file (the standard output)")
+    add("--output", type=Path, metavar="FILE", help="a new file (standard output)")
     add_bulk_options(add)
     add("--beam-size", type=int, metavar="N", help="hypotheses kept (the run's)")
     add("--length-penalty", type=float, metavar="X", help="the paper's alpha (the run's)")
@@ -94,11 +99,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
         type=int,
         default=1,
         metavar="N",
-        help="so many translations of a line, as Moses writes them: LINE ||| TEXT ||| SCORE (1: the "
-        "text alone)",
+        help="number of translations per line, written as by Moses: LINE ||| TEXT ||| SCORE (1: only "
+        "the text)",
     )
-    add("--json", action="store_true", help="a JSON object for each line, with all n best")
-    add("--batch-tokens", type=int, metavar="N", help="source positions of a batch (2048)")
+    add("--json", action="store_true", help="write a JSON object per line, with all n best")
+    add("--batch-tokens", type=int, metavar="N", help="source positions in a batch (2048)")
     add(
         "--precision",
         metavar="NAME",
@@ -108,13 +113,13 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--engine",
         metavar="NAME",
         help="what decodes: auto, numba, tensorflow, torch, jax, plain (the search that defines the "
-        "result), or ctranslate2, which has a search of its own (auto)",
+        "result), or ctranslate2, which has its own search (auto)",
     )
     return parser
 
 
-def _translator(options: argparse.Namespace, program: str) -> Any:
-    given = {**_search_options(options), "show_progress": options.input is not None}
+def _translator(options: argparse.Namespace, program: str, shows_progress: bool) -> Any:
+    given = {**_search_options(options), "show_progress": shows_progress}
     from keras_attention.decoding.translator import Translator
     from keras_attention.spec import SpecError
 
@@ -134,7 +139,7 @@ def _translator(options: argparse.Namespace, program: str) -> Any:
 
 
 def _start_backend(options: argparse.Namespace) -> None:
-    """Starts Keras; whoever asks for a backend's engine wants that backend."""
+    """Start Keras, on the backend whose engine was asked for."""
     if options.engine in BACKENDS:
         os.environ.setdefault("KERAS_BACKEND", options.engine)
     start_backend()
@@ -148,7 +153,7 @@ def _search_options(options: argparse.Namespace) -> dict[str, Any]:
 def _translate_corpus(options: argparse.Namespace) -> None:
     """Many files or large ones, in chunks."""
     if options.input is None or options.output is not None:
-        raise ValueError("--output-dir needs --input, and goes without --output.")
+        raise ValueError("--output-dir needs --input, and cannot be combined with --output.")
     inputs = expanded("--input", options.input)
     given = spread(options)
     _start_backend(options)
@@ -167,16 +172,11 @@ def _translate_corpus(options: argparse.Namespace) -> None:
         print(path)
 
 
-def _chunks(lines: IO[bytes], name: str) -> Iterator[tuple[int, list[str]]]:
+def _chunks(lines: io.BufferedReader, name: str) -> Iterator[tuple[int, list[str]]]:
     """Some lines at a time, with the number of the first; single ones where somebody types them."""
     size = 1 if lines.isatty() else CHUNK_LINES
     number = 0
-    while chunk := list(itertools.islice(lines, size)):
-        texts = []
-        for index, line in enumerate(chunk, start=number + 1):
-            try:
-                texts.append(line.decode("utf-8-sig" if index == 1 else "utf-8").rstrip("\r\n"))
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{name}, line {index} is not UTF-8: {error}.") from None
-        yield number, texts
+    texts = lines_of(lines, name)
+    while chunk := list(itertools.islice(texts, size)):
+        yield number, chunk
         number += len(chunk)

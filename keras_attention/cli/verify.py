@@ -1,13 +1,13 @@
-"""`keras-attention verify PATH ...`: whether files are still what was written."""
+"""`keras-attention verify PATH ...`: whether files are still as they were written."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_attention.cli.options import Parser
 from keras_attention.utils.files import (
     LOCK,
     PARTIAL,
@@ -21,32 +21,36 @@ from keras_attention.utils.run_folder import RunFolder
 from keras_attention.utils.signed_archive import verify_archive
 from keras_attention.utils.signed_json import CHECKSUM
 
-DESCRIPTION = """Compare the checksums of all files in a folder: a run, a token store, a tokenizer...
+DESCRIPTION = """Check the checksums of all files in a folder: a run, a token store, a tokenizer...
 
-Prints a line for each damaged file, with what to do, and how many files were compared. Exits with 1 if
-one is damaged. Nothing is changed.
+Prints a line for each damaged file, with what to do, and how many files were compared. Exits with code 1
+if a file is damaged. Changes nothing.
 """
-# What to do, by the folder in which a damaged file is, or its own name.
+EXAMPLE = """
+example:
+  keras-attention verify runs/demo
+"""
+# What to do, by the name of the damaged file or of a folder that it is in.
 REMEDIES = {
-    "tokenizer": "Put back a copy: without it the model is of no use",
+    "tokenizer": "Restore it from a copy: the model is useless without it",
     "store": "Delete the folder of this store: the command that started the run builds it again",
-    "checkpoints": "Nothing to do: the run goes on from the one before it. Or put back a copy",
+    "checkpoints": "Nothing to do: the run continues from the one before it. Or restore a copy",
     "averaged": "Move it and report.json away: the command that started the run makes both again",
     "spec": "Move it, model.keras and report.json away: the command that started the run writes them again",
-    "config.json": "Put back a copy",
+    "config.json": "Restore it from a copy",
     "report.json": "Move it away: the command that started the run writes it again",
     "model.keras": "Move it and report.json away: the command that started the run writes both again",
-    "metrics.jsonl": "Delete that line: it is not needed for anything else",
+    "metrics.jsonl": "Delete that line: nothing else needs it",
 }
-OWN = (LOCK, PARTIAL, REPLACED)  # of writers at work, and of killed ones
+OWN = (LOCK, PARTIAL, REPLACED)  # files of running and of killed writers
 
 
 def main(arguments: Sequence[str], program: str) -> None:
     """Compare the checksums of folders and files."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program,
         description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=EXAMPLE,
     )
     parser.add_argument(
         "paths",
@@ -126,4 +130,4 @@ def _remedy(file: Path) -> str:
     for name in (file.name, *(parent.name for parent in file.parents)):
         if name in REMEDIES:
             return REMEDIES[name]
-    return "Put back a copy, or make it again"
+    return "Restore it from a copy, or make it again"

@@ -11,6 +11,8 @@ from keras_attention.utils.checks import check_integer
 
 DEFAULT_SHARE = 0.05
 DEFAULT_MAXIMUM = 1000
+# Characters of a side. What is longer is no sentence: one such line would hold up a search for minutes.
+LONGEST = 2000
 
 
 class SelectedPairs:
@@ -19,16 +21,16 @@ class SelectedPairs:
     Args:
         pairs: Re-iterable of pairs.
         low, high: Range low < hash <= high.
-        keep_blank: Keep pairs with an empty side, whatever their hash; else drop them.
+        keep_unfit: Keep pairs that are never held out, whatever their hash; else drop them.
     """
 
-    def __init__(self, pairs: Iterable[Pair], low: int, high: int, keep_blank: bool) -> None:
-        self._pairs, self._low, self._high, self._keep_blank = pairs, low, high, keep_blank
+    def __init__(self, pairs: Iterable[Pair], low: int, high: int, keep_unfit: bool) -> None:
+        self._pairs, self._low, self._high, self._keep_unfit = pairs, low, high, keep_unfit
 
     def __iter__(self) -> Iterator[Pair]:
         for pair in self._pairs:
-            if _is_blank(pair):
-                if self._keep_blank:
+            if _is_unfit(pair):
+                if self._keep_unfit:
                     yield pair
             elif self._low < pair_hash(pair) <= self._high:
                 yield pair
@@ -43,8 +45,9 @@ def pair_hash(pair: Pair) -> int:
 def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, SelectedPairs]:
     """Splits pairs: those with the smallest hashes are held out.
 
-    Equal pairs go to the same part, so that none is both held out and trained on. Memory grows with
-    the held-out pairs only.
+    Pairs with an empty side, or one of more than `LONGEST` characters, stay in the training part. Equal
+    pairs go to the same part, so that none is both held out and trained on. Memory grows with the
+    held-out pairs only.
 
     Args:
         pairs: Re-iterable of pairs, read once here and again by each part.
@@ -73,8 +76,9 @@ def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, S
     if len(hashes) <= total:
         raise ValueError(
             f"Cannot hold out {total} pairs and keep some for training: the corpus has only "
-            f"{len(hashes)} different pairs without an empty side. Hold out fewer "
-            "(validation_size, test_size) or name files for validation and test."
+            f"{len(hashes)} different pairs that have text on both sides, and not over {LONGEST:,} "
+            "characters there. Hold out fewer (validation_size, test_size) or name files for validation "
+            "and test."
         )
     parts = {}
     start, low = 0, -1
@@ -82,20 +86,20 @@ def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, S
         if size:
             start += size
             high = hashes[start - 1]
-            parts[name] = SelectedPairs(pairs, low, high, keep_blank=False)
+            parts[name] = SelectedPairs(pairs, low, high, keep_unfit=False)
             low = high
     if parts:
-        parts["train"] = SelectedPairs(pairs, low, 2**64, keep_blank=True)
+        parts["train"] = SelectedPairs(pairs, low, 2**64, keep_unfit=True)
     return parts
 
 
 def _smallest_hashes(pairs: Iterable[Pair], number: int) -> tuple[int, list[int]]:
-    """How many pairs have no empty side, and their smallest different hashes, ascending."""
+    """How many pairs may be held out, and their smallest different hashes, ascending."""
     count = 0
     kept: set[int] = set()
     heap: list[int] = []
     for pair in pairs:
-        if _is_blank(pair):
+        if _is_unfit(pair):
             continue
         count += 1
         value = pair_hash(pair)
@@ -109,5 +113,5 @@ def _smallest_hashes(pairs: Iterable[Pair], number: int) -> tuple[int, list[int]
     return count, sorted(kept)
 
 
-def _is_blank(pair: Pair) -> bool:
-    return not pair[0].strip() or not pair[1].strip()
+def _is_unfit(pair: Pair) -> bool:
+    return any(not side.strip() or len(side) > LONGEST for side in pair)

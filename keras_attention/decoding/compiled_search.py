@@ -6,7 +6,7 @@ Shape letters: B sentences, S source length, W beams, L longest output.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -34,6 +34,11 @@ class CompiledSearch:
         self._options = options
         self._constraint = constraint
         self._compiled: set[tuple[tuple[int, int], str]] = set()
+        # Two programs: only who wants the n best must pay for the certainty of the others.
+        self._programs = {
+            stop: compile_for_inference(functools.partial(self._search, stop), model)
+            for stop in ("best", "n_best")
+        }
 
     def needs_compiling(self, shape: tuple[int, int], stop: str) -> bool:
         """Whether the next search of this shape compiles first."""
@@ -62,12 +67,11 @@ class CompiledSearch:
         """
         rows, length = encoder_token_ids.shape
         self._compiled.add(((rows, length), stop))
-        # Two programs: only who wants the n best must pay for the certainty of the others.
-        search = self._search_best if stop == "best" else self._search_n_best
         state = self._constraint_state(texts, np.minimum(max_lengths, max_length))
         self._max_length = max_length  # A function of the shape, as the program is.
         return keras.tree.map_structure(
-            keras.ops.convert_to_numpy, search(encoder_token_ids, max_lengths, state)
+            keras.ops.convert_to_numpy,
+            self._programs[stop](encoder_token_ids, max_lengths, state),
         )
 
     def _constraint_state(self, texts: Sequence[str], limits: Any) -> Any:
@@ -75,14 +79,6 @@ class CompiledSearch:
             return {}
         texts = [*texts, *[""] * (len(limits) - len(texts))]  # of dummy rows
         return self._constraint.start(texts, limits, self._options["beam_size"])
-
-    @functools.cached_property
-    def _search_best(self) -> Callable[..., Any]:
-        return compile_for_inference(lambda *batch: self._search("best", *batch), self._model)
-
-    @functools.cached_property
-    def _search_n_best(self) -> Callable[..., Any]:
-        return compile_for_inference(lambda *batch: self._search("n_best", *batch), self._model)
 
     def _search(self, stop: str, encoder_token_ids: Any, max_lengths: Any, state: Any) -> Any:
         """Run encoder and beam search on one batch: (B, S) and (B,) to a `BeamSearchResult`."""

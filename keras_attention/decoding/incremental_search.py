@@ -24,7 +24,7 @@ from keras_attention.decoding.hypotheses import (
 )
 from keras_attention.engine.base import State
 
-# Rows that are done are dropped when they are a quarter of all, where doing so copies the others' state.
+# Rows that are done are dropped when they are a quarter of all, since doing so copies the others' state.
 LARGEST_SELECTED_SHARE = 0.75
 # Steps for which there is room in a buffer when it was made, or made room in.
 BLOCK = 16
@@ -79,9 +79,7 @@ def incremental_search(
         if not left:
             break
         size = state.padded_batch_size(left)
-        copies = state.engine.selection_copies
-        most = LARGEST_SELECTED_SHARE * len(tokens) if copies else len(tokens) - 1
-        if size <= most:
+        if size <= LARGEST_SELECTED_SHARE * len(tokens):
             rows = _rows_to_keep(beams.searched, size)
             state.select_rows(rows)
             beams.select_rows(rows)

@@ -19,10 +19,10 @@ from keras_attention.decoding.hypotheses import BeamSearchResult, check_search_o
 from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.engine.select import EngineChoice
 from keras_attention.spec.files import load_spec
-from keras_attention.utils.checks import check_boolean, check_has, check_integer
+from keras_attention.utils.checks import check_boolean, check_has, check_integer, check_path
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import Progress
-from keras_attention.utils.run_folder import RunFolder
+from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 if TYPE_CHECKING:
     from keras_attention.decoding.constraints import TextConstraint
@@ -218,10 +218,10 @@ class Translator:
         load: Callable[[RunFolder], Any],
         options: Mapping[str, Any],
     ) -> Translator:
-        run = RunFolder(folder)
-        settings = run.settings()
+        run = RunFolder(check_path("folder", folder))
+        settings = run.settings(SEARCH_SETTINGS)
         run.check_finished()
-        search = {name: settings[name] for name in ("beam_size", "length_penalty")}
+        search = {name: settings[name] for name in SEARCH_SETTINGS}
         return cls(load(run), Tokenizer.load(run.tokenizer), **{**search, **options})
 
     @overload

@@ -40,9 +40,9 @@ class Engine(abc.ABC):
     def read_weights(self) -> None:
         """Takes over the present weights of the spec."""
 
-    @abc.abstractmethod
     def needs_compiling(self, batch_size: int, length: int) -> bool:
         """Whether a batch (B, S) takes longer because something is compiled first."""
+        return False
 
     def positions(self, kind: str, length: int) -> Any:
         """The encodings (length, D) of the first positions of the `"encoder"` or the `"decoder"`."""
@@ -62,12 +62,9 @@ class SteppingEngine(Engine):
     Attributes:
         fixed_shapes: Whether it compiles a program for each shape (B, S), so that there should be few.
             Its buffers then have room for the longest hypothesis from the start.
-        selection_copies: Whether `State.select_rows` copies what it keeps, so that it pays only for a
-            good part of the rows.
     """
 
     fixed_shapes = False
-    selection_copies = True
 
     @abc.abstractmethod
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> State:
@@ -155,7 +152,7 @@ class State(abc.ABC):
 
     @abc.abstractmethod
     def select_rows(self, rows: np.ndarray) -> None:
-        """Goes on with these sentences only."""
+        """Goes on with these sentences only, whose state it copies."""
 
     def padded_batch_size(self, number: int) -> int:
         """The number of sentences, at least `number`, with which a step is computed."""

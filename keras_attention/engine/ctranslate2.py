@@ -70,9 +70,6 @@ class CTranslate2Engine(SearchingEngine):
             digest.update(np.ascontiguousarray(as_array(weight)).data)
         return digest.hexdigest()
 
-    def needs_compiling(self, batch_size: int, length: int) -> bool:
-        return False
-
     def search(
         self, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
     ) -> dict[str, np.ndarray]:

@@ -25,7 +25,6 @@ from keras_attention.engine.prepare import (
     BranchWeights,
     Matrix,
     Preparation,
-    Sizes,
     Weights,
     prepare,
 )
@@ -35,6 +34,11 @@ from keras_attention.spec import BlockSpec, BranchedAttentionSpec, NormSpec, Tra
 # Added to the score of a position that a row may not attend to; its weight is exactly zero.
 MASKED = -1e9
 MASKED_IN_HALF = -3e4
+
+
+def present_weights(spec: TransformerSpec) -> list[Any]:
+    """The weights of a spec as tensors."""
+    return [ops.convert_to_tensor(weight) for weight in spec.weights().values()]
 
 
 class Operations:
@@ -48,7 +52,6 @@ class Operations:
 
     def __init__(self, spec: TransformerSpec, dtype: str):
         self.spec = spec
-        self.sizes = Sizes.of(spec)
         self.dtype = dtype
         self.masked = MASKED_IN_HALF if dtype == "float16" else MASKED
 
@@ -58,7 +61,6 @@ class Operations:
             read=ops.convert_to_tensor,
             table=self.prepare_table,
             matrix=self.prepare_matrix,
-            projection=self.prepare_projection,
             norm=self.prepare_norm,
             xp=ops,
         )
@@ -72,33 +74,29 @@ class Operations:
         """A product's weights, for `linear`."""
         return Matrix(*(None if part is None else ops.cast(part, self.dtype) for part in matrix))
 
-    def prepare_projection(self, matrix: Matrix, widths: Sequence[int]) -> Any:
-        """A matrix (D, N (d + d' ..)), for `project`."""
-        return self.prepare_matrix(matrix)
-
     def prepare_norm(self, norm: NormSpec) -> Any:
         """Gains and offsets."""
         return tuple(ops.cast(part, "float32") for part in (norm.gamma, norm.beta))
 
     def padding_bias(self, token_ids: Any) -> Any:
         """The bias (B, 1, 1, S) that hides padding: of ids (B, S)."""
-        is_pad = ops.equal(token_ids, self.sizes.pad_token_id)[:, None, None, :]
+        is_pad = ops.equal(token_ids, self.spec.pad_token_id)[:, None, None, :]
         return ops.cast(is_pad, self.dtype) * ops.cast(self.masked, self.dtype)
 
     def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
         """Rows of the table, scaled, zero for padding, plus positions (T, D): ids (B, T) to (B T, D)."""
         rows = ops.take(table["rows"], token_ids, axis=0)
-        is_token = ops.not_equal(token_ids, self.sizes.pad_token_id)
-        scale = ops.cast(is_token, self.dtype) * ops.cast(self.sizes.hidden_dim**0.5, self.dtype)
+        is_token = ops.not_equal(token_ids, self.spec.pad_token_id)
+        scale = ops.cast(is_token, self.dtype) * ops.cast(self.spec.hidden_dim**0.5, self.dtype)
         x = ops.add(ops.multiply(rows, scale[..., None]), ops.cast(positions, self.dtype))
-        return ops.reshape(x, (-1, self.sizes.hidden_dim))
+        return ops.reshape(x, (-1, self.spec.hidden_dim))
 
     def tokens(self, token_ids: Any) -> Any:
-        """Which of (B S) are no padding, for the next two; None where their number must not decide shapes."""
+        """Which of (B S) are no padding, for the next two; None to compute with all."""
         return None
 
     def without_padding(self, x: Any, tokens: Any) -> Any:
-        """The rows (tokens, D) of (B S, D) that are no padding."""
+        """The rows (tokens, D) of (B S, D) that are no padding; all if `tokens` is None."""
         return x
 
     def with_padding(self, x: Any, tokens: Any) -> Any:
@@ -116,17 +114,13 @@ class Operations:
         """Layer normalisation of (R, D)."""
         return ops.layer_normalization(x, *norm, -1, epsilon)
 
-    def norm_of_sum(self, x: Any, update: Any, norm: Any, epsilon: float) -> Any:
-        """Layer normalisation of the sum of (R, D) and (R, D)."""
-        return self.norm(x + update, norm, epsilon)
-
     def activation(self, name: str) -> Callable[[Any], Any]:
         """The activation of this name, one of `spec.parts.ACTIVATIONS`."""
         return keras.activations.get(name)
 
     def heads(self, x: Any, num_rows: Any, widths: Sequence[int]) -> list[Any]:
         """Cuts (B T, N (d + d' ..)) into tensors (B, N, T, d), (B, N, T, d'), ..; B = `num_rows`."""
-        num_heads = self.sizes.num_heads
+        num_heads = self.spec.num_heads
         ends = [num_heads * sum(widths[: i + 1]) for i in range(len(widths) - 1)]
         parts = ops.split(x, ends, axis=-1) if ends else [x]
         return [
@@ -152,7 +146,7 @@ class Operations:
         scores = ops.add(ops.cast(scores, "float32"), ops.cast(bias, "float32"))
         outputs = ops.matmul(ops.cast(ops.softmax(scores, axis=-1), self.dtype), value)
         outputs = ops.transpose(outputs, (0, 2, 1, 3))
-        return ops.reshape(outputs, (-1, self.sizes.num_heads * self.sizes.value_dim))
+        return ops.reshape(outputs, (-1, self.spec.num_heads * self.spec.value_dim))
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
         """`buffer` (B, N, P, d) with `new` (B, N, K, d) written at position `start`."""
@@ -161,12 +155,6 @@ class Operations:
     def logits(self, x: Any, table: Any) -> Any:
         """(R, D) to (R, V)."""
         return ops.matmul(x, ops.transpose(table["rows"]))
-
-    def scores(self, x: Any, weights: Weights) -> Any:
-        """Logits (R, V) of hidden states, by the table or by a softmax matrix of its own."""
-        if weights.softmax is not None:
-            return self.linear(x, weights.softmax)
-        return self.logits(x, weights.table)
 
     def top_log_probs(self, logits: Any, width: int) -> tuple[Any, Any]:
         """Log-probabilities (float32) and ids, (R, width) each, of the likeliest tokens, best first."""
@@ -189,34 +177,26 @@ def encode(
     Returns:
         For each decoder block the keys and values (B, N, S, d), and the padding's bias (B, 1, 1, S).
     """
-    key_dim, value_dim = operations.sizes.key_dim, operations.sizes.value_dim
-    num_rows = ops.shape(token_ids)[0]
+    spec, num_rows = operations.spec, ops.shape(token_ids)[0]
+    widths = (spec.key_dim, spec.key_dim, spec.value_dim)
     bias = operations.padding_bias(token_ids)
     # Only the attention needs the padding between the sentences.
     tokens = operations.tokens(token_ids)
-    x = operations.embed(token_ids, weights.table, positions)
-    if tokens is not None:
-        x = operations.without_padding(x, tokens)
-
-    for block, part in zip(operations.spec.encoder.blocks, weights.encoder.blocks, strict=True):
-
-        def attention(x: Any, part: BlockWeights = part, block: BlockSpec = block) -> Any:
-            query, key, value = operations.project(
-                x, part.self_projection, (key_dim, key_dim, value_dim), num_rows, tokens
-            )
-            outputs = operations.attend(query, key, value, bias)
-            if tokens is not None:
-                outputs = operations.without_padding(outputs, tokens)
-            return _joined_heads(operations, outputs, part.self_output, block.branched)
-
-        x = _connected(operations, x, attention, part.self_norm, block, block.self_attention_norm)
+    x = operations.without_padding(operations.embed(token_ids, weights.table, positions), tokens)
+    for block, part in zip(spec.encoder.blocks, weights.encoder.blocks, strict=True):
+        own = (block, block.self_attention_norm, part.self_norm)
+        query, key, value = operations.project(
+            _entered(operations, x, *own), part.self_projection, widths, num_rows, tokens
+        )
+        outputs = operations.attend(query, key, value, bias)
+        outputs = operations.without_padding(outputs, tokens)
+        outputs = _joined_heads(operations, outputs, part.self_output, block.branched)
+        x = _added(operations, x, outputs, *own)
         x = _feed_forward(operations, x, part, block)
-    x = _last_norm(operations, x, weights.encoder.norm, operations.spec.encoder.norm)
+    x = _last_norm(operations, x, weights.encoder.norm, spec.encoder.norm)
     memory = []
     for part in weights.decoder.blocks:
-        key, value = operations.project(
-            x, part.memory_projection, (key_dim, value_dim), num_rows, tokens
-        )
+        key, value = operations.project(x, part.memory_projection, widths[1:], num_rows, tokens)
         memory.append((key, value))
     return memory, bias
 
@@ -231,7 +211,8 @@ def decode(
     buffers: Sequence[tuple[Any, Any]],
     memory: Sequence[tuple[Any, Any]],
     memory_bias: Any,
-) -> tuple[Any, list[tuple[Any, Any]]]:
+    width: int,
+) -> tuple[tuple[Any, Any], list[tuple[Any, Any]]]:
     """One step of `Transformer.decode_step`, its beams in one buffer.
 
     Args:
@@ -245,48 +226,44 @@ def decode(
         buffers: For each block the keys and values (B, N, P, d) so far.
         memory: The keys and values of `encode`.
         memory_bias: The bias of `encode`.
+        width: How many continuations are wanted, perhaps more than there are.
 
     Returns:
-        The hidden states (R, D) that the logits are made from, and the new buffers.
+        Log-probabilities and ids (R, width) of the likeliest next tokens, and the new buffers.
     """
-    key_dim, value_dim = operations.sizes.key_dim, operations.sizes.value_dim
-    num_rows = ops.shape(token_ids)[0]
+    spec, num_rows = operations.spec, ops.shape(token_ids)[0]
+    widths = (spec.key_dim, spec.key_dim, spec.value_dim)
     new_buffers: list[tuple[Any, Any]] = []
     x = operations.embed(token_ids, weights.table, position)
     for block, part, buffer, source in zip(
-        operations.spec.decoder.blocks, weights.decoder.blocks, buffers, memory, strict=True
+        spec.decoder.blocks, weights.decoder.blocks, buffers, memory, strict=True
     ):
-
-        def self_attention(
-            x: Any, part: BlockWeights = part, buffer: Any = buffer, block: BlockSpec = block
-        ) -> Any:
-            query, *new = operations.project(
-                x, part.self_projection, (key_dim, key_dim, value_dim), num_rows
-            )
-            key, value = (
-                operations.append(old, added, start) for old, added in zip(buffer, new, strict=True)
-            )
-            new_buffers.append((key, value))
-            outputs = operations.attend(query, key, value, history_bias)
-            return _joined_heads(operations, outputs, part.self_output, block.branched)
-
-        def cross_attention(
-            x: Any, part: BlockWeights = part, source: Any = source, block: BlockSpec = block
-        ) -> Any:
-            (query,) = operations.project(x, part.cross_projection, (key_dim,), num_rows)
-            outputs = operations.attend(query, source[0], source[1], memory_bias)
-            return _joined_heads(operations, outputs, part.cross_output, block.branched)
-
-        x = _connected(
-            operations, x, self_attention, part.self_norm, block, block.self_attention_norm
+        own = (block, block.self_attention_norm, part.self_norm)
+        query, *new = operations.project(
+            _entered(operations, x, *own), part.self_projection, widths, num_rows
         )
-        x = _connected(
-            operations, x, cross_attention, part.cross_norm, block, block.cross_attention_norm
+        key, value = (
+            operations.append(old, added, start) for old, added in zip(buffer, new, strict=True)
         )
+        new_buffers.append((key, value))
+        outputs = operations.attend(query, key, value, history_bias)
+        outputs = _joined_heads(operations, outputs, part.self_output, block.branched)
+        x = _added(operations, x, outputs, *own)
+
+        cross = (block, block.cross_attention_norm, part.cross_norm)
+        (query,) = operations.project(
+            _entered(operations, x, *cross), part.cross_projection, widths[:1], num_rows
+        )
+        outputs = operations.attend(query, source[0], source[1], memory_bias)
+        outputs = _joined_heads(operations, outputs, part.cross_output, block.branched)
+        x = _added(operations, x, outputs, *cross)
         x = _feed_forward(operations, x, part, block)
-    return _last_norm(
-        operations, x, weights.decoder.norm, operations.spec.decoder.norm
-    ), new_buffers
+    x = _last_norm(operations, x, weights.decoder.norm, spec.decoder.norm)
+    if weights.softmax is None:
+        logits = operations.logits(x, weights.table)
+    else:
+        logits = operations.linear(x, weights.softmax)
+    return operations.top_log_probs(logits, min(width, spec.vocabulary_size)), new_buffers
 
 
 def _joined_heads(
@@ -297,7 +274,7 @@ def _joined_heads(
         return operations.linear(outputs, weights)
     assert branched is not None  # Only a branched attention has such weights.
     activation = operations.activation(branched.feed_forwards[0].activation)
-    width = operations.sizes.value_dim
+    width = operations.spec.value_dim
     parts = [
         operations.linear(outputs[:, i * width : (i + 1) * width], matrix, activation)
         for i, matrix in enumerate(weights.inner)
@@ -313,28 +290,23 @@ def _joined_heads(
 def _feed_forward(operations: Operations, x: Any, part: BlockWeights, block: BlockSpec) -> Any:
     if block.feed_forward is None:
         return x
-    feed_forward = block.feed_forward
-
-    def network(x: Any) -> Any:
-        activation = operations.activation(feed_forward.activation)
-        return operations.linear(operations.linear(x, part.inner, activation), part.outer)
-
-    norm = block.feed_forward_norm
-    return _connected(operations, x, network, part.feed_forward_norm, block, norm)
+    own = (block, block.feed_forward_norm, part.feed_forward_norm)
+    activation = operations.activation(block.feed_forward.activation)
+    hidden = operations.linear(_entered(operations, x, *own), part.inner, activation)
+    return _added(operations, x, operations.linear(hidden, part.outer), *own)
 
 
-def _connected(
-    operations: Operations,
-    x: Any,
-    sublayer: Callable[[Any], Any],
-    weights: Any,
-    block: BlockSpec,
-    norm: Any,
+def _entered(operations: Operations, x: Any, block: BlockSpec, norm: Any, weights: Any) -> Any:
+    """What a sub-layer reads: normalised in a pre-norm block."""
+    return operations.norm(x, weights, norm.epsilon) if block.normalize_first else x
+
+
+def _added(
+    operations: Operations, x: Any, update: Any, block: BlockSpec, norm: Any, weights: Any
 ) -> Any:
-    """The residual connection around a sub-layer, post-norm or pre-norm."""
-    if block.normalize_first:
-        return x + sublayer(operations.norm(x, weights, norm.epsilon))
-    return operations.norm_of_sum(x, sublayer(x), weights, norm.epsilon)
+    """The residual connection around a sub-layer: normalised in a post-norm block."""
+    x = x + update
+    return x if block.normalize_first else operations.norm(x, weights, norm.epsilon)
 
 
 def _last_norm(operations: Operations, x: Any, weights: Any, norm: NormSpec | None) -> Any:

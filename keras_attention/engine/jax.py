@@ -8,11 +8,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import keras
 import numpy as np
 
 from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Operations, decode, encode
+from keras_attention.engine.forward import Operations, decode, encode, present_weights
 from keras_attention.spec import TransformerSpec
 
 
@@ -37,7 +36,7 @@ class JaxEngine(SteppingEngine):
         self.select = jax.jit(lambda state, rows: jax.tree.map(lambda part: part[rows], state))
 
     def read_weights(self) -> None:
-        self.weights = self._prepare(_values(self.spec))
+        self.weights = self._prepare(present_weights(self.spec))
         self._positions.clear()
 
     def _prepared(self, values: list[Any]) -> Any:
@@ -60,7 +59,7 @@ class JaxEngine(SteppingEngine):
         self, width, weights, token_ids, index, start, buffers, bias, positions, memory, memory_bias
     ):
         position = jax.lax.dynamic_slice_in_dim(positions, index, 1)
-        hidden, buffers = decode(
+        return decode(
             self.operations,
             weights,
             token_ids,
@@ -70,9 +69,8 @@ class JaxEngine(SteppingEngine):
             buffers,
             memory,
             memory_bias,
+            width,
         )
-        logits = self.operations.scores(hidden, weights)
-        return self.operations.top_log_probs(logits, width), buffers
 
 
 class JaxState(State):
@@ -97,7 +95,7 @@ class JaxState(State):
     ) -> tuple[np.ndarray, np.ndarray]:
         shape = (*token_ids.shape, -1)
         (scores, ids), self._buffers = self.engine.step_program(
-            min(width, self.engine.spec.vocabulary_size),
+            width,
             self.engine.weights,
             token_ids,
             np.int32(index),
@@ -131,11 +129,7 @@ def is_on_cpu(spec: TransformerSpec) -> bool:
 
 def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
     """A function whose result stays equal as long as no weight of the spec changes."""
-    return lambda: [_Same(value) for value in _values(spec)]
-
-
-def _values(spec: TransformerSpec) -> list[Any]:
-    return [keras.ops.convert_to_tensor(weight) for weight in spec.weights().values()]
+    return lambda: [_Same(value) for value in present_weights(spec)]
 
 
 class _Same:

@@ -21,22 +21,6 @@ from keras_attention.spec import (
 )
 
 
-class Sizes(NamedTuple):
-    """The numbers of a Transformer that its engine computes with."""
-
-    num_heads: int
-    key_dim: int
-    value_dim: int
-    hidden_dim: int
-    vocabulary_size: int
-    pad_token_id: int
-
-    @classmethod
-    def of(cls, spec: TransformerSpec) -> Sizes:
-        """Those of a spec."""
-        return cls(*(getattr(spec, name) for name in cls._fields))
-
-
 class Matrix(NamedTuple):
     """A product's weights: a kernel (inputs, outputs) and a bias (outputs,), or None."""
 
@@ -97,9 +81,6 @@ class Preparation(NamedTuple):
     read: Callable[[Any], Any]  # of a weight of the spec
     table: Callable[[Any], Any]  # of a tensor (V, D)
     matrix: Callable[[Matrix], Any]
-    projection: Callable[
-        [Matrix, tuple[int, ...]], Any
-    ]  # and the widths of the heads that it makes
     norm: Callable[[NormSpec], Any]
     xp: Any
 
@@ -123,11 +104,8 @@ def prepare(spec: TransformerSpec, store: Preparation) -> Weights:
 
 def _block(block: BlockSpec, store: Preparation) -> BlockWeights:
     own, cross = block.self_attention, block.cross_attention
-    widths = _widths(own)
-    query = _scaled(_matrix(own.query, store), widths[0])
-    joined = _joined(query, _matrix(own.key, store), _matrix(own.value, store), xp=store.xp)
     weights = BlockWeights(
-        self_projection=store.projection(joined, widths),
+        self_projection=_joined(*_projections(own, store), store=store),
         self_output=_output(own, store),
         self_norm=store.norm(block.self_attention_norm),
     )
@@ -139,12 +117,10 @@ def _block(block: BlockSpec, store: Preparation) -> BlockWeights:
         )
     if cross is None or block.cross_attention_norm is None:
         return weights
-    widths = _widths(cross)
-    query = _scaled(_matrix(cross.query, store), widths[0])
-    memory = _joined(_matrix(cross.key, store), _matrix(cross.value, store), xp=store.xp)
+    query, key, value = _projections(cross, store)
     return weights._replace(
-        memory_projection=store.projection(memory, widths[1:]),
-        cross_projection=store.projection(query, widths[:1]),
+        memory_projection=_joined(key, value, store=store),
+        cross_projection=store.matrix(query),
         cross_output=_output(cross, store),
         cross_norm=store.norm(block.cross_attention_norm),
     )
@@ -177,10 +153,13 @@ def _output(attention: AttentionSpec, store: Preparation) -> Any:
     )
 
 
-def _widths(attention: AttentionSpec) -> tuple[int, int, int]:
-    """Of a head's queries, keys and values."""
-    key_dim = attention.query.kernel.shape[-1]
-    return key_dim, key_dim, attention.value.kernel.shape[-1]
+def _projections(attention: AttentionSpec, store: Preparation) -> list[Matrix]:
+    """To queries, which come times K^-1/2, keys and values."""
+    parts = (attention.query, attention.key, attention.value)
+    query, *others = (_matrix(part, store) for part in parts)
+    factor = attention.query.kernel.shape[-1] ** -0.5
+    query = Matrix(*(None if part is None else part * factor for part in query))
+    return [query, *others]
 
 
 def _matrix(dense: DenseSpec, store: Preparation, input_axes: int = 1) -> Matrix:
@@ -191,13 +170,8 @@ def _matrix(dense: DenseSpec, store: Preparation, input_axes: int = 1) -> Matrix
     return Matrix(store.xp.reshape(kernel, (rows, -1)), bias)
 
 
-def _joined(*matrices: Matrix, xp: Any) -> Matrix:
-    """Matrices for one input side by side."""
+def _joined(*matrices: Matrix, store: Preparation) -> Any:
+    """Matrices for one input side by side, stored."""
     kernels, biases = zip(*matrices, strict=True)
-    bias = None if biases[0] is None else xp.concatenate(biases, axis=-1)
-    return Matrix(xp.concatenate(kernels, axis=-1), bias)
-
-
-def _scaled(matrix: Matrix, key_dim: int) -> Matrix:
-    """The queries' matrix times K^-1/2."""
-    return Matrix(*(None if part is None else part * key_dim**-0.5 for part in matrix))
+    bias = None if biases[0] is None else store.xp.concatenate(biases, axis=-1)
+    return store.matrix(Matrix(store.xp.concatenate(kernels, axis=-1), bias))

@@ -20,7 +20,6 @@ class Abilities(NamedTuple):
     module: str
     precisions: tuple[str, ...]
     activations: tuple[str, ...] = ACTIVATIONS
-    branches: bool = True
 
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
@@ -29,13 +28,11 @@ ABILITIES = {
         "keras_attention.engine.numba.engine",
         ("float32", "bfloat16", "int8"),
         ("relu", "linear", "gelu", "silu", "tanh", "sigmoid"),
-        branches=False,
     ),
     "ctranslate2": Abilities(
         "keras_attention.engine.ctranslate2",
         ("float32", "int8"),
         ("relu", "gelu", "silu", "tanh", "sigmoid"),
-        branches=False,
     ),
     "tensorflow": Abilities("keras_attention.engine.tensorflow", FLOATS),
     "torch": Abilities("keras_attention.engine.torch", FLOATS),
@@ -166,8 +163,6 @@ def refusal(name: str, spec: TransformerSpec, precision: str) -> str | None:
             where = f"{kind} block {index + 1}"
             if any(part.window is not None for part in block.attentions):
                 return f"No engine has attention windows; {where} has one."
-            if block.branched is not None and not abilities.branches:
-                return f"engine={name!r} has no branched attention, which {where} has."
             for network in block.networks:
                 if network.activation not in abilities.activations:
                     activation = network.activation

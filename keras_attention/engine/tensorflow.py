@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Operations, decode, encode
-from keras_attention.engine.prepare import Sizes
+from keras_attention.engine.forward import Operations, decode, encode, present_weights
 from keras_attention.ops.top_k import top_k
 from keras_attention.spec import TransformerSpec
 
@@ -27,13 +26,13 @@ class TensorFlowOperations(Operations):
     def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
         # Gathering from the variable itself would make every later read of it a copy.
         rows = tf.gather(tf.convert_to_tensor(table["rows"]), token_ids)
-        is_token = tf.cast(token_ids != self.sizes.pad_token_id, rows.dtype)
-        scale = tf.cast(self.sizes.hidden_dim**0.5, rows.dtype)
+        is_token = tf.cast(token_ids != self.spec.pad_token_id, rows.dtype)
+        scale = tf.cast(self.spec.hidden_dim**0.5, rows.dtype)
         x = rows * (is_token * scale)[..., None] + tf.cast(positions, rows.dtype)
-        return tf.reshape(x, (-1, self.sizes.hidden_dim))
+        return tf.reshape(x, (-1, self.spec.hidden_dim))
 
     def tokens(self, token_ids: Any) -> Any:
-        is_token = tf.reshape(token_ids, (-1,)) != self.sizes.pad_token_id
+        is_token = tf.reshape(token_ids, (-1,)) != self.spec.pad_token_id
         # Of a token its place among the tokens, of padding that of the token before it.
         return tf.where(is_token)[:, 0], tf.maximum(tf.cumsum(tf.cast(is_token, "int32")) - 1, 0)
 
@@ -57,7 +56,7 @@ class TensorFlowOperations(Operations):
         return tf.cast(x * norm[0] + norm[1], dtype)
 
     def heads(self, x: Any, num_rows: Any, widths: Sequence[int]) -> list[Any]:
-        num_heads = self.sizes.num_heads
+        num_heads = self.spec.num_heads
         parts = tf.split(x, [num_heads * width for width in widths], axis=-1)
         return [
             self._of_sentences(
@@ -68,14 +67,14 @@ class TensorFlowOperations(Operations):
 
     def _of_sentences(self, x: Any, num_rows: Any) -> Any:
         """(N, B T, d) to (N, B, T, d)."""
-        return tf.reshape(x, (self.sizes.num_heads, num_rows, -1, x.shape[-1]))
+        return tf.reshape(x, (self.spec.num_heads, num_rows, -1, x.shape[-1]))
 
     def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
         scores = tf.matmul(query, key, transpose_b=True)
         scores += tf.cast(tf.squeeze(bias, 1), scores.dtype)
         weights = tf.cast(tf.nn.softmax(tf.cast(scores, "float32")), scores.dtype)
         outputs = tf.transpose(tf.matmul(weights, value), (1, 2, 0, 3))
-        return tf.reshape(outputs, (-1, self.sizes.num_heads * self.sizes.value_dim))
+        return tf.reshape(outputs, (-1, self.spec.num_heads * self.spec.value_dim))
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
         """In place; `start` holds the step's row for each head and sentence, (N B,).
@@ -159,13 +158,13 @@ class TensorFlowEngine(SteppingEngine):
         )
 
     def _compiled_step(self, beam_size: int, width: int) -> Any:
-        sizes = Sizes.of(self.spec)
+        spec = self.spec
         number = 2 * len(self.spec.decoder.blocks)  # of memory and of buffers
 
         def run(
             token_ids: Any, position: Any, slots: Any, bias: Any, memory_bias: Any, *state: Any
         ):
-            hidden, _ = decode(
+            found, _ = decode(
                 self.operations,
                 self._weights,
                 token_ids,
@@ -175,18 +174,18 @@ class TensorFlowEngine(SteppingEngine):
                 _pairs(state[number:]),
                 _pairs(state[:number]),
                 memory_bias,
+                width,
             )
-            logits = self.operations.scores(hidden, self._weights)
-            return self.operations.top_log_probs(logits, min(width, sizes.vocabulary_size))
+            return found
 
         dtype = self.operations.dtype
         key, value = (
-            tf.TensorSpec((sizes.num_heads, None, None, size), dtype)
-            for size in (sizes.key_dim, sizes.value_dim)
+            tf.TensorSpec((spec.num_heads, None, None, size), dtype)
+            for size in (spec.key_dim, spec.value_dim)
         )
         return tf.function(run).get_concrete_function(
             tf.TensorSpec((None, beam_size), "int32"),
-            tf.TensorSpec((1, sizes.hidden_dim), "float32"),
+            tf.TensorSpec((1, spec.hidden_dim), "float32"),
             tf.TensorSpec((None,), "int32"),
             tf.TensorSpec((None, beam_size, None), "float32"),
             tf.TensorSpec((None, 1, 1, None), dtype),
@@ -253,8 +252,7 @@ def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
     @tf.function
     def fingerprints() -> Any:
         # A variable's memory is written in place, so only its numbers tell.
-        tensors = [keras.ops.convert_to_tensor(weight) for weight in spec.weights().values()]
-        rows = [tf.reshape(tensor, (1, -1)) for tensor in tensors]
+        rows = [tf.reshape(tensor, (1, -1)) for tensor in present_weights(spec)]
         return tf.concat(
             [tf.raw_ops.Fingerprint(data=row, method="farmhash64") for row in rows], axis=0
         )

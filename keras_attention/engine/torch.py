@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Operations, decode, encode
+from keras_attention.engine.forward import Operations, decode, encode, present_weights
 from keras_attention.engine.prepare import Matrix
 from keras_attention.ops.backends.torch_crossentropy import log_normalizers
 from keras_attention.ops.top_k import chunk_size
@@ -45,19 +45,19 @@ class TorchOperations(Operations):
 
     def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
         rows = F.embedding(token_ids, table[0])
-        is_token = (token_ids != self.sizes.pad_token_id).to(rows.dtype)
-        x = rows * (is_token * self.sizes.hidden_dim**0.5)[..., None] + positions.to(rows.dtype)
-        return x.reshape(-1, self.sizes.hidden_dim)
+        is_token = (token_ids != self.spec.pad_token_id).to(rows.dtype)
+        x = rows * (is_token * self.spec.hidden_dim**0.5)[..., None] + positions.to(rows.dtype)
+        return x.reshape(-1, self.spec.hidden_dim)
 
     def tokens(self, token_ids: Any) -> Any:
         # On a GPU, counting them would wait for it.
         if token_ids.device.type != "cpu":
             return None
-        is_token = (token_ids != self.sizes.pad_token_id).flatten()
+        is_token = (token_ids != self.spec.pad_token_id).flatten()
         return None if is_token.all() else (is_token.nonzero()[:, 0], len(is_token))
 
     def without_padding(self, x: Any, tokens: Any) -> Any:
-        return x[tokens[0]]
+        return x if tokens is None else x[tokens[0]]
 
     def with_padding(self, x: Any, tokens: Any) -> Any:
         places, number = tokens
@@ -77,7 +77,7 @@ class TorchOperations(Operations):
         return torch.layer_norm(x, x.shape[-1:], norm[0], norm[1], epsilon)
 
     def heads(self, x: Any, num_rows: Any, widths: Any) -> list[Any]:
-        num_heads, width = self.sizes.num_heads, widths[0]
+        num_heads, width = self.spec.num_heads, widths[0]
         if all(other == width for other in widths):
             parts = x.view(num_rows, -1, len(widths), num_heads, width)
             return list(parts.permute(2, 0, 3, 1, 4).unbind())
@@ -86,7 +86,7 @@ class TorchOperations(Operations):
 
     def attend(self, query: Any, key: Any, value: Any, bias: Any) -> Any:
         outputs = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)
-        return outputs.transpose(1, 2).reshape(-1, self.sizes.num_heads * self.sizes.value_dim)
+        return outputs.transpose(1, 2).reshape(-1, self.spec.num_heads * self.spec.value_dim)
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
         end = start + new.shape[2]
@@ -165,9 +165,6 @@ class TorchEngine(SteppingEngine):
         self._device = keras.ops.convert_to_tensor(self.spec.embedding.embeddings).device
         self._positions.clear()
 
-    def needs_compiling(self, batch_size: int, length: int) -> bool:
-        return False
-
     @torch.no_grad()
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> TorchState:
         positions = self.positions("encoder", token_ids.shape[1])
@@ -197,7 +194,7 @@ class TorchState(State):
         operations, (rows, beam_size) = self.engine.operations, token_ids.shape
         seen = history_bias[:, None, :, : start + beam_size]
         bias = self.engine.as_tensor(seen).to(self._memory_bias.dtype)
-        hidden, _ = decode(
+        (scores, ids), _ = decode(
             operations,
             self.engine.weights,
             self.engine.as_tensor(token_ids),
@@ -207,9 +204,8 @@ class TorchState(State):
             self._buffers,
             self._memory,
             self._memory_bias,
+            width,
         )
-        logits = operations.scores(hidden, self.engine.weights)
-        scores, ids = operations.top_log_probs(logits, min(width, logits.shape[-1]))
         shape = (rows, beam_size, -1)
         return scores.cpu().numpy().reshape(shape), ids.cpu().numpy().reshape(shape)
 
@@ -241,21 +237,17 @@ class TorchState(State):
 
 def is_on_cpu(spec: TransformerSpec) -> bool:
     """Whether the spec's weights are on a CPU."""
-    return _values(spec)[0].device.type == "cpu"
+    return present_weights(spec)[0].device.type == "cpu"
 
 
 def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
     """A function whose result stays equal as long as no weight of the spec changes."""
 
     def version() -> Any:
-        values = _values(spec)
+        values = present_weights(spec)
         return [(value.data_ptr(), value._version) for value in values], _sample(values)
 
     return version
-
-
-def _values(spec: TransformerSpec) -> list[Any]:
-    return [keras.ops.convert_to_tensor(weight) for weight in spec.weights().values()]
 
 
 def _sample(values: list[Any]) -> list[float]:

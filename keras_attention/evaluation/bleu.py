@@ -15,14 +15,13 @@ from keras_attention.utils.checks import check_boolean, check_choice, check_inte
 
 @dataclasses.dataclass(frozen=True)
 class CorpusScore:
-    """A score of a corpus, with what is needed to repeat it. Printed in one line.
+    """A corpus score, with everything needed to repeat it. It prints as one line.
 
     Attributes:
         metric: "BLEU" or "chrF2".
         score: 0 to 100, higher is better.
-        signature: sacreBLEU's record of how it was computed.
-        details: What the score is made of; for BLEU the four precisions, the brevity penalty and
-            the lengths.
+        signature: sacreBLEU's description of how it was computed.
+        details: Parts of the score; for BLEU the four precisions, the brevity penalty and the lengths.
     """
 
     metric: str
@@ -49,7 +48,7 @@ def corpus_bleu(
         references: The reference of each translation, in the same order.
         tokenize: sacreBLEU's tokeniser: `"13a"` (the standard), `"intl"`, `"none"`, ...
         lowercase: Whether case is ignored.
-        smoothing: Value of an n-gram precision without a match: `"exp"` (sacreBLEU's standard), or
+        smoothing: How to smooth an n-gram precision without a match: `"exp"` (sacreBLEU's standard), or
             `"none"`, which makes the whole score 0, as multi-bleu does.
 
     Returns:
@@ -119,7 +118,7 @@ def _scored(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -
 def check_lines(
     hypotheses: Iterable[str], references: Iterable[str], name: str = "hypotheses"
 ) -> tuple[list[str], list[str]]:
-    """Both as lists; ValueError unless they hold strings, equally many and at least one."""
+    """Both as lists. Raises ValueError unless they hold equally many strings, at least one."""
     hypotheses, references = _lines(name, hypotheses), _lines("references", references)
     if len(hypotheses) != len(references):
         raise ValueError(

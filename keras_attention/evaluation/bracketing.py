@@ -4,8 +4,8 @@ A bracket is a phrase: its label, and the words that it spans. Punctuation and t
 labels lose their functions, and brackets are matched as multisets. Totals are over all brackets, not means
 over sentences.
 
-EVALB leaves sentences without a valid parse out of its totals, so that a parser gains by failing. Both
-figures are given: EVALB's own, and the one in which a failed sentence has no brackets.
+EVALB leaves sentences without a valid parse out of its totals, so a parser can gain by failing. Both
+figures are given: EVALB's own, and one in which a failed sentence counts as having no brackets.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import Any, Literal
 from keras_attention.utils.checks import check_has, check_iterable
 
 TRACE = "-NONE-"
-# The words of EVALB's repair of 2006: as quotation marks they are deleted, under another tag they are not.
+# The words of EVALB's repair of 2006: they are deleted if they are tagged as quotation marks, else kept.
 QUOTES = ("'", '"', "/")
 
 
 @dataclasses.dataclass(frozen=True)
 class BracketingRules:
-    """What EVALB's parameter file says; by default `COLLINS.prm`, with the quotation marks of `new.prm`.
+    """The rules of EVALB's parameter file; by default `COLLINS.prm`, with the quotation marks of `new.prm`.
 
     Attributes:
-        deleted_labels: Words with such a tag are left out, phrases with such a label do not count.
-            The outermost bracket, without a label in the Penn Treebank, is one of them.
-        equal_labels: Label for each label that counts as another.
-        equal_words: Word for each word that counts as another.
-        quote_tags: Tags of quotation marks. Where they make the number of words differ, a word that only
-            one of two trees deletes is put back.
-        longest: Words of the sentences of the second table; traces do not count.
+        deleted_labels: Words with such a tag are left out, and phrases with such a label do not count. The
+            outermost bracket, which has no label in the Penn Treebank, is included.
+        equal_labels: Maps a label to the label that it counts as.
+        equal_words: Maps a word to the word that it counts as.
+        quote_tags: Tags of quotation marks. If they make the number of words differ, a word that only one
+            of the two trees deletes is put back.
+        longest: Most words of a sentence in the second table; traces do not count.
     """
 
     deleted_labels: frozenset[str] = frozenset({"", "TOP", TRACE, ",", ":", "``", "''", "."})
@@ -52,14 +52,14 @@ COLLINS = BracketingRules()
 
 @dataclasses.dataclass(frozen=True)
 class SentenceScore:
-    """One sentence, a line of EVALB's table.
+    """One sentence: a line of EVALB's table.
 
     Attributes:
         status: `"valid"`, `"error"` where the words are not those of the gold tree, `"skipped"` where
             there is no parse.
         length: Words of the gold tree, punctuation counted.
-        matched, gold, parsed: Brackets in both trees, in the gold tree, in the parse; for a sentence that
-            is not valid `gold` alone is above 0.
+        matched, gold, parsed: Brackets in both trees, in the gold tree, in the parse. If the sentence is
+            not valid, only `gold` is above 0.
         crossing: Brackets of the parse that cross one of the gold tree.
         words, correct_tags: Words after deletion, and those with the right tag.
     """
@@ -76,14 +76,14 @@ class SentenceScore:
 
 @dataclasses.dataclass(frozen=True)
 class BracketingScore:
-    """Totals over sentences; shares in percent.
+    """Totals over sentences. Ratios are in percent.
 
     Attributes:
-        sentences, errors, skipped: Their number, and how many are not valid.
+        sentences, errors, skipped: Number of sentences, and how many of them are not valid.
         matched, gold, parsed: Brackets of the valid sentences.
-        gold_of_failed: Brackets of the gold trees of the others.
-        complete, crossing, no_crossing, few_crossing: Sentences with all brackets right; brackets that
-            cross; sentences without one, and with two at most.
+        gold_of_failed: Brackets in the gold trees of the other sentences.
+        complete, crossing, no_crossing, few_crossing: Sentences with all brackets right; crossing brackets;
+            sentences with no crossing bracket, and with at most two.
         words, correct_tags: Of the valid sentences.
     """
 
@@ -136,12 +136,12 @@ class BracketingScore:
 
     @property
     def f1(self) -> float:
-        """EVALB's F: the harmonic mean of the two, over valid sentences alone."""
+        """EVALB's F: the harmonic mean of recall and precision, over valid sentences only."""
         return _percent(2 * self.matched, self.gold + self.parsed)
 
     @property
     def f1_of_all(self) -> float:
-        """The same over all sentences: one that failed has no bracket right, and none of its own."""
+        """F over all sentences: a failed sentence counts as a parse without brackets."""
         return _percent(2 * self.matched, self.gold + self.gold_of_failed + self.parsed)
 
     @property
@@ -175,11 +175,11 @@ def bracketing_f1(
 
     Args:
         golds: `nltk.Tree` of each sentence, as the treebank has it or stripped.
-        parses: A tree for each, a list of several that stand side by side, or None where there is none.
-        rules: The rules of what is deleted and what counts as equal.
+        parses: For each sentence a tree, a list of several trees side by side, or None without a parse.
+        rules: What is deleted and what counts as equal.
 
     Returns:
-        `"all"`, and `"short"`: of the sentences of at most `rules.longest` words.
+        A dict: `"all"`, and `"short"` for the sentences of at most `rules.longest` words.
 
     Raises:
         ValueError: If their numbers differ, or there are none.
@@ -274,7 +274,7 @@ def _put_back(
     kept: list[bool],
     rules: BracketingRules,
 ) -> None:
-    """EVALB's repair of 2006: quotation marks that only one of the trees deletes are kept by both."""
+    """EVALB's repair of 2006: both trees keep quotation marks that only one of them deletes."""
     for place, ((word, gold_tag), (_, tag)) in enumerate(zip(gold_words, words, strict=True)):
         if word in QUOTES and gold_tag in rules.quote_tags and tag in rules.quote_tags:
             kept_gold[place] = kept[place] = kept_gold[place] or kept[place]

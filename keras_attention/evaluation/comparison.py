@@ -1,4 +1,4 @@
-"""Compares several translations of one text: their scores, and whether the difference is chance."""
+"""Compare several translations of one text: their scores, and whether the difference is significant."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from keras_attention.utils.checks import check_integer, check_text
 
 @dataclasses.dataclass(frozen=True)
 class PairedDifference:
-    """A system against the baseline, by paired bootstrap resampling (Koehn 2004).
+    """The difference between a system and the baseline, by paired bootstrap resampling (Koehn 2004).
 
     Attributes:
         metric: What was compared, such as "BLEU".
@@ -35,7 +35,7 @@ class PairedDifference:
         baseline_score: The baseline's.
         difference: `score` minus `baseline_score`.
         interval: Half the width of the 95 % confidence interval of the system's score.
-        baseline_interval: The same of the baseline's.
+        baseline_interval: The same for the baseline's score.
         p_value: Probability of a difference this large if the systems are equally good.
         samples: Number of resamples.
         seed: Seed of the resampling.
@@ -99,7 +99,7 @@ def paired_bootstrap(
     Args:
         systems: Translations by name, all of the same text, at least two.
         references: The reference of each sentence.
-        baseline: Name of the system that the others are compared with; the first without it.
+        baseline: Name of the system that the others are compared with; by default the first.
         language: Language of the text, for the Moses tokenizer.
         samples: Number of resamples.
         seed: Seed of the resampling.
@@ -108,7 +108,7 @@ def paired_bootstrap(
         A `PairedDifference` for each metric (BLEU, chrF2, the paper's BLEU) and other system.
 
     Raises:
-        ValueError: If there is nothing to compare, or the baseline is none of the systems.
+        ValueError: If there is nothing to compare, or the baseline is not one of the systems.
 
     Example:
 
@@ -191,7 +191,7 @@ def _resampled(
 
 @contextlib.contextmanager
 def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """sacreBLEU takes its seed from the environment and from nowhere else."""
+    """sacreBLEU reads its seed only from the environment."""
     name = "SACREBLEU_SEED"
     before = os.environ.get(name)
     os.environ[name] = str(seed)

@@ -1,4 +1,4 @@
-"""What training a Transformer costs: counted FLOPs, the Table 2 figure, the share of a peak.
+"""The cost of training a Transformer: counted FLOPs, the figure of Table 2, the share of a device's peak.
 
 Shape letters: B batch, T target, S source, D hidden_dim, F intermediate_dim, V vocabulary.
 """
@@ -24,7 +24,7 @@ SUSTAINED_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
 
 @dataclasses.dataclass(frozen=True)
 class ModelSizes:
-    """The sizes that decide what a Transformer costs; `ModelSizes.of` reads them from a model.
+    """The sizes that decide the cost of a Transformer; `ModelSizes.of` reads them from a model.
 
     Attributes:
         vocabulary_size: V.
@@ -38,11 +38,11 @@ class ModelSizes:
         normalize_first: Whether there is a last normalisation after each stack.
         tie_weights: Whether the softmax uses the embeddings' table.
         learned_positions: Number of learned positions; 0 with sinusoids.
-        attention_dropout: Rate on the attention weights; any keeps one more copy of them.
-        recompute: Whether training computes blocks again instead of keeping what they need.
+        attention_dropout: Dropout rate of the attention weights; above 0, one more copy of them is kept.
+        recompute: Whether training computes blocks again instead of keeping their activations.
         branch_feed_forward: `"shared"` or `"split"` for a Weighted Transformer, else None.
         branched_decoder: Which attention of its decoder has the branches: `"cross"` or `"self"`.
-        attention_window: Of restricted self-attention; None where all positions see each other.
+        attention_window: Window of restricted self-attention; None if all positions see each other.
     """
 
     vocabulary_size: int
@@ -64,13 +64,13 @@ class ModelSizes:
 
     @classmethod
     def of(cls, model: Any) -> ModelSizes:
-        """Sizes of a `Transformer`, or of the arguments of one in a mapping, such as a preset's.
+        """The sizes of a `Transformer`, or of its arguments in a mapping, such as a preset.
 
         Args:
             model: A `Transformer`, a mapping of its arguments (with `vocabulary_size`), or sizes.
 
         Raises:
-            ValueError: If a size is absent.
+            ValueError: If a size is missing.
 
         >>> from keras_attention.models import PRESETS
         >>> ModelSizes.of({**PRESETS["base"], "vocabulary_size": 37000}).key_dim
@@ -114,7 +114,7 @@ class ModelSizes:
 
     @property
     def parameters(self) -> int:
-        """Number of trainable parameters: one table for source, target and, if tied, softmax."""
+        """Number of trainable parameters. Source, target and, if tied, softmax share one table."""
         d, heads = self.hidden_dim, self.num_heads
         attention = 2 * d * heads * (self.key_dim + self.value_dim)
         if self.use_attention_bias:
@@ -134,18 +134,18 @@ class ModelSizes:
 def transformer_flops(model: Any, source_length: Any, target_length: Any) -> Any:
     """FLOPs of the forward pass of one row: 2 m n k of every matrix product.
 
-    Counted are the projections, attention scores and their products with the values, feed-forward
-    networks and the projection to the vocabulary. Not counted: look-ups, normalisation, softmax,
-    residuals and dropout, which are no matrix products and well below 1 % of the base model. Causal
-    attention counts in full, and attention within a window by whole blocks, as they are computed. The
-    product of W^O and W_1 of branches is formed once for all rows: `training_flops` counts it.
+    This counts the projections, attention scores and their products with the values, feed-forward networks
+    and the projection to the vocabulary. It does not count look-ups, normalisation, softmax, residuals and
+    dropout: they are not matrix products, and well below 1 % of the base model. Causal attention counts in
+    full. Attention within a window counts by whole blocks, as it is computed. The product of W^O and W_1 of
+    branches is computed once for all rows, so `training_flops` counts it.
 
-    The FLOPs of positions that are computed come from padded lengths, those of real tokens alone
-    from the sentences' own lengths.
+    Pass padded lengths to count all positions that are computed, or the sentences' own lengths to count
+    only real tokens.
 
     Args:
         model: A `Transformer`, or its arguments; see `ModelSizes.of`.
-        source_length: S, end token counted: an int, or an integer array with one entry a row.
+        source_length: S, end token counted: an int, or an integer array with one entry per row.
         target_length: T, likewise.
 
     Returns:
@@ -162,11 +162,11 @@ def transformer_flops(model: Any, source_length: Any, target_length: Any) -> Any
 
 
 def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[str, Any]:
-    """The parts of `transformer_flops`, whose sum it is.
+    """The FLOPs of each part of the model; `transformer_flops` is their sum.
 
     Args:
         model: A `Transformer`, or its arguments; see `ModelSizes.of`.
-        source_length: S, end token counted: an int, or an integer array with one entry a row.
+        source_length: S, end token counted: an int, or an integer array with one entry per row.
         target_length: T, likewise.
 
     Example:
@@ -211,7 +211,7 @@ def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[st
 
 
 def self_attention_pairs(length: Any, window: int | None, causal: bool) -> Any:
-    """Pairs of a query and a key that are computed, masked ones among them; by blocks in a window."""
+    """Pairs of query and key that are computed, masked ones included; with a window, by whole blocks."""
     if window is None:
         return length * length
     block = window_block(window)
@@ -223,7 +223,7 @@ def self_attention_pairs(length: Any, window: int | None, causal: bool) -> Any:
 
 
 def branch_kernels(sizes: ModelSizes) -> int:
-    """How many numbers the products of W^O and W_1 of a branched layer have; 0 without branches."""
+    """Size of the products of W^O and W_1 in a branched layer; 0 without branches."""
     if sizes.branch_feed_forward is None:
         return 0
     numbers = sizes.num_heads * sizes.value_dim * sizes.intermediate_dim
@@ -233,8 +233,8 @@ def branch_kernels(sizes: ModelSizes) -> int:
 def training_flops(model: Any, shapes: Iterable[tuple[int, int, int]]) -> int:
     """FLOPs of training on batches: three times the forward pass (Kaplan et al. 2020).
 
-    The backward pass multiplies each matrix twice: for the gradient of either factor. Work that is
-    repeated to save memory does not count.
+    The backward pass has two matrix products for each one: one for the gradient of each factor. Computation
+    that is repeated to save memory does not count.
 
     Args:
         model: A `Transformer`, or its arguments; see `ModelSizes.of`.
@@ -251,7 +251,7 @@ def training_flops(model: Any, shapes: Iterable[tuple[int, int, int]]) -> int:
     '9.5e+17'
     """
     sizes = ModelSizes.of(model)
-    # Of encoder and decoder, for a batch of any size: the kernels of the branches.
+    # The kernels of the branches in encoder and decoder, which cost the same for a batch of any size.
     total, once = 0, 2 * sizes.num_layers * 2 * sizes.hidden_dim * branch_kernels(sizes)
     for shape in check_iterable("shapes", shapes):
         if not isinstance(shape, list | tuple) or len(shape) != 3:
@@ -279,7 +279,7 @@ def paper_training_cost(seconds: float, devices: int = 8, device: str = "P100") 
         The cost in FLOPs.
 
     Raises:
-        ValueError: If the device is none of the paper's, or an amount is negative.
+        ValueError: If the device is not one of the paper's, or an amount is negative.
 
     Example:
 
@@ -298,18 +298,18 @@ def paper_training_cost(seconds: float, devices: int = 8, device: str = "P100") 
 
 
 def matmul_peak(dtype: str = "float32", seconds: float = 1.0) -> float:
-    """Measured FLOP/s of large matrix products on one device: the ceiling of what training can reach.
+    """Measured FLOP/s of large matrix products on one device: the upper limit for training.
 
-    Multiplies square matrices of growing size on the current backend until the time is used or a
-    product fills the device, and takes the best rate. Other programs on the machine lower it. If the
-    backend chooses a lower precision by itself, such as TF32 on newer GPUs, that counts as `dtype`.
+    Multiplies square matrices of growing size on the current backend until the time is used up or a product
+    fills the device, and returns the best rate. Other programs on the machine lower it. If the backend
+    itself chooses a lower precision, such as TF32 on newer GPUs, that rate is returned.
 
     Args:
-        dtype: A floating-point dtype, or a Keras dtype policy: the compute dtype of it is taken.
+        dtype: A floating-point dtype, or a Keras dtype policy, whose compute dtype is used.
         seconds: About how long to measure.
 
     Returns:
-        FLOP/s. Divide a counted rate by it for the share of the peak, MFU.
+        FLOP/s. A counted rate divided by this is the share of the peak, MFU.
 
     Example:
 
@@ -321,7 +321,7 @@ def matmul_peak(dtype: str = "float32", seconds: float = 1.0) -> float:
     best, size, ends = 0.0, 256, time.perf_counter() + seconds
     while size <= 8192:
         values = np.random.default_rng(size).standard_normal((size, size), "float32")
-        # Divided by the root of the size: products of products stay of order 1.
+        # Divided by the square root of the size, so that repeated products stay of order 1.
         matrix = ops.cast(
             ops.convert_to_tensor(values / np.float32(math.sqrt(size))), compute_dtype
         )
@@ -337,7 +337,7 @@ def matmul_peak(dtype: str = "float32", seconds: float = 1.0) -> float:
 
 
 def flops_utilization(flops: float, seconds: float, peak: float) -> float:
-    """MFU: counted FLOPs a second, as a share of the peak (Chowdhery et al. 2022).
+    """MFU: counted FLOPs per second, as a share of the peak (Chowdhery et al. 2022).
 
     Args:
         flops: Counted FLOPs of the work, as `training_flops` gives.

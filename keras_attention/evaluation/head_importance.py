@@ -12,7 +12,7 @@ from keras_attention.utils.checks import check_has
 
 Batch = tuple[np.ndarray, np.ndarray, np.ndarray]  # source, target shifted right, target
 
-# Logits of so many positions are computed at a time.
+# Number of positions whose logits are computed at a time.
 POSITIONS = 2048
 
 
@@ -21,8 +21,8 @@ def head_importance(
 ) -> dict[str, list[list[float]]]:
     """The loss with each head switched off, minus the loss with all heads.
 
-    A head that is switched off gives zeros. All heads of a layer are tried in one batch, each in its
-    own rows. This takes one pass for each attention layer (three times `num_layers`), and one more.
+    A head that is switched off outputs zeros. All heads of a layer are tried in one batch, each in its own
+    rows. This takes one pass per attention layer (three times `num_layers`), and one more.
 
     Args:
         model: A `Transformer`.
@@ -31,8 +31,8 @@ def head_importance(
         target_token_ids: Target ids `(B, T)`; padding does not count.
 
     Returns:
-        Dict of `"encoder"`, `"decoder"` and `"cross"`: for each layer and head the difference in nats a
-        target token. Below 0, the model is better without the head.
+        A dict with `"encoder"`, `"decoder"` and `"cross"`: for each layer and head the difference in nats
+        per target token. If it is below 0, the model is better without the head.
 
     Raises:
         ValueError: If the shapes do not fit together, or there is no target token.
@@ -82,7 +82,7 @@ def head_importance(
 def _losses(
     model: Any, batch: Batch, heads: int, kind: str | None = None, layer: int = 0
 ) -> np.ndarray:
-    """Summed losses `(heads,)` with each head of a layer switched off; without a kind, of the model."""
+    """Summed losses `(heads,)`, one head of a layer switched off in each; without a kind, the full loss."""
     source, read, target = batch
     inputs = {
         "encoder_token_ids": np.tile(source, (heads, 1)),

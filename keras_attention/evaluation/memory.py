@@ -1,4 +1,4 @@
-"""How much memory training a Transformer takes: an estimate before anything is built.
+"""An estimate of the memory for training a Transformer, before anything is built.
 
 Shape letters: B batch, T target, S source, D hidden_dim, F intermediate_dim, V vocabulary.
 """
@@ -22,15 +22,15 @@ _WIDTHS = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 @dataclasses.dataclass(frozen=True)
 class TrainingMemory:
-    """An estimate of the bytes that one device needs to train. Printed in one line.
+    """An estimate of the bytes that one device needs for training. It prints as one line.
 
     Attributes:
-        weights: The variables.
-        gradients: One more copy of them; two where gradients are accumulated.
-        moments: Adam's two.
-        activations: What the backward pass needs of the forward pass, for one batch; where blocks are
-            computed again, the inputs of all of them and the rest of one.
-        logits: The scores of the vocabulary and their gradient, often the largest single part.
+        weights: The model's variables.
+        gradients: One more copy of them; two if gradients are accumulated.
+        moments: Adam's two moments.
+        activations: The results of the forward pass that the backward pass needs, for one batch. If blocks
+            are computed again: the inputs of all blocks, and the rest of one block.
+        logits: The logits over the vocabulary and their gradient, often the largest part.
     """
 
     weights: int
@@ -41,7 +41,7 @@ class TrainingMemory:
 
     @property
     def total(self) -> int:
-        """All of it, in bytes."""
+        """The sum, in bytes."""
         return sum(dataclasses.asdict(self).values())
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ def training_memory(
 
 
 def _kept_numbers(sizes: ModelSizes, source: int, target: int) -> int:
-    """How many numbers of one row the forward pass keeps for the backward pass, without the logits."""
+    """Number of values that the forward pass keeps for the backward pass, per row and without the logits."""
     d, heads = sizes.hidden_dim, sizes.num_heads
     copies = 3 if sizes.attention_dropout else 2  # scores and weights, and weights dropped
 
@@ -116,7 +116,7 @@ def _kept_numbers(sizes: ModelSizes, source: int, target: int) -> int:
     def self_attention(positions: int, causal: bool) -> int:
         window = sizes.attention_window
         pairs = self_attention_pairs(positions, window, causal)
-        # In a window each block has a copy of the keys and values that it sees.
+        # With a window, each block has a copy of the keys and values that it sees.
         seen = positions if pairs == positions**2 else pairs // window_block(window or 1)
         return attention(positions, seen, pairs)
 
@@ -138,6 +138,6 @@ def _kept_numbers(sizes: ModelSizes, source: int, target: int) -> int:
 
 
 def _kept_once(sizes: ModelSizes) -> int:
-    """How many numbers a batch of any size keeps: the kernels of branches."""
+    """Number of values that are kept for a batch of any size: the kernels of branches."""
     blocks = 1 if sizes.recompute else sizes.num_layers
     return 2 * blocks * branch_kernels(sizes)

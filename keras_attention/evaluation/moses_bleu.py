@@ -1,7 +1,7 @@
 """The paper's BLEU: tokenised by Moses, case-sensitive, hyphens split, as get_ende_bleu.sh does it.
 
-The 27.3 and 28.4 of Table 2 are this BLEU. On the same translations it is some 0.7 to 1.5 points away
-from sacreBLEU's, so the two never compare.
+The 27.3 and 28.4 of Table 2 are this BLEU. On the same translations it differs from sacreBLEU's by some 0.7
+to 1.5 points, so the two must not be compared.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def tokenized_bleu(
     ...), hyphens inside of words as tokens `##AT##-##AT##`, then `multi-bleu.perl`: one reference,
     case-sensitive, no smoothing, so 0 if no 4-gram matches.
 
-    The tokenizer is that of the package sacremoses. It differs from the Perl scripts of today in this:
+    The tokenizer comes from the package sacremoses. It differs from today's Perl scripts:
 
     * the dot after an abbreviation (`usw.`) that ends a line stays with it, as in the Perl of 2017;
       since then it is split off;
@@ -45,11 +45,11 @@ def tokenized_bleu(
         hypotheses: Translations as plain text, not tokenised.
         references: The reference of each translation, in the same order.
         language: Language of both, for abbreviations and apostrophes.
-        references_are_tokenized: Whether the references have gone through the Moses tokenizer
-            already, as `newstest2013.tok.de` in the script. Then only their hyphens are split.
+        references_are_tokenized: Whether the references are already tokenized by Moses, such as
+            `newstest2013.tok.de` in the script. Then only their hyphens are split.
 
     Returns:
-        A `CorpusScore` that names the metric and has a signature of its own.
+        A `CorpusScore` with the name of the metric and its own signature.
 
     Raises:
         ImportError: If sacremoses is not installed.
@@ -74,7 +74,7 @@ def tokenized_bleu(
 
 
 def split_hyphens(text: str) -> str:
-    """Makes tokens of hyphens inside of words, as papers on WMT14 English-German do.
+    """Split hyphens inside words into tokens, as papers on WMT14 English-German do.
 
     Matches do not overlap: the rule is Perl's `s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g`.
 
@@ -108,14 +108,14 @@ def moses_tokenizer(language: str = "de") -> Callable[[str], str]:
 
 
 def multi_bleu_metric() -> Any:
-    """sacreBLEU's `BLEU` set to compute what `multi-bleu.perl` does on text that is tokenised."""
+    """sacreBLEU's `BLEU`, configured to compute what `multi-bleu.perl` does on tokenised text."""
     from sacrebleu.metrics import BLEU
 
     return BLEU(tokenize="none", smooth_method="none", force=True)
 
 
 def signature(language: str = "de") -> str:
-    """All that is needed to repeat the score, in the form of sacreBLEU's signatures."""
+    """Everything needed to repeat the score, in the form of sacreBLEU's signatures."""
     version = importlib.metadata.version
     return (
         f"nrefs:1|case:mixed|eff:no|punct:replace-unicode|tok:moses-{language}|hyphens:split|"

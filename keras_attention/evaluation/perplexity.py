@@ -20,23 +20,21 @@ from keras_attention.utils.checks import check_callable, check_has, check_iterab
 def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
     """exp of the mean negative log-likelihood of a target token, as in Table 3 of the paper.
 
-    No label smoothing, no dropout. The mean is over all target tokens of the corpus, end tokens
-    included and padding excluded, summed in float64: it does not depend on how the corpus is cut
-    into batches. It is a perplexity per token of the vocabulary, so models with different
-    vocabularies do not compare.
+    There is no label smoothing and no dropout. The mean is over all target tokens of the corpus, end tokens
+    included and padding excluded. It is summed in float64 and does not depend on the batches. The
+    perplexity is per token of the vocabulary, so do not compare models with different vocabularies.
 
     Args:
         model: A built `Transformer`, or any model from `x` to logits (B, T, V) that has a
             `pad_token_id`.
-        batches: `TokenBatches`, any other `keras.utils.PyDataset`, or an iterable of `(x, labels)`,
-            the labels int (B, T). To measure again and again, keep a `PerplexityMeter`: it is compiled
-            once.
+        batches: `TokenBatches`, any other `keras.utils.PyDataset`, or an iterable of `(x, labels)`, the
+            labels int (B, T). To measure repeatedly, keep a `PerplexityMeter`: it is compiled once.
 
     Returns:
-        The perplexity; `inf` where it is too large for a float.
+        The perplexity; `inf` if it is too large for a float.
 
     Raises:
-        ValueError: The batches hold no target token, or labels that do not fit the logits.
+        ValueError: If the batches hold no target token, or the labels do not fit the logits.
 
     Example:
 
@@ -53,18 +51,18 @@ def perplexity(model: Any, batches: Iterable[tuple[Any, Any]]) -> float:
 
 
 class PerplexityMeter:
-    """`perplexity` of one model, compiled once for all measurements; each takes the present weights.
+    """`perplexity` of one model, compiled once for all measurements; each uses the current weights.
 
     Args:
         model: As for `perplexity`.
-        loss: A `LabelSmoothedCrossentropy` to measure as well.
+        loss: A `LabelSmoothedCrossentropy` to measure, too.
 
     Call arguments:
         batches: As for `perplexity`.
 
     Attributes:
-        last_loss: Mean `loss` of a target token in the last measurement, without dropout; None before,
-            and without `loss`.
+        last_loss: Mean `loss` per target token in the last measurement, without dropout; None before the
+            first measurement, and without `loss`.
     """
 
     def __init__(self, model: Any, loss: Any = None):

@@ -1,4 +1,4 @@
-"""One report on a trained model: scores before and after averaging, their significance, the cost."""
+"""The report on a trained model: scores before and after averaging, their significance, the cost."""
 
 from __future__ import annotations
 
@@ -52,29 +52,29 @@ def evaluation_report(
 
     Args:
         model: The model; its weights are replaced.
-        translate: From source sentences to translations with the model's present weights, such as a
-            `Translator`.
-        checkpoints: The checkpoints to average, oldest first; with a single one there is no average.
+        translate: Function from source sentences to translations with the model's current weights, such as
+            a `Translator`.
+        checkpoints: The checkpoints to average, oldest first. A single one is not averaged.
         sources: Sentences to translate.
         references: Their reference translations.
-        name: What these sentences are, such as `"newstest2014"`.
+        name: Name of these sentences, such as `"newstest2014"`.
         language: Language of the translations, for the Moses tokenizer.
-        measure_perplexity: Returns the perplexity of the model with its present weights on the
-            validation part; without it there is none.
+        measure_perplexity: Returns the perplexity of the model with its current weights on the validation
+            set. Without it, the report has no perplexity.
         cost: What `training_cost` returned.
-        decoding: How `translate` searches, such as the beam size, to be written down.
+        decoding: Search settings of `translate`, such as the beam size, for the report.
         samples: Resamples of the paired bootstrap.
         seed: Its seed.
-        set_weights: Called with the model and checkpoints; gives the model the mean of them.
+        set_weights: Called with the model and checkpoints; sets the model's weights to their mean.
 
     Returns:
-        A dict that JSON can hold: `test_set`, `sentences`, `systems` (by name: scores with
+        A JSON-serialisable dict: `test_set`, `sentences`, `systems` (by name: scores with
         signatures, perplexity, checkpoints, seconds of translation), `averaging`, `significance`,
         `training_cost`, `decoding`, and `translations` of the last system, which is the average.
         See `report_text` and `write_report`.
 
     Raises:
-        ValueError: If there is no checkpoint, or sources and references do not fit together.
+        ValueError: If there is no checkpoint, or sources and references do not match.
     """
     for function_name, function in (("translate", translate), ("set_weights", set_weights)):
         check_callable(function_name, function)
@@ -104,7 +104,7 @@ def evaluation_report(
                 "perplexity": None if measure_perplexity is None else float(measure_perplexity()),
                 "seconds": round(seconds, 1),
             }
-    # The last checkpoint, and behind it the average of several.
+    # The last checkpoint and, after it, the average of several.
     baseline, *average = list(systems)[-2:]
     differences = (
         paired_bootstrap(
@@ -146,20 +146,20 @@ def write_report(
 ) -> tuple[Path, Path]:
     """Write `report.txt` and `report.json` into a run's folder, each whole or not at all.
 
-    In `report.json` the report becomes the entry `"evaluation"`, without its translations; what else
-    the file of this run holds is kept. An evaluation of this run that is there already is replaced.
+    In `report.json` the report becomes the entry `"evaluation"`, without its translations. It replaces an
+    earlier evaluation of this run; other entries are kept.
 
     Args:
         report: What `evaluation_report` returned.
         folder: The run's folder, which has the run's `config.json`.
         config: Settings of the run, if known: they must be those in `config.json`.
-        figures: All other entries of `report.json`, in place of those that are there.
+        figures: All other entries of `report.json`, which replace the existing ones.
 
     Returns:
         The two files.
 
     Raises:
-        ValueError: If the folder is another run's, or none's. Nothing is written then.
+        ValueError: If the folder belongs to another run or is not a run's folder. Nothing is written then.
     """
     check_has("report", report, "what `evaluation_report` returned", "items")
     _check_dicts(config=config, figures=figures)
@@ -182,18 +182,18 @@ def write_report(
         owner = whole.get(SECTION, {}).get("run", run)
         if owner != run or whole.get("config", there) != there:
             raise ValueError(
-                f"'{json_file}' is the report of another run than the config.json beside it. "
-                "Nothing was written. Move it away."
+                f"'{json_file}' is the report of another run: it does not match the config.json in its "
+                "folder. Nothing was written. Move it away."
             )
     kept = {name: value for name, value in report.items() if name != "translations"}
     whole[SECTION] = {"run": run, **kept}
     write_atomically(text_file, report_text(report, title=run_folder.name))
-    write_json(json_file, whole)  # Last: where it is, the run is finished.
+    write_json(json_file, whole)  # Last: a run with this file is finished.
     return text_file, json_file
 
 
 def _systems(checkpoints: Sequence[Any]) -> dict[str, list[Any]]:
-    """Name of each system and the checkpoints that are its mean; the last, then the average, at the end."""
+    """The checkpoints that each system averages, by its name; at the end the last one and the average."""
     systems = {f"last checkpoint ({Path(checkpoints[-1]).name})": [checkpoints[-1]]}
     if len(checkpoints) > 1:
         first = {f"first averaged ({Path(checkpoints[0]).name})": [checkpoints[0]]}

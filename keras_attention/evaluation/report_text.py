@@ -1,4 +1,4 @@
-"""The report on a trained model as text for people."""
+"""The report on a trained model as readable text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
         title: Name of the run, for the headline.
 
     Returns:
-        Lines of text, the last one ended.
+        Lines of text, ending with a newline.
     """
     check_has("report", report, "what `evaluation_report` returned", "items")
     check_text("title", title)
@@ -41,7 +41,7 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
 
 
 def _scores(report: Mapping[str, Any]) -> list[str]:
-    systems = dict(reversed(report["systems"].items()))  # the result first: the average
+    systems = dict(reversed(report["systems"].items()))  # The average, the result, comes first.
     first = next(iter(systems.values()))
     rows = [["", *systems]]
     for key, score in first["scores"].items():
@@ -135,7 +135,7 @@ def _number(value: float | None, digits: int = 2) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows in columns: the first to the left, the others too if they are words, else to the right."""
+    """Rows in aligned columns: the first and columns of words to the left, others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     numeric = [
         all(row[column][:1] in "+-0123456789" for row in rows[1:]) and len(rows[0]) > 2

@@ -1,4 +1,4 @@
-"""What an update takes on several devices, and a run in hours and money, before anything is rented."""
+"""Estimates the time of an update on several devices, and the hours and price of a run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ BYTES = 4  # of a gradient, float32
 
 @dataclasses.dataclass(frozen=True)
 class ScalingEstimate:
-    """What `scaling_estimate` finds.
+    """The result of `scaling_estimate`.
 
     Attributes:
         devices: Number of devices n.
-        compute_seconds: Of an update on each device.
-        communication_seconds: Of an update: the sum of the gradients over the devices.
-        efficiency: Speed beside n times that of one device, from 0 to 1.
-        hours: Of all updates, or None if their number is not known.
+        compute_seconds: Computation of an update on each device.
+        communication_seconds: Summing the gradients of an update over the devices.
+        efficiency: Speed divided by n times the speed of one device, from 0 to 1.
+        hours: Hours of all updates, or None if their number is not known.
         cost: Price of all devices for these hours, or None without a price.
     """
 
@@ -31,7 +31,7 @@ class ScalingEstimate:
 
     @property
     def update_seconds(self) -> float:
-        """Of an update: computed, then summed; nothing overlaps."""
+        """Seconds of an update: computation, then summing; they do not overlap."""
         return self.compute_seconds + self.communication_seconds
 
     def __str__(self) -> str:
@@ -64,12 +64,12 @@ def scaling_estimate(
         devices: Number of devices n.
         device_flops: FLOP/s that a device reaches in training: measured, or its peak times a share
             such as 0.4.
-        bandwidth: Bytes a second between two devices, the slowest link.
+        bandwidth: Bytes per second between two devices, on the slowest link.
         steps: Updates of the run.
-        price: Of a device for an hour, in any currency.
+        price: Price of a device per hour, in any currency.
 
     Raises:
-        ValueError: A number that is not positive.
+        ValueError: If a number is not positive.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""What a training run has cost: counted, and by the formula of the paper's Table 2."""
+"""The cost of a training run: counted, and by the formula of the paper's Table 2."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def training_cost(
     device: str | None = None,
     peak: float | None = None,
 ) -> dict[str, Any]:
-    """Cost of a run, for `evaluation_report`.
+    """The cost of a run, for `evaluation_report`.
 
-    Counted FLOPs are those of an epoch's batches, padding included, times the epochs that the updates
-    make. The paper's formula is time, times devices, times the sustained FLOP/s of one: of a GPU of
-    the paper by its name, of anything else as measured by `matmul_peak`.
+    Counted FLOPs are those of an epoch's batches, padding included, times the number of epochs. The paper's
+    formula is time times devices times the sustained FLOP/s of one device: known for the paper's GPUs,
+    measured by `matmul_peak` for others.
 
     Args:
         model: A `Transformer`, or its arguments; see `ModelSizes.of`.
         batches: `TokenBatches` of the training part.
         updates: Number of optimizer updates.
-        batches_per_update: Batches whose gradients make an update.
-        seconds: Wall-clock seconds of training; without them there is only the count.
+        batches_per_update: Number of batches whose gradients make one update.
+        seconds: Wall-clock seconds of training; without them, FLOPs are only counted.
         devices: Number of devices.
         device: A GPU of the paper: `"K80"`, `"K40"`, `"M40"` or `"P100"`. None for this machine.
         peak: FLOP/s of one device, as `matmul_peak` measures; needed with `seconds` and no `device`.
@@ -50,7 +50,7 @@ def training_cost(
         `paper_flops`, `paper_formula`, `mfu`.
 
     Raises:
-        ValueError: If the speed of the device is not known, or a number is too small.
+        ValueError: If the speed of the device is unknown, or a number is too small.
     """
     check_integer("updates", updates, 1)
     check_integer("batches_per_update", batches_per_update, 1)
@@ -68,7 +68,7 @@ def training_cost(
     )
     epochs = updates * batches_per_update / sum(shape["batches"] for shape in statistics)
     pairs = np.concatenate([batches.pairs(0, i) for i in range(len(batches))])
-    pairs = pairs[pairs >= 0]  # The others are rows of padding.
+    pairs = pairs[pairs >= 0]  # Negative ones are rows of padding.
     lengths = np.stack([batches.store.source_lengths, batches.store.target_lengths])[:, pairs]
     of_tokens = 3 * int(transformer_flops(sizes, *lengths).sum())
     positions = sum(

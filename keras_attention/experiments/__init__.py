@@ -1,1 +1,1 @@
-"""The paper's tables and figures: its numbers as data, and the runs that stand beside them."""
+"""The paper's tables and figures: its numbers as data, and runs that are compared with them."""

@@ -1,4 +1,4 @@
-"""The paper's Figures 3 to 5 for any run and sentence, beside the paper's own."""
+"""The paper's Figures 3 to 5 for any run and sentence, and the paper's own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "attention_figures"
 
 
 def paper_scores(picture: AttentionPicture) -> np.ndarray:
-    """The weights (N, T, T) that a picture of the paper draws; those of other words are 0."""
+    """The weights (N, T, T) in one of the paper's pictures; those of other words are 0."""
     size = len(picture.tokens)
     scores = np.zeros((picture.num_heads, size, size), "float32")
     row = picture.tokens.index(picture.query)
@@ -33,7 +33,7 @@ def paper_scores(picture: AttentionPicture) -> np.ndarray:
 
 
 def paper_figures() -> dict[str, Any]:
-    """Figure 3 and the lower half of Figure 4, drawn from the weights that stand in the paper's PDFs."""
+    """Figure 3 and the lower half of Figure 4, drawn from the weights in the paper's PDF."""
     return {
         f"paper_{name}": paper_attention_figure(
             paper_scores(picture),
@@ -56,11 +56,11 @@ def draw_attention_figures(
     word: str | None = None,
     heads: Sequence[int] | None = None,
 ) -> dict[str, Any]:
-    """Draws the three kinds of picture of the paper's appendix for a sentence of a run.
+    """Draw the three kinds of picture in the paper's appendix, for a sentence and a run.
 
-    `figure_3`: one word asks, all heads answer. `figure_4`: all words ask one head. `figure_4_word`:
-    the word asks two heads. `figure_5_1`, `figure_5_2`: all words ask two other heads.
-    The paper's Figures 3 and 4, from its own weights, stand beside them.
+    `figure_3`: what one word reads in all heads. `figure_4`: what all words read in one head.
+        `figure_4_word`: what the word reads in two heads. `figure_5_1`, `figure_5_2`: what all words read
+        in two other heads. The paper's Figures 3 and 4 are drawn, too, from the paper's own weights.
 
     Args:
         run: The folder of a finished run.
@@ -69,16 +69,16 @@ def draw_attention_figures(
         translation: Its translation; the model's own if not given.
         kind: Self-attention of the `"encoder"` or the `"decoder"`, or `"cross"`.
         layer: The layer, from 1; the last but one if not given, as in the paper.
-        word: The word that asks; if not given, the one that looks farthest away.
-        heads: Four heads, from 1: two for `figure_4` and `figure_4_word`, two for `figure_5`. If not
-            given, those that the word asks most sharply, and the two whose weights differ most.
+        word: The word whose attention is drawn; by default the one that looks farthest away.
+        heads: Four heads, from 1: two for `figure_4` and `figure_4_word`, two for `figure_5`. By default
+            the two heads in which the word's attention is sharpest, and the two whose weights differ most.
 
     Returns:
         A dict: `tokens`, `word`, `layer`, `heads`, and `weights` of the word by head.
 
     Raises:
-        ValueError: A sentence with more tokens than can be drawn, a word that it has not, a layer or
-            a head that the model has not.
+        ValueError: If the sentence has too many tokens to draw or lacks the word, or the model lacks the
+            layer or a head.
     """
     check_choice("kind", kind, KINDS)
     settings = {
@@ -131,7 +131,7 @@ def draw_attention_figures(
         "translation": translation,
     }
     with kept.locked():
-        table = weights_table(f"{kind}, layer {layer}: {asked!r} asks", attended, weights)
+        table = weights_table(f"{kind}, layer {layer}: what {asked!r} reads", attended, weights)
         write_results(kept.folder, NAME, [table, *paper_tables()], figures, result)
     return result
 
@@ -144,7 +144,7 @@ def translator_array(scores: Any) -> np.ndarray:
 
 
 def word_positions(tokens: Sequence[str], word: str) -> list[int]:
-    """Positions of the pieces of a word, where it stands first.
+    """Positions of the pieces of a word at its first occurrence.
 
     >>> word_positions(["▁mak", "ing", "▁it", "</s>"], "making")
     [0, 1]
@@ -178,7 +178,7 @@ def farthest_word(scores: np.ndarray, tokens: Sequence[str]) -> list[int]:
 
 
 def interesting_heads(scores: np.ndarray, query: Sequence[int]) -> list[int]:
-    """The two heads that these words ask most sharply, and the two that differ most, from 0."""
+    """The two heads in which these words' attention is sharpest, and the two that differ most, from 0."""
     sharpness = scores[:, query].mean(axis=1).max(axis=-1)
     sharp = np.argsort(-sharpness, kind="stable")[:2].tolist()
     count = len(scores)
@@ -197,7 +197,7 @@ def checked_heads(heads: Sequence[int] | None, count: int) -> list[int] | None:
 
 
 def weights_table(title: str, tokens: Sequence[str], weights: np.ndarray) -> Table:
-    """For each head the three tokens that it looks at most."""
+    """For each head, the three tokens that it looks at most."""
     rows = [
         [f"head {head + 1}"]
         + [f"{tokens[s]} {row[s]:.3f}" for s in np.argsort(-row, kind="stable")[:3]]
@@ -212,7 +212,7 @@ def paper_tables() -> list[Table]:
     pictures: Mapping[str, AttentionPicture] = {"Figure 3": FIGURE_3, "Figure 4": FIGURE_4}
     return [
         Table(
-            f"The paper's {name}: {picture.query!r} asks (encoder, layer 5 of 6)",
+            f"The paper's {name}: what {picture.query!r} reads (encoder, layer 5 of 6)",
             ["", "words and weights"],
             [
                 [f"head {head}", ", ".join(f"{word} {w:.3f}" for word, w in weights.items())]

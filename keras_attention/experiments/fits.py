@@ -12,11 +12,11 @@ SAMPLES = 1000
 
 
 class Exponent(NamedTuple):
-    """The slope of a log-log picture.
+    """The slope in a log-log plot.
 
     Attributes:
         value: The exponent.
-        low, high: Its interval of 95 %.
+        low, high: Its 95 % interval.
     """
 
     value: float
@@ -32,13 +32,13 @@ def fitted_exponent(
 ) -> Exponent:
     """The exponent c of `time = a size^c`, robust against single bad times.
 
-    The median of the slopes between all pairs of points (Theil-Sen), each point the median of its
-    times; the interval is that of 1,000 bootstrap samples of the times of every point.
+    The exponent is the median of the slopes between all pairs of points (Theil-Sen); each point is the
+    median of its times. The interval comes from 1,000 bootstrap samples of the times of every point.
 
     Args:
         sizes: Sizes, at least two.
-        times: For each size its measured times.
-        seed: Of the bootstrap.
+        times: The measured times of each size.
+        seed: Seed of the bootstrap.
 
     Example:
 

@@ -34,7 +34,7 @@ from keras_attention.utils.progress import Progress
 
 NAME = "table1"
 FULL, RESTRICTED = ATTENTIONS
-# Rows whose exponent differs by more than this from Table 1's are marked.
+# Rows whose exponent differs from Table 1's by more than this are marked.
 TOLERANCE = 0.15
 
 
@@ -44,12 +44,12 @@ class Series:
 
     Attributes:
         kind: One of `LAYER_TYPES`.
-        axis: What grows: `"n"`, `"d"`, `"k"` or `"r"`.
-        sizes: Its values; of `"r"` those of the window, r = 2 window - 1.
-        expected: The exponent that Table 1 says.
-        batch: Sequences at a time: a large one where a single one would wait for memory.
+        axis: The size that grows: `"n"`, `"d"`, `"k"` or `"r"`.
+        sizes: Its values; for `"r"` the windows, with r = 2 window - 1.
+        expected: The exponent in Table 1.
+        batch: Number of sequences at a time; large if a single sequence would be limited by memory access.
         core: Whether attention has no projections.
-        n, d, k, window: What does not grow.
+        n, d, k, window: The sizes that do not grow.
     """
 
     kind: str
@@ -65,7 +65,7 @@ class Series:
 
     @property
     def name(self) -> str:
-        """Of the series in the record."""
+        """Name of the series in the record."""
         part = " core" if self.core else " layer" if self.kind in ATTENTIONS else ""
         return f"{self.kind}{part} in {self.axis}"
 
@@ -76,14 +76,14 @@ class Series:
 
 
 def default_series(longest: int = 16_384) -> tuple[Series, ...]:
-    """The series of the small setting, whose longest sequence of an attention has so many positions."""
+    """The series of the small setting; `longest` is the longest sequence for attention."""
     check_integer("longest", longest, least=1024)
     long = tuple(longest // part for part in (8, 4, 2, 1))
     half = tuple(size // 2 for size in long)
     return (
         Series(FULL, "n", long, 2, core=True),
         Series(RESTRICTED, "n", long, 1, core=True),
-        # Four heads: as long as one of a core, their scores would take four times the memory.
+        # Four heads: with sequences as long as the core's, their scores would take four times the memory.
         Series(FULL, "n", half, 2, d=256),
         Series(RESTRICTED, "n", half, 1, d=256),
         Series("recurrent", "n", (2048, 4096, 8192, 16_384), 1, batch=8),
@@ -107,19 +107,19 @@ def measure_layers(
     path_sizes: Sequence[int] = (8, 33, 64),
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Measures the layers of Table 1, fits exponents, and writes table and pictures into a folder.
+    """Measure the layers of Table 1, fit exponents, and write a table and pictures into a folder.
 
-    The same call goes on where it was stopped. Points are measured in a shuffled order, each several
-    times after a first call that is not counted.
+    If it was stopped, the same call continues. Points are measured in random order, each several times,
+    after a first call that is not counted.
 
     Args:
         output_dir: The folder.
         series: What to measure; `default_series()` if not given.
-        repeats: Times that a point is measured.
-        memory_sizes: Lengths at which the peak memory of full and restricted attention is measured, each
-            in a process of its own; none measures none.
+        repeats: How often each point is measured.
+        memory_sizes: Lengths at which the peak memory of full and restricted attention is measured, each in
+            its own process; may be empty.
         path_sizes: Lengths at which the maximum path length is computed.
-        seed: Of the order.
+        seed: Seed of the order.
 
     Returns:
         A dict: `exponents` by series, `memory` and `paths`.
@@ -193,19 +193,19 @@ def _exponent(one: Series, points: Mapping[str, Any]) -> Exponent:
 
 
 def _paths(n: int) -> dict[str, list[int]]:
-    """For each layer type its path length from the Jacobian, and that of the formula."""
+    """For each layer type, its path length from the Jacobian and from the formula."""
     return {kind: [path_length(kind, n), path_length_formula(kind, n)] for kind in LAYER_TYPES}
 
 
 def _memory_elsewhere(kind: str, n: int) -> float:
-    """Peak MiB of the core of an attention, in a process of its own."""
+    """Peak MiB of an attention core, in its own process."""
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(peak_memory, kind, n).result()
 
 
 def peak_memory(kind: str, n: int, d: int = 64, window: int = 128) -> float:
-    """MiB that this process' peak rises by when the core of an attention runs; in a fresh process."""
+    """MiB that an attention core adds to the peak memory of this process; call it in a fresh process."""
 
     def peak() -> float:
         # Linux' ru_maxrss begins with the peak of the process that started this one; VmHWM does not.
@@ -244,8 +244,8 @@ def _growth_table(series: Sequence[Series], exponents: Mapping[str, Exponent]) -
         )
     columns = ["layer", "paper", "exponent", "of FLOPs", "of time", "verdict"]
     notes = [
-        "Of time: the median of the slopes between all pairs of sizes, with its interval of 95 %. A whole",
-        "layer has its projections besides, which grow with n d^2: its exponent lies below 2.",
+        "Exponent of time: the median slope between all pairs of sizes, with its 95 % interval. A whole",
+        "layer also has projections, which grow with n d^2, so its exponent is below 2.",
         "Resolved: the interval is narrower than 0.5. Differs: by more than 0.15 from the paper's exponent.",
     ]
     return Table("Table 1: growth of a layer's time", columns, rows, notes)
@@ -277,7 +277,7 @@ def _memory_table(memory: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def _figure(series: Sequence[Series], points: Mapping[str, Any]) -> Any:
-    """Time beside the formula, one panel for each axis."""
+    """Time compared with the formula, one panel for each axis."""
     from matplotlib.figure import Figure
 
     axes_names = [axis for axis in ("n", "d", "k", "r") if any(one.axis == axis for one in series)]

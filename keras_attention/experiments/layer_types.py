@@ -1,4 +1,4 @@
-"""The layers of the paper's Table 1: what they are, their FLOPs, and how far a path through them is.
+"""The layers of the paper's Table 1, their FLOPs, and the length of paths through them.
 
 Letters as in the table: n positions, d width, k kernel, r neighbourhood (2 window - 1).
 """
@@ -18,7 +18,7 @@ from keras_attention.ops.attention import dot_product_attention
 from keras_attention.ops.windowed_attention import windowed_attention
 from keras_attention.utils.checks import check_choice
 
-# Each with the row of Table 1 that it belongs to.
+# Layer type -> its row in Table 1.
 LAYER_TYPES = {
     "self_attention": "self_attention",
     "restricted_self_attention": "restricted_self_attention",
@@ -31,10 +31,10 @@ ATTENTIONS = ("self_attention", "restricted_self_attention")
 
 
 class AttentionCore(keras.layers.Layer):
-    """Scores, softmax and sums of one head, explicitly: attention without its projections.
+    """Attention of one head without projections: explicit scores, softmax and weighted sums.
 
     Args:
-        window: Positions less than this far apart see each other; None for all.
+        window: Positions see each other if they are less than this far apart; None for all.
     """
 
     def __init__(self, window: int | None = None):
@@ -66,16 +66,16 @@ def make_layer(
     dilation: int = 1,
     causal: bool = False,
 ) -> keras.layers.Layer:
-    """A layer of Table 1 from width d to width d.
+    """A layer of Table 1, from width d to width d.
 
     Args:
         kind: One of `LAYER_TYPES`.
         d: Width.
         k: Width of a convolution's kernel.
-        window: Of the restricted self-attention, whose r is 2 window - 1.
+        window: Window of restricted self-attention; its r is 2 window - 1.
         core: Whether an attention has no projections.
-        dilation: Of a dilated convolution.
-        causal: Whether a convolution sees earlier positions only; else it is centred.
+        dilation: Dilation of a dilated convolution.
+        causal: Whether a convolution sees only earlier positions; else it is centred.
     """
     check_choice("kind", kind, tuple(LAYER_TYPES))
     padding = "causal" if causal else "same"
@@ -94,7 +94,7 @@ def make_layer(
 
 
 class WholeSelfAttention(keras.layers.Layer):
-    """`MultiHeadAttention` with 64 dimensions a head, of one input."""
+    """`MultiHeadAttention` with one input and 64 dimensions per head."""
 
     def __init__(self, d: int, window: int | None):
         super().__init__()
@@ -115,8 +115,8 @@ def layer_flops(
 ) -> int:
     """FLOPs of a layer for one sequence: 2 m n k of each matrix product, as Table 1 counts them.
 
-    Restricted attention counts the pairs of positions that see each other, not the masked ones that
-    its blocks compute besides.
+    For restricted attention this counts the pairs of positions that see each other, not the masked pairs
+    that its blocks also compute.
 
     Example:
 
@@ -136,17 +136,17 @@ def layer_flops(
 
 
 def sequential_operations(kind: str, n: int) -> int:
-    """Steps of a layer that must follow one another."""
+    """Number of steps of a layer that must follow one another."""
     return n if kind == "recurrent" else 1
 
 
 def path_length_formula(
     kind: str, n: int, k: int = 3, window: int = 4, causal: bool = False
 ) -> int:
-    """The maximum path length between two positions, exactly; Table 1 prints its order of growth.
+    """The exact maximum path length between two positions; Table 1 gives its order of growth.
 
-    A centred convolution reaches (k - 1) / 2 positions a layer, a causal one k - 1; dilated ones, whose
-    dilation grows k-fold from layer to layer, k^layers.
+    A centred convolution reaches (k - 1) / 2 positions per layer, a causal one k - 1. Dilated convolutions,
+    whose dilation grows k-fold from layer to layer, reach k^layers.
     """
     if kind == "self_attention":
         return 1
@@ -162,10 +162,10 @@ def path_length_formula(
 
 
 def path_length(kind: str, n: int, k: int = 3, window: int = 4, causal: bool = False) -> int:
-    """The maximum path length, from Jacobians: layers until the last position reaches the first.
+    """The maximum path length from Jacobians: layers until the last position reaches the first.
 
-    Which outputs of a layer depend on which inputs is read from the Jacobian of a layer with random
-    weights. A recurrent layer counts its steps: its path runs through the cell.
+    The Jacobian of a layer with random weights shows which outputs depend on which inputs. For a recurrent
+    layer its steps count, because the path runs through the cell.
 
     Example:
 
@@ -177,7 +177,7 @@ def path_length(kind: str, n: int, k: int = 3, window: int = 4, causal: bool = F
         state = [ops.ones((1, 2))] * 2
         cell.build((1, 2))
         one = dependence(lambda x: cell(x[:, 0], [x[:, 1], state[1]])[0][:, None], 2, 2)
-        # Each step joins its input and the state before it, and nothing else: n steps from end to end.
+        # Each step joins only its input and the previous state: n steps from end to end.
         return n if one.all() else 0
     reached = np.eye(n, dtype=bool)
     for layers in range(1, n + 1):
@@ -201,7 +201,7 @@ def path_length(kind: str, n: int, k: int = 3, window: int = 4, causal: bool = F
 
 
 def dependence(function: Callable[[Any], Any], n: int, d: int) -> np.ndarray:
-    """Which outputs (T) depend on which inputs (n): where the Jacobian is not 0, (T, n)."""
+    """Which outputs (T) depend on which inputs (n): whether the Jacobian is not 0, shape (T, n)."""
     x = np.random.default_rng(0).normal(size=(1, n, d)).astype("float32")
     backend = keras.backend.backend()
     jacobian: Any

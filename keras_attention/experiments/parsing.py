@@ -1,4 +1,4 @@
-"""Table 4 of the paper: a Transformer trained to parse, beside right-branching trees and a grammar."""
+"""Table 4 of the paper: a Transformer trained to parse, compared with right-branching trees and a grammar."""
 
 from __future__ import annotations
 
@@ -38,13 +38,12 @@ from keras_attention.utils.run_folder import RunFolder
 if TYPE_CHECKING:
     from nltk import Tree
 
-NEVER = 1_000_000_000  # epochs until BLEU, which says nothing about trees
+NEVER = 1_000_000_000  # Epochs until BLEU is computed; it says nothing about trees.
 SYSTEMS = ("constrained", "repaired", "right_branching")
 OPTIONAL_SYSTEMS = ("pcfg",)
 
-# Meant for ten minutes on two CPU cores, the search included: a tiny model, normalised first, which
-# bears a high rate early, small batches without the longest trees (under 1 %), and a rate that ends at 0
-# with the time.
+# For ten minutes on two CPU cores, search included: a tiny pre-norm model, which tolerates a high rate
+# early, small batches without the longest trees (under 1 %), and a rate that falls to 0 at the end.
 SMALL = TranslationConfig(
     preset="parsing_small",
     model_arguments={
@@ -65,7 +64,7 @@ SMALL = TranslationConfig(
     beam_size=4,
     length_penalty=PARSING["length_penalty"],
 )
-# Meant for an hour, with some ten thousand trees.
+# For an hour, with some ten thousand trees.
 HOUR = dataclasses.replace(
     SMALL,
     model_arguments={"normalize_first": True},
@@ -75,8 +74,8 @@ HOUR = dataclasses.replace(
     max_shapes=12,
     minutes=50,
 )
-# Section 6.3: 4 layers of width 1024, 16,000 tokens, beam 21; all else as English-German base. The authors'
-# code warms up for 16,000 updates, and leaves out trees of more than 512 symbols.
+# Section 6.3: 4 layers of width 1024, 16,000 tokens, beam 21; all else as the English-German base model.
+# The authors' code warms up for 16,000 updates and leaves out trees of more than 512 symbols.
 PAPER = TranslationConfig(
     preset="parsing",
     vocabulary_size=PARSING["vocabulary_size"],
@@ -106,25 +105,25 @@ def train_parser(
     systems: Collection[str] = SYSTEMS,
     test_sentences: int | None = None,
 ) -> dict[str, Any]:
-    """Trains a parser, parses the test part by several systems, and scores them; all in one folder.
+    """Train a parser, parse the test set with several systems, and score them. All files are in one folder.
 
-    The folder is that of a run (see `train_translation`), with `parses/` and the table and picture of
-    the report besides. The same call goes on with a run that was stopped: with its training, and with the
-    systems that have not parsed yet.
+    The folder is that of a run (see `train_translation`), plus `parses/` and the table and picture of the
+    report. If the run was stopped, the same call continues its training and runs the systems that have not
+    parsed yet.
 
     Args:
         treebank: What to train on.
-        config: The settings; `bleu_every` and `tokenizer_algorithm` do nothing here.
+        config: The settings; `bleu_every` and `tokenizer_algorithm` have no effect.
         output_dir: The run's folder.
-        tags: Whether part-of-speech tags are written, or `"XX"` in their place.
-        systems: Of `SYSTEMS` and `OPTIONAL_SYSTEMS`.
-        test_sentences: How many of the test part are parsed, spread evenly; None for all.
+        tags: Whether to write part-of-speech tags; if not, `"XX"` instead.
+        systems: Names from `SYSTEMS` and `OPTIONAL_SYSTEMS`.
+        test_sentences: Number of test sentences to parse, evenly spread; None for all.
 
     Returns:
         The report; see `parsing_report`.
 
     Raises:
-        ValueError: An unknown system, a folder that belongs to another run, a broken tree.
+        ValueError: If a system is unknown, the folder belongs to another run, or a tree is broken.
         TrainingStopped: A `KeyboardInterrupt`: after Ctrl-C or SIGTERM; the run can be resumed.
     """
     _check_options(systems, test_sentences)
@@ -166,7 +165,7 @@ def _check_options(systems: Collection[str], test_sentences: int | None) -> None
 
 
 def _settings(corpus: Corpus, config: TranslationConfig, tags: bool) -> dict[str, Any]:
-    """What a run is known by."""
+    """The settings that identify a run."""
     return {
         **dataclasses.asdict(config),
         "row_multiple": row_multiple(config),
@@ -178,7 +177,7 @@ def _settings(corpus: Corpus, config: TranslationConfig, tags: bool) -> dict[str
 
 
 def _changeable(config: TranslationConfig) -> tuple[str, ...]:
-    """Settings that may change between two starts: the search, and what a translation's may."""
+    """Settings that may change between two starts: the search, and those of a translation run."""
     follows_budget = config.peak_learning_rate is not None
     fields = [name for name in RESUMABLE_FIELDS if not (follows_budget and name in BUDGET)]
     return (*fields, "beam_size", "length_penalty")
@@ -187,7 +186,7 @@ def _changeable(config: TranslationConfig) -> tuple[str, ...]:
 def _trained(
     treebank: Treebank, corpus: Corpus, config: TranslationConfig, folder: RunFolder
 ) -> tuple[Callable[[bool], Parser], int]:
-    """Trains to the end of the budget; how to make a parser of it, and the number of updates."""
+    """Train to the end of the budget; return a function that makes a parser, and the number of updates."""
     text = TreeText.train(corpus, config.vocabulary_size, WordTags(treebank.train))
     text.save(folder.tokenizer)
     cut = text.corpus(corpus, folder.tokenizer / VOCABULARY_FILE, config.vocabulary_size)
@@ -220,7 +219,7 @@ def _trained(
 def _maker(
     system: str, treebank: Treebank, parser_of: Callable[[bool], Parser]
 ) -> Callable[[Sequence[Sequence[str]]], list[Parse]]:
-    """What parses sentences by a system; nothing is read or trained before it is called."""
+    """A function that parses sentences with a system; nothing is read or trained before it is called."""
     if system in ("constrained", "repaired"):
         return lambda sentences: parser_of(system == "constrained")(sentences)
 
@@ -243,7 +242,7 @@ def _parses(
     golds: Sequence[Tree],
     parse: Callable[[Sequence[Sequence[str]]], list[Parse]],
 ) -> dict[str, Any]:
-    """`parses` and `seconds` of a system, read from the folder if it has parsed there before."""
+    """`parses` and `seconds` of a system, read from the folder if they are already there."""
     file = folder.path / "parses" / f"{system}.json"
     sentences = [gold.leaves() for gold in golds]
     settings = folder.settings()
@@ -275,7 +274,7 @@ def _parses(
 
 
 def _spread(trees: list[Tree], number: int | None) -> list[Tree]:
-    """So many of the trees, evenly spread."""
+    """This many of the trees, evenly spread."""
     if number is None or number >= len(trees):
         return trees
     return [trees[i * len(trees) // number] for i in range(number)]

@@ -1,6 +1,6 @@
 """Parsers to compare a Transformer with: right-branching trees, and a grammar read off a treebank.
 
-Either is trained on trees as `strip_tree` gives them, and called with the words of a sentence.
+Both are trained on trees from `strip_tree`, and called with the words of a sentence.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from keras_attention.data.trees import is_phrase
 if TYPE_CHECKING:
     from nltk import Tree
 
-# Of `nltk.Tree`'s Chomsky normal form: characters that no label of a treebank has.
+# Separators in `nltk.Tree`'s Chomsky normal form: characters that no label of a treebank has.
 FACTORED, UNARY, PARENT = "~", "+", "^"
 
 
 class WordTags:
-    """The likeliest tag of each word by itself; of unknown words by their form.
+    """The most frequent tag of each word; for unknown words, the most frequent tag of their form.
 
     Args:
         trees: Training trees.
@@ -39,7 +39,7 @@ class WordTags:
 
     @classmethod
     def from_table(cls, of_word: Mapping[str, str]) -> WordTags:
-        """From a tag for each word and form, as `of_word` of another has them."""
+        """Make it from a table of tags for words and forms, such as another's `of_word`."""
         self = cls.__new__(cls)
         self._set(of_word)
         return self
@@ -55,9 +55,9 @@ class WordTags:
 
 
 class RightBranching:
-    """Every phrase begins one word later and ends where the sentence does; punctuation opens none.
+    """Every phrase begins one word later and ends with the sentence; punctuation begins no phrase.
 
-    Labels are the commonest of training: of the whole tree, and of phrases that end where it does.
+    Labels are the most frequent ones in training, for the whole tree and for phrases that end with it.
 
     Args:
         trees: Training trees.
@@ -90,16 +90,15 @@ class RightBranching:
 
 
 class Pcfg:
-    """The likeliest tree under a probabilistic context-free grammar read off trees (Johnson 1998).
+    """The most probable tree under a probabilistic context-free grammar read off trees (Johnson 1998).
 
-    nltk brings the trees into Chomsky normal form and lists their productions; their probabilities are
-    relative frequencies. nltk's own parsers try each production on each span in Python, which takes
-    minutes a sentence with a grammar of this size; the table here is filled by NumPy, all productions at
-    once.
+    nltk converts the trees to Chomsky normal form and lists their productions. Their probabilities are
+    relative frequencies. nltk's own parsers try each production on each span in Python, which takes minutes
+    per sentence with a grammar of this size. Here NumPy fills the table, with all productions at once.
 
     Args:
         trees: Training trees.
-        horizontal: How many sisters a symbol remembers where a long production is cut in two.
+        horizontal: How many sisters a symbol remembers when a long production is split.
         vertical: How many parents a label remembers.
 
     >>> from nltk import Tree
@@ -137,7 +136,7 @@ class Pcfg:
         lexical: collections.Counter[tuple[str, str]],
         rules: collections.Counter[tuple[str, ...]],
     ) -> None:
-        """Symbols become numbers; binary productions arrays, ordered by what they make."""
+        """Convert symbols to numbers, and binary productions to arrays, ordered by their left-hand side."""
         totals: collections.Counter[str] = collections.Counter()
         for rule, count in (*rules.items(), *lexical.items()):
             totals[rule[0]] += count
@@ -149,7 +148,7 @@ class Pcfg:
         self._words: dict[str, list[tuple[int, float]]] = collections.defaultdict(list)
         for (tag, word), count in lexical.items():
             self._words[word].append((number[tag], math.log(count / totals[tag])))
-        # For words of a form that was never seen.
+        # For words whose form was never seen.
         self._any_tag = [(number[tag], 0.0) for tag in {tag for tag, _ in lexical}]
         table = np.array(
             sorted((*(number[symbol] for symbol in rule), count) for rule, count in rules.items()),
@@ -161,7 +160,7 @@ class Pcfg:
         self._made, self._first_rule = np.unique(table[:, 0], return_index=True)
 
     def __call__(self, words: Sequence[str]) -> Tree:
-        """The tree of a sentence; right-branching where the grammar has none."""
+        """The tree of a sentence; right-branching if the grammar has none."""
         length, symbols = len(words), len(self._names)
         best = np.full((length + 1, length + 1, symbols), -np.inf)
         for place, word in enumerate(words):
@@ -217,7 +216,7 @@ class Pcfg:
 
 
 def word_form(word: str) -> str:
-    """What stands for words that are too rare to be counted: capitals, digits, the last two letters.
+    """A stand-in for words that are too rare to be counted: capitals, digits, the last two letters.
 
     >>> word_form("Running"), word_form("3.5"), word_form("well-known")
     ('<A:ng>', '<0:>', '<a-:wn>')
@@ -234,7 +233,7 @@ def _rare_words(trees: Iterable[Tree]) -> set[str]:
 
 
 def _labels_of_the_end(tree: Tree) -> list[str]:
-    """Labels of the phrases below the root that end where it does, but for punctuation."""
+    """Labels of the phrases below the root that end with it, ignoring punctuation."""
     labels: list[str] = []
     node = tree
     while True:

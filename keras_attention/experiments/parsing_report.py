@@ -1,4 +1,4 @@
-"""The table of a parsing run, beside the paper's Table 4: as text, JSON and Markdown, and a picture."""
+"""The table of a parsing run next to the paper's Table 4, as text, JSON and Markdown, and a picture."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def parsing_report(
     Args:
         golds: Trees of the test part.
         parses: `parses` and `seconds` of each system.
-        treebank: Where they come from.
+        treebank: Name of the treebank.
         settings: Settings of the run.
-        updates: Updates that it trained.
+        updates: Number of updates in training.
 
     Returns:
         A dict: `treebank`, `sentences`, `updates`, `config`, `paper` (Table 4), and `systems`, by
-        name their figures and, beside the constrained search, `difference`, `interval` (of 95 %, by
+        name their figures and, compared with the constrained search, `difference`, `interval` (95 %, by
         paired bootstrap) and `resolved`.
     """
     counts = sentence_scores(golds, parses)
@@ -91,7 +91,7 @@ def parsing_report(
 def sentence_scores(
     golds: Sequence[Tree], parses: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, list[SentenceScore]]:
-    """Of each system, and of the search without constraint as if nothing were repaired."""
+    """Scores of each system, and of the unconstrained search without repairs."""
     trees = {system: [p.tree for p in known["parses"]] for system, known in parses.items()}
     if "repaired" in parses:
         found = parses["repaired"]["parses"]
@@ -106,7 +106,7 @@ def sentence_scores(
 
 
 def difference(ours: Sequence[SentenceScore], theirs: Sequence[SentenceScore]) -> dict[str, Any]:
-    """How much higher our F1 of all sentences is, by paired bootstrap (Koehn 2004).
+    """The difference in F1 over all sentences, with its interval by paired bootstrap (Koehn 2004).
 
     Returns:
         A dict: `difference` in F1, `interval` of 95 % of the samples, and `resolved`: whether it is on
@@ -183,7 +183,7 @@ def write_parsing_report(
     for suffix in ("png", "svg"):
         with atomic_file(folder.path / f"f1_by_length.{suffix}") as file:
             figure.savefig(file, format=suffix)
-    # Last: it says that the run is finished.
+    # Last: this file marks the run as finished.
     write_json(folder.report, json.loads(json.dumps(report)))
     print(f"The run's folder is {folder.path}: report.txt, .md, .json, f1_by_length.png, .svg")
 

@@ -23,7 +23,7 @@ from keras_attention.utils.run_folder import RunFolder
 
 NAME = "row_e"
 LAYOUTS = {"interleaved": "sinusoids", "learned": "learned"}
-ROWS = 32  # sentences that are scored at a time
+ROWS = 32  # Sentences that are scored at a time.
 
 
 def compare_positions(
@@ -34,20 +34,20 @@ def compare_positions(
     trained_length: int = 12,
     seeds: Sequence[int] = (1,),
 ) -> dict[str, Any]:
-    """Trains both kinds of positions on short sentences, and measures perplexity by length.
+    """Train models with both kinds of positions on short sentences, and measure perplexity by length.
 
-    Both have positions for all sentences; those beyond `trained_length` learned positions never see. The
-    same call goes on where it was stopped.
+    Both have positions for all sentences, but learned positions beyond `trained_length` are never trained.
+    If it was stopped, the same call continues.
 
     Args:
-        corpus: What to train on; its training and its test part are split by length.
+        corpus: The corpus to train on; its training and test sets are split by length.
         output_dir: The folder; runs lie below `runs/`.
         base: Settings of the runs.
         trained_length: Most tokens on a side of a training pair, end token included.
         seeds: Seeds of each kind.
 
     Returns:
-        A dict: for each layout and length the perplexities of all seeds.
+        A dict: for each layout and length, the perplexities of all seeds.
     """
     check_integer("trained_length", trained_length, least=2)
     settings = {
@@ -131,10 +131,8 @@ def _table(found: Mapping[str, Mapping[int, Sequence[float]]], trained: int) -> 
         ]
         for length in lengths
     ]
-    notes = [
-        f"*: longer than the {trained} tokens of the longest training pair, in part or wholly."
-    ]
-    notes.append("The paper: 4.92 with either, within the lengths of training (Table 3, row E).")
+    notes = [f"*: some or all lengths are above the {trained} tokens of the longest training pair."]
+    notes.append("The paper: 4.92 with both, up to the training length (Table 3, row E).")
     title = "Row (E): perplexity by the tokens of the longer side"
     return Table(title, ["tokens", *LAYOUTS.values()], rows, notes)
 

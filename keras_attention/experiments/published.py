@@ -1,10 +1,10 @@
-"""The numbers that were published, once, as data: what a run of ours is printed beside.
+"""The published numbers, as data; our runs are compared with them.
 
 * "The paper": Vaswani et al. 2017, "Attention Is All You Need", Tables 1 to 4 and sections 5 and 6.
 * "Weighted": Ahmed, Keskar, Socher 2017, "Weighted Transformer Network for Machine Translation",
   Tables 1 to 3 and section 4.
 
-A None stands where a table is blank.
+None stands for a blank cell.
 """
 
 from __future__ import annotations
@@ -178,15 +178,15 @@ TABLE_3: Mapping[str, Variation] = MappingProxyType(
 
 @dataclasses.dataclass(frozen=True)
 class AttentionPicture:
-    """A picture of the appendix that shows one asking word: weights read from its opacities.
+    """A picture of the appendix that shows what one word reads: its weights, taken from the opacities.
 
-    Encoder self-attention, layer 5 of 6. The paper's pictures have padding behind the sentence, too.
+    Encoder self-attention, layer 5 of 6. The paper's pictures also have padding after the sentence.
 
     Attributes:
         sentence: The sentence, spaces between its tokens.
-        query: The word that asks.
+        query: The word that reads.
         num_heads: Heads of the layer.
-        weights: For each head drawn, from 1, the weights of the words that it draws.
+        weights: For each head in the picture (from 1), the weights of the words that are drawn.
     """
 
     sentence: str
@@ -258,7 +258,7 @@ TABLE_4 = (
     Parser("Luong et al. (2015)", "multi-task", 93.0),
     Parser("Dyer et al. (2016)", "generative", 93.3),
 )
-# Section 6.3: the parser's model and search; all else as English-German base.
+# Section 6.3: the parser's model and search; all else as the English-German base model.
 PARSING: Mapping[str, Any] = MappingProxyType(
     {
         "num_layers": 4,

@@ -1,4 +1,4 @@
-"""What the experiments share: tables in three forms, and a folder that keeps what was measured."""
+"""Shared by the experiments: tables in three forms, and a folder that keeps measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from keras_attention.utils.files import (
 )
 
 FORMATS = ("png", "svg")
-# The file that makes a folder an experiment's own.
+# The file that marks a folder as an experiment's.
 RECORD = "measured.json"
 
 
@@ -75,11 +75,11 @@ class Table:
 
 
 class Measurements:
-    """A folder that keeps measurements, so that the same call goes on where it was stopped.
+    """A folder that keeps measurements, so that the same call can continue after a stop.
 
     Args:
-        folder: The experiment's folder; it is made where it is not there.
-        settings: What decides the results; JSON-serialisable.
+        folder: The experiment's folder; it is created if it does not exist.
+        settings: The settings that decide the results; JSON-serialisable.
 
     Raises:
         ValueError: If the folder holds other files, or measurements made with other settings.
@@ -91,7 +91,7 @@ class Measurements:
         self._file = self.folder / RECORD
         self.points: dict[str, Any] = {}
         if self._file.exists():
-            record = read_json(self._file, "Move the folder away: the same command measures anew.")
+            record = read_json(self._file, "Move the folder away: the same command measures again.")
             different = [
                 f"{name}: {record['settings'].get(name)!r} there, {self.settings.get(name)!r} asked for"
                 for name in sorted({*self.settings, *record["settings"]})
@@ -100,18 +100,18 @@ class Measurements:
             if different:
                 raise ValueError(
                     f"'{self.folder}' holds measurements with other settings ({'; '.join(different)}). "
-                    "Nothing was changed there. Choose another output folder, or the same settings."
+                    "Nothing was changed there. Choose another output folder, or use the same settings."
                 )
             self.points = record["points"]
         elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             raise ValueError(
-                f"'{self.folder}' exists and holds no measurements of this experiment. Nothing was "
+                f"'{self.folder}' exists but holds no measurements of this experiment. Nothing was "
                 "changed there. Choose another output folder."
             )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Makes the folder this experiment's own, and keeps a second process out."""
+        """Claim the folder for this experiment, and keep out a second process."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             with locked(self.folder, timeout=0):
@@ -125,7 +125,7 @@ class Measurements:
             ) from None
 
     def get(self, name: str, measure: Callable[[], Any]) -> Any:
-        """A measurement, made unless it is known already; it must be JSON-serialisable."""
+        """A stored measurement, or a new one if there is none. It must be JSON-serialisable."""
         if name not in self.points:
             self.points[name] = json.loads(json.dumps(measure()))
             self._write()
@@ -170,5 +170,5 @@ def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:
 
 
 def verdict(resolved: bool) -> str:
-    """The word that says whether a difference is larger than its noise."""
+    """Says in words whether a difference is larger than its noise."""
     return "resolved" if resolved else "not resolved"

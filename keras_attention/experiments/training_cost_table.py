@@ -1,4 +1,4 @@
-"""Table 2's column of costs: the paper's formula, FLOPs counted by part, and both for a run."""
+"""The cost column of Table 2: the paper's formula, FLOPs counted by part, and both for a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def paper_costs() -> dict[str, dict[str, Any]]:
         parts = flops_by_part({**PRESETS[name], "vocabulary_size": VOCABULARY}, LENGTH, LENGTH)
         training = (
             3 * known.updates * TOKENS // LENGTH
-        )  # the backward pass is twice the forward one
+        )  # The backward pass costs twice the forward pass.
         costs[name] = {
             "printed": printed,
             "formula": paper_training_cost(known.hours * 3600, known.devices, known.device),
@@ -42,7 +42,7 @@ def paper_costs() -> dict[str, dict[str, Any]]:
 def make_cost_table(
     output_dir: str | os.PathLike[str], run: str | os.PathLike[str] | None = None
 ) -> dict[str, Any]:
-    """Writes the paper's costs, and those of a run beside them, into a folder.
+    """Write the paper's costs and those of a run into a folder.
 
     Args:
         output_dir: The folder.
@@ -68,8 +68,8 @@ def _cost_of(folder: RunFolder) -> dict[str, Any]:
     settings, report = folder.settings(), folder.finished_report()
     if report is None:
         raise ValueError(
-            f"The run in '{folder.path}' is not finished: it has no {folder.report.name}. The command "
-            "that started it goes on with it."
+            f"The run in '{folder.path}' is not finished: it has no {folder.report.name}. Continue it "
+            "with the command that started it."
         )
     cost = dict(report["evaluation"]["training_cost"])
     sizes = {**PRESETS[settings["preset"]], **settings["model_arguments"]}
@@ -95,11 +95,11 @@ def _cost_table(costs: dict[str, dict[str, Any]]) -> Table:
     notes = [
         f"Formula: seconds x {known.devices} GPUs x {SUSTAINED_FLOPS[known.device] / 1e12} TFLOP/s of a "
         f"{known.device}; base {known.hours:.0f} hours, big {TRAINING['big'].hours / 24} days.",
-        "By updates and their seconds it is "
+        "From the number of updates and their seconds, the formula gives "
         + ", ".join(f"{name} {costs[name]['by_updates']:.2e}" for name in costs)
         + ".",
-        f"Counted: products of matrices, three times the forward pass, {TOKENS:,} source and as many "
-        f"target tokens an update in sentences of {LENGTH}, V = {VOCABULARY:,}. Share: of the formula.",
+        f"Counted: matrix products, three times the forward pass, with {TOKENS:,} source and as many target "
+        f"tokens per update in sentences of {LENGTH}, V = {VOCABULARY:,}. Share: counted / formula.",
     ]
     return Table("Table 2: training cost in FLOPs", columns, rows, notes)
 
@@ -129,12 +129,12 @@ def _run_table(cost: dict[str, Any]) -> Table:
     rows = [
         ["updates", f"{cost['updates']:,}"],
         ["counted, padding included", f"{cost['flops']:.2e}"],
-        ["counted, of tokens alone", f"{cost['flops_of_tokens']:.2e}"],
+        ["counted, tokens only", f"{cost['flops_of_tokens']:.2e}"],
     ]
     if "paper_flops" in cost:
         rows += [
             ["by the paper's formula", f"{cost['paper_flops']:.2e}"],
-            ["counted of the formula", f"{cost['mfu']:.0%}"],
+            ["counted / formula", f"{cost['mfu']:.0%}"],
         ]
     total = sum(cost["parts"].values())
     rows += [[part, f"{flops / total:.1%}"] for part, flops in cost["parts"].items()]

@@ -1,7 +1,7 @@
-"""A Transformer as a parser: sentences and trees as its text, and the search for the tree of a sentence.
+"""A Transformer as a parser: sentences and trees as text, and the search for a sentence's tree.
 
-Section 6.3 of the paper. Words are cut into pieces by byte-pair encoding; the symbols of the trees are whole
-entries of the same vocabulary.
+Section 6.3 of the paper. Words are split into pieces by byte-pair encoding; each symbol of a tree is a
+single entry of the same vocabulary.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TreeText:
 
     @classmethod
     def train(cls, corpus: Corpus, vocabulary_size: int, word_tags: WordTags) -> TreeText:
-        """Learns pieces and symbols from the training part of a corpus that a `Treebank` gives.
+        """Learn pieces and symbols from the training set of a treebank's corpus.
 
         Args:
             corpus: Sentences and linearised trees.
@@ -74,7 +74,7 @@ class TreeText:
         return cls(words, sorted(phrases), sorted(tags), word_tags.of_word)
 
     def cut(self, words: Iterable[str]) -> str:
-        """The pieces of a sentence, "@@" behind those that do not end a word.
+        """The pieces of a sentence; "@@" follows each piece that does not end a word.
 
         There are as many pieces without "@@" as words.
         """
@@ -89,11 +89,11 @@ class TreeText:
         return " ".join(self._pieces[word] for word in words)
 
     def corpus(self, corpus: Corpus, vocabulary: Path, vocabulary_size: int) -> Corpus:
-        """The corpus with its words cut, and with the file of its vocabulary, which is written.
+        """The corpus with words split into pieces. The file of its vocabulary is written.
 
         Args:
             corpus: Sentences and linearised trees.
-            vocabulary: The file: all symbols, and the commonest pieces.
+            vocabulary: The file: all symbols, and the most frequent pieces.
             vocabulary_size: Symbols, pieces and special tokens together, at most.
         """
         parts = {
@@ -118,7 +118,7 @@ class TreeText:
         )
 
     def constraint(self, tokenizer: Tokenizer) -> TextConstraint:
-        """Well-formed trees over the words of each text, for a `Translator` with this tokenizer."""
+        """A constraint for a `Translator` with this tokenizer: well-formed trees over each text's words."""
 
         def ids(symbols: Sequence[str]) -> list[int]:
             return [row[0] for row in tokenizer.encode(list(symbols))]
@@ -152,7 +152,7 @@ class TreeText:
         """Reads what `save` wrote.
 
         Raises:
-            ValueError: A file is absent or damaged.
+            ValueError: If a file is missing or damaged.
         """
         words = Tokenizer.load(Path(folder) / WORDS_FOLDER)
         symbols = read_json(Path(folder) / SYMBOLS_FILE, "Train again.")
@@ -164,8 +164,8 @@ class Parse:
     """What a parser found for a sentence.
 
     Attributes:
-        tree: The tree, repaired where it had to be.
-        is_well_formed: Whether the symbols were a tree over the words as they came.
+        tree: The tree, repaired if necessary.
+        is_well_formed: Whether the symbols were a tree over the words without repair.
     """
 
     tree: Tree
@@ -175,8 +175,8 @@ class Parse:
 class Parser:
     """Finds the trees of sentences by beam search, with the paper's settings (section 6.3).
 
-    Punctuation gets the tag that it has elsewhere, and so does every word where tags are not written, or are
-    written in the place of punctuation: bracketing F1 leaves words out by their tags.
+    A word gets its usual tag if the parse has none (`XX`), or if only one of the two is a tag of punctuation:
+    bracketing F1 leaves out words by their tags.
 
     Args:
         model: A trained `Transformer`.
@@ -184,10 +184,10 @@ class Parser:
         text: The `TreeText` that made its training text.
         beam_size: Hypotheses kept.
         length_penalty: The paper's alpha.
-        max_extra_length: Symbols that a tree may have more than its sentence has pieces.
-        constrained: Whether the search can produce well-formed trees alone; if not, trees are repaired.
+        max_extra_length: How many more symbols a tree may have than its sentence has pieces.
+        constrained: Whether the search produces only well-formed trees; if not, trees are repaired.
         batch_tokens: Source positions of a batch.
-        show_progress: Whether long work shows how far it is.
+        show_progress: Whether to show a progress line.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class Parser:
         )
 
     def __call__(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
-        """The parse of each sentence, a list of its words.
+        """The parse of each sentence; a sentence is a list of words.
 
         Raises:
             ValueError: A sentence without words.

@@ -1,4 +1,4 @@
-"""Table 3 of the paper: what each part of the Transformer is worth, on any corpus, over several seeds."""
+"""Table 3 of the paper: the effect of each part of the Transformer, on any corpus, over several seeds."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ T_POINTS = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2
 # Guesses, made before anything was measured.
 REASONS = {
     "A": "with few updates and narrow heads, the number of heads matters less than noise",
-    "B": "at so small a width a head's keys are hardly a bottleneck",
+    "B": "at such a small width a head's keys are hardly a bottleneck",
     "C": "little text and few updates favour small models, which learn sooner",
-    "D": "few epochs do not over-fit: dropout costs updates before it pays",
-    "E": "within the trained lengths both encodings say the same",
+    "D": "few epochs do not overfit: dropout costs updates before it pays off",
+    "E": "up to the training length both encodings give the same information",
     "big": "little text and few updates favour small models, which learn sooner",
 }
 
@@ -42,7 +42,7 @@ def check_rows(names: Sequence[str]) -> tuple[str, ...]:
     """Rows of Table 3 by name or by group ("A" to "E"), base first.
 
     Raises:
-        ValueError: A row that does not exist; the message lists those that do.
+        ValueError: If a row does not exist; the message lists those that do.
 
     Example:
 
@@ -62,7 +62,7 @@ def check_rows(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def parameter_counts() -> dict[str, dict[str, int]]:
-    """Trainable parameters of every row: of the paper's formulas, and with its authors' options.
+    """Trainable parameters of every row: by the paper's formulas, and with its authors' options.
 
     `"paper"`: V = 37,000, no biases in the attention. `"authors"`: V = 40,960, attention biases and a
     target-space embedding of 32 rows, as in the code of 2017.
@@ -78,14 +78,14 @@ def parameter_counts() -> dict[str, dict[str, int]]:
 
 
 def row_config(row: Variation, base: TranslationConfig, seed: int, width: int, depth: int) -> Any:
-    """The settings of a row: its preset made narrower and shallower, and what else it changes.
+    """The settings of a row: its preset, made narrower and shallower, and the row's other changes.
 
     Args:
         row: A row of `TABLE_3`.
         base: Settings that all rows share.
         seed: The seed.
-        width: What all widths of the preset are divided by.
-        depth: What its number of layers is divided by.
+        width: All widths of the preset are divided by this.
+        depth: The number of layers is divided by this.
     """
     sizes = {name: PRESETS[row.preset].get(name) for name in SIZES}
     arguments = {name: max(1, size // width) for name, size in sizes.items() if size is not None}
@@ -112,24 +112,24 @@ def train_variations(
     width: int = 4,
     depth: int = 2,
 ) -> dict[str, Any]:
-    """Trains rows of Table 3 with several seeds, each a run of its own, and compares them with base.
+    """Train rows of Table 3 with several seeds, each in its own run, and compare them with base.
 
-    The same call goes on where it was stopped, within a run, too.
+    If it was stopped, even within a run, the same call continues.
 
     Args:
         corpus: What to train on.
         output_dir: The folder; runs lie below `runs/`.
         base: Settings that all rows share: the budget, the vocabulary, batches.
-        rows: Names or groups of rows; base is always among them.
+        rows: Names or groups of rows; base is always included.
         seeds: Seeds of each row.
-        width, depth: What the paper's widths and numbers of layers are divided by; 1 for its sizes.
+        width, depth: The paper's widths and numbers of layers are divided by these; 1 for its sizes.
 
     Returns:
-        A dict: for each row `perplexity`, `bleu` by seed, `parameters`, and beside base `ratio`,
+        A dict: for each row `perplexity` and `bleu` by seed, `parameters`, and compared with base `ratio`,
         `interval`, `resolved`, `as_paper`, `p_value`.
 
     Raises:
-        ValueError: A row that does not exist, with the list of those that do.
+        ValueError: If a row does not exist; the message lists those that do.
     """
     names = check_rows(rows)
     check_integer("width", width, least=1)
@@ -151,7 +151,7 @@ def train_variations(
     kept = Measurements(output_dir, settings)
     with kept.locked():
         found: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in names}
-        # Seed by seed: a stopped experiment has all rows of some seeds, rather than some rows.
+        # Seed by seed: a stopped experiment then has all rows for some seeds.
         for number, seed in enumerate(seeds):
             for place, name in enumerate(names):
                 done = number * len(names) + place + 1
@@ -170,7 +170,7 @@ def train_variations(
 
 
 def _trained(corpus: Corpus, config: TranslationConfig, folder: Path) -> dict[str, Any]:
-    """Trains one model; what the table needs of it."""
+    """Train one model, and return what the table needs."""
     report = train_translation(corpus, config, folder)
     return {
         "perplexity": report["validation_perplexity"],
@@ -185,10 +185,10 @@ def _trained(corpus: Corpus, config: TranslationConfig, folder: Path) -> dict[st
 def compared(
     found: Mapping[str, Mapping[int, Mapping[str, Any]]], references: Sequence[str], language: str
 ) -> dict[str, dict[str, Any]]:
-    """Each row beside base: the ratio of perplexities over paired seeds, and BLEU's paired bootstrap.
+    """Each row against base: the ratio of perplexities over paired seeds, and BLEU's paired bootstrap.
 
-    The interval of the ratio is Student's, of the logarithms' paired differences; with one seed there
-    is none, and nothing is resolved.
+    The interval of the ratio is Student's t interval of the paired differences of logarithms. With one seed
+    there is no interval, and nothing is resolved.
     """
     base = found["base"]
     result = {}
@@ -248,15 +248,15 @@ def _table(result: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]) -> Tab
             ]
             if not row["as_paper"]:
                 notes.append(
-                    f"{name} goes against the paper. A guess why, not tested: {REASONS[known.group]}."
+                    f"{name} disagrees with the paper. A guess (not tested): {REASONS[known.group]}."
                 )
         rows.append([*cells, *[""] * (9 - len(cells))])
     columns = ["row", "paper PPL", "BLEU", "our PPL", "BLEU"]
     columns += ["paper: PPL", "ours: PPL", "verdict", "BLEU of one seed"]
     notes.insert(
         0,
-        f"Mean ± standard deviation of {len(seeds)} seeds. PPL beside base: paired by seed; resolved: "
-        "the interval of 95 % excludes 0. BLEU beside base: paired bootstrap of the first seed.",
+        f"Mean ± standard deviation of {len(seeds)} seeds. PPL against base: paired by seed; resolved: the "
+        "95 % interval excludes 0. BLEU against base: paired bootstrap of the first seed.",
     )
     return Table("Table 3: variations on the Transformer", columns, rows, notes)
 
@@ -282,7 +282,7 @@ def _parameter_table(names: Sequence[str]) -> Table:
 
 
 def _figure(result: Mapping[str, Mapping[str, Any]]) -> Any:
-    """Perplexity beside base: the paper's and ours, with its interval."""
+    """Perplexity compared with base: the paper's and ours, with its interval."""
     from matplotlib.figure import Figure
 
     rows = [(name, row) for name, row in result.items() if "ratio" in row]
@@ -295,7 +295,7 @@ def _figure(result: Mapping[str, Mapping[str, Any]]) -> Any:
         if row["interval"]:
             axes.plot([100 * (end - 1) for end in row["interval"]], [place, place], "-C0")
     axes.axvline(0, color="silver", zorder=0)
-    axes.set(xlabel="perplexity beside base, %", ylim=(len(rows) - 0.3, -0.7))
+    axes.set(xlabel="perplexity against base, %", ylim=(len(rows) - 0.3, -0.7))
     axes.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=8)
     if rows:
         axes.legend(fontsize=8)

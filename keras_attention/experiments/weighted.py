@@ -1,4 +1,4 @@
-"""The Weighted Transformer beside the plain one: loss, BLEU, updates and minutes, over several seeds."""
+"""The Weighted Transformer compared with the plain one: loss, BLEU, updates, minutes, over several seeds."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ TITLES = {
     "small_start": "the same, starting as small",
     "weighted": "Weighted Transformer",
 }
-NEVER = 1_000_000_000  # epochs until BLEU during training: it is taken at the end
+NEVER = 1_000_000_000  # Epochs until BLEU during training; it is computed at the end.
 # Half the width of the 95 % interval of a mean of so many differences, in standard errors (Student's t).
 T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
-# Meant for nine runs within ten minutes on two CPU cores: half as wide as the demo's recipe.
+# For nine runs within ten minutes on two CPU cores: half as wide as the demo's recipe.
 SMALL = dataclasses.replace(
     DEMO,
     model_arguments={"dropout": 0.0, "hidden_dim": 64, "intermediate_dim": 256},
@@ -69,26 +69,26 @@ def compare_weighted(
     branched_decoder: str = "cross",
     test_sentences: int = TEST_SENTENCES,
 ) -> dict[str, Any]:
-    """Trains a plain Transformer, one whose sub-layers start as small, and a Weighted one, and compares.
+    """Train a plain Transformer, one with the same small start, and a Weighted one, and compare them.
 
-    A branched sub-layer's output is much smaller at the start than that of a feed-forward network, which
-    alone may speed training up: so there is a plain model whose second matrices are multiplied by as much.
-    A stopped comparison goes on where it was, within a run, too.
+    At the start, the output of a branched sub-layer is much smaller than that of a feed-forward network.
+    This alone may speed up training. Therefore there is also a plain model whose second matrices are
+    multiplied by the same ratio. If it was stopped, even within a run, the same call continues.
 
     Args:
         corpus: What to train on.
         output_dir: The folder of all runs and of the results.
-        config: The settings of a run, `steps` among them; its seed is not used.
-        seeds: Seeds; each trains all three.
+        config: The settings of a run, including `steps`; its seed is not used.
+        seeds: Seeds; all three models are trained with each.
         branch_feed_forward: `"shared"` or `"split"`.
         branched_decoder: `"cross"` or `"self"`.
-        test_sentences: How many sentences of the test part are translated for BLEU.
+        test_sentences: Number of test sentences to translate for BLEU.
 
     Returns:
-        The report, as it is written to `weighted_transformer.json`.
+        The report, as written to `weighted_transformer.json`.
 
     Raises:
-        ValueError: No seeds or no number of updates, a folder of another comparison.
+        ValueError: If seeds or the number of updates are missing, or the folder has another comparison.
     """
     seeds = [check_integer("seed", seed, least=0) for seed in seeds]
     check_integer("test_sentences", test_sentences, least=1)
@@ -157,7 +157,7 @@ def _measured(
     test_sentences: int,
     branch_feed_forward: str,
 ) -> dict[str, Any]:
-    """Trains one model to its end, and what it has come to."""
+    """Train one model to its end, and return its figures."""
     say(f"Run {path.name}")
     folder = RunFolder(path)
     path.mkdir(parents=True, exist_ok=True)
@@ -199,7 +199,7 @@ def _measured(
 
 
 def start_ratio(model: Transformer, branch_feed_forward: str = "shared") -> float:
-    """How much smaller a branched sub-layer's output is than a feed-forward network's, untrained.
+    """How much smaller the output of an untrained branched sub-layer is than a feed-forward network's.
 
     Args:
         model: A plain, untrained model.
@@ -224,23 +224,23 @@ def start_ratio(model: Transformer, branch_feed_forward: str = "shared") -> floa
 
 
 def shrink(model: Transformer, factor: float) -> None:
-    """Multiplies the second matrices of a plain model's feed-forward networks by a factor."""
+    """Multiply the second matrices of a plain model's feed-forward networks by a factor."""
     for block in [*model.encoder_blocks, *model.decoder_blocks]:
         kernel = block.feed_forward.outer.kernel
         kernel.assign(keras.ops.multiply(kernel, factor))
 
 
 def weighted_report(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
-    """What the runs say: of each system every figure by seed, and its differences from the plain one.
+    """The figures of each system by seed, and their differences from the plain one.
 
     Args:
-        runs: For each of `SYSTEMS` its runs, in the order of the seeds.
+        runs: For each of `SYSTEMS`, its runs in the order of the seeds.
 
     Returns:
         `figures`: system -> name -> a list with a number for each seed (None if a loss is never reached);
         `differences`: system -> name -> `mean`, `half_width` (of the 95 % interval) and `resolved`.
     """
-    # What all have time for: the shortest of all runs, at each run's own pace.
+    # The time that all runs have: that of the shortest, at each run's own speed.
     seconds = min(
         run["seconds_per_update"] * run["updates"][-1] for own in runs.values() for run in own
     )
@@ -272,7 +272,7 @@ def weighted_report(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str
 
 
 def _first_update(run: Mapping[str, Any], loss: float) -> int | None:
-    """The first update at which a run's loss was as low."""
+    """The first update at which a run's loss was this low."""
     pairs = zip(run["updates"], run["losses"], strict=True)
     return next((update for update, own in pairs if own <= loss), None)
 
@@ -318,10 +318,10 @@ def _results_table(
         rows.append([f"{TITLES[system]}, difference", None, None, *cells, None])
     notes = (
         f"{corpus.name}{', synthetic' if corpus.synthetic else ''}; {config.steps:,} updates, seeds "
-        f"{', '.join(map(str, seeds))}; mean and standard deviation over the seeds. The loss is that of "
-        "training, label-smoothed, of the last updates.",
-        "Equal minutes: at each model's own pace, when the first has finished. A difference is resolved if "
-        "its 95 % interval over the seeds leaves out 0.",
+        f"{', '.join(map(str, seeds))}; mean and standard deviation over the seeds. The loss is the "
+        "label-smoothed training loss of the last updates.",
+        "Equal minutes: each model's loss at the time when the fastest model has finished. A difference is "
+        "resolved if its 95 % interval over the seeds excludes 0.",
     )
     return Table(
         "Weighted Transformer, measured here",
@@ -337,7 +337,7 @@ def _mean(values: Sequence[float], digits: int) -> str:
 
 
 def paper_table() -> Table:
-    """What Ahmed et al. 2017 published, English-German."""
+    """The numbers published by Ahmed et al. 2017, English-German."""
     rows: list[list[Any]] = [
         [row.name, "newstest2014", row.bleu_en_de, f"{row.updates:,}"] for row in WEIGHTED_TABLE_1
     ]

@@ -1,4 +1,4 @@
-"""Trained models for other engines."""
+"""Export of trained models to other engines."""
 
 from keras_attention.interop.ctranslate2 import export_ctranslate2
 

@@ -1,4 +1,4 @@
-"""A trained Transformer as a CTranslate2 model: translation in C++, without Keras.
+"""Export a trained Transformer to CTranslate2, which translates in C++ without Keras.
 
 Shape letters: N heads, K key_dim, D hidden_dim, V vocabulary.
 """
@@ -29,7 +29,7 @@ from keras_attention.utils.checks import (
 )
 from keras_attention.utils.files import atomic_folder, check_destination
 
-# A spec's name of an activation, and the name of CTranslate2's.
+# Name of an activation in a spec -> its name in CTranslate2.
 ACTIVATIONS = {
     "relu": "RELU",
     "gelu": "GELU",
@@ -69,36 +69,37 @@ def export_ctranslate2(
     max_length: int = 2048,
     overwrite: bool = False,
 ) -> Path:
-    """Writes a `Transformer` as a folder that `ctranslate2.Translator` loads.
+    """Write a `Transformer` as a folder that `ctranslate2.Translator` loads.
 
-    The logits are the same: same positions, zero vector of the padding and start token, one table for
-    embedding and softmax (or two), any `key_dim` and `value_dim`. The end token is added to sources by
-    CTranslate2, so it takes `tokenizer.tokens(text)`; it returns such tokens. The tokenizer is saved in
-    the subfolder `tokenizer`.
+    The logits are the same: the positions, the zero vector of the padding and start token, one table for
+    embedding and softmax (or two), any `key_dim` and `value_dim`. CTranslate2 takes
+    `tokenizer.tokens(text)`, adds the end token to sources itself, and returns such tokens. The tokenizer
+    is saved in the subfolder `tokenizer`.
 
     The search is CTranslate2's own, which can choose another translation than `Translator`:
 
     * with `length_penalty=alpha` it divides the log-probability by `length ** alpha`, where this
       package, like the authors' code, divides by `((5 + length) / 6) ** alpha`; its default is 1, and
       it counts the end token only if `return_end_token=True`, while we always count it;
-    * it ends a sentence when `beam_size * patience` hypotheses have ended, not when none alive can win
-      any more, and an end token counts among the best `beam_size` continuations only, not among the
-      best `2 * beam_size`; there is no rule like `"n_best_2017"`;
-    * it forbids an empty translation, by a probability of 0 for an end token at the first step, unless
+    * it ends a sentence when `beam_size * patience` hypotheses have ended, not when no open hypothesis can
+      win any more, and it considers an end token only among the best `beam_size` continuations, not among
+      the best `2 * beam_size`; there is no rule like `"n_best_2017"`;
+    * it forbids an empty translation (an end token at the first step has probability 0), unless
       `min_decoding_length=0`;
-    * the longest output is `max_decoding_length`, 256 by default, for all sentences of a call; cut off
-      ones compete with their penalised score;
-    * sources longer than `max_input_length`, 1024 by default, are cut without a word;
-    * an empty source is an end token like any other, where `Translator` returns an empty line.
+    * the longest output is `max_decoding_length`, 256 by default, for all sentences of a call; hypotheses
+      that are cut off compete with their penalised score;
+    * sources longer than `max_input_length`, 1024 by default, are cut off without a warning;
+    * an empty source is treated as a single end token, while `Translator` returns an empty line.
 
     Args:
         model: A built `Transformer`, or a `TransformerSpec`.
         tokenizer: Its `Tokenizer`.
-        folder: The folder to write; this function makes it.
-        quantization: How the weights are stored: None as they are, `"int8"`, `"int16"`, `"float16"`,
-            `"bfloat16"`, `"float32"`, or `"int8_float16"` and the like for what is not quantized.
-        max_length: Positions written for models with sinusoids; longer sentences are an error in
-            CTranslate2. Learned positions are written as they are.
+        folder: The folder to write; it is created.
+        quantization: How the weights are stored: None for unchanged, `"int8"`, `"int16"`, `"float16"`,
+            `"bfloat16"`, `"float32"`, or, to set the type of unquantized weights, `"int8_float16"` and
+            similar.
+        max_length: Number of positions that are written for models with sinusoids; longer sentences are an
+            error in CTranslate2. Learned positions are written as they are.
         overwrite: Whether an exported model in `folder` may be replaced.
 
     Returns:
@@ -106,9 +107,9 @@ def export_ctranslate2(
 
     Raises:
         ImportError: If CTranslate2 is not installed.
-        ValueError: For what CTranslate2 does not have (an activation, attention windows, branches), a model
-            without a spec, a tokenizer of another model, an unknown `quantization`, and a path that
-            is taken by anything but an exported model.
+        ValueError: If CTranslate2 does not support the model (an activation, attention windows, branches),
+            the model has no spec, the tokenizer belongs to another model, `quantization` is unknown, or the
+            path holds anything but an exported model.
 
     Example:
 
@@ -149,12 +150,12 @@ def write_model(
     quantization: str | None = None,
     max_length: int = 2048,
 ) -> None:
-    """Writes a spec for CTranslate2 into a folder that is there, as `export_ctranslate2` does.
+    """Write a spec for CTranslate2 into an existing folder, as `export_ctranslate2` does.
 
     Args:
         spec: A complete spec.
-        tokenizer: What has `vocabulary_size`, `id_to_token` and `unknown_token_id`.
-        folder: Where to.
+        tokenizer: An object with `vocabulary_size`, `id_to_token` and `unknown_token_id`.
+        folder: The folder.
         quantization: As for `export_ctranslate2`.
         max_length: The same.
     """
@@ -168,7 +169,7 @@ def write_model(
 
 
 def _library() -> SimpleNamespace:
-    """The modules of CTranslate2 that describe models."""
+    """CTranslate2's modules that describe models."""
     try:
         from ctranslate2.specs import common_spec, transformer_spec
     except ImportError as error:
@@ -179,7 +180,7 @@ def _library() -> SimpleNamespace:
 
 
 def _is_export(folder: Path) -> bool:
-    """Whether a folder holds what `export_ctranslate2` wrote, and nothing else."""
+    """Whether a folder holds only what `export_ctranslate2` wrote."""
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
     return found >= {MODEL_FILE, TOKENIZER_FILES[-1]} and found <= {*EXPORTED, *TOKENIZER_FILES}
 
@@ -196,7 +197,7 @@ def _check_arguments(spec: TransformerSpec, tokenizer: Any) -> None:
 
 
 def check_exportable(spec: TransformerSpec) -> None:
-    """Raise ValueError for what CTranslate2 does not have."""
+    """Raise a ValueError for a model that CTranslate2 does not support."""
     options = spec.options()  # refuses blocks that differ
     if options["attention_window"] is not None:
         raise ValueError(
@@ -229,7 +230,7 @@ def _vocabulary(tokenizer: Any) -> list[str]:
 
 
 def _specification(spec: TransformerSpec, tokenizer: Any, max_length: int) -> Any:
-    """CTranslate2's description of the model, filled with a spec's weights, which are NumPy arrays."""
+    """CTranslate2's description of the model, filled with the NumPy weights of a spec."""
     library = _library()
     vocabulary = _vocabulary(tokenizer)
     options = spec.options()
@@ -240,7 +241,7 @@ def _specification(spec: TransformerSpec, tokenizer: Any, max_length: int) -> An
         activation=getattr(library.common.Activation, ACTIVATIONS[options["activation"]]),
     )
     table, softmax = spec.embedding.embeddings, spec.embedding.reverse_embeddings
-    # The softmax keeps the row of the padding token, which embeds as zero.
+    # The softmax keeps the row of the padding token; its embedding is zero.
     embedding = table.copy()
     embedding[spec.pad_token_id] = 0.0
     theirs.encoder.embeddings[0].weight = embedding
@@ -270,7 +271,7 @@ def _specification(spec: TransformerSpec, tokenizer: Any, max_length: int) -> An
 
 def _set_block(layer: Any, block: BlockSpec) -> None:
     """Weights of an encoder or decoder block."""
-    # A block of branches, which has neither, was refused before.
+    # A block with branches, which has neither, was refused earlier.
     assert block.feed_forward is not None and block.feed_forward_norm is not None
     _set_attention(layer.self_attention, block.self_attention, own=True)
     _set_norm(layer.self_attention.layer_norm, block.self_attention_norm)
@@ -286,9 +287,9 @@ def _set_block(layer: Any, block: BlockSpec) -> None:
 
 
 def _set_attention(layer: Any, attention: AttentionSpec, own: bool) -> None:
-    """Weights of an attention; with `own` keys and values come from what asks, and one product makes all.
+    """Weights of an attention layer. With `own` (self-attention), one product gives queries, keys, values.
 
-    CTranslate2 has one width for queries, keys and values: zeros fill the narrower ones up, which
+    CTranslate2 has one width for queries, keys and values. Narrower ones are filled up with zeros, which
     changes no product.
     """
     key_dim, value_dim = attention.query.kernel.shape[2], attention.value.kernel.shape[2]
@@ -313,7 +314,7 @@ def _set_norm(layer: Any, norm: NormSpec) -> None:
 
 
 def _widened(array: np.ndarray, axis: int, width: int) -> np.ndarray:
-    """The array with zeros behind its entries along `axis`, so that there are `width`."""
+    """The array, padded with zeros along `axis` to `width` entries."""
     padding = [(0, 0)] * array.ndim
     padding[axis] = (0, width - array.shape[axis])
     return np.pad(array, padding)

@@ -19,7 +19,8 @@ def sum_of_branches(
         inputs: Tensor of shape `(R, M, V)`: a row for each position, the outputs of its M heads.
         kernels: Tensor of shape `(M, V, F)`, of the same dtype.
         biases: Tensor of shape `(M, F)`.
-        weights: Tensor of shape `(M,)`, in float32 whatever the other dtypes; the paper's alpha.
+        weights: Tensor of shape `(M,)`, in float32 whatever the other dtypes, of numbers of at least 0:
+            `weights_i relu(z) = relu(weights_i z)` may be used. The paper's alpha.
         activation: A function of `keras.activations`; ReLU by default, which alone has fast forms.
 
     Returns:

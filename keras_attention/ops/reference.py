@@ -78,7 +78,7 @@ def masked_softmax(scores: Any, mask: Any = None, axis: int | tuple[int, ...] = 
         scores = ops.cast(scores, "float32")
     if mask is not None:
         scores = ops.where(mask, scores, ops.cast(MASKED_SCORE, scores.dtype))
-    if isinstance(axis, tuple):
+    if isinstance(axis, tuple) or scores.shape[axis] == 1:  # of one position `ops.softmax` warns
         weights = ops.exp(ops.subtract(scores, ops.logsumexp(scores, axis=axis, keepdims=True)))
     else:
         weights = ops.softmax(scores, axis=axis)

@@ -1,4 +1,4 @@
-"""What a run logs of its attention: for the viewer, and as pictures."""
+"""The attention that a run logs: for the viewer, and as pictures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from keras_attention.decoding.translator import Translator
 from keras_attention.visualization.attention_entries import token_ranks
 from keras_attention.visualization.summary_writer import SummaryWriter
 
-# Pairs that are shown; more are measured until they have so many source tokens together.
+# Number of pairs that are shown. More are measured, until they have this many source tokens together.
 SHOWN = 5
 MEASURED_TOKENS = 200
 LOOKED_AT = 200
@@ -42,10 +42,10 @@ def attention_log(
         writer: Where to write.
         tokenizer: The run's tokenizer.
         corpus: The run's corpus.
-        store: Its training part, for the frequencies of tokens.
-        translator: Translates with the present weights of the model in training.
-        monitor: Whose clock is stopped meanwhile.
-        interrupted: Whether a signal cut the training short.
+        store: Its training set, for the frequencies of tokens.
+        translator: Translates with the current weights of the model in training.
+        monitor: Its clock is stopped while attention is logged.
+        interrupted: Whether a signal has stopped the training.
     """
     pairs = middling_pairs(corpus, tokenizer)
     if not pairs:
@@ -81,9 +81,9 @@ def attention_images(
 
 
 def middling_pairs(corpus: Corpus, tokenizer: Tokenizer) -> list[tuple[str, str]]:
-    """Validation pairs of middling length: long enough to say something, short enough to read.
+    """Validation pairs of medium length: long enough to be interesting, short enough to read.
 
-    There are as many as are shown, or more, until they have enough tokens to measure heads on.
+    There are at least as many as are shown, and enough to have the tokens for measuring heads.
     """
     pairs = [
         pair

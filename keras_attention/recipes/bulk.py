@@ -1,4 +1,4 @@
-"""Translate and score whole corpora: in chunks, by one process, an array of jobs, or a cluster of Ray."""
+"""Translate and score whole corpora in chunks, with one process, a job array or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ OPTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class TranslateChunk:
-    """What a worker does; called, it loads the model and returns the function for one chunk.
+    """The job of a worker. When called, it loads the model and returns the function for one chunk.
 
     Attributes:
         files: Name -> content of the files of a run that a translator needs.
         options: Arguments of `Translator`.
-        n_best: How many translations of a line.
-        as_json: Whether a line is a JSON object.
+        n_best: Number of translations per line.
+        as_json: Whether results are JSON objects, one per line.
     """
 
     files: dict[str, bytes]
@@ -64,7 +64,7 @@ class TranslateChunk:
 
 @dataclasses.dataclass(frozen=True)
 class ScoreChunk:
-    """As `TranslateChunk`, for pairs of lines: the log-probability of each second one.
+    """Like `TranslateChunk`, for pairs of lines: gives the log-probability of each second line.
 
     Attributes:
         files: Name -> content of the files of a run.
@@ -99,44 +99,45 @@ def translate_corpus(
     show_progress: bool = True,
     **options: Any,
 ) -> list[Place]:
-    """Translate text files with a finished run, on one machine or many; killed, it goes on.
+    """Translate text files with a finished run, on one machine or many. A stopped call can be continued.
 
-    Inputs are cut into chunks of lines. The result of a chunk is written whole or not at all, and a
-    second call with the same arguments translates what is missing. At the end the chunks of an input
-    are joined, in order, under its name. As a chunk's translation depends on its lines alone, the result
-    is the same whatever translated it. A manifest keeps the sha256 of the inputs, the fingerprint of
-    the model and the settings; others are refused.
+    Inputs are cut into chunks of lines. The result of a chunk is written whole or not at all. A second
+    call with the same arguments translates the missing chunks. At the end, the chunks of each input are
+    joined, in order, into a file with its name. The translation of a chunk depends only on its lines, so
+    the result does not depend on how the work was distributed. A manifest keeps the sha256 of the
+    inputs, the fingerprint of the model and the settings; a call with others is refused.
 
-    With Ray, actors hold the model and get the lines from this process, which alone reads and writes
-    files: the machines of the cluster need this package, but neither a shared folder nor the run. A
-    worker or a machine that dies costs the chunks that it was at.
+    With Ray, actors hold the model and get the lines from this process. Only this process reads and
+    writes files: the machines of the cluster need this package, but neither a shared folder nor the run.
+    If a worker or a machine dies, only the chunks that it was working on are lost.
 
     Args:
         run: Folder of a finished run.
-        inputs: Text files in UTF-8, plain or gzip, a sentence a line. `a.en.gz` becomes `a.en`. URLs such
-            as `s3://bucket/a.en.gz` are read by fsspec.
-        output_dir: A new folder, or that of the same translation, which then goes on; or its URL. A
-            bucket has no locks: there, nothing keeps two processes from taking the same share.
-        n_best: So many translations of a line, as Moses writes them: `LINE ||| TEXT ||| SCORE`; 1 for
-            the text alone.
-        as_json: A JSON object for each line, with all n best and their scores.
-        chunk_lines: Lines of a chunk.
-        share: `(k, n)`, from 1: translate the k-th of n shares alone, for arrays of jobs. The last
-            process joins the parts; a call without `share` translates what is missing, and joins.
-        ray: True for Ray's cluster, or one on this machine if there is none; text for the cluster's
-            address.
-        workers: Actors of Ray. Defaults to one for each GPU of the cluster or, if it has none, each CPU.
-        show_progress: Whether a progress line is shown.
-        **options: Arguments of `Translator`, in place of the run's: `beam_size`, `length_penalty`,
-            `max_extra_length`, `batch_tokens`, `batch_size`, `precision`, `engine`.
+        inputs: Text files in UTF-8, plain or gzip, one sentence per line. `a.en.gz` becomes `a.en`. URLs
+            such as `s3://bucket/a.en.gz` are read by fsspec.
+        output_dir: A new folder, or the folder of the same translation, which is then continued; or its
+            URL. Buckets have no locks: nothing there stops two processes from taking the same share.
+        n_best: Number of translations per line, written as by Moses: `LINE ||| TEXT ||| SCORE`; with 1,
+            only the text.
+        as_json: Whether to write a JSON object per line, with all n best and their scores.
+        chunk_lines: Lines in a chunk.
+        share: `(k, n)`, from 1: translate only the k-th of n shares, for job arrays. The last process
+            joins the parts. A call without `share` translates what is missing, and joins.
+        ray: True for Ray's cluster, or for a new one on this machine if there is none; a string is the
+            cluster's address.
+        workers: Number of Ray's actors. Defaults to one for each GPU of the cluster or, without GPUs, for
+            each CPU.
+        show_progress: Whether to show a progress line.
+        **options: Arguments of `Translator` that replace those of the run: `beam_size`,
+            `length_penalty`, `max_extra_length`, `batch_tokens`, `batch_size`, `precision`, `engine`.
 
     Returns:
-        The results, one for each input, paths or URLs; none while other shares are missing.
+        The results, one for each input, as paths or URLs; an empty list while other shares are missing.
 
     Raises:
-        ValueError: Arguments out of range, a folder that holds something else, an input that changed or
-            is not UTF-8 (named by file and line), or another process at the same share.
-        ImportError: If Ray or fsspec is wanted and not installed.
+        ValueError: If an argument is out of range, the folder holds something else, an input changed or
+            is not UTF-8 (file and line are named), or another process works on the same share.
+        ImportError: If Ray or fsspec is needed but not installed.
 
     Example:
 
@@ -174,23 +175,23 @@ def score_corpus(
     workers: int | None = None,
     show_progress: bool = True,
 ) -> list[Place]:
-    """How probable a finished run finds given translations, by the same road as `translate_corpus`.
+    """Score how probable a finished run finds given translations, in chunks as `translate_corpus` does.
 
-    A line of the result is the natural logarithm of the probability of a line of `translations`, given
-    that of `sources`: the sum over its tokens, end token included.
+    Each line of the result is the natural logarithm of the probability of a line of `translations`,
+    given the same line of `sources`: the sum over its tokens, end token included.
 
     Args:
         run: Folder of a finished run.
-        sources: Text files, plain or gzip, a sentence a line; paths, or URLs for fsspec.
+        sources: Text files, plain or gzip, one sentence per line; paths, or URLs for fsspec.
         translations: As many files with as many lines. `a.en.gz` becomes `a.en`.
-        output_dir: A new folder, or that of the same work, which then goes on.
+        output_dir: A new folder, or the folder of the same work, which is then continued.
         chunk_lines, share, ray, workers, show_progress: As in `translate_corpus`.
 
     Returns:
-        The results, one for each pair of files; none while other shares are missing.
+        The results, one for each pair of files; an empty list while other shares are missing.
 
     Raises:
-        ValueError: As `translate_corpus`; and files that do not belong together by their number of lines.
+        ValueError: As `translate_corpus`, and if two files of a pair differ in their number of lines.
 
     Example:
 
@@ -218,9 +219,9 @@ def score_corpus(
 
 
 def _search_options(run: RunFolder, given: dict[str, Any]) -> dict[str, Any]:
-    """What decides the translations: what is given, else what the run says, else what is usual."""
+    """The search options: those given, else the run's, else the defaults of `Translator`."""
     defaults = {field.name: field.default for field in dataclasses.fields(Translator)}
-    # Of the run's settings, others have names of their own for other things.
+    # Only the first two: the run's other settings with these names mean something else.
     known = {**defaults, **{name: run.settings().get(name, defaults[name]) for name in OPTIONS[:2]}}
     chosen = {name: given.get(name, known[name]) for name in OPTIONS}
     check_search_options(chosen["beam_size"], chosen["length_penalty"])
@@ -228,12 +229,12 @@ def _search_options(run: RunFolder, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(work: str, known: dict[str, Any]) -> dict[str, Any]:
-    """What the manifest keeps; backends differ in the last bits."""
+    """The settings in the manifest, with the backend, since backends differ in the last bits."""
     return {"work": work, "backend": keras.backend.backend(), **known}
 
 
 def _run_files(run: RunFolder) -> tuple[dict[str, bytes], str]:
-    """The files of a run that a translator needs, and the fingerprint of what decides results."""
+    """The files of a run that a translator needs, and the fingerprint of those that decide results."""
     run.settings()
     paths = [run.trained_model(), *tokenizer_files(run.tokenizer)]
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""The folder of bulk work: its inputs, their chunks, and which of them are done. No Keras."""
+"""The folder of bulk work: its inputs, their chunks, and which chunks are done. Needs no Keras."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REMEDY = "Choose another output folder."
 
 
 class Input(Protocol):
-    """What is cut into chunks of lines; iterated, it gives them.
+    """An input that is cut into chunks of lines. Iterating over it gives its lines.
 
     Attributes:
         name: Name of its result.
@@ -43,22 +43,22 @@ class Input(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
     def described(self, show_progress: bool) -> dict[str, Any]:
-        """What the manifest says of it, "lines" among it; reads all, so that no bad line waits."""
+        """The input's entry in the manifest, including "lines". Reads all lines, to find bad ones early."""
 
     def check(self, described: Mapping[str, Any], thoroughly: bool) -> None:
-        """Raise a ValueError if it is not as the manifest says.
+        """Raise a ValueError if the input does not match the manifest.
 
         Args:
-            described: What the manifest says.
-            thoroughly: Whether to read all of it, in place of a glance.
+            described: The input's entry in the manifest.
+            thoroughly: Whether to read the whole input, or only check quickly.
         """
 
 
 class TextFile:
-    """Lines of a file in UTF-8, plain or gzip; or of two files, line i of one with line i of the other.
+    """The lines of a file in UTF-8, plain or gzip; or pairs of lines of two files.
 
     Args:
-        *files: Paths, or URLs for fsspec. The last one's name, without ".gz", is that of the result.
+        *files: Paths, or URLs for fsspec. The result gets the name of the last one, without ".gz".
 
     Raises:
         FileNotFoundError: A file is missing.
@@ -96,14 +96,14 @@ class TextFile:
                 thoroughly and sha256_of_place(file) != known["sha256"]
             ):
                 raise ValueError(
-                    f"'{file}' changed since the work on it began. Put the old file back, or choose "
+                    f"'{file}' changed since the work on it began. Restore the old file, or choose "
                     "another output folder for the new one."
                 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Chunk:
-    """Some lines of one input, which are worked on together.
+    """Some lines of one input, which are processed together.
 
     Attributes:
         number: Number among the chunks of all inputs, from 0.
@@ -119,13 +119,13 @@ class Chunk:
 
 
 class BulkFolder:
-    """An output folder: `manifest.json`, a result for each input, and until then one for each chunk.
+    """An output folder: `manifest.json`, the results of chunks and, when these are joined, of inputs.
 
     Args:
-        path: The folder, or its URL. Nothing is made or read before a method is called.
-        inputs: What is cut into chunks. The result of `corpus/a.en.gz` is called `a.en`.
-        settings: What decides the results: the kind of work, fingerprints and options, as JSON.
-        chunk_lines: Lines of a chunk.
+        path: The folder, or its URL. Nothing is created or read before a method is called.
+        inputs: The inputs to cut into chunks. The result of `corpus/a.en.gz` is called `a.en`.
+        settings: Everything that decides the results: the kind of work, fingerprints and options, as JSON.
+        chunk_lines: Lines in a chunk.
 
     Raises:
         ValueError: No inputs, or two of them of the same name.
@@ -154,15 +154,15 @@ class BulkFolder:
         for name in self.names:
             if self.names.count(name) > 1 or name in (MANIFEST, PARTS):
                 raise ValueError(
-                    f"Each input's result gets its name, and '{name}' is taken. Rename an input, or "
-                    "choose several output folders."
+                    f"Each result gets the name of its input, but '{name}' is taken. Rename an input, or "
+                    "use several output folders."
                 )
         self._settings = {**settings, "chunk_lines": chunk_lines, "inputs": self.names}
         self._described: list[dict[str, Any]] = []
         self._chunks: list[Chunk] = []
 
     def check(self) -> None:
-        """Refuse a folder that holds something else than this work. Nothing is changed.
+        """Refuse a folder that holds something other than this work. Nothing is changed.
 
         Raises:
             OccupiedPath: If it holds other files, or work by another model, with other settings or of
@@ -171,10 +171,10 @@ class BulkFolder:
         names = self.folder.names()  # Before the manifest: another share may write it in between.
         if self.is_claimed():
             self._check_same(self._manifest()["settings"])
-        # What a start leaves that was killed before it wrote its manifest is no matter.
+        # Leftovers of a process that was killed before it wrote the manifest do not matter.
         elif any(not name.startswith(".keras_attention-") for name in names):
             raise OccupiedPath(
-                f"'{self.folder}' exists and is not the folder of bulk work. Nothing was changed there. "
+                f"'{self.folder}' exists but is not the folder of bulk work. Nothing was changed there. "
                 f"{REMEDY}"
             )
 
@@ -183,7 +183,7 @@ class BulkFolder:
         return self.folder.is_file(MANIFEST)
 
     def claim(self, show_progress: bool = False) -> None:
-        """Make the folder this work's own: read the inputs through once, and write the manifest.
+        """Claim the folder for this work: read all inputs once, and write the manifest.
 
         Raises:
             OccupiedPath: As `check`.
@@ -212,7 +212,7 @@ class BulkFolder:
         """The chunks that have no result yet.
 
         Args:
-            share: `(k, n)`: the k-th of n shares of the work alone; both count from 1.
+            share: `(k, n)`: only the k-th of n shares of the work; both count from 1.
         """
         k, n = share
         chunks = self._chunks[(k - 1) * len(self._chunks) // n : k * len(self._chunks) // n]
@@ -238,7 +238,7 @@ class BulkFolder:
             self.inputs[number].check(self._described[number], thoroughly=True)
 
     def read(self, chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, list[Any]]]:
-        """The lines of chunks, in order; of all inputs no more than one chunk is in memory.
+        """The lines of chunks, in order; at most one chunk is in memory.
 
         Raises:
             ValueError: If an input has fewer lines than the manifest says.
@@ -250,7 +250,7 @@ class BulkFolder:
                 texts = list(itertools.islice(wanted, chunk.lines))
                 if len(texts) != chunk.lines:
                     raise ValueError(
-                        f"'{self.names[number]}' was changed while it was read. Put the old file back, "
+                        f"'{self.names[number]}' was changed while it was read. Restore the old file, "
                         "and start again."
                     )
                 position = chunk.first + chunk.lines
@@ -270,7 +270,7 @@ class BulkFolder:
 
     def join(self) -> list[Place]:
         """Join the chunks of each input that has all of them; return the results if there are all."""
-        with self.folder.locked("join"):  # Who waits here sees what the others did.
+        with self.folder.locked("join"):  # A process that waits here sees what the others did.
             missing = {chunk.file for chunk in self.missing()}
             self.join_inputs(missing)
             if missing:
@@ -284,7 +284,7 @@ class BulkFolder:
         return self.folder.is_file(self.names[number])
 
     def join_inputs(self, missing: Collection[int]) -> None:
-        """Make the result of each input but those that miss chunks."""
+        """Make the result of each input, except those with missing chunks."""
         for number, name in enumerate(self.names):
             if number in missing or self.is_joined(number):
                 continue
@@ -294,7 +294,7 @@ class BulkFolder:
             except FileNotFoundError:
                 if not self.is_joined(number):
                     raise
-                # Where nothing is locked, another process has joined them meanwhile.
+                # Without locks, another process may have joined them in the meantime.
             self.folder.remove(_part_folder(number))
 
     def results(self) -> list[Place]:
@@ -303,10 +303,10 @@ class BulkFolder:
 
     @contextlib.contextmanager
     def working(self, share: tuple[int, int]) -> Iterator[None]:
-        """Keep a second process out that would do the same share.
+        """Keep out a second process with the same share.
 
         Raises:
-            ValueError: If another process does it.
+            ValueError: If another process works on it.
         """
         k, n = share
         self.folder.make()
@@ -333,7 +333,7 @@ class BulkFolder:
         if different:
             raise OccupiedPath(
                 f"'{self.folder}' holds other bulk work ({'; '.join(different)}). Nothing was "
-                f"changed there. {REMEDY[:-1]}, or ask for the same to go on with it."
+                f"changed there. {REMEDY[:-1]}, or use the same settings to continue it."
             )
 
 

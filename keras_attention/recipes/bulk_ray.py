@@ -1,4 +1,4 @@
-"""Actors of Ray that do chunks; the one file that imports Ray."""
+"""Ray actors that process chunks; the only file that imports Ray."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ except ImportError as error:
         "Work on a cluster needs Ray: pip install 'keras-attention-transformer[ray]'"
     ) from error
 
-# One chunk in work, and one that waits, so that no worker waits for this process.
+# One chunk in progress and one waiting, so that no worker waits for this process.
 CHUNKS_PER_WORKER = 2
-# As often may a chunk be lost with a worker; more often, and it is what kills them.
+# How often a chunk may be lost with a worker. If it happens more often, the chunk itself kills the workers.
 ATTEMPTS = 3
-# The workers compute as this process would.
+# Environment variables of this process that the workers get, so that they compute the same.
 PASSED_ON = ("KERAS_BACKEND", "KERAS_FLOATX", "PYTHONPATH", "RAY_AUTH_MODE")
 
 
 class RayWorkers:
-    """A pool of actors; a dead one is replaced, and its chunks are done by the others.
+    """A pool of actors. A dead actor is replaced, and others process its chunks.
 
     Args:
-        job: Called once in each actor; returns what makes a result of lines.
-        address: The cluster's address. None for the one that `RAY_ADDRESS` names, or that runs here, or a
-            new one on this machine.
-        workers: Number of actors. None for one for each GPU or, without GPUs, for each CPU.
+        job: Called once in each actor; returns the function from lines to a result.
+        address: The cluster's address. If None: the cluster that `RAY_ADDRESS` names, else one that runs on
+            this machine, else a new one here.
+        workers: Number of actors. If None: one for each GPU or, without GPUs, for each CPU.
     """
 
     def __init__(self, job: Callable[[], Any], address: str | None, workers: int | None):
         self._job, self._address, self._workers = job, address, workers
         self._is_own = self._is_started = False
-        # What is awaited -> the actor, and its chunk with the lines; no chunk while it starts.
+        # Awaited result -> (actor, (chunk, lines)), or (actor, None) while the actor starts.
         self._awaited: dict[Any, tuple[Any, tuple[Chunk, list[Any]] | None]] = {}
         self._actors: list[Any] = []
         self._idle: list[Any] = []
@@ -96,7 +96,7 @@ class RayWorkers:
             ray.shutdown()
 
     def _next(self, chunks: Iterator[tuple[Chunk, list[Any]]]) -> tuple[Chunk, str | bytes] | None:
-        """Wait for one thing that is awaited, and give its actor more to do."""
+        """Wait for one awaited result, and give its actor more chunks."""
         done, _ = ray.wait([*self._awaited], num_returns=1)
         actor, given = self._awaited.pop(done[0])
         try:
@@ -130,9 +130,9 @@ class RayWorkers:
     def _replace(
         self, actor: Any, given: tuple[Chunk, list[Any]] | None, error: BaseException
     ) -> None:
-        """Put a dead actor's chunk among those to do, and a new actor in its place."""
+        """Put a dead actor's chunk back into the queue, and start a new actor."""
         if given is None and "creation task" in str(error):
-            # What the job itself raises: every other actor would, too.
+            # The job itself raised the error, so every other actor would fail, too.
             raise RuntimeError(f"Ray's workers cannot start: {error}") from error
         if given is not None:
             chunk = given[0]
@@ -141,8 +141,8 @@ class RayWorkers:
             if self._deaths[chunk.number] == ATTEMPTS * CHUNKS_PER_WORKER:
                 raise RuntimeError(
                     f"Workers died {self._deaths[chunk.number]} times at lines {chunk.first + 1} to "
-                    f"{chunk.first + chunk.lines} of input {chunk.file + 1}. Is there too little "
-                    "memory? Lower `batch_tokens` or `workers`."
+                    f"{chunk.first + chunk.lines} of input {chunk.file + 1}. If memory is too small, lower "
+                    "`batch_tokens` or `workers`."
                 ) from error
         if actor in self._actors:
             self._actors.remove(actor)
@@ -151,7 +151,7 @@ class RayWorkers:
 
 
 class _Actor:
-    """Runs in a worker's process; the model is loaded when it is made."""
+    """Runs in a worker's process; its constructor loads the model."""
 
     def __init__(self, job: Callable[[], Any]):
         self._work = job()

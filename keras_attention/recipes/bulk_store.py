@@ -1,4 +1,4 @@
-"""The token ids of a training text, in chunks: by one process, an array of jobs, or a cluster of Ray."""
+"""Makes the token ids of a training text in chunks, with one process, a job array or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from keras_attention.utils.run_folder import RunFolder
 
 @dataclasses.dataclass(frozen=True)
 class TokenizeChunk:
-    """What a worker does; called, it loads the tokenizer and returns the function for one chunk.
+    """The job of a worker. When called, it loads the tokenizer and returns the function for one chunk.
 
     Attributes:
         files: Name -> content of the files of a saved tokenizer.
@@ -48,7 +48,7 @@ class TokenizeChunk:
 
 
 class TextSample:
-    """A parallel text as an input of bulk work, which is read as often as there are samples.
+    """A parallel text as an input of bulk work; there is one such input for each sample.
 
     Args:
         text: The pairs.
@@ -66,17 +66,17 @@ class TextSample:
         return {"lines": len(self._text), "fingerprint": self._text.fingerprint()}
 
     def check(self, described: Mapping[str, Any], thoroughly: bool) -> None:
-        """The name of the folder has the text's fingerprint: another text has another one."""
+        """Nothing to check: the folder's name contains the fingerprint of the text."""
 
 
 class StoreFolder(BulkFolder):
-    """A folder beside a token store to be, which becomes the store when all chunks are there.
+    """A folder of chunks next to a future token store. When it is complete, the store is made from it.
 
     Args:
-        store: Where the store will be.
-        text: What it is made of.
-        tokenizer: For both sides.
-        wanted: What `TokenStore.wanted` gave.
+        store: Path of the future store.
+        text: The text that it is made from.
+        tokenizer: The tokenizer of both sides.
+        wanted: The result of `TokenStore.wanted`.
     """
 
     def __init__(
@@ -122,11 +122,11 @@ def prepare_corpus(
     workers: int | None = None,
     show_progress: bool = True,
 ) -> Path | None:
-    """Make the tokenizer and the token ids that `train_translation` would make first, on many machines.
+    """Make, on many machines, the tokenizer and the token ids that `train_translation` makes first.
 
-    The ids are made in chunks of 10,000 pairs, by the same road as `translate_corpus`; killed, it goes
-    on. The store is equal in every byte to that which one process makes. `train_translation`, called
-    with the same arguments, finds it there.
+    The ids are made in chunks of 10,000 pairs, as in `translate_corpus`; a stopped call can be continued.
+    The store is byte for byte the one that a single process makes. `train_translation`, called later with
+    the same arguments, finds it.
 
     Args:
         corpus, config, output_dir: As for `train_translation`.
@@ -154,7 +154,7 @@ def prepare_corpus(
     settings = run_settings(corpus, config)
     run.check(settings, changeable(config))
     run.path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(run.path):  # Of several shares that start at once, one makes the tokenizer.
+    with locked(run.path):  # If several shares start at once, one makes the tokenizer.
         run.claim(settings, changeable(config))
         tokenizer = prepared_tokenizer(corpus, config, run.tokenizer)
     wanted = TokenStore.wanted(corpus.train, tokenizer, **sampling(config))

@@ -1,4 +1,4 @@
-"""Chunks done by this process, by an array of jobs, or by a cluster of Ray; killed, the work goes on."""
+"""Processes chunks in this process, a job array or a Ray cluster. Killed work can be continued."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from keras_attention.utils.checks import check_boolean, check_integer
 from keras_attention.utils.places import Place
 from keras_attention.utils.progress import Progress, say
 
-# From the lines of a chunk, and the chunk, to its result.
+# Takes the lines of a chunk, and the chunk; returns its result.
 Work = Callable[[list[Any], Chunk], str | bytes]
-# Called once in each worker: loads what the work needs.
+# Called once in each worker: loads what the work needs, and returns the work.
 Job = Callable[[], Work]
 
 
@@ -28,7 +28,7 @@ def check_spread(share: Any, ray: Any, workers: Any, show_progress: Any) -> None
     if workers is not None:
         check_integer("workers", workers, 1)
         if not ray:
-            raise ValueError(f"`workers` are Ray's: give `ray`, too. Received: workers={workers}")
+            raise ValueError(f"`workers` needs `ray`. Received: workers={workers}")
 
 
 def check_share(share: Any) -> tuple[int, int]:
@@ -54,16 +54,16 @@ def run_chunks(
     show_progress: bool = True,
     what: str = "translating",
 ) -> list[Place]:
-    """Do what is missing in a folder.
+    """Process the missing chunks of a folder.
 
     Args:
         folder: Inputs and outputs.
-        job: Called once in each worker; returns what makes a result of lines.
+        job: Called once in each worker; returns the function from lines to a result.
         share, ray, workers, show_progress: As in `translate_corpus`.
-        what: What the progress line says.
+        what: Text of the progress line.
 
     Returns:
-        The results, one for each input; none while other shares are missing.
+        The results, one for each input; an empty list while other shares are missing.
     """
     folder.check()
     if ray:
@@ -74,7 +74,7 @@ def run_chunks(
         pool = LocalWorker(job)
     with contextlib.closing(pool), folder.working(share):
         if not folder.is_claimed():
-            pool.start()  # What is wrong with the job shows before there is a manifest.
+            pool.start()  # Errors in the job show up before there is a manifest.
         folder.claim(show_progress)
         missing = folder.missing(share)
         folder.check_inputs(missing)
@@ -87,15 +87,17 @@ def run_chunks(
         joined = folder.join()
     if show_progress and not joined:
         left = sum(chunk.lines for chunk in folder.missing())
-        say(f"This share is done; {left:,} lines of other shares are missing in '{folder.folder}'.")
+        say(
+            f"This share is done. In '{folder.folder}', {left:,} lines of other shares are missing."
+        )
     return joined
 
 
 class LocalWorker:
-    """Does chunks in this process.
+    """Processes chunks in this process.
 
     Args:
-        job: Returns what makes a result of lines.
+        job: Returns the function from lines to a result.
     """
 
     def __init__(self, job: Job):
@@ -116,12 +118,12 @@ class LocalWorker:
             yield chunk, self._work(lines, chunk)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 @contextlib.contextmanager
 def unpacked(files: Mapping[str, bytes]) -> Iterator[Path]:
-    """A folder with these files, while the block runs: what a worker loads, on whatever machine.
+    """A temporary folder with these files, from which a worker on any machine can load.
 
     >>> with unpacked({"tokenizer/a.json": b"{}"}) as folder:
     ...     (folder / "tokenizer" / "a.json").read_text()
@@ -136,5 +138,5 @@ def unpacked(files: Mapping[str, bytes]) -> Iterator[Path]:
 
 
 def packed(paths: Iterable[Path], root: Path) -> dict[str, bytes]:
-    """The content of files by their names below a folder, for `unpacked`."""
+    """The content of files by their paths relative to a folder, for `unpacked`."""
     return {str(path.relative_to(root)): path.read_bytes() for path in paths}

@@ -1,4 +1,4 @@
-"""Settings for corpora of different sizes, as data; each says what it was chosen for."""
+"""Settings for corpora of different sizes, as data, with the reasons for them."""
 
 import dataclasses
 import math
@@ -6,9 +6,9 @@ from typing import Any
 
 from keras_attention.recipes.config import TranslationConfig
 
-# The embedded demo corpus: 10,000 synthetic pairs, a few minutes on two CPU cores. Too few updates for
-# dropout to pay. The rate stays high to the end, and averaging makes up for the noise: half a cosine to 0
-# needed more updates for the same BLEU. Updates end it, so that a slow machine learns as much as a fast one.
+# The built-in demo corpus: 10,000 synthetic pairs, a few minutes on two CPU cores. So few updates do not
+# benefit from dropout. The learning rate stays high to the end, and averaging removes the noise: half a
+# cosine to 0 needed more updates for the same BLEU. The budget is in updates, so slow machines learn as much.
 DEMO = TranslationConfig(
     preset="tiny",
     model_arguments={"dropout": 0.0},
@@ -22,10 +22,10 @@ DEMO = TranslationConfig(
     bleu_every=4,
 )
 
-# Multi30K: 29,000 pairs, an hour on two CPU cores. What differs from the paper's recipe is what so few
-# pairs and updates ask for: a small model (3.6 million parameters; wider, products of matrices use a CPU
-# better), normalised first, which bears a high rate early, learned positions, small batches, a rate
-# that ends at 0 with the hour, whatever the machine's pace.
+# Multi30K: 29,000 pairs, an hour on two CPU cores. It differs from the paper's recipe because pairs and
+# updates are few: a small model (3.6 million parameters, wide because that uses a CPU better), pre-norm,
+# which tolerates a high learning rate early, learned positions, small batches, and a rate that falls to 0 at
+# the end of the hour, whatever the machine's speed.
 MULTI30K = TranslationConfig(
     preset="small",
     model_arguments={
@@ -45,8 +45,8 @@ MULTI30K = TranslationConfig(
     length_penalty=1.3,  # chosen on the validation set (docs/log.md)
 )
 
-# Section 5 of the paper, English-German. Positions, padding included, are those of the authors' code, 4096
-# on each of 8 GPUs: about 25,000 source and 25,000 target tokens an update.
+# Section 5 of the paper, English-German. As in the authors' code, a batch has 4096 positions on each of 8
+# GPUs, padding included: about 25,000 source and 25,000 target tokens per update.
 WMT14 = TranslationConfig(
     preset="base",
     vocabulary_size=37_000,
@@ -74,9 +74,10 @@ RECIPES = {
     "wmt16_en_de_big": dataclasses.replace(WMT14, preset="big", **BIG),
 }
 
-# Text of the user's own: up to so many training pairs, these settings. The more text, the larger the model
-# that pays, and the more updates it takes; all end early when the validation set gains no more.
-NORMALIZED_FIRST: dict[str, Any] = {"normalize_first": True}  # bears a high rate early
+# The user's own text: (up to this many training pairs, these settings). With more text a larger model pays
+# off and needs more updates. All runs end early if the validation perplexity stops improving. The longest
+# sentences of any text fit: `max_length` is at most `batch_tokens` divided by `row_multiple`.
+NORMALIZED_FIRST: dict[str, Any] = {"normalize_first": True}  # tolerates a high rate early
 BY_SIZE: list[tuple[float, TranslationConfig]] = [
     (
         1_000,
@@ -85,6 +86,7 @@ BY_SIZE: list[tuple[float, TranslationConfig]] = [
             model_arguments=NORMALIZED_FIRST,
             vocabulary_size=600,
             batch_tokens=1024,
+            max_length=128,
             max_shapes=4,
             steps=600,
             warmup_steps=60,
@@ -99,6 +101,7 @@ BY_SIZE: list[tuple[float, TranslationConfig]] = [
             model_arguments=NORMALIZED_FIRST,
             vocabulary_size=2000,
             batch_tokens=1536,
+            max_length=192,
             max_shapes=6,
             steps=2000,
             warmup_steps=150,
@@ -139,7 +142,7 @@ BY_SIZE: list[tuple[float, TranslationConfig]] = [
 
 
 def recipe_for(pairs: int) -> TranslationConfig:
-    """Settings for so many training pairs of a user's own.
+    """Settings for a user's own text with this many training pairs.
 
     >>> [recipe_for(pairs).preset for pairs in (5_000, 100_000, 1_000_000, 5_000_000)]
     ['tiny', 'small', 'medium', 'base']

@@ -29,13 +29,13 @@ def compare_precisions(
         tokenizer: Its tokenizer.
         sources: Lines to translate.
         references: Their translations.
-        precisions: Precisions of a `Translator`, or `"plain"` for the plain search in float32, which
-            the others are compared with when it comes first.
+        precisions: Precisions of a `Translator`, or `"plain"` for the plain search in float32. All are
+            compared with the first.
         **decoding: Further arguments of `Translator`.
 
     Returns:
-        A dict for each precision: `bleu` (sacreBLEU), `differs`, the number of lines that differ from
-        those of the first precision, and `seconds`, which leave out a first call on a few lines.
+        A dict for each precision: `bleu` (sacreBLEU), `differs` (the number of lines that differ from
+        those of the first precision) and `seconds` (without a warm-up call on a few lines).
     """
     results: dict[str, dict[str, float]] = {}
     first: list[str] = []
@@ -55,7 +55,7 @@ def compare_precisions(
 
 
 def _in_float32(model: Any) -> Any:
-    # The plain search computes as the model does: one trained in mixed precision, rounded.
+    # The plain search computes as the model does, so a model in mixed precision would round.
     if model.compute_dtype == "float32":
         return model
     twin = type(model).from_config({**model.get_config(), "dtype": "float32"})
@@ -64,7 +64,7 @@ def _in_float32(model: Any) -> Any:
 
 
 def timed_translations(translator: Translator, sources: Sequence[str]) -> tuple[list[str], float]:
-    """The translations of these lines and their seconds, without those of a first call on a few."""
+    """The translations of these lines and the seconds they took, after a warm-up call on a few lines."""
     translator(list(sources[:2]))
     start = time.monotonic()
     translations = translator(list(sources))
@@ -95,13 +95,13 @@ def precisions_text(results: Mapping[str, Mapping[str, float]], lines: int) -> s
 
 @dataclasses.dataclass(frozen=True)
 class SearchScore:
-    """What a setting of the search scores, and how long it takes.
+    """The score and the time of one search setting.
 
     Attributes:
         beam_size: Hypotheses kept.
         length_penalty: alpha.
-        bleu: Of all lines.
-        seconds: For all lines, without those of a first call on a few.
+        bleu: BLEU of all lines.
+        seconds: Time for all lines, after a warm-up call on a few.
     """
 
     beam_size: int
@@ -131,7 +131,7 @@ def compare_searches(
         **decoding: Further arguments of `Translator`.
 
     Returns:
-        A score for each setting, the beam sizes in the outer loop.
+        A score for each setting, with the beam sizes in the outer loop.
     """
     scores = []
     for beam_size, length_penalty in itertools.product(beam_sizes, length_penalties):

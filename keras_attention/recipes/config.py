@@ -1,4 +1,4 @@
-"""What decides the result of a run, besides the corpus."""
+"""All settings of a run, besides the corpus."""
 
 import dataclasses
 from typing import Any, Literal, get_args
@@ -26,48 +26,50 @@ RESUMABLE_FIELDS = (
 
 @dataclasses.dataclass(frozen=True)
 class TranslationConfig:
-    """Everything that decides the result of a run, besides the corpus.
+    """All settings of a run, besides the corpus.
 
     Attributes:
         preset: Size of the model: tiny, small, medium, base, big, big_en_fr, or a row of the paper's
             Table 3, such as table3_a_heads_1.
         model_arguments: Arguments of `Transformer` that replace the preset's.
-        vocabulary_size: Word-pieces of the vocabulary that source and target share.
-        tokenizer_algorithm: How words are cut: bpe, or wordpiece as in the paper's English-French.
-        bpe_dropout: Probability with which BPE skips a merge in the training text, which is cut anew
-            `bpe_samples` times; for little text.
-        bpe_samples: Epochs until a sentence is cut as it was before, with BPE dropout.
-        batch_tokens: Positions of a batch on either side, padding included.
+        vocabulary_size: Number of word-pieces in the vocabulary that source and target share.
+        tokenizer_algorithm: How words are split: bpe, or wordpiece as in the paper's English-French.
+        bpe_dropout: Probability that BPE skips a merge in the training text, which is then split in
+            `bpe_samples` different ways; for small corpora.
+        bpe_samples: With BPE dropout, the number of epochs before a sentence is split the same way again.
+        batch_tokens: Positions of a batch on each side, padding included.
         max_length: Pairs with more tokens on a side, end token included, are left out of training.
-        max_shapes: Most different shapes of batches. Fewer are compiled sooner, but pad more.
-        strategy: How several devices share a batch: none, mirrored (TensorFlow's GPUs) or
-            data_parallel (JAX' devices, or the processes that PyTorch's torchrun starts).
-        replicas: Number of devices; none for all that there are, if there is a strategy.
-        accumulation_steps: Parts that a batch is computed in, one after the other, to need less memory.
-        recompute: Whether blocks are computed again in the backward pass: less memory, a third more work.
-        row_multiple: Sentences of a batch are a multiple of it. All numbers of replicas and parts whose
-            product divides it train on the same batches; for another it is raised.
-        steps: Most updates of the optimizer; none for no limit.
-        minutes: Most minutes of training, without compiling and validation; none for no limit.
-        patience: Epochs without a better perplexity of the validation set after which training stops;
-            none for training to the end of the budget.
-        warmup_steps: Updates until the peak of the learning rate.
-        learning_rate_factor: Factor of the paper's learning rate.
-        peak_learning_rate: The highest learning rate, in place of the paper's schedule: the rate rises
-            to it in `warmup_steps` updates and falls as half a cosine to 0 at the end of the budget.
-            With `minutes` it depends on the machine's pace; with `steps` alone, and checkpoints that
-            are not averaged by the minute, a run can be repeated exactly.
+        max_shapes: Largest number of batch shapes. Fewer shapes compile faster but need more padding.
+        strategy: How several devices share a batch: none, mirrored (GPUs on TensorFlow) or
+            data_parallel (devices on JAX, processes that torchrun starts on PyTorch).
+        replicas: Number of devices; by default all, if there is a strategy.
+        accumulation_steps: Number of parts of a batch that are computed one after the other, to save
+            memory.
+        recompute: Whether blocks are computed again in the backward pass: less memory, a third more
+            compute.
+        row_multiple: The number of sentences in a batch is a multiple of this. Runs train on the same
+            batches if their replicas times accumulation steps divide it; otherwise it is raised.
+        steps: Largest number of updates; none for no limit.
+        minutes: Longest training time in minutes, without compiling and validation; none for no limit.
+        patience: Training stops after this many epochs without a better validation perplexity; none to
+            train to the end of the budget.
+        warmup_steps: Updates until the learning rate reaches its peak.
+        learning_rate_factor: Factor that multiplies the paper's learning rate.
+        peak_learning_rate: Peak of a learning rate that replaces the paper's schedule. The rate rises to
+            the peak in `warmup_steps` updates and falls along half a cosine to 0 at the end of the
+            budget. With `minutes` it depends on the machine's speed. With `steps` alone, and without
+            `checkpoint_minutes`, a run can be repeated exactly.
         label_smoothing: The paper's epsilon_ls.
-        checkpoint_minutes: Minutes between two checkpoints; none for one an epoch, and every ten
-            minutes one that is not averaged, but gone on from.
-        checkpoint_updates: Updates between two checkpoints that are averaged, in place of minutes.
-        averaged_checkpoints: How many of the last checkpoints are averaged.
+        checkpoint_minutes: Minutes between two checkpoints; none for one per epoch, and every ten minutes
+            one that is not averaged but lets a stopped run continue.
+        checkpoint_updates: Updates between two checkpoints that are averaged, instead of minutes.
+        averaged_checkpoints: Number of last checkpoints that are averaged.
         bleu_every: Epochs between two BLEU scores of the validation set during training.
-        attention_images: Whether heat maps of a sentence's attention are logged as pictures, too.
-        beam_size: Hypotheses kept in the search.
+        attention_images: Whether to log heat maps of one sentence's attention as pictures, too.
+        beam_size: Hypotheses kept in the beam search.
         length_penalty: The paper's alpha: the higher, the longer the translations.
-        dtype: Keras' dtype policy: float32, or mixed_bfloat16 on hardware that has it.
-        seed: Decides initial weights, dropout and the order of batches.
+        dtype: Dtype policy of Keras: float32, or mixed_bfloat16 on hardware that supports it.
+        seed: Seed of initial weights, dropout and the order of batches.
     """
 
     preset: str = "tiny"
@@ -108,7 +110,8 @@ class TranslationConfig:
             if value is None and name in OPTIONAL:
                 continue
             if name in LEAST_INTEGERS:
-                check_integer(name, value, LEAST_INTEGERS[name], LARGEST)
+                most = LARGEST_VOCABULARY if name == "vocabulary_size" else LARGEST
+                check_integer(name, value, LEAST_INTEGERS[name], most)
             elif name in POSITIVE:
                 check_number(name, value, above=0)
             elif name in FRACTIONS:
@@ -147,7 +150,7 @@ class TranslationConfig:
             )
 
 
-# Least value of every whole number, and what must be positive, or a fraction below 1.
+# The smallest value of every integer; the settings that must be positive, or at least 0 and below 1.
 LEAST_INTEGERS = {
     "vocabulary_size": 8,
     "bpe_samples": 1,
@@ -178,6 +181,7 @@ OPTIONAL = (
     "checkpoint_updates",
 )
 LARGEST = 10**12
+LARGEST_VOCABULARY = 10**6  # as of a tokenizer
 
 
 def literal_choices(annotation: Any) -> tuple[Any, ...]:
@@ -198,18 +202,18 @@ class ModelOptions:
     """What `model_arguments` may say on the command line, in place of the preset's.
 
     Attributes:
-        num_layers: Blocks of the encoder, and of the decoder: the paper's N.
+        num_layers: Number of blocks in the encoder and in the decoder: the paper's N.
         hidden_dim: Width of the model: d_model.
         intermediate_dim: Width inside the feed-forward networks: d_ff.
         num_heads: Attention heads: h.
         dropout: Probability of dropout.
         attention_dropout: Probability of dropout of attention weights.
         normalize_first: Whether blocks normalise their input, as the authors' later code does.
-        branch_feed_forward: Makes a Weighted Transformer, whose branches share one feed-forward
-            network or split it: shared or split.
+        branch_feed_forward: Makes a Weighted Transformer whose branches share one feed-forward network
+            (shared) or get a part of it each (split).
         branched_decoder: Which attention of its decoder has the branches: cross or self.
         position_layout: How positions are encoded: interleaved or halves (sines), or learned.
-        attention_window: Positions that self-attention sees to each side, its own counted; all if not
+        attention_window: Positions that self-attention sees on each side, its own included; all if not
             given.
     """
 

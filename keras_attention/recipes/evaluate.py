@@ -1,4 +1,4 @@
-"""Evaluates the checkpoints that a run averages, and their average."""
+"""Evaluate the checkpoints that a run averages, and their average."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def evaluate_run(
         settings: The run's settings, as in `config.json`.
         model: The run's model; its weights are replaced.
         tokenizer: The run's tokenizer.
-        batches: `TokenBatches` of the training part, for the cost; None for a report without it.
-        validation: Batches of the validation part, for the perplexity; None for none.
+        batches: `TokenBatches` of the training set, for the cost; None for a report without it.
+        validation: Batches of the validation set, for the perplexity; None for a report without it.
         sources: Sentences to translate.
         references: Their reference translations.
-        name: What these sentences are.
+        name: Name of these sentences.
         devices: Number of devices that trained, for the paper's formula.
-        device: A GPU of the paper, such as `"P100"`; if not given, the speed of this machine counts.
-        peak: FLOP/s of a device, if they were measured before; what else runs changes the next measure.
+        device: A GPU of the paper, such as `"P100"`; by default the speed of this machine is used.
+        peak: FLOP/s of a device, if already measured; a new measurement may differ.
         samples: Resamples of the paired bootstrap.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What a run says: what it will do, what it left out, how it ended, and what can be done with it."""
+"""The messages of a run: what it will do, what it left out, how it ended, and what to do next."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from keras_attention.evaluation.cost import training_flops
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.utils.run_folder import RunFolder
 
-# Of a machine's peak, what small models reach while they train. The progress line knows better soon.
+# The share of a machine's peak that small models reach in training. The progress line soon knows better.
 EXPECTED_UTILIZATION = 0.3
 # Below this BLEU nobody would call the output a translation.
 LEAST_BLEU = 2.0
-# A validation perplexity that has risen from this share of the last one is no noise.
+# If the best validation perplexity is below this share of the last one, the rise is not noise: overfitting.
 LEARNED_BY_HEART = 0.9
 
 
@@ -36,7 +36,7 @@ def corpus_text(corpus: Corpus) -> str:
 
 
 def batches_text(batches: TokenBatches, config: TranslationConfig) -> str:
-    """The batches of an epoch, and the pairs that are in none."""
+    """The batches of an epoch, and how many pairs are left out."""
     statistics = batches.statistics()
     empty, long = batches.store.metadata["dropped_empty"], statistics["dropped_long"]
     left_out = "no pair"
@@ -54,7 +54,7 @@ def batches_text(batches: TokenBatches, config: TranslationConfig) -> str:
 
 
 def forecast(model: Any, batches: TokenBatches, config: TranslationConfig, peak: float) -> str:
-    """What the training will be: its updates, and about how long they take.
+    """A forecast of the training: its updates, and about how long they take.
 
     Args:
         model: The model.
@@ -71,7 +71,7 @@ def forecast(model: Any, batches: TokenBatches, config: TranslationConfig, peak:
         assert config.minutes is not None  # The configuration was checked.
         updates = 60 * config.minutes / seconds
         return (
-            f"It lasts {duration(60 * config.minutes)}, about {rounded(updates):,} updates of {of} "
+            f"Training takes {duration(60 * config.minutes)}: about {rounded(updates):,} updates of {of} "
             f"({updates / len(batches):,.1f} epochs), {compiling}"
         )
     longest = config.steps * seconds
@@ -79,7 +79,9 @@ def forecast(model: Any, batches: TokenBatches, config: TranslationConfig, peak:
     if config.minutes is not None:
         longest = min(longest, 60 * config.minutes)
         at_most = f", at most {duration(60 * config.minutes)}"
-    early = "" if config.patience is None else ", fewer if the validation set gains no more"
+    early = (
+        "" if config.patience is None else ", fewer if the validation perplexity stops improving"
+    )
     return (
         f"About {duration(longest)}: {config.steps:,} updates{early}{at_most}, of {of} "
         f"({config.steps / len(batches):,.1f} epochs), {compiling}"
@@ -87,44 +89,54 @@ def forecast(model: Any, batches: TokenBatches, config: TranslationConfig, peak:
 
 
 def finished_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool) -> str:
-    """What is said to who starts a finished run again: how it goes on, or why it does not.
+    """The message when a finished run is started again: how to continue it, or why that is impossible.
 
     Args:
         folder: The run's folder.
         report: Its report.
         can_go_on: Whether its budget may be raised.
     """
-    settings, training = report["config"], report["training"]
     finished = (
-        f"This run is finished, after {training['updates']:,} updates; its report is "
+        f"This run is finished, after {report['training']['updates']:,} updates; its report is "
         f"{folder.report_text}."
     )
+    return f"{finished} {_how_to_go_on(report, can_go_on)}"
+
+
+def _how_to_go_on(report: Mapping[str, Any], can_go_on: bool) -> str:
+    settings = report["config"]
     names = [name for name in ("steps", "minutes") if settings[name] is not None]
     budget = " or ".join(f"--{name} (it had {settings[name]:,})" for name in names)
     if settings["patience"] is not None and _ended_early(report):
         return (
-            f"{finished} The validation set gained no more for {settings['patience']} epochs: to go on "
-            "nevertheless, give the same command a higher --patience."
+            f"The validation perplexity did not improve for {settings['patience']} epochs. To continue "
+            "anyway, run the same command with a higher --patience."
         )
     if can_go_on:
-        return f"{finished} To go on with it, give the same command a higher {budget}."
+        return f"To continue it, run the same command with a higher {budget}."
     return (
-        f"{finished} Its learning rate has fallen to the end of its budget, so it cannot go on: to "
-        f"train longer, begin a new run, in another --output-dir, with a higher {budget}."
+        "Its learning rate followed its budget to the end, so it cannot continue. To train longer, start a "
+        f"new run in another --output-dir, with a higher {budget}."
     )
 
 
 def _ended_early(report: Mapping[str, Any]) -> bool:
     """Whether a run ended before its budget was used up."""
     settings, training = report["config"], report["training"]
-    minutes = training.get("training_minutes", training["minutes"])  # An older report has no such.
+    minutes = training.get("training_minutes", training["minutes"])  # Older reports lack the first.
     return (settings["steps"] is None or training["updates"] < settings["steps"]) and (
         settings["minutes"] is None or minutes < settings["minutes"] - 0.01
     )
 
 
-def results_text(folder: RunFolder, report: Mapping[str, Any]) -> str:
-    """The end of a run: a line of numbers, some translations, where things are and what to do next."""
+def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool = True) -> str:
+    """The end of a run: a line of numbers, some translations, where things are and what to do next.
+
+    Args:
+        folder: The run's folder.
+        report: Its report.
+        can_go_on: Whether its budget may be raised.
+    """
     test, training = report["test"], report["training"]
     synthetic = " (synthetic data)" if report["synthetic"] else ""
     averaged = training["averaged_checkpoints"]
@@ -139,7 +151,7 @@ def results_text(folder: RunFolder, report: Mapping[str, Any]) -> str:
     if last < mean:
         lines.append(
             f"Averaging did not help this run: the last checkpoint alone has a validation perplexity of "
-            f"{last:.3f}. In a run as short as this, --average 1 takes it alone."
+            f"{last:.3f}. In a run as short as this, use --average 1 to take only the last one."
         )
     reason = why_nothing_was_learned(report)
     if reason:
@@ -150,12 +162,13 @@ def results_text(folder: RunFolder, report: Mapping[str, Any]) -> str:
         lines.append("")
     name = shlex.quote(str(folder.path))
     sentence = shlex.quote(test["examples"][0]["source"]) if test["examples"] else '"..."'
-    # Of a folder of runs TensorBoard shows the names; of a run's own logs it shows a dot.
+    # For a folder of runs TensorBoard shows their names; for a single run's logs it shows a dot.
     logs = folder.path.parent if folder.path.parent.name == "runs" else folder.path
     lines += [
         f"The run is in {name}: the model in {folder.model.name}, all figures in "
         f"{folder.report_text.name} and {folder.report.name}, all translations in "
         f"{folder.translations.name}.",
+        _how_to_go_on(report, can_go_on),
         f"  echo {sentence} | {_command('keras-attention')} translate {name}",
         f"  {_command('keras-attention')} attention {name} {sentence} --output {name}-attention",
         f"  {_command('tensorboard')} --logdir {shlex.quote(str(logs))}",
@@ -164,7 +177,7 @@ def results_text(folder: RunFolder, report: Mapping[str, Any]) -> str:
 
 
 def why_nothing_was_learned(report: Mapping[str, Any]) -> str:
-    """A sentence for a run whose translations are none, or an empty text."""
+    """An explanation for a run that did not learn to translate, or an empty text."""
     if report["test"]["bleu"] >= LEAST_BLEU:
         return ""
     training, settings = report["training"], report["config"]
@@ -172,30 +185,28 @@ def why_nothing_was_learned(report: Mapping[str, Any]) -> str:
     if updates <= 2 * warmup:
         over = "is not over" if updates < warmup else "is hardly over"
         return (
-            f"This run did not learn to translate: {updates:,} updates, and the warm-up of {warmup:,} "
-            "updates, in which the learning rate rises, "
-            + over
-            + ". Give it more --steps or --minutes."
+            f"This run did not learn to translate: after {updates:,} updates, the warm-up of the learning "
+            f"rate ({warmup:,} updates) {over}. Give it more --steps or --minutes."
         )
     batches = report["batches"]["batches"]
     perplexities = [epoch.get("val_perplexity", math.inf) for epoch in training["history"]]
     best = min(perplexities, default=math.inf)
     if best < LEARNED_BY_HEART * perplexities[-1]:
         return (
-            "This run learned its training text by heart: after epoch "
-            f"{training['history'][perplexities.index(best)]['epoch']} the perplexity of the validation "
-            f"set rose, from {best:.1f} to {perplexities[-1]:.1f}. More text helps most; a smaller model "
-            "or more --dropout may."
+            "This run learned its training text by heart (overfitting): after epoch "
+            f"{training['history'][perplexities.index(best)]['epoch']} the validation perplexity rose "
+            f"from {best:.1f} to {perplexities[-1]:.1f}. More text helps most; a smaller model or more "
+            "--dropout may help."
         )
     return (
         f"This run did not learn to translate in {updates:,} updates ({updates / batches:,.1f} epochs). "
-        "Give it more --steps, more text, or another --peak-learning-rate; are the two sides of the "
-        "text translations of each other, line by line?"
+        "Give it more --steps, more text, or another --peak-learning-rate. Also check that the two sides "
+        "of the text are translations of each other, line by line."
     )
 
 
 def _command(name: str) -> str:
-    """A program of this Python's environment as one can type it here, be the environment active or not."""
+    """How to type a program of this Python's environment here, whether the environment is active or not."""
     installed = Path(sys.executable).with_name(name)
     if not installed.exists():
         module = {"keras-attention": "keras_attention_light", "tensorboard": "tensorboard.main"}[
@@ -209,7 +220,7 @@ def _command(name: str) -> str:
 
 
 def _as_typed(path: Path) -> str:
-    """A path from the present folder, if it lies below."""
+    """A path, relative to the current folder if it is inside."""
     return os.fspath(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
@@ -218,12 +229,12 @@ def _millions(number: int) -> str:
 
 
 def rounded(number: float) -> int:
-    """Two digits: nobody should take it for exact."""
+    """Rounded to two digits, so that nobody takes it for exact."""
     return int(float(f"{number:.1e}"))
 
 
 def duration(seconds: float) -> str:
-    """A time that people can imagine.
+    """A time in a unit that is easy to read.
 
     >>> [duration(seconds) for seconds in (20, 540, 9000, 300_000)]
     ['a minute', '9 minutes', '2.5 hours', '3.5 days']

@@ -1,4 +1,4 @@
-"""What a run will read, compute and need, before it starts: `--plan` of the examples."""
+"""What a run will read, compute and need, before it starts: the option `--plan`."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ PAPER_SECONDS = {"base": 0.4, "big": 1.0, "big_en_fr": 1.0}
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The figures of a run to come; `print` shows them, `as_dict` gives them for JSON.
+    """The figures of a planned run; `print` shows them, `as_dict` gives them for JSON.
 
     Attributes:
-        corpus, preset: What is trained on what.
+        corpus, preset: Names of the corpus and of the model's preset.
         filters: Report of the filters (see `FilteredText.report`), or None if there are none.
-        pairs: Pairs of an epoch.
-        dropped_empty: Pairs with a side that no token is left of.
+        pairs: Pairs in an epoch.
+        dropped_empty: Pairs with a side without tokens.
         dropped_long: Pairs with too many tokens on a side.
         vocabulary_size, parameters: Of the model.
-        source_tokens, target_tokens: Tokens of an epoch, with end tokens and without padding.
-        batches: Updates of an epoch.
+        source_tokens, target_tokens: Tokens in an epoch, with end tokens and without padding.
+        batches: Updates in an epoch.
         padding: Share of padding in all positions of an epoch.
-        shapes: What each shape of batches holds; see `TokenBatches.shape_statistics`.
-        replicas, accumulation_steps: Parts of a batch that are computed side by side, and one after
-            the other.
-        steps: Updates asked for, or None if only the time is limited.
-        minutes: Minutes asked for, or None if only the updates are limited.
+        shapes: The batches of each shape; see `TokenBatches.shape_statistics`.
+        replicas, accumulation_steps: Number of parts of a batch that are computed at the same time, and
+            one after the other.
+        steps: Updates in the budget, or None if only the time is limited.
+        minutes: Minutes in the budget, or None if only the updates are limited.
         flops: Counted FLOPs of an epoch, padding included.
-        paper_cost: What Table 2 would say for so many updates, or None if the paper did not time this
-            model.
+        paper_cost: Cost of this many updates as Table 2 counts it, or None if the paper did not time
+            this model.
         largest_part: (B, S, T) of the part of a batch that takes most memory on a device.
         part_flops: Counted FLOPs of training on that part.
-        memory: Estimated for that part.
-        trial: What a step on it took, or None.
-        seconds: What planning took.
+        memory: Estimated memory for that part.
+        trial: Time and memory of a trial step on that part, or None.
+        seconds: Time that planning took.
     """
 
     corpus: str
@@ -98,15 +98,20 @@ class Plan:
 
     @property
     def updates_in_time(self) -> float | None:
-        """Updates that the minutes give at the pace of the trial; None without minutes or trial."""
-        if self.minutes is None or self.trial is None:
+        """Updates that fit into the minutes at the speed of the trial; None without minutes or trial."""
+        seconds = self._seconds_of_an_update
+        return None if self.minutes is None or seconds is None else 60 * self.minutes / seconds
+
+    @property
+    def _seconds_of_an_update(self) -> float | None:
+        if self.trial is None:
             return None
         update_flops = self.flops / self.batches / self.replicas
-        return 60 * self.minutes / (self.trial.seconds * update_flops / self.part_flops)
+        return self.trial.seconds * update_flops / self.part_flops
 
     @property
     def epochs(self) -> float | None:
-        """Epochs that the steps mean."""
+        """Epochs that the steps make."""
         return None if self.steps is None else self.steps / self.batches
 
     @property
@@ -115,7 +120,7 @@ class Plan:
         return None if self.epochs is None else self.flops * self.epochs
 
     def as_dict(self) -> dict[str, Any]:
-        """All figures, as JSON has them."""
+        """All figures, ready for JSON."""
         derived = (
             "tokens_per_update", "tokens_per_replica", "updates_in_time", "epochs", "total_flops",
         )  # fmt: skip
@@ -130,6 +135,12 @@ class Plan:
         source, target = self.tokens_per_update
         parts = self.tokens_per_replica
         filters = "none" if self.filters is None else describe(self.filters)
+        shared = ""
+        if self.replicas * self.accumulation_steps > 1:
+            shared = (
+                f"; {parts[0]:,.0f} and {parts[1]:,.0f} on each of {self.replicas} replica(s), in "
+                f"{self.accumulation_steps} step(s)"
+            )
         return [
             f"Plan: {self.preset} model, {self.parameters:,} parameters, "
             f"{self.vocabulary_size:,} word-pieces, on {self.corpus}",
@@ -138,8 +149,7 @@ class Plan:
             f"tokens, {self.dropped_long:,} with too many tokens",
             f"Tokens: {self.source_tokens:,} source, {self.target_tokens:,} target an epoch",
             f"Updates: {self.batches:,} an epoch, on average {source:,.0f} source and "
-            f"{target:,.0f} target tokens; {parts[0]:,.0f} and {parts[1]:,.0f} on each of "
-            f"{self.replicas} replica(s), in {self.accumulation_steps} step(s)",
+            f"{target:,.0f} target tokens{shared}",
         ]
 
     def _shape_lines(self) -> list[str]:
@@ -159,28 +169,30 @@ class Plan:
         limit = f"Budget: {'' if self.steps is None else 'at most '}{duration(60 * minutes)}"
         updates = self.updates_in_time
         if updates is None:
-            return f"{limit}; how many updates these give, a step that is tried tells: --plan-try"
+            return f"{limit}; to estimate the number of updates, try a step with --plan-try"
         return (
             f"{limit}, about {rounded(updates):,} updates ({updates / self.batches:,.1f} epochs) at the "
-            "pace of the step that was tried"
+            "speed of the step that was tried"
         )
 
     def _cost_lines(self) -> list[str]:
         lines = []
         if self.steps is not None:
+            seconds = self._seconds_of_an_update
+            time_needed = "" if seconds is None else f" about {duration(self.steps * seconds)},"
             lines.append(
-                f"Budget: {self.steps:,} updates, {self.epochs:,.2f} epochs, "
+                f"Budget: {self.steps:,} updates,{time_needed} {self.epochs:,.2f} epochs, "
                 f"{self.total_flops:.3g} FLOPs counted"
             )
         if self.minutes is not None:
             lines.append(self._time_line(self.minutes))
         lines.append(
-            f"Cost: {self.flops:.3g} FLOPs an epoch, {self.flops / self.batches:.3g} an update"
+            f"Cost: {self.flops:.3g} FLOPs per epoch, {self.flops / self.batches:.3g} per update"
         )
         if self.paper_cost is not None:
             lines.append(
-                f"  as Table 2 counts, time on 8 P100 at 9.5 TFLOPS: {self.paper_cost:.3g} "
-                f"({PAPER_SECONDS[self.preset]} s an update, section 5.2)"
+                f"  as in Table 2, time on 8 P100 at 9.5 TFLOPS: {self.paper_cost:.3g} "
+                f"({PAPER_SECONDS[self.preset]} s per update, section 5.2)"
             )
         rows, source, target = self.largest_part
         lines += [
@@ -188,7 +200,9 @@ class Plan:
             f"  memory: {self.memory}",
         ]
         if self.trial is None:
-            lines.append("  not tried: it would take minutes and much memory here; --plan-try does")
+            lines.append(
+                "  not tried: it would take minutes and much memory here (--plan-try tries it)"
+            )
         else:
             lines.append(f"  tried: {self.trial}")
         lines.append(f"Planned in {self.seconds:.0f} s")
@@ -203,15 +217,15 @@ def plan_training(
 ) -> Plan:
     """Find out what a run will read, compute and need, without training.
 
-    Tokenizer and token store are made as a run makes them, so that the figures are those of its
-    batches, and kept for the next time.
+    The tokenizer and the token store are made as in a run, so the figures are those of its batches. They
+    are kept for the next time.
 
     Args:
         corpus: What to train on.
         config: The settings.
-        folder: The folder of tokenizer and store; defaults to one among the downloads.
-        try_longest: Whether one training step runs on the largest part of a batch; None: where it is
-            a matter of seconds.
+        folder: The folder for tokenizer and store; by default a folder in the cache of downloads.
+        try_longest: Whether to run one training step on the largest part of a batch. By default (None),
+            a step runs if it takes only seconds.
 
     Returns:
         A `Plan`.
@@ -288,7 +302,7 @@ def plan_training(
 def _largest_part(
     sizes: ModelSizes, shapes: list[dict[str, Any]], parts: int, config: TranslationConfig
 ) -> tuple[tuple[int, int, int], TrainingMemory]:
-    """What a device computes at once of the batch that takes most memory: (B, S, T), and the memory."""
+    """The part of the largest batch that a device computes at once: (B, S, T), and its memory."""
     found = []
     for shape in shapes:
         rows, source, target = shape["shape"]

@@ -1,4 +1,4 @@
-"""What a run needs before it can train: tokenizer, batches, compiled model. Made once, then found again."""
+"""What a run needs before it trains: tokenizer, batches, compiled model. Files are made once and reused."""
 
 import dataclasses
 import inspect
@@ -40,7 +40,7 @@ def prepared_tokenizer(corpus: Corpus, config: TranslationConfig, folder: Path) 
     """The tokenizer in `folder`, or one trained on both sides of the training text and saved there.
 
     At most `MAX_SENTENCES` sentences are used, evenly spread over the text, so that memory does not
-    grow with it. A corpus that is cut into subwords already brings its own vocabulary.
+    grow with it. A corpus that is already split into subwords brings its own vocabulary.
     """
     if Tokenizer.is_saved_in(folder):
         return Tokenizer.load(folder)
@@ -64,25 +64,30 @@ def prepared_tokenizer(corpus: Corpus, config: TranslationConfig, folder: Path) 
 def prepared_batches(
     corpus: Corpus, config: TranslationConfig, tokenizer: Tokenizer, folder: Path
 ) -> tuple[TokenBatches, TokenBatches]:
-    """Batches of the training and of the validation part, from token stores in `folder`."""
+    """Batches of the training and the validation set, from token stores in `folder`."""
     train = TokenStore.build(folder, corpus.train, tokenizer, **sampling(config))
-    validation = TokenStore.build(folder, corpus.validation, tokenizer)
-    return training_batches(train, config), validation_batches(validation, config)
+    validation = validation_batches(TokenStore.build(folder, corpus.validation, tokenizer), config)
+    if validation.dropped_long:
+        say(
+            f"The perplexity of the validation part leaves out {validation.dropped_long:,} pair(s) with "
+            f"over {config.batch_tokens:,} tokens on a side, which no batch can hold."
+        )
+    return training_batches(train, config), validation
 
 
 def found_batches(
     settings: Mapping[str, Any], tokenizer: Tokenizer, folder: Path
 ) -> tuple[TokenBatches | None, TokenBatches | None]:
-    """The batches of a run that was made before, None for a part whose token store is gone.
+    """The batches of an earlier run; None for a set whose token store is gone.
 
     Args:
         settings: The run's settings, as in its folder.
         tokenizer: The run's tokenizer.
-        folder: Where its token stores lie.
+        folder: The folder of its token stores.
     """
     names = {field.name for field in dataclasses.fields(TranslationConfig)}
     known = {name: value for name, value in settings.items() if name in names}
-    # The devices of this machine need not be those that the run was trained on.
+    # This machine may have other devices than the one that trained the run.
     config = TranslationConfig(
         **{**known, "strategy": None, "replicas": None, "accumulation_steps": 1}
     )
@@ -111,36 +116,42 @@ def training_batches(store: TokenStore, config: TranslationConfig) -> TokenBatch
 
 
 def validation_batches(store: TokenStore, config: TranslationConfig) -> TokenBatches:
-    """The batches that a run's perplexity is measured on: all pairs, however long."""
+    """The batches that a run's perplexity is measured on: all pairs that a batch can hold."""
+    most = config.batch_tokens
+    longest = int(max(store.source_lengths.max(), store.target_lengths.max()))
     return TokenBatches(
-        store, config.batch_tokens, shuffle=False, max_length=None, max_shapes=config.max_shapes
+        store,
+        most,
+        shuffle=False,
+        max_length=most if longest > most else None,
+        max_shapes=config.max_shapes,
     )
 
 
 def sampling(config: TranslationConfig) -> dict[str, Any]:
-    """How the training text is cut into subwords."""
+    """How the training text is split into subwords."""
     if not config.bpe_dropout:
         return {}
     return {"dropout": config.bpe_dropout, "samples": config.bpe_samples, "seed": config.seed}
 
 
 def row_multiple(config: TranslationConfig) -> int:
-    """What the rows of all batches are a multiple of, so that every replica and part gets as many.
+    """The number that divides the rows of every batch, so that replicas and parts get equally many.
 
-    Whatever divides `config.row_multiple` changes nothing: the batches are those of one device.
+    If replicas times parts divides `config.row_multiple`, the batches are those of one device.
     """
     return math.lcm(config.row_multiple, replica_count(config) * config.accumulation_steps)
 
 
 def replica_count(config: TranslationConfig) -> int:
-    """Devices that share a batch: one without a strategy, else those asked for, or all there are."""
+    """Number of devices that share a batch: one without a strategy, else `config.replicas` or all."""
     if config.strategy is None:
         return 1
     return config.replicas or available_devices(config.strategy)
 
 
 def check_model(config: TranslationConfig) -> None:
-    """Refuse a configuration of which no model can be made, before any work.
+    """Refuse a configuration that no model can be made from, before any work.
 
     Raises:
         ValueError: Names the argument, and what is wrong with it.
@@ -150,28 +161,28 @@ def check_model(config: TranslationConfig) -> None:
     for name in config.model_arguments:
         if name not in names:
             raise ValueError(
-                f"`model_arguments` has {name!r}, which is no argument of Transformer."
+                f"`model_arguments` has {name!r}, which is not an argument of Transformer."
                 f"{did_you_mean(name, names)}"
             )
-    # A small one of its kind: the widths are what may not fit together.
+    # A small model with the same widths: only they can fail to fit together.
     sizes = {**config.model_arguments, "num_layers": 1, "vocabulary_size": 8}
     Transformer.from_preset(config.preset, **sizes)
     check_integer("num_layers", config.model_arguments.get("num_layers", 1), least=1, most=1000)
     if config.batch_tokens < 2 * row_multiple(config):
         raise ValueError(
-            f"`batch_tokens` ({config.batch_tokens}) is too small: a batch has a multiple of "
-            f"{row_multiple(config)} sentences (row_multiple, replicas, accumulation_steps), of at "
-            "least 2 tokens each. Raise it."
+            f"`batch_tokens` ({config.batch_tokens}) is too small: the number of sentences in a batch is a "
+            f"multiple of {row_multiple(config)} (row_multiple, replicas, accumulation_steps), and each "
+            "has at least 2 tokens. Raise it."
         )
 
 
 def check_room(text: ParallelText, config: TranslationConfig) -> None:
-    """Refuse rows that cannot fit into a batch, as far as the text shows it before it is cut into tokens.
+    """Refuse sentences that cannot fit into a batch, as far as this is known before tokenization.
 
-    A word with a letter or a digit is a token at least, a byte a token at most.
+    A word with a letter or digit has at least one token; a byte has at most one.
 
     Raises:
-        ValueError: Names the sentence, and what would help.
+        ValueError: Names the sentence and the remedy.
     """
     rows, limit = row_multiple(config), config.max_length
     most = config.batch_tokens // rows
@@ -180,13 +191,13 @@ def check_room(text: ParallelText, config: TranslationConfig) -> None:
     for number, pair in enumerate(text, start=1):
         sides = [normalize(side) for side in pair]
         words = [sum(any(map(str.isalnum, word)) for word in side.split()) for side in sides]
-        # Two tokens more: the end, and a space that BPE puts first.
+        # Two more tokens: the end, and a space that BPE puts first.
         is_kept = all(words) and all(len(side.encode()) + 2 <= limit for side in sides)
         if is_kept and max(words) + 1 > most:
             raise ValueError(
-                f"`batch_tokens` ({config.batch_tokens}) is too small: a batch has a multiple of {rows} "
-                "sentences (row_multiple, replicas, accumulation_steps), so each may have "
-                f"{most} tokens, and pair {number} of '{text.name}' has a side of {max(words)} words. "
+                f"`batch_tokens` ({config.batch_tokens}) is too small: the number of sentences in a batch is "
+                f"a multiple of {rows} (row_multiple, replicas, accumulation_steps), so each may have at "
+                f"most {most} tokens, but pair {number} of '{text.name}' has a side of {max(words)} words. "
                 "Raise it, or lower `accumulation_steps` or `max_length`."
             )
 
@@ -231,10 +242,10 @@ def _schedule(
 
 
 def _simplex_schedule(config: TranslationConfig, model: Transformer) -> SimplexLearningRate | None:
-    """The rate of a Weighted Transformer's kappa and alpha: none for a plain model.
+    """The learning rate of a Weighted Transformer's kappa and alpha; None for a plain model.
 
-    As in its paper, they are warm ten times as soon as the rest, and frozen for the last sixth of the
-    updates, if their number is known.
+    As in its paper, their warmup takes a tenth of the model's, and they are frozen in the last sixth of
+    the updates, if the number of updates is known.
     """
     if model.branch_feed_forward is None:
         return None

@@ -1,4 +1,4 @@
-"""One training step on the largest batch, so that memory runs out now and not after hours."""
+"""One training step on the largest batch: if memory is too small, it fails now and not after hours."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ FLOPS_WITHOUT_ACCELERATOR = 5e11  # some ten seconds on two CPU cores
 
 @dataclasses.dataclass(frozen=True)
 class StepProbe:
-    """What a training step took.
+    """Time and memory of a training step.
 
     Attributes:
-        first_seconds: The first step, compilation included.
-        seconds: The second step.
-        peak_bytes: Most memory during both: of the accelerator, or of the process where there is none;
-            None where nothing tells it.
-        device: Which of them.
+        first_seconds: Seconds of the first step, compilation included.
+        seconds: Seconds of the second step.
+        peak_bytes: Peak memory during both, of the accelerator or, without one, of the process; None if
+            unknown.
+        device: Whose memory that is: "accelerator" or "process".
     """
 
     first_seconds: float
@@ -40,21 +40,21 @@ class StepProbe:
     def __str__(self) -> str:
         memory = "unknown" if self.peak_bytes is None else f"{self.peak_bytes / 2**30:.2f} GiB"
         return (
-            f"{self.seconds:.2f} s a step ({self.first_seconds:.1f} s the first time); at most {memory} "
+            f"{self.seconds:.2f} s per step ({self.first_seconds:.1f} s the first time); at most {memory} "
             f"of the {self.device}'s memory"
         )
 
 
 def worth_trying(flops: float, memory: TrainingMemory) -> bool:
-    """Whether a step is a matter of seconds and surely fits: on an accelerator, or small."""
+    """Whether a step takes only seconds and surely fits: on an accelerator, or a small step."""
     return has_accelerator() or (flops < FLOPS_WITHOUT_ACCELERATOR and memory.total < 2**30)
 
 
 def probe_step(model: keras.Model, rows: int, source_length: int, target_length: int) -> StepProbe:
-    """Trains a compiled translation model for two steps on made-up sentences that fill a batch.
+    """Train a compiled translation model for two steps on random sentences that fill a batch.
 
     Args:
-        model: Changed by the two steps: not one to keep.
+        model: The two steps change it, so do not pass a model that you want to keep.
         rows: B, sentences.
         source_length: S, tokens of each.
         target_length: T, tokens of each.
@@ -86,7 +86,7 @@ def probe_step(model: keras.Model, rows: int, source_length: int, target_length:
 
 
 def _explain(error: Exception, shape: tuple[int, int, int]) -> None:
-    """Raises MemoryError if this is what a backend says when there is no memory left."""
+    """Raise a MemoryError if this is a backend's error for missing memory."""
     text = f"{type(error).__name__} {error}"
     if any(sign in text for sign in OUT_OF_MEMORY):
         raise MemoryError(
@@ -96,7 +96,7 @@ def _explain(error: Exception, shape: tuple[int, int, int]) -> None:
 
 
 class _ProcessMemory:
-    """Watches the memory of this process; `peak` is the most that was seen, None where unknown."""
+    """Watches the memory of this process; `peak` is the largest value seen, None if unknown."""
 
     def __init__(self) -> None:
         self.peak: int | None = None

@@ -55,28 +55,29 @@ from keras_attention.visualization.summary_writer import SummaryWriter
 def train_translation(
     corpus: Corpus, config: TranslationConfig, output_dir: str | os.PathLike[str]
 ) -> dict[str, Any]:
-    """Train on a corpus, translate its test set, score it; everything lands in one folder.
+    """Train on a corpus, translate its test set and score it. All files are in one folder.
 
     The folder gets `config.json`, `tokenizer/`, `store/` (token ids), `checkpoints/`, `logs/` (for
-    TensorBoard), `averaged/` and `model.keras` (both the average), `translations.txt` and
-    `report.json`. Started again with the same arguments, a run that was stopped or killed goes on from
-    its last checkpoint as if nothing had happened, and a finished one returns its report. `RESUMABLE_FIELDS`
-    settings may change between two starts: a finished run trains on when its budget is raised, unless
-    its learning rate followed the budget to the end.
+    TensorBoard), `averaged/` and `model.keras` (both the average), `translations.txt` and `report.json`.
+
+    Call it again with the same arguments to continue a run that was stopped or killed: it continues from
+    its last checkpoint as if nothing had happened. A finished run returns its report. The settings in
+    `RESUMABLE_FIELDS` may change between two starts. So a finished run trains on if its budget is raised,
+    unless its learning rate followed the budget to the end.
 
     Args:
-        corpus: What to train on; without a test part, the validation part is translated.
+        corpus: What to train on. Without a test set, the validation set is translated.
         config: The settings.
         output_dir: The run's folder.
 
     Returns:
-        The report: every figure that was printed. If several processes train, the chief returns it and
+        The report: every figure that was printed. If several processes train, process 0 returns it, and
         the others return an empty dict.
 
     Raises:
-        ValueError: If no model can be made of the settings, the folder belongs to another
+        ValueError: If no model can be made from the settings, the folder belongs to another
             configuration or corpus, or another process works on it.
-        TrainingStopped: A `KeyboardInterrupt`: after Ctrl-C or SIGTERM; the run can be resumed.
+        TrainingStopped: A `KeyboardInterrupt`, after Ctrl-C or SIGTERM; the run can be resumed.
         OSError: If a checkpoint cannot be written, for instance because the disk is full.
     """
     check_has("corpus", corpus, "a Corpus", "splits", "train", "validation")
@@ -95,13 +96,13 @@ def train_translation(
                 return _report(corpus, config, settings, folder, trained)
         if devices.process_index != 0:
             return {}
-        # The chief goes on alone, with a model that the others have no part of.
+        # The chief continues alone, with a model that is not shared with the other processes.
         alone = trained._replace(model=compiled_model(config, trained.tokenizer))
         return _report(corpus, config, settings, folder, alone)
 
 
 class _Trained(NamedTuple):
-    """What the training of a run leaves."""
+    """The results of a run's training."""
 
     model: Transformer
     tokenizer: Tokenizer
@@ -118,16 +119,16 @@ def _begin(
     held: contextlib.ExitStack,
     devices: Devices,
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Refuse what cannot be trained, and make the folder the run's own.
+    """Check that the run can be trained, and claim its folder.
 
-    Returns its settings, and the report if it is finished already.
+    Returns its settings, and its report if it is already finished.
 
     Args:
         corpus: The text.
         config: The run's settings.
         folder: The run's folder.
-        held: Gets what lasts as long as the run: the lock, and the silence of all but the chief.
-        devices: What the run computes on.
+        held: Receives what lasts as long as the run: the lock, and the silence of all but the chief.
+        devices: The devices that the run uses.
     """
     with failing_together():
         check_model(config)
@@ -143,9 +144,10 @@ def _begin(
     if not is_chief():
         held.enter_context(_silence())
     how_long = (*BUDGET, "patience")
-    if report is not None and all(report["config"][name] == settings[name] for name in how_long):
+    reported = (report or {}).get("config", {})
+    if report is not None and all(reported.get(name, 0) == settings[name] for name in how_long):
         if is_chief():
-            folder.remove_leftovers()  # Of a process killed after its last file.
+            folder.remove_leftovers()  # From a process that was killed after its last file.
         say(finished_text(folder, report, can_go_on="steps" in changeable(config)))
         return settings, report if is_chief() else {}
     with chief_first():
@@ -156,8 +158,8 @@ def _begin(
                 write_atomically(mark, "")
         elif not mark.exists():
             raise ValueError(
-                f"Process 0 wrote into the run's folder '{place}', and this process does not see it. Choose "
-                "an output folder that all machines share."
+                f"Process 0 wrote a file into the run's folder '{place}', but this process does not see it. "
+                "Choose an output folder that all machines share."
             )
     if devices.num_processes > 1 and is_chief():
         mark.unlink()
@@ -176,15 +178,15 @@ def _check_shares(folder: RunFolder, config: TranslationConfig) -> None:
         fitting = divisors(rows // parts) if rows % parts == 0 else "no number of"
         raise ValueError(
             f"The run in '{folder.path}' has batches of a multiple of {rows} sentences, which {devices} "
-            f"device(s) with {parts} part(s) each cannot share evenly. With so many parts it goes on with "
-            f"{fitting} device(s). A new run with a larger "
-            "row_multiple, such as 24 or 120, takes more numbers."
+            f"device(s) with {parts} part(s) each cannot share evenly. With {parts} part(s), it can continue "
+            f"on {fitting} device(s). A new run with a larger row_multiple, such as 24 or 120, can run on "
+            "more numbers of devices."
         )
 
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """What the chief prints, nobody else does."""
+    """Discard the output of this process: only the chief prints."""
     with (
         open(os.devnull, "w") as nowhere,
         contextlib.redirect_stdout(nowhere),
@@ -194,13 +196,13 @@ def _silence() -> Iterator[None]:
 
 
 def changeable(config: TranslationConfig) -> tuple[str, ...]:
-    """The settings that may change between two starts; not the budget that the learning rate follows."""
+    """The settings that may change between two starts: not a budget that the learning rate follows."""
     follows_budget = config.peak_learning_rate is not None
     return tuple(name for name in RESUMABLE_FIELDS if not (follows_budget and name in BUDGET))
 
 
 def run_settings(corpus: Corpus, config: TranslationConfig) -> dict[str, Any]:
-    """What a run is known by."""
+    """The settings that identify a run."""
     return {
         **dataclasses.asdict(config),
         "row_multiple": row_multiple(config),
@@ -285,18 +287,18 @@ def _report(
     write_atomically(folder.translations, "\n".join([*translations, ""]))
     with SummaryWriter(folder.logs, resumes=False) as writer:
         for metric in ("bleu", "chrf"):
-            # The group sorts behind `validation`: TensorBoard unfolds the first two of the alphabet.
+            # The name sorts after `validation`: TensorBoard unfolds the first two groups of the alphabet.
             tag = f"with_average/{split}_{metric}"
             writer.scalar(tag, report["test"][metric], training["updates"])
     write_report(evaluation, folder.path, settings, figures=report)
-    print(results_text(folder, report))
+    print(results_text(folder, report, can_go_on="steps" in changeable(config)))
     return folder.finished_report() or report
 
 
 def _training_figures(
     model: Transformer, checkpoints: Checkpoints, averaged: list[str]
 ) -> dict[str, Any]:
-    """What the training took, for the report."""
+    """Figures of the training, for the report."""
     return {
         "updates": int(keras.ops.convert_to_numpy(model.optimizer.iterations)),
         "minutes": round(checkpoints.seconds / 60, 2),
@@ -322,7 +324,7 @@ def _scores(scores: dict[str, Any]) -> dict[str, Any]:
 def _examples(
     sources: list[str], translations: list[str], references: list[str]
 ) -> list[dict[str, str]]:
-    """Five sentences from all over the set."""
+    """Five sentences, evenly spread over the set."""
     step = max(1, len(sources) // 5)
     names = ("source", "translation", "reference")
     rows = list(zip(sources, translations, references, strict=True))[::step][:5]

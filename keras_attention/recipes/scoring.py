@@ -11,7 +11,7 @@ from keras import ops
 from keras_attention.ops.crossentropy import token_nll
 from keras_attention.utils.progress import Progress
 
-# Lengths are padded to a multiple of it, so that few shapes occur.
+# Lengths are padded to a multiple of this, so that few shapes occur.
 LENGTH_MULTIPLE = 8
 BATCH_TOKENS = 2048
 
@@ -33,10 +33,10 @@ def log_probabilities(
         show_progress: Whether a progress line is shown.
 
     Returns:
-        Natural logarithms, one a pair.
+        Natural logarithms, one per pair.
 
     Raises:
-        ValueError: If the lists are not of one length.
+        ValueError: If the lists differ in length.
     """
     if len(sources) != len(translations):
         raise ValueError(

@@ -1,35 +1,41 @@
-"""Which text a run trains on, as its user says it."""
+"""The options that choose the text of a run."""
 
 import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_attention.utils.checks import check_boolean, check_path, check_text
+
 if TYPE_CHECKING:
     from keras_attention.data.corpora import Corpus
+    from keras_attention.data.filters import Filters
 
 OWN_FILES = "files"
+PATHS = ("data_dir", "source_file", "target_file", "tsv")
+PAIRS = ("validation_files", "test_files")
 
 
 @dataclasses.dataclass(frozen=True)
 class TextOptions:
-    """The text of a run: a corpus by name, or files of one's own.
+    """The text of a run: a corpus by name, or your own files.
 
-    If you train on your own files, 5 % of the pairs (at most 1,000) are held out for validation and as
-    many for the test, unless you give files for these.
+    With your own files, 5 % of the pairs (at most 1,000) are held out for validation and as many for
+    the test, unless you give files for these.
 
     Attributes:
         corpus: A corpus by name: demo, multi30k, wmt14 or wmt16_en_de.
         data_dir: Folder with the corpus' files; without it they are downloaded.
         source_language: Language code of the source.
         target_language: Language code of the target.
-        source_file: Text of your own, one sentence a line, plain or gzip.
+        source_file: Your own text, one sentence per line, plain or gzip.
         target_file: Its translation, line by line.
-        tsv: Pairs of your own: source, tab, target.
+        tsv: Your own pairs in one file, on each line source, tab, target.
         validation_files: Source and target file of the validation set.
         test_files: Source and target file of the test set.
         max_words: Training pairs with more words on a side are left out.
-        max_ratio: Training pairs with so many times more words on one side are left out.
-        drop_duplicates: Whether of equal training pairs all but the first are left out.
+        max_ratio: Training pairs are left out if one side has more than this many times the words of the
+            other.
+        drop_duplicates: Whether to keep only the first of equal training pairs.
     """
 
     corpus: str | None = None
@@ -46,6 +52,7 @@ class TextOptions:
     drop_duplicates: bool = False
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         if (self.source_file is None) != (self.target_file is None):
             raise ValueError(
                 "--source-file and --target-file belong together: line i of one is the translation "
@@ -56,11 +63,11 @@ class TextOptions:
             raise ValueError("Give --tsv, or --source-file and --target-file, not both.")
         if self.is_own and (self.corpus is not None or self.data_dir is not None):
             option = "--corpus" if self.corpus is not None else "--data-dir"
-            raise ValueError(f"Give {option}, or files of your own, not both.")
+            raise ValueError(f"Give {option} or your own files, not both.")
         if not self.is_own and (self.validation_files or self.test_files):
             raise ValueError(
-                "--validation-files and --test-files go with files of your own: a corpus by name has "
-                "its own."
+                "--validation-files and --test-files need your own training files: a named corpus has its "
+                "own validation and test sets."
             )
         for file in self.files:
             if not file.is_file():
@@ -79,14 +86,43 @@ class TextOptions:
         given = [file for pair in pairs if pair is not None for file in pair]
         return [file for file in [*given, self.tsv] if file is not None]
 
+    def _check_kinds(self) -> None:
+        """Refuse values of another kind, and make paths of texts: a TOML file has no others."""
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name == "drop_duplicates":
+                check_boolean(field.name, value)
+            elif value is None or field.name in ("max_words", "max_ratio"):
+                continue  # `Filters` checks these.
+            elif field.name in PATHS:
+                object.__setattr__(self, field.name, check_path(field.name, value))
+            elif field.name in PAIRS:
+                if not isinstance(value, list | tuple) or len(value) != 2:
+                    raise ValueError(
+                        f"`{field.name}` must be two paths, the source and the target. "
+                        f"Received: {field.name}={value!r}"
+                    )
+                paths = tuple(check_path(field.name, path) for path in value)
+                object.__setattr__(self, field.name, paths)
+            else:
+                check_text(field.name, value)
+        self._filters()
+
     def _check_distinct(self) -> None:
         for i, file in enumerate(self.files):
             for other in self.files[:i]:
                 if file.samefile(other):
                     raise ValueError(
-                        f"'{file}' is given twice: training, validation and test need text of their "
-                        "own, and a source another file than its target."
+                        f"'{file}' is given twice: training, validation and test need different texts, and "
+                        "source and target different files."
                     )
+
+    def _filters(self) -> "Filters | None":
+        if self.max_words is None and self.max_ratio is None and not self.drop_duplicates:
+            return None
+        from keras_attention.data.filters import Filters
+
+        return Filters(self.max_words, self.max_ratio, self.drop_duplicates)
 
     def load(self, default: str = "demo") -> "Corpus":
         """Read the text.
@@ -95,21 +131,17 @@ class TextOptions:
             default: The corpus, if nothing is said.
         """
         from keras_attention.data.corpora import corpus_from_files, corpus_from_tsv, load_corpus
-        from keras_attention.data.filters import Filters
 
-        filters = None
-        if self.max_words is not None or self.max_ratio is not None or self.drop_duplicates:
-            filters = Filters(self.max_words, self.max_ratio, self.drop_duplicates)
         languages: dict[str, Any] = {
             "source_language": self.source_language,
             "target_language": self.target_language,
-            "filters": filters,
+            "filters": self._filters(),
         }
         held_out: dict[str, Any] = {"validation": self.validation_files, "test": self.test_files}
         if self.tsv is not None:
             if any(held_out.values()):
                 raise ValueError(
-                    "--validation-files and --test-files go with --source-file and --target-file."
+                    "--validation-files and --test-files need --source-file and --target-file, not --tsv."
                 )
             return corpus_from_tsv(self.tsv, name=self.tsv.stem, **languages)
         if self.source_file is not None and self.target_file is not None:

@@ -1,4 +1,4 @@
-"""The training of a run: to the end of its budget, over any number of starts, and the average at its end."""
+"""The training of a run: to the end of its budget, over any number of starts, and the final average."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from keras_attention.visualization.summary_writer import SummaryWriter
 
 VALIDATION_SENTENCES = 100
 LOG_EVERY = 50  # updates
-# Of what was done since the last checkpoint, a killed run loses as much at most.
+# Minutes between checkpoints for resuming: a killed run loses at most this much work.
 SAFETY_MINUTES = 10.0
 
 
@@ -69,17 +69,17 @@ def train_to_budget(
 
     Args:
         model: A compiled model.
-        batches: The training part.
-        validation: The validation part.
+        batches: Batches of the training set.
+        validation: Batches of the validation set.
         tokenizer: The run's tokenizer.
         corpus: The text.
         config: The run's settings.
         folder: The run's folder.
         peak: FLOP/s of all devices together.
-        devices: What the run computes on; one device if not given.
+        devices: The devices that the run uses; one device if not given.
 
     Returns:
-        The run's checkpoints, which know its history; the last has the state that the model is in.
+        The run's checkpoints with its history. The last checkpoint has the state of the model.
 
     Raises:
         TrainingStopped: After Ctrl-C or SIGTERM; a checkpoint was written.
@@ -127,32 +127,32 @@ def train_to_budget(
         check_agreement({"last checkpoint": checkpoints.updates})
         if checkpoints.updates:
             say(
-                f"Going on in epoch {checkpoints.epoch + 1}, after update {checkpoints.updates:,} "
+                f"Continuing in epoch {checkpoints.epoch + 1}, after update {checkpoints.updates:,} "
                 f"({budget.seconds / 60:.1f} minutes of training done)"
             )
         updates = int(keras.ops.convert_to_numpy(model.optimizer.iterations))
         if patience.is_over:
-            say("The validation set gained no more: it trains on with a higher --patience only.")
+            say("The validation perplexity stopped improving. To train on, raise --patience.")
         if budget.is_over(updates) or patience.is_over:
             return checkpoints
         console = ConsoleProgress(budget, monitor)
         branches = chief and model.branch_feed_forward is not None
-        # These add to the logs of the epoch, which the callbacks after them read.
+        # This callback adds to the logs of the epoch, which the callbacks after it read.
         perplexity = ValidationPerplexity(validation, lambda: checkpoints.cut_short)
         callbacks = [
             signals,
             budget,
-            # The chief measures it, and the others wait; they all translate.
+            # Only the chief measures the perplexity; the others wait. All processes translate.
             *([perplexity, patience] if chief else []),
             scores,
-            # Before the checkpoints, which hold how far its log is.
+            # Before the checkpoints, which store the position in the monitor's log.
             *([monitor, *attention] if chief else []),
             checkpoints,
             *([BranchLog(MetricsLog(folder.branches))] if branches else []),
             *images,
             *([HugePages()] if is_memory_tuned() else []),
             *([console] if chief else []),
-            # What it raises at the end of training ends everything.
+            # Last: the error that it raises at the end of training ends everything.
             StopOnNonFinite(batches, tokenizer, every=LOG_EVERY),
             *([StopTogether(signals)] if devices.num_processes > 1 else []),
         ]
@@ -164,11 +164,11 @@ def train_to_budget(
         finally:
             if chief:
                 console.close()
-            signals.on_train_end()  # Also after an error the signals do again what they did.
+            signals.on_train_end()  # Restores the signal handlers, also after an error.
     if signals.signal_name is not None:
         say(
             f"Stopped by {signals.signal_name} and saved as '{checkpoints.paths[-1]}'. The same "
-            "command goes on with this run."
+            "command continues this run."
         )
         raise TrainingStopped(signals.signal_name)
     return checkpoints
@@ -189,7 +189,7 @@ def average_last(
         try:
             read_manifest(path)
         except DamagedCheckpoint as error:
-            say(f"{error} The average is of the others.")
+            say(f"{error} The average leaves it out.")
         else:
             intact.append(path)
     with activity(f"averaging {len(intact)} checkpoints"):
@@ -198,14 +198,14 @@ def average_last(
 
 
 def save_model(model: Transformer, folder: RunFolder) -> None:
-    """Keep the model in `model.keras`, and for who has no Keras its spec in `spec/`."""
-    # A process killed in between leaves a model without a spec, never with that of another one.
+    """Save the model as `model.keras`, and its spec, which needs no Keras, in `spec/`."""
+    # A process that is killed in between leaves a model without a spec, never with a wrong one.
     if folder.spec.exists():
         remove_folder(folder.spec)
     with atomic_path(folder.model) as partial:
         model.save(partial)
         sign_archive(partial)
-    with contextlib.suppress(SpecError):  # of what no spec can say: Keras alone loads it
+    with contextlib.suppress(SpecError):  # A model that no spec can describe: only Keras loads it.
         save_spec(model.spec(), folder.spec)
 
 
@@ -217,7 +217,7 @@ def _monitor(
     validation_writer: SummaryWriter | None,
     peak: float,
 ) -> TrainingMonitor:
-    """The numbers of training: curves in TensorBoard and lines in the run's folder, of the chief alone."""
+    """The figures of training, as curves in TensorBoard and lines in the run's folder; by the chief only."""
     return TrainingMonitor(
         writer,
         batches,
@@ -252,7 +252,7 @@ def _checkpoints(
 def _shared_among(
     translator: Translator, model: Transformer, devices: Devices
 ) -> Callable[[list[str]], Sequence[str]]:
-    """A translator of which each process translates its share of the sentences; all must call it."""
+    """A translator that shares the sentences among all processes; every process must call it."""
     count = devices.num_processes
     if count == 1:
         return translator
@@ -273,7 +273,7 @@ def _translation_scores(
     monitor: TrainingMonitor,
     cut_short: Callable[[], bool],
 ) -> TranslationScores:
-    """BLEU and chrF of beam-searched translations of the first validation sentences, now and then."""
+    """BLEU and chrF of the first validation sentences, translated by beam search every few epochs."""
     return TranslationScores(
         translate,
         list(itertools.islice(corpus.validation.sources(), VALIDATION_SENTENCES)),

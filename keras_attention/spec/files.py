@@ -26,7 +26,7 @@ from keras_attention.utils.files import (
 
 FORMAT_VERSION = 1
 DECLARATION, WEIGHTS = "spec.json", "weights.npz"
-REMEDY = "The command that trained the run writes it again."
+REMEDY = "Move this folder away: a run is read from its model.keras then, with Keras."
 
 
 def save_spec(spec: TransformerSpec, folder: str | os.PathLike[str]) -> None:

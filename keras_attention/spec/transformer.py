@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -57,32 +58,33 @@ class TransformerSpec:
     end_token_id: int = 1
     dtype: str = "float32"
 
-    @property
+    # Engines ask for sizes in every step.
+    @functools.cached_property
     def vocabulary_size(self) -> int:
         """Number of tokens V."""
         return self.embedding.embeddings.shape[0]
 
-    @property
+    @functools.cached_property
     def hidden_dim(self) -> int:
         """Width D of the model."""
         return self.embedding.embeddings.shape[1]
 
-    @property
+    @functools.cached_property
     def num_heads(self) -> int:
         """Number of heads N."""
         return self.decoder.blocks[0].self_attention.query.kernel.shape[1]
 
-    @property
+    @functools.cached_property
     def key_dim(self) -> int:
         """Width K of a head's queries and keys."""
         return self.decoder.blocks[0].self_attention.query.kernel.shape[2]
 
-    @property
+    @functools.cached_property
     def value_dim(self) -> int:
         """Width U of a head's values."""
         return self.decoder.blocks[0].self_attention.value.kernel.shape[2]
 
-    @property
+    @functools.cached_property
     def pad_token_id(self) -> int:
         """Id of the padding token."""
         return self.embedding.pad_token_id

@@ -7,11 +7,13 @@ import os
 import sys
 from pathlib import Path
 
+from keras_attention.utils.checks import did_you_mean
+
 BACKENDS = ("tensorflow", "jax", "torch")
 
 
 def check_backend() -> None:
-    """Raise a clear error if the chosen backend is not installed; Keras' own error is long.
+    """Raise a clear error if the chosen backend is unknown or not installed; Keras' own error is long.
 
     Raises:
         ImportError: If it is not. The message says how to install it, or how to choose another.
@@ -24,7 +26,12 @@ def check_backend() -> None:
     if name is None and settings.exists():
         return  # Keras reads the backend from this file.
     name = name or "tensorflow"
-    if name not in BACKENDS or importlib.util.find_spec(name) is not None:
+    if name not in BACKENDS:
+        raise ImportError(
+            f"KERAS_BACKEND must be one of {', '.join(BACKENDS)}.{did_you_mean(name, BACKENDS)} "
+            f"Received: {name!r}"
+        )
+    if importlib.util.find_spec(name) is not None:
         return
     installed = [other for other in BACKENDS if importlib.util.find_spec(other) is not None]
     choice = f", or choose one that is installed: KERAS_BACKEND={installed[0]}" if installed else ""

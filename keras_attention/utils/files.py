@@ -157,10 +157,17 @@ def locked(path: PathLike, timeout: float = -1) -> Iterator[None]:
 
     Raises:
         filelock.Timeout: If another held the lock all the time.
+        OSError: If no lock can be made there.
     """
     path = Path(path)
     lock = path.with_name(f"{LOCK}{path.name}")
-    with FileLock(lock, timeout=timeout):
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(FileLock(lock, timeout=timeout))
+        except Timeout:
+            if not lock.exists():  # Nobody holds it; filelock waits also where no file can be made.
+                os.close(os.open(lock, os.O_CREAT | os.O_WRONLY))
+            raise
         try:
             yield
         finally:

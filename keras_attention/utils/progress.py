@@ -140,8 +140,8 @@ class Progress:
     def _new_bar(self) -> Any:
         stream = self._stream or sys.stderr
         on_terminal = stream.isatty()
-        columns = shutil.get_terminal_size((0, 0)).columns
-        has_size = columns > 0
+        columns, rows = shutil.get_terminal_size((0, 0))
+        has_size = columns > 0 and rows > 0
         if self._total is None:
             shown = UNCOUNTED_FORMAT
         else:
@@ -161,7 +161,7 @@ class Progress:
             leave=self._total is not None,
             dynamic_ncols=on_terminal and has_size,
             # A terminal that does not tell its size is taken to be an ordinary one.
-            ncols=80 if on_terminal and not has_size else None,
+            ncols=(columns or 80) if on_terminal and not has_size else None,
             nrows=24 if on_terminal and not has_size else None,
         )
 

@@ -30,6 +30,7 @@ from keras_attention.utils.signed_archive import verify_archive
 
 # A key that the configuration of every run has, and the config.json of other programs has not.
 FINGERPRINT = "train_fingerprint"
+SEARCH_SETTINGS = ("beam_size", "length_penalty")
 # The settings that the tokenizer depends on.
 TOKENIZER_FIELDS = (FINGERPRINT, "vocabulary_size", "tokenizer_algorithm")
 
@@ -88,11 +89,14 @@ class RunFolder:
         """Name of the folder, which is the name of the run."""
         return self.path.resolve().name
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self, needed: Collection[str] = ()) -> dict[str, Any]:
         """The settings of the run in this folder.
 
+        Args:
+            needed: Names of settings that must be there.
+
         Raises:
-            ValueError: If it is not the folder of a run.
+            ValueError: If it is not the folder of a run, or a setting is missing.
             DamagedFile: If the file was changed after it was written.
         """
         try:
@@ -107,6 +111,12 @@ class RunFolder:
             raise ValueError(
                 f"'{self.path}' is not the folder of a run: it has no {self.config.name} of one. "
                 "Give the folder that a training run has written."
+            )
+        missing = [name for name in needed if name not in settings]
+        if missing:
+            raise ValueError(
+                f"'{self.config}' lacks {', '.join(missing)}: another version of keras_attention wrote "
+                "it, or somebody changed it. Use the version that trained the run."
             )
         return settings
 
@@ -190,16 +200,21 @@ class RunFolder:
 
         Raises:
             ValueError: If another process works there.
+            OSError: If there can be no such folder, or nothing written to it.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with locked(self.path, timeout=0):
-                yield
-        except filelock.Timeout:
-            raise ValueError(
-                f"Another process works on the run in '{self.path}'. Nothing was changed there. "
-                "Wait for it, stop it, or choose another output folder."
-            ) from None
+        with contextlib.ExitStack() as held:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                held.enter_context(locked(self.path, timeout=0))
+            except filelock.Timeout:
+                raise ValueError(
+                    f"Another process works on the run in '{self.path}'. Nothing was changed there. "
+                    "Wait for it, stop it, or choose another output folder."
+                ) from None
+            except OSError as error:
+                message = f"The run's folder '{self.path}' cannot be written: {error.strerror}"
+                raise OSError(error.errno, f"{message}. Choose another output folder") from error
+            yield
 
     def _foreign_files(self) -> list[Path]:
         """Return all files except the temporary ones that a run killed at its start leaves."""

@@ -27,7 +27,9 @@ def parse_json(
     """Like `read_json`, for the bytes of the file."""
     try:
         value = json.loads(content)
-        if unsigned and isinstance(value, dict) and CHECKSUM not in value:
+        if not isinstance(value, dict):
+            raise TypeError("no JSON object")
+        if unsigned and CHECKSUM not in value:
             return value
         checksum = value.pop(CHECKSUM)
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:

@@ -57,7 +57,7 @@ export function createAlignmentNotes({ onOpen }) {
     const { header, kind, place } = model;
     const known = alignment.errorRate !== null;
     here.textContent = known ? `AER of this sentence: ${measureText(alignment.errorRate)}`
-      : "No true alignment is known: heads stand in the order of a guess.";
+      : "No true alignment is known: the order of the heads is a guess.";
     legend.textContent = known ? "gold: the true links · colour: the word that the head reads most"
       : "lines: the word that the head reads most";
     const key = header.gold || known ? "aer" : "alignment_score";

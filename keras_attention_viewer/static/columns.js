@@ -10,7 +10,7 @@ export function createColumns({ onWord, onHover }) {
   const base = el("canvas");
   const overlay = el("canvas");
   const wires = el("div", { class: "wires" }, base, overlay);
-  const sides = { row: tokenList("Words that ask"), column: tokenList("Words that are read") };
+  const sides = { row: tokenList("Words that read"), column: tokenList("Words that are read") };
   const behind = { row: el("canvas", { class: "boxes" }), column: el("canvas", { class: "boxes" }) };
   const names = [el("p", { class: "side-name" }), el("p", { class: "side-name" })];
   const root = el("div", { class: "columns" }, names[0], el("span", { class: "arrow", text: "reads →" }), names[1],

@@ -59,7 +59,7 @@ export function createKindMenu({ set }) {
 /** How the picture is drawn. */
 export function createViewMenu({ set, onView }) {
   const view = segments("View", onView);
-  const words = toggleButton("Whole words", "Merge the pieces of a word: sum of what is read, mean of what asks (W)",
+  const words = toggleButton("Whole words", "Merge the pieces of a word: sum over pieces that are read, mean over pieces that read (W)",
     (on) => set({ words: on }));
   const content = toggleButton("Content words only",
     "Leave out special tokens and punctuation, and divide each row by its sum (C)", (on) => set({ content: on }));

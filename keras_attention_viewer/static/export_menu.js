@@ -8,7 +8,7 @@ import { meanMap } from "./weights.js";
 const PNG_SCALE = 4; // pixels a point
 
 export function createExportMenu({ set, model }) {
-  const turned = toggleButton("Turned", "Exported lines with the asking words above, as in the paper's figures",
+  const turned = toggleButton("Turned", "Export lines with the words that read above, as in the paper's figures",
     (on) => set({ turned: on }));
   const button = (text, save) => el("button", { type: "button", text, onclick: () => save(model()) });
   const root = el("div", { class: "bar exports" }, turned, button("SVG", saveSvg), button("PNG", savePng));

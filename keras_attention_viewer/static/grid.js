@@ -36,7 +36,7 @@ export function createGrid({ onOpen, set }) {
     fillSelect(label.select, [["", "any"], ...ROLES.map((role) => [role, role])], state.label);
     const order = orderHeads(header, kind, state);
     note.hidden = order.length > 0;
-    note.textContent = state.label ? `No head has the role “${state.label}” at this step.` : "No head is like that.";
+    note.textContent = state.label ? `No head has the role “${state.label}” at this step.` : "No head matches.";
     placeCells(cells, order, !state.sort && !state.label ? kind.heads : 0);
     order.forEach((one, i) => describeCell(cells.children[i], one, { ...model, state }));
   }

@@ -15,7 +15,7 @@ export function createMatrix({ onWord, onHover }) {
   const values = el("div", { class: "values", "aria-hidden": "true" });
   const cross = [el("div", { class: "cross" }), el("div", { class: "cross" })];
   const body = el("div", { class: "matrix-body" }, canvas, values, ...cross);
-  const rows = el("ul", { class: "tokens matrix-rows", role: "listbox", "aria-label": "Words that ask" });
+  const rows = el("ul", { class: "tokens matrix-rows", role: "listbox", "aria-label": "Words that read" });
   const columns = el("ul", { class: "tokens matrix-columns", role: "listbox", "aria-label": "Words that are read" });
   const corner = el("div", { class: "corner side-name" });
   const root = el("div", { class: "matrix" }, corner, columns, rows, body);

@@ -6,7 +6,7 @@ export const MEASURES = {
   previous: ["previous", "share of rows whose largest weight is on the token before", true],
   next: ["next", "share of rows whose largest weight is on the token after", true],
   self: ["itself", "share of rows whose largest weight is on the same token", true],
-  distance: ["distance", "mean distance in tokens between asking and read word", false],
+  distance: ["distance", "mean distance in tokens between a word and the word it reads", false],
   entropy: ["entropy", "how widely a row is spread: 0 one word, 1 all alike", false],
   sink: ["sink", "mean weight on start and end tokens", true],
   punctuation: ["punctuation", "mean weight on punctuation", true],

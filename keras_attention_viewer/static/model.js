@@ -100,7 +100,7 @@ async function compare(reader, model, own) {
   } else {
     model.problem = sameTokens(own, other)
       ? `The two have ${own.maps.length} and ${other.maps.length} heads: shown side by side.`
-      : "The two have different tokens, so there is no difference to draw: shown side by side.";
+      : "The tokens differ, so both are shown side by side, without a difference.";
     model.panes = [{ title: mine, picture: own }, { title: against.name, picture: other }];
   }
 }

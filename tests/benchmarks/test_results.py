@@ -92,7 +92,15 @@ def test_figures_are_written_and_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["records", "make_results", "decode", "harness.compare", "harness.summary"]
+    "name",
+    [
+        "records",
+        "make_results",
+        "decode",
+        "harness.compare",
+        "harness.summary",
+        "peers.training.profiles",
+    ],
 )
 def test_the_examples_in_docstrings(name):
     found = doctest.testmod(importlib.import_module(name))

@@ -60,7 +60,7 @@ def test_a_run_that_ends_by_updates(clock):
     assert said(clock, steps=6) == [
         f"training: 1 of 6 updates, 17%, 01:40 left, {numbers}; compiling",
         f"training: 2 of 6 updates, 33%, 01:20 left, {numbers}",
-        "epoch 1, update 3: loss 2.500, validation loss 1.750, perplexity 5.755",
+        "epoch 1, update 3: loss 2.500; validation loss 1.750, perplexity 5.755",
         f"training: 3 of 6 updates, 50%, 01:00 left, {numbers}",
     ]
 

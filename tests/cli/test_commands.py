@@ -1,5 +1,6 @@
 """The commands that use a finished run: their output, their files, their exit codes."""
 
+import gzip
 import io
 import json
 import os
@@ -15,7 +16,10 @@ import pytest
 
 from keras_attention import Tokenizer, Translator
 from keras_attention.cli import main as commands
+from keras_attention.cli import translate
 from keras_attention.cli.main import COMMANDS, main
+from keras_attention.utils import progress
+from tests.recipes.small_runs import write_files
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = ["The dog sleeps.", "", "A woman sees the small house."]
@@ -26,7 +30,8 @@ def typed(monkeypatch):
     """Sets what comes from the standard input."""
 
     def set_input(data):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), "utf-8"))
+        buffer = io.BufferedReader(io.BytesIO(data))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(buffer, "utf-8"))
 
     return set_input
 
@@ -68,6 +73,33 @@ def test_n_best_as_moses_and_json(run, translator, typed, capsys):
             assert list(map(int, numbers)) == [index for index, _ in flat]
             assert list(texts) == [" ".join(one.text.splitlines()) for _, one in flat]
             assert list(map(float, scores)) == pytest.approx([s.score for _, s in flat], abs=1e-5)
+
+
+def test_a_pipe_is_read_as_a_file_is(run, typed, capsys, tmp_path):
+    text = b"The dog sleeps.\r\nA woman sees it.\r\n"
+    pairs = b"The dog sleeps.\tDer Hund\nA woman sees it.\tEine Frau\n"
+    written = {}
+    for command, plain in (("translate", text), ("score", pairs)):
+        for data in (plain, b"\xef\xbb\xbf" + plain, gzip.compress(plain)):
+            typed(data)
+            main([command, str(run)])
+            assert written.setdefault(command, shown := capsys.readouterr().out) == shown
+    (tmp_path / "new.gz").write_bytes(gzip.compress(text))
+    main(["translate", str(run), "--input", str(tmp_path / "new.gz")])
+    assert capsys.readouterr().out == written["translate"]
+
+
+def test_progress_of_a_pipe(run, typed, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "PIPE_SECONDS", 0.0)
+    monkeypatch.setattr(translate, "CHUNK_LINES", 2)
+    typed("".join(f"{line}\n" for line in LINES * 3).encode())
+    main(["translate", str(run), "--engine", "plain"])
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 9
+    assert re.search(
+        r"^the standard input \.\.\. [\d:]+, 2 lines; \w+ing ", shown.err, re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize("engine", [None, "plain", "numba", "ctranslate2", keras.backend.backend()])
@@ -146,11 +178,11 @@ def test_another_model_does_not_go_on_with_a_corpus(run, tmp_path, capsys):
     [
         (["--chunk", "3/2"], "17/400.*Received: 3/2"),
         (["--chunk", "one"], "17/400.*Received: one"),
-        (["--workers", "2"], "`workers` are Ray's"),
+        (["--workers", "2"], "`workers` needs `ray`"),
         (["--chunk-lines", "0"], "chunk_lines"),
         (["--n-best", "3"], "n_best.*from 1 to 2"),
         (["--precision", "float7"], "float7"),
-        (["--output", "x"], "goes without --output"),
+        (["--output", "x"], "cannot be combined with --output"),
     ],
 )
 def test_bad_use_of_bulk_translation(run, tmp_path, capsys, options, message):
@@ -174,7 +206,12 @@ def test_bad_use_of_bulk_translation(run, tmp_path, capsys, options, message):
         (["--precision", "float7"], b"", "float7"),
         (["--engine", "marian"], b"", "marian"),
         (["--input", "no.txt"], b"", "there is no file 'no.txt'"),
-        ([], b"good\n\xff\xfe\n", "line 2 is not UTF-8"),
+        (
+            [],
+            b"good\n\xff\xfe\n",
+            "'the standard input', line 2, byte 1 of the line: 0xFF is not UTF-8",
+        ),
+        ([], "dog\n".encode("utf-16-le"), "'the standard input', line 1, holds a NUL"),
     ],
 )
 def test_bad_use_of_translate(run, typed, capsys, arguments, data, message):
@@ -310,6 +347,8 @@ def test_a_page_of_attention(run, translator, tmp_path, capsys):
     main(["attention", str(run), LINES[0], "Der Hund schläft.", "--output", str(given)])
     sentence = sentence_of(given)
     assert (sentence["text"], sentence["target_text"]) == (LINES[0], "Der Hund schläft.")
+    assert exit_code("attention", run, LINES[0], "--output", tmp_path / "own.png") == 2
+    assert "must end in .html, or be a new folder" in capsys.readouterr().err
     assert exit_code("attention", run, LINES[0], "--output", given) == 2
     assert "exists" in capsys.readouterr().err
     main(["attention", str(run), LINES[0], "--output", str(own)])
@@ -352,6 +391,21 @@ def test_an_average(run, tmp_path, capsys):
     assert exit_code("average", run, "--output", tmp_path / "mean.h5") == 2
 
 
+def test_settings_of_another_version(run, tmp_path, capsys):
+    other = shutil.copytree(run, tmp_path / "other")
+    settings = json.loads((other / "config.json").read_text())
+    kept = {name: settings[name] for name in ("train_fingerprint", "languages") if name in settings}
+    (other / "config.json").write_text(json.dumps(kept))  # the first versions signed nothing
+    pair = write_files(tmp_path, "pair", 0, 3)
+    files = ["--source-file", pair[0], "--reference-file", pair[1]]
+    for command in (
+        ["translate", other], ["attention", other, "A dog."], ["evaluate", other, *files],
+        ["average", other, "--output", tmp_path / "mean.keras"],
+    ):  # fmt: skip
+        assert exit_code(*command) == 2
+        assert "config.json' lacks " in capsys.readouterr().err
+
+
 def test_a_run_in_one_line(run, translator):
     ours = Translator.from_run(run)
     assert (ours.beam_size, ours.length_penalty) == (2, 0.6)
@@ -359,12 +413,18 @@ def test_a_run_in_one_line(run, translator):
     assert Translator.from_run(run, beam_size=1).beam_size == 1
     with pytest.raises(ValueError, match="is not the folder of a run"):
         Translator.from_run(run / "tokenizer")
+    for start in (Translator.from_run, Translator.from_spec):
+        with pytest.raises(ValueError, match="`folder` must be a path"):
+            start(3)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command, capsys):
     assert exit_code(command, "--help") == 0
-    assert f"keras-attention {command}" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"keras-attention {command}" in shown
+    if command != "plan":  # whose options are those of `train`
+        assert f"  keras-attention {command} " in shown.partition("example")[2]
 
 
 def test_help_needs_no_keras():
@@ -376,6 +436,20 @@ def test_help_needs_no_keras():
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "False False", done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, hint",
+    [
+        (["train", "--stpes", "30"], "--stpes 30 Did you mean --steps?"),
+        (["train", "--step", "30"], "--step 30 Did you mean --steps?"),
+        (["translate", "run", "--n-bset=2"], "--n-bset=2 Did you mean --n-best?"),
+        (["translate", "run", "new.en"], "unrecognized arguments: new.en\n"),
+    ],
+)
+def test_a_misspelt_option(capsys, arguments, hint):
+    assert exit_code(*arguments) == 2
+    assert hint in capsys.readouterr().err
 
 
 def test_a_misspelt_command(capsys):

@@ -1,12 +1,17 @@
 """A command that starts TensorFlow leaves no notes of its libraries beside its own words."""
 
+import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import keras
 import pytest
+
+from keras_attention.cli.quiet import _held_back
+from keras_attention.utils.backend import check_backend
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = (
@@ -37,6 +42,32 @@ def test_planning_a_run_prints_nothing_from_other_libraries(tmp_path):
         [sys.executable, *command.split()],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    assert done.returncode == 0 and "s a step" in done.stdout
+    assert done.returncode == 0 and "s per step" in done.stdout
     assert [line for line in done.stderr.splitlines() if any(note in line for note in NOTES)] == []
     assert "Tokenizer: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    "backend, message",
+    [
+        ("tensorflwo", "must be one of tensorflow, jax, torch. Did you mean 'tensorflow'?"),
+        ("torch", "the package 'torch' is not installed. Install it: pip install torch"),
+    ],
+)
+def test_a_backend_that_is_not_there(backend, message, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    monkeypatch.delitem(sys.modules, "keras")
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "torch" else find(name)
+    )
+    with pytest.raises(ImportError, match=re.escape(message)):
+        check_backend()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ImportError])
+def test_what_libraries_wrote_is_shown_to_explain_an_error_alone(error, capfd):
+    with pytest.raises(error), _held_back():
+        os.write(2, b"a note of a C library\n")
+        raise error
+    assert ("a note" in capfd.readouterr().err) == (error is ImportError)

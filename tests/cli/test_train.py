@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +65,7 @@ def test_another_preset_drops_what_the_recipe_changed_in_its_own(asked, tmp_path
     assert asked[0][1].model_arguments == SMALL.model_arguments
     assert asked[1][1].model_arguments == {}
     assert asked[0][0].name == "mine"
+    assert asked[0][2].parent == Path("runs") and asked[0][2].name.startswith("mine-tiny-20")
 
 
 def test_tab_separated_pairs(asked, tmp_path):
@@ -219,7 +221,7 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--plan", "--plan-devices", "2"], "--plan-devices, --plan-tflops, --plan-bandwidth"),
         (
             ["--plan-devices", "2", "--plan-tflops", "1", "--plan-bandwidth", "1"],
-            "is told by --plan with",
+            "give --plan and all of",
         ),
         (
             ["--plan", "--plan-devices", "2", "--plan-tflops", "0", "--plan-bandwidth", "1"],
@@ -244,14 +246,15 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--translate", "no.txt", "out.txt"], "there is no file 'no.txt'"),
         (["--translate", __file__, "no/out.txt"], "There is no folder 'no'"),
         (["--steps", "0"], "`steps` must be an int from 1 to"),
-        (["--corpus", "demo", "--tsv", __file__], "Give --corpus, or files of your own"),
-        (["--data-dir", ".", "--tsv", __file__], "Give --data-dir, or files of your own"),
+        (["--corpus", "demo", "--tsv", __file__], "Give --corpus or your own files"),
+        (["--data-dir", ".", "--tsv", __file__], "Give --data-dir or your own files"),
         (["--source-file", __file__, "--target-file", __file__], "is given twice"),
-        (["--plan-try"], "go with --plan"),
+        (["--plan-try"], "need --plan"),
         (["--minutes", "nan"], "`minutes` must be a finite number above 0"),
         (["--translate", __file__, __file__], "is both a file to read and the file to write"),
         (["--translate", __file__, pytest.__file__], "__init__.py' exists"),
-        (["--translate", __file__, "new.de", "--output-dir", "."], "lies in the run's folder"),
+        (["--translate", __file__, "new.de", "--output-dir", "."], "is inside the run's folder"),
+        (["--vocabulary-size", "10000000"], "must be an int from 8 to 1,000,000"),
         (["--corpus", "wmt99"], "invalid choice: 'wmt99'"),
     ],
 )
@@ -308,9 +311,9 @@ def test_help_names_the_choices(capsys):
 @pytest.mark.parametrize(
     "text, taken, warmup",
     [
-        ([], "in brackets what is taken if not given", r" \(400\)"),
-        (["--corpus", "multi30k"], "in brackets what is taken if not given", r" \(200\)"),
-        (["--tsv", "mine.tsv"], "taken by the size of the text if not given", ""),
+        ([], "defaults in brackets", r" \(400\)"),
+        (["--corpus", "multi30k"], "defaults in brackets", r" \(200\)"),
+        (["--tsv", "mine.tsv"], "if not given, chosen by the size of the text", ""),
     ],
 )
 def test_help_shows_what_the_recipe_takes(text, taken, warmup, capsys, monkeypatch):
@@ -319,7 +322,7 @@ def test_help_shows_what_the_recipe_takes(text, taken, warmup, capsys, monkeypat
         run("Trains.", arguments=[*text, "--help"])
     shown = capsys.readouterr().out
     assert f"training ({taken}):" in shown
-    assert re.search(rf"--warmup-steps N +[^()]*rate{warmup}\n", shown)
+    assert re.search(rf"--warmup-steps N +updates [^()\n]*peak{warmup}\n", shown)
 
 
 def test_from_two_text_files_to_translations(tmp_path, capsys):
@@ -370,6 +373,41 @@ def test_settings_from_a_file_and_back(asked, tmp_path, capsys):
         left.value.code == 2
         and "unknown setting: stepz. Did you mean steps?" in capsys.readouterr().err
     )
+
+
+def test_text_of_ones_own_from_a_settings_file(asked, tmp_path, capsys):
+    source, target = write_files(tmp_path, "train", 0, 60)
+    dev = write_files(tmp_path, "dev", 60, 9)
+    own = ["--source-file", str(source), "--target-file", str(target)]
+    own += ["--validation-files", *map(str, dev), "--drop-duplicates"]
+    run("Trains.", arguments=[*own, "--dump-config"], recipes=RECIPES)
+    file = tmp_path / "run.toml"
+    file.write_text(capsys.readouterr().out)
+    for arguments in (own, ["--config", str(file)]):
+        run("Trains.", arguments=arguments, recipes=RECIPES)
+    (corpus, config, _), (corpus_again, config_again, _) = asked
+    assert config_again == config
+    for split, text in corpus.splits.items():
+        assert list(corpus_again.splits[split]) == list(text)
+
+
+@pytest.mark.parametrize(
+    "setting, message",
+    [
+        ("source_file = 3\ntarget_file = 'x'", "`source_file` must be a path"),
+        ("validation_files = 'x'", "`validation_files` must be two paths"),
+        ("test_files = ['x', 1]", "`test_files` must be a path"),
+        ("drop_duplicates = 'yes'", "`drop_duplicates` must be"),
+        ("max_words = 'ten'", "`max_words` must be"),
+        ("target_language = 1", "`target_language` must be a str"),
+    ],
+)
+def test_wrong_kinds_in_a_settings_file(tmp_path, capsys, setting, message):
+    file = tmp_path / "run.toml"
+    file.write_text(setting)
+    with pytest.raises(SystemExit) as left:
+        run("Trains.", arguments=["--config", str(file)], recipes=RECIPES)
+    assert left.value.code == 2 and message in capsys.readouterr().err
 
 
 def test_own_validation_and_test_files(asked, tmp_path):

@@ -38,16 +38,16 @@ def test_an_undamaged_run(whole, capsys):
 @pytest.mark.parametrize(
     ("pattern", "remedy"),
     [
-        ("config.json", "Put back a copy"),
+        ("config.json", "Restore it from a copy"),
         ("report.json", "writes it again"),
         ("model.keras", "writes both again"),
         ("metrics.jsonl", "Delete that line"),
-        ("tokenizer/tokenizer.model", "Put back a copy"),
-        ("tokenizer/tokenizer.json", "Put back a copy"),
+        ("tokenizer/tokenizer.model", "Restore it from a copy"),
+        ("tokenizer/tokenizer.json", "Restore it from a copy"),
         ("store/*/source.ids", "builds it again"),
         ("store/*/metadata.json", "builds it again"),
-        ("checkpoints/update-00000004/model.weights.h5", "goes on from the one before"),
-        ("checkpoints/update-00000004/manifest.json", "goes on from the one before"),
+        ("checkpoints/update-00000004/model.weights.h5", "continues from the one before"),
+        ("checkpoints/update-00000004/manifest.json", "continues from the one before"),
     ],
 )
 def test_a_damaged_file_is_named(whole, capsys, pattern, remedy):

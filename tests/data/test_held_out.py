@@ -72,6 +72,18 @@ def test_blank_sides_are_never_held_out():
     assert len(parts["validation"]) == 6 and len(parts["train"]) == 45
 
 
+def test_lines_that_are_no_sentences_are_never_held_out():
+    long = [(f"word {i} " + "x" * 2000, f"Wort {i}") for i in range(20)]
+    pairs = [*numbered(30), *long, *((target, source) for source, target in long)]
+    parts = lists(hold_out(pairs, {"validation": 6, "test": 5}))
+    assert all(
+        max(map(len, pair)) <= 2000 for name in parts if name != "train" for pair in parts[name]
+    )
+    assert {name: len(part) for name, part in parts.items()} == {
+        "validation": 6, "test": 5, "train": 59,
+    }  # fmt: skip
+
+
 def test_nothing_to_hold_out():
     assert hold_out(numbered(5), {}) == {}
     assert hold_out(numbered(5), {"test": 0}) == {}

@@ -35,7 +35,6 @@ COMPUTED = {
 OTHERS = {"dropout", "attention_dropout", "activation_dropout", "recompute", "seed"}
 IDS = {"vocabulary_size", "pad_token_id", "end_token_id"}
 REFUSED = {"attention_window"}  # by every engine: the plain search decodes
-# Run by the backend's engine, refused by Numba's.
 BRANCHES = [
     {"branch_feed_forward": "shared", "branched_decoder": "self"},
     {"branch_feed_forward": "split", "intermediate_dim": 12, "normalize_first": True},
@@ -75,12 +74,12 @@ def test_options(options, engine):
 
 
 @pytest.mark.parametrize("options", BRANCHES)
-def test_branches(options):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_branches(options, engine):
+    if engine == "numba":
+        pytest.importorskip("numba")
     model = small_model(seed=11, num_layers=2, **options)
-    assert_as_plain(model, BACKEND, random_texts(5, longest=12))
-    pytest.importorskip("numba")
-    with pytest.raises(ValueError, match="engine='numba' has no branched attention"):
-        Translator(model, LetterTokenizer(), engine="numba")
+    assert_as_plain(model, engine, random_texts(5, longest=12))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -1,5 +1,6 @@
 """A finished run translates in a process that imports neither Keras nor a backend."""
 
+import ctypes
 import json
 import os
 import shutil
@@ -36,11 +37,11 @@ def run(tmp_path_factory):
     return folder
 
 
-def python(*arguments, **options):
+def python(*arguments, environment=(), **options):
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **dict(environment)},
         capture_output=True,
         text=True,
         timeout=500,
@@ -70,6 +71,26 @@ def test_the_same_translations_as_with_keras(run):
         [[one.text, one.score, list(one.token_ids)] for one in best] for best in expected
     ]
     assert len({best[0].text for best in expected}) == 4
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_nothing_is_written_beside_its_own_memory(run, precision):
+    """glibc checks its memory at each call: compiled code that writes to freed memory ends the process."""
+    checker = "libc_malloc_debug.so.0"
+    try:
+        ctypes.CDLL(checker)
+    except OSError:
+        pytest.skip(f"the C library has no {checker}")
+    program = (
+        "from keras_attention_light import load_translator\n"
+        f"translator = load_translator({str(run.path)!r}, precision={precision!r})\n"
+        f"texts = {TEXTS!r} * 16\n"
+        "for number in [1, 2, 3, 5, 7, 20, 33, 64] * 4:\n"
+        "    found = translator(texts[:number])\n"
+        "print(len(found))\n"
+    )
+    checked = {"LD_PRELOAD": checker, "MALLOC_CHECK_": "3"}
+    assert python("-c", program, environment=checked) == "64\n"
 
 
 def test_the_command_needs_no_keras(run):

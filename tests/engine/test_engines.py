@@ -147,11 +147,10 @@ def test_the_plain_operations_are_the_definition():
         if index:
             bias[:, 0] = bias[np.arange(B)[:, None], 0, parents]
             bias[:, 0, range(K), range(K, 2 * K)] = 0.0
-        hidden, buffers = decode(
+        (scores, ids), buffers = decode(
             operations, weights, tokens[index], positions[index : index + 1], index * K,
-            bias, buffers, memory, memory_bias,
+            bias, buffers, memory, memory_bias, 2,
         )  # fmt: skip
-    scores, ids = operations.top_log_probs(operations.scores(hidden, weights), 2)
     histories = np.stack([np.take_along_axis(tokens[0], parents, 1), tokens[1]], axis=-1)
     wanted = expected(model, histories).reshape(B * K, V)
     np.testing.assert_array_equal(numpy(ids), np.argsort(-wanted)[:, :2])

@@ -3,6 +3,7 @@
 import math
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -50,13 +51,13 @@ def quantized(x, axis=1):
 
 
 @numba.njit
-def packed_product(kinds, tiling, x, scratch, numbers, floor, parts, outputs):
-    """All threads' parts, one after the other."""
-    group_bytes = pack_rows(kinds, tiling, x, x.shape[1], 0, len(x), scratch)
+def packed_product(kinds, tiling, x, begin, depth, scratch, numbers, floor, parts, outputs):
+    """All threads' parts, one after the other, of some columns of `x`."""
+    pack_rows(kinds, tiling, x, begin, depth, 0, len(x), scratch)
     at, scales = scratch.packed.ctypes.data, scratch.scales
     for part in range(parts):
         of = (part, parts)
-        multiply(kinds, len(x), at, group_bytes, scales, numbers, floor, tiling, of, outputs)
+        multiply(kinds, len(x), at, scales, numbers, floor, tiling, of, outputs)
 
 
 def product(storage, x, weight, bias, relu=False, parts=2):
@@ -64,8 +65,12 @@ def product(storage, x, weight, bias, relu=False, parts=2):
     packed = storage.packed(weight, bias)
     numbers = np.array(storage.product(packed, *weight.shape))
     floor = np.float32(0.0 if relu else -np.inf)
-    scratch = storage.scratch(len(x), weight.shape[1])
-    packed_product(storage.kinds, storage.tiling, x, scratch, numbers, floor, parts, outputs)
+    depth, begin = weight.shape[1], 3
+    scratch = storage.scratch(len(x), depth)
+    x = np.pad(x, [(0, 0), (begin, 2)], constant_values=np.nan)
+    packed_product(
+        storage.kinds, storage.tiling, x, begin, depth, scratch, numbers, floor, parts, outputs
+    )
     return outputs
 
 
@@ -282,3 +287,28 @@ def test_who_waits_leaves_the_processor_to_others():
 
 def test_amx_is_asked_for_only_where_it_is():
     assert not has_features("no-such-feature")
+
+
+def test_compiled_code_is_not_kept_beyond_a_change_of_what_it_uses(tmp_path):
+    """Numba itself looks at the file of a function alone, not at those of what it calls."""
+    root = Path(__file__).resolve().parents[2]
+    for name in ("keras_attention", "keras_attention_light"):
+        shutil.copytree(root / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    program = (
+        "import keras_attention_light, numpy\n"
+        "from keras_attention.engine.numba.layers import ACTIVATIONS, activate\n"
+        "numbers = numpy.zeros(1, 'float32')\n"
+        "activate(ACTIVATIONS.index('sigmoid'), numbers)\n"
+        "print(float(numbers[0]), sum(activate.stats.cache_hits.values()))\n"
+    )
+
+    def printed():
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        options = {"env": environment, "cwd": tmp_path, "text": True, "timeout": 300}
+        return subprocess.check_output([sys.executable, "-c", program], **options).split()
+
+    assert [printed(), printed()] == [["0.5", "0"], ["0.5", "1"]]
+    used = tmp_path / "keras_attention/engine/numba/llvm.py"
+    text = used.read_text()
+    used.write_text(text.replace("ONE = np.float32(1.0)", "ONE = np.float32(3.0)"))
+    assert printed() == ["0.75", "0"]

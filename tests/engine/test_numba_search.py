@@ -19,8 +19,33 @@ from keras_attention.engine.numba import engine as numba_engine
 from keras_attention.engine.numba.engine import NumbaEngine
 from tests.engine.test_engines import OPTIONS, SOURCE, expected, model_with
 
+BRANCHES = [
+    {"branch_feed_forward": "split", "num_heads": 4, "key_dim": 7, "value_dim": 6},
+    {
+        "branch_feed_forward": "shared",
+        "branched_decoder": "self",
+        "key_dim": 5,
+        "value_dim": 7,
+        "activation": "gelu",
+        "use_attention_bias": True,
+        "normalize_first": True,
+        "num_layers": 2,
+    },
+]
 K, L = 3, 9  # as many beams as `expected` knows
 PENALTIES = penalty(np.arange(L + 1, dtype="float32"), 0.0, np)
+
+
+def branched_model(**options):
+    """With weights of branches on the simplex; one kappa is 0."""
+    model = model_with(**options)
+    random = np.random.default_rng(17)
+    for weight in model.weights:
+        if weight.path.split("/")[-1] in ("kappa", "alpha"):
+            parts = random.uniform(0.2, 1.0, weight.shape)
+            parts[1] *= "alpha" in weight.path
+            weight.assign(parts / parts.sum())
+    return model
 
 
 def engine_of(model, precision="float32"):
@@ -54,19 +79,30 @@ def test_scores_are_those_of_the_training_forward(options):
     assert np.abs(wanted[:, 0] - wanted[:, -1]).min() > 1e-3, "the beams differ"
 
 
+@pytest.mark.parametrize("options", BRANCHES)
+def test_scores_of_branches_are_those_of_the_training_forward(options):
+    model = branched_model(**options)
+    found = searched(engine_of(model))
+    wanted = forward_scores(model, found["alive_sequences"][:, :, :6])
+    np.testing.assert_allclose(found["alive_scores"], wanted, atol=4e-4)
+    assert np.abs(wanted[:, 0] - wanted[:, -1]).min() > 1e-3, "the beams differ"
+
+
+@pytest.mark.parametrize("options", [{}, *BRANCHES])
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_precisions_are_near(precision):
-    model = model_with()
+def test_precisions_are_near(precision, options):
+    model = branched_model(**options)
     found = searched(engine_of(model, precision))
     wanted = forward_scores(model, found["alive_sequences"][:, :, :6])
     error = np.abs(found["alive_scores"] - wanted).max()
     assert 0.0 < error < 0.1 * np.abs(wanted).max()
 
 
+@pytest.mark.parametrize("options", [{}, *BRANCHES])
 @pytest.mark.parametrize("teams, threads", [(1, 2), (1, 3), (3, 1), (2, 2)])
-def test_threads_and_neighbours_change_nothing(teams, threads, monkeypatch):
+def test_threads_and_neighbours_change_nothing(teams, threads, options, monkeypatch):
     """To the last bit: a sentence alone, and by several threads, whose parts are others."""
-    engine = engine_of(model_with())
+    engine = engine_of(branched_model(**options))
     source = np.concatenate([SOURCE] * 4)
     limits = [6, 9, 1, 6, 0, 8, 6, 7]
     wanted = searched(engine, source, limits)

@@ -120,5 +120,5 @@ def test_rows_are_compared_over_paired_seeds(tmp_path, monkeypatch):
     assert result["d_dropout_0"]["ratio"] == pytest.approx(ratio)
     assert result["d_dropout_0"]["bleu_difference"] < 0 and result["d_dropout_0"]["p_value"] < 0.05
     text = (tmp_path / "out" / "table3.txt").read_text()
-    assert "d_smoothing_0 goes against the paper" in text
+    assert "d_smoothing_0 disagrees with the paper" in text
     assert "not resolved" in text and "63,045,632" in text

@@ -102,3 +102,12 @@ def test_dropout_acts_between_the_weights_and_the_values():
     outputs, weights = dot_product_attention(query, key, value, dropout=lambda weights: weights * 3)
     np.testing.assert_allclose(numpy(outputs), np.full((B, T, N, K), 3.0), rtol=1e-6)
     np.testing.assert_allclose(numpy(weights), np.full((B, N, T, S), 1 / S), rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_position_gets_all_weight_and_no_warning():
+    scores = ops.convert_to_tensor(SCORES[..., :1])
+    mask = ops.convert_to_tensor(np.arange(scores.shape[-2])[:, None] > 0)
+    np.testing.assert_array_equal(numpy(masked_softmax(scores)), np.ones(scores.shape))
+    expected = np.broadcast_to(np.arange(scores.shape[-2])[:, None] > 0, scores.shape)
+    np.testing.assert_array_equal(numpy(masked_softmax(scores, mask)), expected)

@@ -40,19 +40,26 @@ def report(bleu, updates=300, warmup_steps=60, perplexities=(50.0, 20.0, 19.0), 
             "averaged_checkpoints": 3,
             "history": history,
         },
-        "config": {"warmup_steps": warmup_steps, **budget},
+        "config": {
+            "warmup_steps": warmup_steps,
+            "steps": 300,
+            "minutes": None,
+            "patience": None,
+            **budget,
+        },
         "batches": {"batches": 11},
     }
 
 
 def test_it_says_why_nothing_was_learned():
     assert why_nothing_was_learned(report(30.0)) == ""
-    assert "the warm-up of 60 updates" in why_nothing_was_learned(report(0.0, updates=21))
+    warming = why_nothing_was_learned(report(0.0, updates=21))
+    assert "warm-up of the learning rate (60 updates) is not over" in warming
     by_heart = why_nothing_was_learned(report(1.6, perplexities=(90.0, 30.0, 33.0, 39.4)))
     assert (
         "after epoch 2" in by_heart and "from 30.0 to 39.4" in by_heart and "More text" in by_heart
     )
-    assert "line by line?" in why_nothing_was_learned(report(0.5))
+    assert "line by line." in why_nothing_was_learned(report(0.5))
 
 
 def test_the_next_commands_can_be_typed(tmp_path, monkeypatch):
@@ -70,6 +77,16 @@ def test_the_next_commands_can_be_typed(tmp_path, monkeypatch):
     lines = results_text(RunFolder("mine"), report(30.0)).splitlines()[-3:]
     assert lines[1].startswith("  bin/python -m keras_attention_light attention mine ")
     assert lines[2] == "  bin/python -m tensorboard.main --logdir mine"
+
+
+def test_the_end_says_how_it_goes_on(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    more = "To continue it, run the same command with a higher --steps (it had 300)."
+    assert more in results_text(folder, report(30.0))
+    early = results_text(folder, report(30.0, updates=200, patience=3), can_go_on=False)
+    assert "the same command with a higher --patience." in early
+    ended = results_text(folder, report(30.0), can_go_on=False)
+    assert "it cannot continue" in ended and "a higher --steps" in ended
 
 
 def test_own_text_says_what_was_held_out(tmp_path):
@@ -94,12 +111,12 @@ def test_a_finished_run_says_how_it_goes_on(tmp_path):
         return finished_text(folder, report(30.0, updates=updates, **budget), can_go_on)
 
     assert "after 300 updates" in said(300, steps=300)
-    assert "same command a higher --steps (it had 300)." in said(300, steps=300)
+    assert "same command with a higher --steps (it had 300)." in said(300, steps=300)
     both = said(300, steps=1300, minutes=1.5, patience=2)  # the minutes were over
     assert "a higher --steps (it had 1,300) or --minutes (it had 1.5)" in both
     assert "higher --patience" in said(300, steps=1300, patience=2)
     new = said(300, can_go_on=False, steps=300)
-    assert "cannot go on" in new and "another --output-dir" in new
+    assert "cannot continue" in new and "another --output-dir" in new
 
 
 def test_it_says_when_the_average_is_worse_than_the_last_checkpoint(tmp_path):
@@ -134,12 +151,12 @@ class Counted:
 @pytest.mark.parametrize(
     "budget, expected",
     [
-        ({"minutes": 30}, "It lasts 30 minutes, about 900 updates of 2.5 M parameters on 1,234 pairs "
+        ({"minutes": 30}, "Training takes 30 minutes: about 900 updates of 2.5 M parameters on 1,234 pairs "
          "(225.0 epochs), and the time to compile 2 batch shapes"),
         ({"steps": 90}, "About 3 minutes: 90 updates, of 2.5 M parameters on 1,234 pairs (22.5 epochs), "
          "and the time to compile 2 batch shapes"),
         ({"steps": 900, "minutes": 10}, "About 10 minutes: 900 updates, at most 10 minutes, of 2.5 M"),
-        ({"steps": 900, "patience": 3}, "30 minutes: 900 updates, fewer if the validation set gains"),
+        ({"steps": 900, "patience": 3}, "30 minutes: 900 updates, fewer if the validation perplexity stops"),
     ],
 )  # fmt: skip
 def test_the_forecast(budget, expected, monkeypatch):

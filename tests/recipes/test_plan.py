@@ -143,10 +143,12 @@ def test_how_many_updates_the_minutes_give(planned):
     figures = {"flops": 1200, "batches": 4, "replicas": 2, "part_flops": 50}
     plan = dataclasses.replace(planned[0], steps=None, minutes=31.0, trial=trial, **figures)
     assert plan.updates_in_time == plan.as_dict()["updates_in_time"] == 31 * 60 / 1.5
-    assert "Budget: 31 minutes, about 1,200 updates (310.0 epochs) at the pace" in str(plan)
+    assert "Budget: 31 minutes, about 1,200 updates (310.0 epochs) at the speed" in str(plan)
     assert plan.epochs is None and plan.total_flops is None
     both = str(dataclasses.replace(plan, steps=40))
-    assert "Budget: 40 updates, 10.00 epochs" in both
+    assert "Budget: 40 updates, about a minute, 10.00 epochs" in both
+    long = str(dataclasses.replace(plan, steps=4000))
+    assert "Budget: 4,000 updates, about 1.7 hours, 1,000.00 epochs" in long
     assert "Budget: at most 31 minutes, about 1,200 updates" in both
 
 
@@ -154,7 +156,7 @@ def test_without_a_trial_it_says_how_to_know_the_updates(planned):
     plan = dataclasses.replace(planned[0], steps=None, minutes=31.0)
     assert plan.updates_in_time is None
     assert (
-        "Budget: 31 minutes; how many updates these give, a step that is tried tells: --plan-try"
+        "Budget: 31 minutes; to estimate the number of updates, try a step with --plan-try"
         in str(plan)
     )
 
@@ -186,7 +188,7 @@ def test_the_longest_batch_is_trained_once(model):
     assert max(moved) > 0
     assert 0 < trial.seconds and 0 < trial.first_seconds
     assert trial.peak_bytes is None or trial.peak_bytes > 10e6
-    assert "s a step" in str(trial)
+    assert "s per step" in str(trial)
 
 
 class _Failing(_Sized):

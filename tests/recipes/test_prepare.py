@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
-from keras_attention.data import ParallelText
+from keras_attention.data import ParallelText, Tokenizer
 from keras_attention.recipes import train_translation
+from keras_attention.recipes.catalog import BY_SIZE
 from keras_attention.recipes.plan import plan_training
-from keras_attention.recipes.prepare import check_model, check_room
+from keras_attention.recipes.prepare import check_model, check_room, prepared_batches
 from tests.recipes.small_runs import SMALL, small_corpus
 
 # Of a batch's 32,768 positions each of 1,000 rows gets 32.
@@ -23,8 +24,8 @@ def text(words):
 def test_rows_that_cannot_fit_are_refused_before_anything_is_made(start, tmp_path):
     corpus = dataclasses.replace(small_corpus(tmp_path), train=text(["word"] * 40))
     message = (
-        r"`batch_tokens` \(32768\) is too small: a batch has a multiple of 1000 sentences .* "
-        r"each may have 32 tokens, and pair 2 of 'mine' has a side of 40 words"
+        r"`batch_tokens` \(32768\) is too small: the number of sentences in a batch is a multiple of 1000 .* "
+        r"each may have at most 32 tokens, but pair 2 of 'mine' has a side of 40 words"
     )
     with pytest.raises(ValueError, match=message):
         start(corpus, MANY_PARTS, tmp_path / "run")
@@ -51,3 +52,17 @@ def test_what_may_fit_is_not_refused(words):
 
 def test_a_pair_with_an_empty_side_is_in_no_batch():
     check_room(ParallelText("mine", [("word " * 40, " ")]), MANY_PARTS)
+
+
+@pytest.mark.parametrize("config", [config for _, config in BY_SIZE], ids=lambda c: c.preset)
+def test_the_settings_for_text_of_ones_own_take_pairs_of_any_length(config, tmp_path, capsys):
+    lengths = [*range(1, 300, 3), 400, 5000, 40_000]  # tokens: words of one letter
+    pairs = [(" ".join("x" * n), " ".join("y" * n)) for n in lengths]
+    tokenizer = Tokenizer.train(["x y x y", "x x y y"], vocabulary_size=300)
+    corpus = dataclasses.replace(
+        small_corpus(tmp_path), train=ParallelText("t", pairs), validation=ParallelText("v", pairs)
+    )
+    train, validation = prepared_batches(corpus, config, tokenizer, tmp_path / "store")
+    assert train.longest <= config.max_length
+    assert validation.longest > 390 and 1 <= validation.dropped_long <= 2
+    assert "The perplexity of the validation part leaves out" in capsys.readouterr().err

@@ -112,8 +112,8 @@ def test_a_signal_saves_and_says_how_to_go_on(disturbed):
     assert reports == (False, False)
     for name, checkpoint, output in zip(("SIGINT", "SIGTERM"), checkpoints, outputs, strict=True):
         assert f"Stopped by {name} and saved as " in output and checkpoint in output
-        assert "The same command goes on with this run." in output
-    assert "Going on in epoch" not in outputs[0] and "Going on in epoch" in outputs[1]
+        assert "The same command continues this run." in output
+    assert "Continuing in epoch" not in outputs[0] and "Continuing in epoch" in outputs[1]
     assert report["training"]["updates"] == STEPS
 
 

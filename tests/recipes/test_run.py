@@ -209,13 +209,13 @@ def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
         train_translation(corpus, SMALL, tmp_path / "run")
-    assert "The same command goes on" in capsys.readouterr().err
+    assert "The same command continues this run" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) == handler
     assert batches[-2:] == [0, 1] and len(batches) < SMALL.steps
     assert not (tmp_path / "run" / "report.json").exists()
 
     report = train_translation(corpus, SMALL, tmp_path / "run")
-    assert "Going on in epoch 2, after update " in capsys.readouterr().err
+    assert "Continuing in epoch 2, after update " in capsys.readouterr().err
     assert report["training"]["updates"] == SMALL.steps
     same = pytest.approx(undisturbed["validation_perplexity"], rel=1e-4)
     assert report["validation_perplexity"] == same

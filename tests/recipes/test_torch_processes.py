@@ -115,7 +115,7 @@ def test_two_processes_are_as_one_also_when_one_is_killed(kills, steps, tmp_path
     assert {"process 0 reports True", "process 1 reports False"} <= {*lines}
     assert sum("BLEU" in line for line in lines) > 0
     assert done.stderr.count("Process 0 of 2 lost process 1: it died") >= len(kills)
-    assert done.stderr.count("Going on in epoch") == sum(update >= 4 for update in kills)
+    assert done.stderr.count("Continuing in epoch") == sum(update >= 4 for update in kills)
     shared = json.loads((tmp_path / "shared" / "report.json").read_text())
     histories = one["training"]["history"], shared["training"]["history"]
     assert [row["updates"] for row in histories[0]] == [row["updates"] for row in histories[1]]

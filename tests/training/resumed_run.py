@@ -62,10 +62,12 @@ class EveryUpdate(keras.callbacks.Callback):
         self.function(self.begun)
 
 
-def train(folder, store_folder, updates=UPDATES, metrics=(), each=(), every=EVERY, keep=3):
+def train(
+    folder, store_folder, updates=UPDATES, metrics=(), each=(), every=EVERY, keep=3, make=make_model
+):
     """Trains, or trains on, and returns the model and its checkpoints."""
     keras.utils.set_random_seed(0)
-    model = make_model(metrics)
+    model = make(metrics)
     batches = make_batches(store_folder)
     signals, budget = StopOnSignal(), Budget(steps=updates)
     checkpoints = Checkpoints(

@@ -2,7 +2,9 @@
 
 import contextlib
 import io
+import os
 import re
+import struct
 import threading
 import time
 
@@ -29,6 +31,23 @@ def test_short_work_is_silent():
     with Progress(3, "counting", "sheep", stream=stream) as shown:
         shown.add(3)
     assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("columns, rows", [(0, 0), (120, 0), (120, 50)])
+def test_a_terminal_that_does_not_tell_its_size(impatient, monkeypatch, columns, rows):
+    pty, fcntl, termios = (pytest.importorskip(name) for name in ("pty", "fcntl", "termios"))
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    monkeypatch.setattr(
+        progress.shutil, "get_terminal_size", lambda *_: os.terminal_size((columns, rows))
+    )
+    with open(theirs, "w") as stream, Progress(2, "counting", "sheep", stream=stream) as shown:
+        time.sleep(0.05)
+        shown.add(1)
+        time.sleep(0.05)
+    shown_there = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert "counting:  50%|" in shown_there or "counting: 1 of 2 sheep" in shown_there
 
 
 def test_whole_lines_in_a_pipe(impatient):

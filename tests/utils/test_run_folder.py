@@ -110,6 +110,12 @@ def test_the_report_of_a_finished_run(started):
     assert RunFolder(started.path).finished_report() == {"bleu": 12.5, "text": "größer"}
 
 
+def test_a_setting_that_another_version_did_not_write_is_named(started):
+    assert started.settings(["steps"])["steps"] == 5
+    with pytest.raises(ValueError, match=r"config.json' lacks beam_size, dtype: another version"):
+        started.settings(["beam_size", "steps", "dtype"])
+
+
 def test_what_is_changeable_may_change_and_is_noted(started):
     changed = {**CONFIG, "steps": 6}
     started.claim(changed, changeable=("steps",))
@@ -127,6 +133,17 @@ def test_a_second_process_is_kept_out(started):
         assert contents(started.path) == before
     with RunFolder(started.path).locked():
         assert contents(started.path) == before
+
+
+@pytest.mark.parametrize("place", ["file/run", "/proc/run"])
+def test_a_place_where_nothing_can_be_written_is_no_other_process(tmp_path, place):
+    (tmp_path / "file").write_text("mine")
+    run = RunFolder(tmp_path / place)  # an absolute path stays one
+    if not run.path.parent.exists():
+        pytest.skip("there is no such folder on this system")
+    with pytest.raises(OSError, match=f"folder '.*{place}' cannot be written: .*another output"):
+        with run.locked():
+            pass
 
 
 @pytest.mark.parametrize("name", ["config", "report"])

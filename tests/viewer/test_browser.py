@@ -75,7 +75,7 @@ def test_other_tokens_are_shown_side_by_side(visits):
     other = entry(cross(pointing((0, 1, 2, 4), 5), pointing((0, 1, 2, 4), 5)), source, step=20)
     runs = {"pieces": forming()[2:], "words": [other]}
     page = visits.show(runs, "view=matrix&heads=1&layer=1&compare=run&against=words")
-    assert "different tokens" in page.locator(".note").text_content()
+    assert "The tokens differ" in page.locator(".note").text_content()
     expect_text(page.locator(".pane h3").nth(1), "words, step 20")
     counts = [
         len(texts(page.locator(".pane").nth(i).locator(".matrix-columns li"))) for i in (0, 1)

@@ -48,6 +48,8 @@ def write_runs(folder):
         writer.scalar("validation/bleu", 27.5, 50)
     with SummaryWriter(folder / "no_attention") as writer:
         writer.scalar("train/loss", 1.0, 1)
+    with SummaryWriter(folder / "good" / "validation") as writer:
+        writer.scalar("train/loss", 6.0, 1)
     old = entry_at(0)
     with SummaryWriter(folder / "old") as writer:
         blobs = [encode_header({**old.header, "version": 0}), *old.to_blobs()[1:]]
@@ -84,7 +86,7 @@ def is_loaded(runs):
         name: run["sentences"][0]["steps"][-1] for name, run in runs.items() if run["sentences"]
     }
     ends = {"good": 590, "resumed": 50, "unmarked": 50}
-    return len(runs) == 7 and ends.items() <= last.items()
+    return len(runs) == 8 and ends.items() <= last.items()
 
 
 def stored(server, run, step, seed=0):
@@ -129,6 +131,7 @@ def test_what_is_wrong_with_a_run_is_said_and_the_rest_goes_on(server):
     runs = runs_of(server)
     said = {name: " ".join(run["problems"]) for name, run in runs.items()}
     assert "no attention records" in said["no_attention"]
+    assert said["good/validation"] == ""
     assert "version 0; this viewer reads version 1" in said["old"]
     assert runs["old"]["sentences"] == []
     assert "ends in the middle of a record" in said["cut"]

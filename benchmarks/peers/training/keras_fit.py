@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Sequence
 from typing import Any
 
+from peers.training.profiles import tensorflow_profile, torch_profile
 from peers.training.program import Program
 from peers.weights import make_weights
 
@@ -68,19 +70,29 @@ class KerasProgram(Program):
             seconds.append(time.perf_counter() - started)
         return seconds
 
-    def profile(self, count: int) -> list[dict[str, Any]]:
-        """What PyTorch's profiler saw: each operation with its seconds, calls and FLOPs in a sample."""
-        with self.framework.profiler.profile(with_flops=True) as profiler:
-            self.run(count)
-        return [
-            {
-                "operation": event.key,
-                "seconds": event.self_cpu_time_total / 1e6 / count,
-                "calls": event.count / count,
-                "flop": event.flops / count,
-            }
-            for event in profiler.key_averages()
-        ]
+    def profile(self, count: int) -> dict[str, Any]:
+        """Where the time of an update goes on TensorFlow or PyTorch.
+
+        Returns:
+            `seconds`, the median without a profiler; `profiled`, the mean with it; `parts`, what the
+            profiler saw of an update, see `peers.training.profiles`.
+        """
+        seconds = self.run(count)
+        profiled: list[float] = []
+        if self.keras.backend.backend() == "torch":
+            parts = torch_profile(
+                lambda number: profiled.extend(self.run(number)), self.model, count
+            )
+        else:
+            parts = tensorflow_profile(lambda: profiled.extend(self.run(count)))
+        for part in parts:
+            part["seconds"] /= count
+            part["calls"] /= count
+        return {
+            "seconds": statistics.median(seconds),
+            "profiled": statistics.mean(profiled),
+            "parts": parts,
+        }
 
     def memory(self) -> dict[str, int]:
         if self.keras.backend.backend() == "torch" and self.framework.cuda.is_available():

@@ -47,7 +47,7 @@ def amx_tile(product: str, rows: int, parts: int) -> Body:
 
     Rows and weights come as tiles of 1,024 bytes: of 16 rows the numbers of a step; of a panel for each
     step, for one and the other 16 outputs, for 16 groups of positions of the depth, each of four bytes,
-    the outputs' groups. The sums start from zero. `amx_configure` comes before, `amx_release` after.
+    the outputs' groups. The tiles' shapes are set before and given back after (`tiles.multiply`).
     """
     names = ("x", "others", "weight", "steps", "output", "ahead", "stride", "line", "sums")
     places = {name: f"${place}" for place, name in enumerate(names)}

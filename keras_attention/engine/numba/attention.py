@@ -22,6 +22,7 @@ from keras_attention.engine.numba.llvm import (
     ONE,
     SIZES,
     STORED,
+    add,
     as_float,
     fetch,
     ir,
@@ -94,11 +95,11 @@ def _common_scores(
             later_key = _place(builder, keys, key_bytes, places, later)
             value = _place(builder, values, value_bytes, places, loop.index)
             for line in lines:
-                fetch(builder, builder.add(later_key, LONG(line)))
-                fetch(builder, builder.add(value, LONG(line)))
+                fetch(builder, add(builder, later_key, line))
+                fetch(builder, add(builder, value, line))
             key = _kept_at(builder, keys, key_bytes, places, loop.index, stored)
             score = _sum_of_lanes(builder, builder.fmul(query, key))
-            address = builder.add(scores, builder.mul(loop.index, LONG(4)))
+            address = number_at(builder, scores, loop.index, 4)
             builder.store(score, builder.inttoptr(address, FLOAT.as_pointer()))
         return context.get_dummy_value()
 
@@ -116,7 +117,7 @@ def _common_sum(typing_context, kept, weights, values, place_bytes, places, numb
         total = cgutils.alloca_once_value(builder, vector([0.0] * COMMON_WIDTH))
         with cgutils.for_range(builder, number) as loop:
             value = _kept_at(builder, values, place_bytes, places, loop.index, stored)
-            weight = load(builder, builder.add(weights, builder.mul(loop.index, LONG(4))), FLOAT)
+            weight = load(builder, number_at(builder, weights, loop.index, 4), FLOAT)
             factors = splat(builder, weight, COMMON_WIDTH)
             builder.store(multiply_add(builder, factors, value, builder.load(total)), total)
         factors = splat(builder, factor, COMMON_WIDTH)
@@ -140,7 +141,7 @@ def _stored(kept: Any) -> str:
 
 def _place(builder: Any, kept: Any, place_bytes: Any, places: Any, index: Any) -> Any:
     """The address of the place with this index in a list of them."""
-    place = load(builder, builder.add(places, builder.mul(index, LONG(8))), LONG)
+    place = load(builder, number_at(builder, places, index, 8), LONG)
     return builder.add(kept, builder.mul(place, place_bytes))
 
 

@@ -21,10 +21,16 @@ import numpy as np
 from keras_attention.engine.base import SearchingEngine, SearchOptions
 from keras_attention.engine.numba import tiles
 from keras_attention.engine.numba.attention import FETCHED_AHEAD
-from keras_attention.engine.numba.layers import ACTIVATIONS, Model, Room, Stack, Team
+from keras_attention.engine.numba.layers import ACTIVATIONS, BRANCHED, Model, Room, Stack, Team
 from keras_attention.engine.numba.packing import Storage
 from keras_attention.engine.numba.search import Books, Found, Rules, Source, search
-from keras_attention.engine.prepare import Matrix, Preparation, Sizes, StackWeights, prepare
+from keras_attention.engine.prepare import (
+    BranchWeights,
+    Matrix,
+    Preparation,
+    StackWeights,
+    prepare,
+)
 from keras_attention.spec import NormSpec, StackSpec, TransformerSpec
 from keras_attention.spec.parts import as_array
 
@@ -52,7 +58,6 @@ class NumbaEngine(SearchingEngine):
     def __init__(self, spec: TransformerSpec, precision: str):
         super().__init__(spec, precision)
         self._storage = Storage(precision)
-        self._sizes = Sizes.of(spec)
         self._is_compiled = False
 
     def read_weights(self) -> None:
@@ -62,7 +67,6 @@ class NumbaEngine(SearchingEngine):
             read=as_array,
             table=lambda table: (table, self._stored(Matrix(table.T))),
             matrix=self._stored,
-            projection=lambda matrix, widths: self._stored(matrix),
             norm=_norm,
             xp=np,
         )
@@ -100,7 +104,7 @@ class NumbaEngine(SearchingEngine):
         parts = [slice(team, None, teams) for team in range(teams)]
         searches = [self._arguments(token_ids[part], limits[part], options) for part in parts]
         self._run(searches, threads)
-        found = _nothing_found(len(token_ids), beam_size, max_length, self._sizes.pad_token_id)
+        found = _nothing_found(len(token_ids), beam_size, max_length, self.spec.pad_token_id)
         for part, arguments in zip(parts, searches, strict=True):
             for whole, own in zip(found, arguments[-1], strict=True):
                 whole[part] = own
@@ -113,8 +117,9 @@ class NumbaEngine(SearchingEngine):
         all weights.
         """
         most = numba.config.NUMBA_NUM_THREADS if self._is_compiled else 1
-        products = int(self._model.decoder.products[:, :6, tiles.WIDTH :].prod(axis=2).sum())
-        products += int(self._model.softmax[tiles.WIDTH :].prod())
+        stack, softmax = self._model.decoder, self._model.softmax
+        of_a_step = (stack.products[:, :6], stack.branches, softmax)
+        products = sum(int(table[..., tiles.WIDTH :].prod(axis=-1).sum()) for table in of_a_step)
         is_cached = products * self._storage.kinds.weights.itemsize <= CACHED_BYTES
         least = 1 if is_cached else -(-ROWS_OF_A_TEAM // beam_size)
         teams = max(1, min(most, sentences // least))
@@ -126,9 +131,9 @@ class NumbaEngine(SearchingEngine):
     ) -> tuple[Any, ...]:
         """What the compiled search of some sentences takes, but for model and team."""
         beam_size, max_length, penalties, decisive_slot = options
-        spec, sizes, model = self.spec, self._sizes, self._model
+        spec, model = self.spec, self._model
         sentences, length = token_ids.shape
-        is_token = token_ids != sizes.pad_token_id
+        is_token = token_ids != spec.pad_token_id
         ends = np.concatenate([[0], np.cumsum(is_token.sum(axis=1))]).astype("int64")
         tokens, rows = int(ends[-1]), sentences * beam_size
         searched = np.flatnonzero(limits > 0).astype("int64")
@@ -143,14 +148,13 @@ class NumbaEngine(SearchingEngine):
             limits=limits.astype("int64"),
             penalties=penalties,
             decisive_slot=decisive_slot,
-            start_token_id=spec.start_token_id,
             end_token_id=spec.end_token_id,
-            pad_token_id=sizes.pad_token_id,
+            pad_token_id=spec.pad_token_id,
             positions=self.positions("decoder", max_length),
         )
         history = np.zeros((2, sentences, beam_size, max_length + FETCHED_AHEAD), "int64")
         history[0, :, :, 0] = np.arange(beam_size)
-        width = min(2 * beam_size if beam_size > 1 else 1, sizes.vocabulary_size)
+        width = min(2 * beam_size if beam_size > 1 else 1, spec.vocabulary_size)
         blocks, slots = len(model.decoder.products), max_length * beam_size
         (heads, key_dim, value_dim), kept = model.heads, self._storage.kept.dtype
         books = Books(
@@ -163,9 +167,9 @@ class NumbaEngine(SearchingEngine):
             keys=np.empty((blocks, sentences, slots, heads * key_dim), kept),
             kept_values=np.empty((blocks, sentences, slots, heads * value_dim), kept),
             memory=np.empty((blocks, tokens, heads * (key_dim + value_dim)), kept),
-            logits=np.empty((rows, sizes.vocabulary_size), "float32"),
+            logits=np.empty((rows, spec.vocabulary_size), "float32"),
         )
-        found = _nothing_found(sentences, beam_size, max_length, sizes.pad_token_id)
+        found = _nothing_found(sentences, beam_size, max_length, spec.pad_token_id)
         return self._room(tokens), self._room(rows), source, rules, books, found
 
     def _run(self, searches: Sequence[tuple[Any, ...]], threads: int) -> None:
@@ -205,7 +209,8 @@ class NumbaEngine(SearchingEngine):
             raise
 
     def _room(self, rows: int) -> Room:
-        products = [stack.products for stack in (self._model.encoder, self._model.decoder)]
+        stacks = (self._model.encoder, self._model.decoder)
+        products = [table for stack in stacks for table in (stack.products, stack.branches)]
         widest = max(int(table[:, :, tiles.WIDTH].max()) for table in products)
         deepest = max(int(table[:, :, tiles.DEPTH].max()) for table in products)
         heads, _, value_dim = self._model.heads
@@ -213,13 +218,14 @@ class NumbaEngine(SearchingEngine):
         def numbers(width: int) -> np.ndarray:
             return np.empty((rows, width), "float32")
 
-        depth = self._sizes.hidden_dim
+        depth = self.spec.hidden_dim
         return Room(
             x=numbers(depth),
             normed=numbers(depth),
             update=numbers(depth),
             wide=numbers(widest),
             attended=numbers(heads * value_dim),
+            hidden=numbers(deepest),  # a plain model touches none of it
             packed=self._storage.scratch(rows, deepest),
         )
 
@@ -237,21 +243,28 @@ def _stack(weights: StackWeights, spec: StackSpec) -> Stack:
     products = np.zeros((number, len(PRODUCTS), len(tiles.PRODUCT)), "int64")
     norms = np.zeros((number, len(NORMS), 2, depth), "float32")
     epsilons = np.zeros((number, len(NORMS)), "float32")
-    options = np.zeros((number, 2), "int64")
+    options = np.full((number, 3), -1, "int64")
+    heads = spec.blocks[0].self_attention.query.kernel.shape[1]
+    branches = np.zeros((number, heads, len(tiles.PRODUCT)), "int64")
+    alphas = np.ones((number, heads), "float32")
     for index, (part, block) in enumerate(zip(weights.blocks, spec.blocks, strict=True)):
         for table, names in ((products, PRODUCTS), (norms, NORMS)):
             for place, name in enumerate(names):
-                if getattr(part, name) is not None:
-                    table[index, place] = getattr(part, name)
+                stored = getattr(part, name)
+                if isinstance(stored, BranchWeights):
+                    branches[index], options[index, BRANCHED] = stored.inner, place
+                    alphas[index] = 1.0 if stored.alpha is None else stored.alpha[:, 0]
+                    stored = stored.outer
+                if stored is not None:
+                    table[index, place] = stored
         of_norms = (block.self_attention_norm, block.feed_forward_norm, block.cross_attention_norm)
         for place, norm in enumerate(of_norms):
             epsilons[index, place] = 0.0 if norm is None else norm.epsilon
-        assert block.feed_forward is not None  # branches were refused before
-        activation = ACTIVATIONS.index(block.feed_forward.activation)
-        options[index] = block.normalize_first, activation
+        activation = ACTIVATIONS.index(block.networks[0].activation)
+        options[index, :BRANCHED] = block.normalize_first, activation
     last = np.zeros((0, 2, depth), "float32") if weights.norm is None else weights.norm[None]
     epsilon = 0.0 if spec.norm is None else spec.norm.epsilon
-    return Stack(products, norms, epsilons, options, last, epsilon)
+    return Stack(products, norms, epsilons, options, branches, alphas, last, epsilon)
 
 
 def _norm(norm: NormSpec) -> np.ndarray:

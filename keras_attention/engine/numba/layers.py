@@ -12,7 +12,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import overload
 
 from keras_attention.engine.numba.attention import attend, exponentials
 from keras_attention.engine.numba.llvm import (
@@ -30,13 +29,15 @@ from keras_attention.engine.numba.packing import (
     pack_rows,
     round_to_bfloat16,
 )
-from keras_attention.engine.numba.tiles import WIDTH, multiply
+from keras_attention.engine.numba.tiles import DEPTH, WIDTH, multiply
 
 # Logits that are looked at together.
 CHUNK = 256
 # The products of a block, and its norms.
 SELF, SELF_OUTPUT, INNER, OUTER, CROSS, CROSS_OUTPUT, MEMORY = range(7)
 SELF_NORM, FEED_FORWARD_NORM, CROSS_NORM = range(3)
+# Options of a block: is it pre-norm, its activation, and the product that has branches before it, or -1.
+PRE_NORM, ACTIVATION, BRANCHED = range(3)
 ACTIVATIONS = ("relu", "linear", "gelu", "silu", "tanh", "sigmoid")
 RELU, LINEAR, GELU, SILU, TANH, SIGMOID = range(len(ACTIVATIONS))
 ANYTHING, ZERO = np.float32(-np.inf), np.float32(0.0)
@@ -48,7 +49,9 @@ class Stack(NamedTuple):
     products: np.ndarray  # int64 (blocks, 7, PRODUCT)
     norms: np.ndarray  # float32 (blocks, 3, 2, D): gains and offsets
     epsilons: np.ndarray  # float32 (blocks, 3)
-    options: np.ndarray  # int64 (blocks, 2): whether it is pre-norm, and its activation
+    options: np.ndarray  # int64 (blocks, 3), see `PRE_NORM`, ..
+    branches: np.ndarray  # int64 (blocks, N, PRODUCT): a head's hidden layer
+    alphas: np.ndarray  # float32 (blocks, N): its factor
     last_norm: np.ndarray  # float32 (0 or 1, 2, D)
     last_epsilon: float
 
@@ -74,6 +77,7 @@ class Room(NamedTuple):
     update: np.ndarray  # (R, D)
     wide: np.ndarray  # (R, widest output of a product but the logits)
     attended: np.ndarray  # (R, N value_dim)
+    hidden: np.ndarray  # (R, widest hidden layer of branches)
     packed: Scratch
 
 
@@ -108,33 +112,34 @@ def own_rows(team, rows, group):
 
 
 @njit_cached()
-def product(model, room, team, rows, group_bytes, numbers, floor, outputs):
-    """A thread's part of a product with the rows that are packed."""
-    if is_stopped(team):
-        return
-    part = (team.thread, team.threads)
-    packed = room.packed.packed.ctypes.data
-    scales, tiling = room.packed.scales, model.tiling
-    multiply(model.kinds, rows, packed, group_bytes, scales, numbers, floor, tiling, part, outputs)
+def pack(model, room, x, begin, depth, first, last):
+    """Packs columns of rows for `product`."""
+    pack_rows(model.kinds, model.tiling, x, begin, depth, first, last, room.packed)
 
 
 @njit_cached()
-def pack(model, room, x, depth, first, last):
-    """Packs rows for `product`; returns the bytes between groups."""
-    return pack_rows(model.kinds, model.tiling, x, depth, first, last, room.packed)
+def product(model, room, team, rows, numbers, floor, outputs):
+    """A product with the rows that all threads have packed, each a part; all wait for the whole."""
+    wait(team)
+    if not is_stopped(team):
+        part, packed = (team.thread, team.threads), room.packed
+        at, scales, tiling = packed.packed.ctypes.data, packed.scales, model.tiling
+        multiply(model.kinds, rows, at, scales, numbers, floor, tiling, part, outputs)
+    wait(team)
 
 
 @njit_cached()
 def enter(model, stack, room, block, norm, first, last):
     """Packs what a sub-layer reads: the rows, normalised in a pre-norm block."""
     depth = room.x.shape[1]
-    if stack.options[block, 0]:
+    if stack.options[block, PRE_NORM]:
         weights, epsilon = stack.norms[block, norm], stack.epsilons[block, norm]
         for row in range(first, last):
             room.normed[row] = room.x[row]
             normalize(room.normed[row], weights[0], weights[1], epsilon)
-        return pack(model, room, room.normed, depth, first, last)
-    return pack(model, room, room.x, depth, first, last)
+        pack(model, room, room.normed, 0, depth, first, last)
+    else:
+        pack(model, room, room.x, 0, depth, first, last)
 
 
 @njit_cached()
@@ -145,41 +150,74 @@ def leave(stack, room, block, norm, first, last):
         numbers, update = room.x[row], room.update[row]
         for d in range(len(numbers)):
             numbers[d] += update[d]
-        if not stack.options[block, 0]:
+        if not stack.options[block, PRE_NORM]:
             normalize(numbers, weights[0], weights[1], epsilon)
+
+
+@njit_cached()
+def input_product(model, stack, room, team, block, which, norm, rows):
+    """An attention's queries, and in self-attention keys and values, in `room.wide`."""
+    first, last = own_rows(team, rows, model.tiling.group)
+    enter(model, stack, room, block, norm, first, last)
+    product(model, room, team, rows, stack.products[block, which], ANYTHING, room.wide)
 
 
 @njit_cached()
 def output_product(model, stack, room, team, block, which, norm, rows):
     """The heads' product behind an attention, and the residual connection around both."""
+    wait(team)
     first, last = own_rows(team, rows, model.tiling.group)
     numbers = stack.products[block, which]
-    group_bytes = pack(model, room, room.attended, room.attended.shape[1], first, last)
-    wait(team)
-    product(model, room, team, rows, group_bytes, numbers, ANYTHING, room.update)
-    wait(team)
+    if stack.options[block, BRANCHED] == which:
+        branches(model, stack, room, team, block, numbers[DEPTH], rows)
+        pack(model, room, room.hidden, 0, numbers[DEPTH], first, last)
+    else:
+        pack(model, room, room.attended, 0, room.attended.shape[1], first, last)
+    product(model, room, team, rows, numbers, ANYTHING, room.update)
     leave(stack, room, block, norm, first, last)
 
 
 @njit_cached()
-def feed_forward(model, stack, room, team, block, rows):
-    """The position-wise network, and the residual connection around it."""
+def branches(model, stack, room, team, block, depth, rows):
+    """The hidden layer of a branched attention: its heads' own, summed, or side by side if it is so wide."""
+    heads, _, value_dim = model.heads
     first, last = own_rows(team, rows, model.tiling.group)
-    inner, outer = stack.products[block, INNER], stack.products[block, OUTER]
-    group_bytes = enter(model, stack, room, block, FEED_FORWARD_NORM, first, last)
-    wait(team)
-    activation = stack.options[block, 1]
+    room.hidden[first:last, :depth] = ZERO
+    for head in range(heads):
+        numbers, alpha = stack.branches[block, head], stack.alphas[block, head]
+        pack(model, room, room.attended, head * value_dim, value_dim, first, last)
+        activated_product(model, stack, room, team, block, rows, numbers)
+        width = numbers[WIDTH]
+        begin = head * width if width < depth else 0
+        for row in range(first, last):
+            total, own = room.hidden[row, begin : begin + width], room.wide[row]
+            for d in range(width):
+                total[d] += alpha * own[d]
+
+
+@njit_cached()
+def activated_product(model, stack, room, team, block, rows, numbers):
+    """A product with the rows that are packed and a block's activation, in `room.wide`."""
+    first, last = own_rows(team, rows, model.tiling.group)
+    activation = stack.options[block, ACTIVATION]
     floor = ZERO if activation == RELU else ANYTHING
-    product(model, room, team, rows, group_bytes, inner, floor, room.wide)
-    wait(team)
-    width = inner[WIDTH]
+    product(model, room, team, rows, numbers, floor, room.wide)
     if activation != RELU and activation != LINEAR:
         for row in range(first, last):
-            activate(activation, room.wide[row, :width])
-    group_bytes = pack(model, room, room.wide, width, first, last)
-    wait(team)
-    product(model, room, team, rows, group_bytes, outer, ANYTHING, room.update)
-    wait(team)
+            activate(activation, room.wide[row, : numbers[WIDTH]])
+
+
+@njit_cached()
+def feed_forward(model, stack, room, team, block, rows):
+    """The position-wise network, if the block has one, and the residual connection around it."""
+    inner, outer = stack.products[block, INNER], stack.products[block, OUTER]
+    if not inner[WIDTH]:
+        return
+    first, last = own_rows(team, rows, model.tiling.group)
+    enter(model, stack, room, block, FEED_FORWARD_NORM, first, last)
+    activated_product(model, stack, room, team, block, rows, inner)
+    pack(model, room, room.wide, 0, inner[WIDTH], first, last)
+    product(model, room, team, rows, outer, ANYTHING, room.update)
     leave(stack, room, block, FEED_FORWARD_NORM, first, last)
 
 
@@ -191,30 +229,25 @@ def last_norm(model, stack, room, team, rows):
         for row in range(first, last):
             weights = stack.last_norm[0]
             normalize(room.x[row], weights[0], weights[1], np.float32(stack.last_epsilon))
-    group_bytes = pack(model, room, room.x, room.x.shape[1], first, last)
-    wait(team)
-    return group_bytes
+    pack(model, room, room.x, 0, room.x.shape[1], first, last)
 
 
 @njit_cached()
-def attend_rows(model, room, query_at, keys, values, places, numbers, weights, row, head):
-    """One head of one row: a query in `room.wide`, keys and values anywhere."""
-    heads, key_dim, value_dim = model.heads
-    query = room.wide.ctypes.data + row * room.wide.strides[0] + 4 * (query_at + head * key_dim)
-    line = room.attended.strides[0]
-    output = room.attended.ctypes.data + row * line + 4 * head * value_dim
-    attend(model.kept, query, key_dim, keys, values, value_dim, places, numbers, weights, output)
+def attend_row(model, room, keys, values, places, number, weights, row, head):
+    """One head of one row: a query in `room.wide`, keys and values anywhere; see `attend`."""
+    _, key_dim, value_dim = model.heads
+    query = room.wide[row, head * key_dim :].ctypes.data
+    output = room.attended[row, head * value_dim :].ctypes.data
+    attend(model.kept, query, key_dim, keys, values, value_dim, places, number, weights, output)
 
 
-def keep(kept, number, output, width):
+@njit_cached()
+def keep(kept, numbers, output, width):
     """Stores numbers at an address as keys and values are kept, at another."""
-
-
-@overload(keep)
-def _keep(kept, number, output, width):
-    if kept.dtype.bitwidth == 16:
-        return lambda kept, number, output, width: round_to_bfloat16(number, output, width)
-    return lambda kept, number, output, width: copy_floats(number, output, width)
+    if kept.itemsize == 2:
+        round_to_bfloat16(numbers, output, width)
+    else:
+        copy_floats(numbers, output, width)
 
 
 @njit_cached(fastmath=ANY_ORDER)

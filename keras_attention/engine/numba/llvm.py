@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import hashlib
 import platform
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -48,12 +50,30 @@ def njit_cached(fastmath: Any = False) -> Callable[[Any], Any]:
         # Also what comes from the disk, and was not written here, may hold assembly.
         llvm.initialize_native_asmparser()
         options = {"fastmath": fastmath, "error_model": "numpy"}
+        given = numba.config.CACHE_DIR
+        numba.config.CACHE_DIR = str(_cache_folder(given))
         try:
             return numba.njit(cache=True, nogil=True, **options)(function)
         except RuntimeError:  # no folder to write to
             return numba.njit(nogil=True, **options)(function)
+        finally:
+            numba.config.CACHE_DIR = given
 
     return decorate
+
+
+@functools.cache
+def _cache_folder(given: str) -> Path:
+    """Where compiled code is kept: a folder for each content of the modules beside this one.
+
+    Numba asks only whether the file of the function itself has changed, but a function holds the compiled
+    code of all that it calls.
+    """
+    content = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        content.update(file.read_bytes())
+    name = f"keras_attention-{content.hexdigest()[:16]}"
+    return (Path(given) if given else Path(__file__).parent / "__pycache__") / name
 
 
 @functools.cache

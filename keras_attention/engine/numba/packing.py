@@ -50,11 +50,12 @@ class Kinds(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """Rows of a tile where there are many, where there are few, and of a group."""
+    """How rows are taken together."""
 
-    many: int
-    few: int
-    group: int
+    many: int  # rows of a tile where there are many
+    few: int  # and where there are few
+    group: int  # rows that lie side by side
+    step_bytes: int  # of a group, which a step reads
 
 
 class Storage:
@@ -81,10 +82,11 @@ class Storage:
         self.is_amx = self.kind in tiles.AMX_PRODUCTS
         # Positions of the depth that are multiplied at once: short numbers in four bytes.
         self.together = {"bytes": 4, "pairs": 2, "int8": 2}.get(self.kind, 1)
-        group, self.unit = tiles.GROUP, tiles.UNROLLED * self.together
+        group, row_bytes, self.unit = tiles.GROUP, 4, tiles.UNROLLED * self.together
         if self.is_amx:
-            group, self.unit = tiles.AMX_ROWS, tiles.AMX_BYTES // tiles.SIZES[precision]
-        self.tiling = Tiling(*tiles.tile_rows(self.kind), group)
+            group, row_bytes = tiles.AMX_ROWS, tiles.AMX_BYTES
+            self.unit = row_bytes // tiles.SIZES[precision]
+        self.tiling = Tiling(*tiles.tile_rows(self.kind), group, group * row_bytes)
         rows, short = {
             "amx bfloat16": ("uint16", "uint16"),
             "amx int8": ("int8", "int8"),
@@ -176,95 +178,64 @@ def _filled(array: np.ndarray, axis: int, unit: int) -> np.ndarray:
     return np.pad(array, widths)
 
 
-def pack_rows(kinds, tiling, x, depth, first, last, scratch):
-    """Rows `first` to `last` of `x` (R, at least D) beside each other, as `multiply` reads them.
+def pack_rows(kinds, tiling, x, begin, depth, first, last, scratch):
+    """Rows `first` to `last` of columns of `x` beside each other, as `multiply` reads them.
 
-    `first` begins a group. Returns the bytes between two groups.
+    The columns are `depth`, from `begin` on. `first` begins a group.
     """
 
 
 @overload(pack_rows)
-def _pack_rows(kinds, tiling, x, depth, first, last, scratch):
+def _pack_rows(kinds, tiling, x, begin, depth, first, last, scratch):
     kind = tiles.kind_of(kinds.types[0].dtype, kinds.types[1].dtype)
-    if kind == "amx bfloat16":
-        return _pack_for_amx_bfloat16
-    if kind == "amx int8":
-        return _pack_for_amx_int8
-    return {
-        "float32": _pack_floats,
-        "bfloat16": _pack_floats,
-        "int8": _pack_integers,
-        "bytes": _pack_integers,
-        "pairs": _pack_pairs,
-    }[kind]
+    if kind in tiles.AMX_PRODUCTS:
+        return _pack_for_amx
+    return _pack_floats if kind in ("float32", "bfloat16") else _pack_short
 
 
-def _pack_floats(kinds, tiling, x, depth, first, last, scratch):
+def _pack_floats(kinds, tiling, x, begin, depth, first, last, scratch):
     padded = depth + depth % tiles.UNROLLED
-    interleave(x.ctypes.data, x.strides[0], depth, padded, first, last, scratch.packed)
-    return 4 * tiles.GROUP * padded
+    at = x.ctypes.data + 4 * begin
+    interleave(at, x.strides[0], depth, padded, first, last, scratch.packed)
 
 
-def _pack_integers(kinds, tiling, x, depth, first, last, scratch):
+def _pack_short(kinds, tiling, x, begin, depth, first, last, scratch):
+    """Of 8-bit integers, with their scales, or of bfloat16: two or four numbers in four bytes."""
     size = scratch.short.itemsize
     zero = np.float32(BYTE_ZERO if size == 1 else 0)
     unit = 4 // size * tiles.UNROLLED
     padded = (depth + unit - 1) // unit * unit
     for row in range(first, last):
         output = scratch.short[row * padded : (row + 1) * padded]
-        scratch.scales[row] = quantize(x[row, :depth], zero, output)
+        if kinds.weights.itemsize == 1:
+            scratch.scales[row] = quantize(x[row, begin : begin + depth], zero, output)
+        else:
+            output[depth:] = 0
+            round_to_bfloat16(x[row, begin:].ctypes.data, output.ctypes.data, depth)
     line = size * padded
-    steps = line // 4
-    interleave(scratch.short.ctypes.data, line, steps, steps, first, last, scratch.packed)
-    return 4 * tiles.GROUP * steps
+    interleave(scratch.short.ctypes.data, line, line // 4, line // 4, first, last, scratch.packed)
 
 
-def _pack_pairs(kinds, tiling, x, depth, first, last, scratch):
-    unit = 2 * tiles.UNROLLED
-    padded = (depth + unit - 1) // unit * unit
-    for row in range(first, last):
-        output = scratch.short[row * padded : (row + 1) * padded]
-        output[depth:] = 0
-        round_to_bfloat16(x.ctypes.data + row * x.strides[0], output.ctypes.data, depth)
-    steps = padded // 2
-    interleave(scratch.short.ctypes.data, 2 * padded, steps, steps, first, last, scratch.packed)
-    return 4 * tiles.GROUP * steps
-
-
-def _pack_for_amx_bfloat16(kinds, tiling, x, depth, first, last, scratch):
-    unit = tiles.AMX_BYTES // 2
-    steps = (depth + unit - 1) // unit
-    blocks = scratch.packed.ctypes.data
-    for row in range(first, last):
-        into = blocks + tiles.AMX_BYTES * (
-            row // tiles.AMX_ROWS * steps * tiles.AMX_ROWS + row % tiles.AMX_ROWS
-        )
-        at = x.ctypes.data + row * x.strides[0]
-        for step in range(steps):
-            if depth < (step + 1) * unit:
-                begin = (into - blocks) // 2
-                scratch.packed[begin : begin + unit] = 0
-            round_to_bfloat16(at + 4 * step * unit, into, min(unit, depth - step * unit))
-            into += tiles.AMX_BYTES * tiles.AMX_ROWS
-    return tiles.AMX_BYTES * tiles.AMX_ROWS * steps
-
-
-def _pack_for_amx_int8(kinds, tiling, x, depth, first, last, scratch):
-    unit = tiles.AMX_BYTES
+def _pack_for_amx(kinds, tiling, x, begin, depth, first, last, scratch):
+    """Of 8-bit integers, with their scales, or of bfloat16: 16 rows of 64 bytes for each step."""
+    unit = tiles.AMX_BYTES // scratch.packed.itemsize
     steps = (depth + unit - 1) // unit
     for row in range(first, last):
-        scale = largest_size(x[row, :depth]) / np.float32(LEVELS)
-        factor = ONE / scale
-        begin = unit * (row // tiles.AMX_ROWS * steps * tiles.AMX_ROWS + row % tiles.AMX_ROWS)
+        numbers = x[row, begin : begin + depth]
+        if kinds.weights.itemsize == 1:
+            scratch.scales[row] = largest_size(numbers) / np.float32(LEVELS)
+        factor = ONE / scratch.scales[row]
+        into = unit * (row // tiles.AMX_ROWS * steps * tiles.AMX_ROWS + row % tiles.AMX_ROWS)
         for step in range(steps):
-            output = scratch.packed[begin : begin + unit]
-            here = min(unit, depth - step * unit)
-            for d in range(here):
-                output[d] = np.rint(x[row, step * unit + d] * factor)
+            output, part = scratch.packed[into : into + unit], numbers[step * unit :]
+            here = min(unit, len(part))
+            if kinds.weights.itemsize == 1:
+                for d in range(here):
+                    output[d] = np.rint(part[d] * factor)
+            else:
+                round_to_bfloat16(part.ctypes.data, output.ctypes.data, here)
             output[here:] = 0
-            begin += unit * tiles.AMX_ROWS
-        scratch.scales[row] = scale
-    return unit * tiles.AMX_ROWS * steps
+            into += unit * tiles.AMX_ROWS
 
 
 @njit_cached()

@@ -26,9 +26,9 @@ from keras_attention.engine.numba.layers import (
     SELF,
     SELF_NORM,
     SELF_OUTPUT,
-    attend_rows,
-    enter,
+    attend_row,
     feed_forward,
+    input_product,
     is_stopped,
     keep,
     last_norm,
@@ -59,7 +59,6 @@ class Rules(NamedTuple):
     limits: np.ndarray  # int64 (B,), the longest hypothesis of each sentence
     penalties: np.ndarray  # float32 (L + 1,), of each length
     decisive_slot: int
-    start_token_id: int
     end_token_id: int
     pad_token_id: int
     positions: np.ndarray  # float32 (L, D)
@@ -97,9 +96,9 @@ def search(model, encoder_room, room, team, source, rules, books, found):
     while books.left[0] > 0:
         left = books.left[0]
         step(model, room, team, source, rules, books, left, index)
-        first, last = left * team.thread // team.threads, left * (team.thread + 1) // team.threads
-        for row in range(first, last):
-            grow(rules, books, found, row, index)
+        first, last = own_rows(team, left, 1)
+        for place in range(first, last):
+            grow(rules, books, found, place, index)
         wait(team)
         index += 1
         if team.thread == 0:
@@ -128,82 +127,63 @@ def encode(model, room, team, source, books):
     for row in range(first, last):
         embed(model, source.ids[row], -1, source.positions[source.places[row]], room.x[row])
     sentences = len(source.ends) - 1
-    line = room.wide.strides[0]
     weights = np.empty(len(source.all_places), np.float32)
-    # Keys and values of float32 lie in the product's output, others in a copy of it.
     for block in range(len(stack.products)):
-        group_bytes = enter(model, stack, room, block, SELF_NORM, first, last)
+        input_product(model, stack, room, team, block, SELF, SELF_NORM, rows)
+        keep_rows(model, room, heads * key_dim, books.memory[0], first, last)
         wait(team)
-        numbers = stack.products[block, SELF]
-        product(model, room, team, rows, group_bytes, numbers, ANYTHING, room.wide)
-        wait(team)
-        for row in range(first, last):
-            at = room.wide.ctypes.data + row * line + 4 * heads * key_dim
-            into = books.memory[0, row].ctypes.data
-            keep(model.kept, at, into, heads * (key_dim + value_dim))
-        wait(team)
-        size = model.kept.itemsize
         for task in range(team.thread, sentences * heads, team.threads):
             sentence, head = task // heads, task % heads
             begin, end = source.ends[sentence], source.ends[sentence + 1]
-            keys = books.memory[0, begin:].ctypes.data
-            step_bytes = books.memory.strides[1]
-            of_keys = (keys + size * head * key_dim, step_bytes)
-            of_values = (keys + size * heads * key_dim + size * head * value_dim, step_bytes)
-            for row in range(begin, end):
-                if is_stopped(team):
-                    break
-                attend_rows(
-                    model, room, 0, of_keys, of_values, source.all_places.ctypes.data,
-                    end - begin, weights.ctypes.data, row, head,
-                )  # fmt: skip
-        wait(team)
+            attend_to_source(
+                model, room, team, source, books.memory[0], weights, sentence, head, begin, end
+            )
         output_product(model, stack, room, team, block, SELF_OUTPUT, SELF_NORM, rows)
         feed_forward(model, stack, room, team, block, rows)
-    group_bytes = last_norm(model, stack, room, team, rows)
+    last_norm(model, stack, room, team, rows)
     for block in range(len(model.decoder.products)):
         numbers = model.decoder.products[block, MEMORY]
-        product(model, room, team, rows, group_bytes, numbers, ANYTHING, room.wide)
-        wait(team)
-        for row in range(first, last):
-            at, into = room.wide.ctypes.data + row * line, books.memory[block, row].ctypes.data
-            keep(model.kept, at, into, heads * (key_dim + value_dim))
-        wait(team)
+        product(model, room, team, rows, numbers, ANYTHING, room.wide)
+        keep_rows(model, room, 0, books.memory[block], first, last)
+
+
+@njit_cached()
+def keep_rows(model, room, begin, memory, first, last):
+    """Stores each row's keys and values, which begin at a column of `room.wide`."""
+    for row in range(first, last):
+        numbers = room.wide[row, begin:].ctypes.data
+        keep(model.kept, numbers, memory[row].ctypes.data, memory.shape[1])
 
 
 @njit_cached()
 def step(model, room, team, source, rules, books, left, index):
     """Feeds every beam of the sentences that are left its token; finds the likeliest next ones."""
-    stack = model.decoder
+    stack, heads = model.decoder, model.heads[0]
     beams = books.tokens.shape[1]
     rows = left * beams
+    weights = np.empty(len(source.all_places), np.float32)
     first, last = own_rows(team, rows, model.tiling.group)
     position = rules.positions[index]
     for row in range(first, last):
         token = books.tokens[books.sentences[row // beams], row % beams]
         embed(model, token, rules.pad_token_id, position, room.x[row])
     for block in range(len(stack.products)):
-        group_bytes = enter(model, stack, room, block, SELF_NORM, first, last)
-        wait(team)
-        numbers = stack.products[block, SELF]
-        product(model, room, team, rows, group_bytes, numbers, ANYTHING, room.wide)
-        wait(team)
+        input_product(model, stack, room, team, block, SELF, SELF_NORM, rows)
         attend_to_history(model, room, team, books, left, block, index)
-        wait(team)
         output_product(model, stack, room, team, block, SELF_OUTPUT, SELF_NORM, rows)
-        group_bytes = enter(model, stack, room, block, CROSS_NORM, first, last)
-        wait(team)
-        numbers = stack.products[block, CROSS]
-        product(model, room, team, rows, group_bytes, numbers, ANYTHING, room.wide)
-        wait(team)
-        attend_to_source(model, room, team, source, books, left, block)
-        wait(team)
+        input_product(model, stack, room, team, block, CROSS, CROSS_NORM, rows)
+        for task in range(team.thread, left * heads, team.threads):
+            place, head = task // heads, task % heads
+            attend_to_source(
+                model, room, team, source, books.memory[block], weights, books.sentences[place],
+                head, place * beams, (place + 1) * beams,
+            )  # fmt: skip
         output_product(model, stack, room, team, block, CROSS_OUTPUT, CROSS_NORM, rows)
         feed_forward(model, stack, room, team, block, rows)
-    group_bytes = last_norm(model, stack, room, team, rows)
-    product(model, room, team, rows, group_bytes, model.softmax, ANYTHING, books.logits)
-    wait(team)
-    for row in range(rows * team.thread // team.threads, rows * (team.thread + 1) // team.threads):
+    last_norm(model, stack, room, team, rows)
+    product(model, room, team, rows, model.softmax, ANYTHING, books.logits)
+    first, last = own_rows(team, rows, 1)
+    for row in range(first, last):
         top_log_probs(books.logits[row], books.values[row], books.ids[row])
     wait(team)
 
@@ -222,39 +202,32 @@ def attend_to_history(model, room, team, books, left, block, index):
         of_keys = (keys, books.keys.strides[2])
         of_values = (values, books.kept_values.strides[2])
         for beam in range(beams):
-            row, slot = place * beams + beam, index * beams + beam
-            made = room.wide.ctypes.data + row * room.wide.strides[0]
-            at_key = made + 4 * (heads + head) * key_dim
-            at_value = made + 4 * (2 * heads * key_dim + head * value_dim)
+            made, slot = room.wide[place * beams + beam], index * beams + beam
+            at_key = made[(heads + head) * key_dim :].ctypes.data
+            at_value = made[2 * heads * key_dim + head * value_dim :].ctypes.data
             keep(model.kept, at_key, keys + slot * books.keys.strides[2], key_dim)
             keep(model.kept, at_value, values + slot * books.kept_values.strides[2], value_dim)
         for beam in range(beams):
-            attend_rows(
-                model, room, 0, of_keys, of_values,
-                books.history[index % 2, sentence, beam].ctypes.data, index + 1,
-                weights.ctypes.data, place * beams + beam, head,
+            places = books.history[index % 2, sentence, beam].ctypes.data
+            attend_row(
+                model, room, of_keys, of_values, places, index + 1, weights.ctypes.data,
+                place * beams + beam, head,
             )  # fmt: skip
 
 
 @njit_cached()
-def attend_to_source(model, room, team, source, books, left, block):
-    """Each beam's attention to its sentence's source."""
+def attend_to_source(model, room, team, source, memory, weights, sentence, head, first, last):
+    """One head of rows: attention to the tokens of a sentence, whose keys and values are `memory` (T, ..)."""
     heads, key_dim, value_dim = model.heads
-    beams, size = books.tokens.shape[1], model.kept.itemsize
-    weights = np.empty(len(source.all_places), np.float32)
-    for task in range(team.thread, left * heads, team.threads):
-        place, head = task // heads, task % heads
-        sentence = books.sentences[place]
-        begin, end = source.ends[sentence], source.ends[sentence + 1]
-        memory = books.memory[block, begin:].ctypes.data
-        line = books.memory.strides[1]
-        of_keys = (memory + size * head * key_dim, line)
-        of_values = (memory + size * (heads * key_dim + head * value_dim), line)
-        for beam in range(beams):
-            attend_rows(
-                model, room, 0, of_keys, of_values, source.all_places.ctypes.data, end - begin,
-                weights.ctypes.data, place * beams + beam, head,
-            )  # fmt: skip
+    begin, end = source.ends[sentence], source.ends[sentence + 1]
+    at, line, size = memory[begin:].ctypes.data, memory.strides[0], model.kept.itemsize
+    keys = (at + size * head * key_dim, line)
+    values = (at + size * (heads * key_dim + head * value_dim), line)
+    places = source.all_places.ctypes.data
+    for row in range(first, last):
+        if is_stopped(team):
+            break
+        attend_row(model, room, keys, values, places, end - begin, weights.ctypes.data, row, head)
 
 
 @njit_cached()

@@ -313,26 +313,26 @@ PANELS, NUMBER, STEPS, STRIDE, STARTS, SCALES, BIAS, WIDTH, DEPTH = range(len(PR
 
 
 @njit_cached()
-def multiply(kinds, rows, packed, group_bytes, row_scales, product, floor, tiling, part, outputs):
+def multiply(kinds, rows, packed, row_scales, product, floor, tiling, part, outputs):
     """`row_scales (starts + x W^T) scales + bias`, at least `floor`, into (R, F).
 
     Args:
         kinds: Empty arrays of the dtypes of rows, of weights and of sums, which say the kind of tile.
         rows: Their number R.
         packed: Address of the rows in groups, see `packing.pack_rows`.
-        group_bytes: Between two groups.
         row_scales: (R,) of the sums of each row.
         product: The `PRODUCT` numbers of the weight W (F, D) in panels of 32 outputs.
         floor: The least of an output.
-        tiling: Rows of a tile where there are many, where there are few, and of a group.
+        tiling: A `packing.Tiling`.
         part: Which part of the panels is computed here, and of how many parts.
         outputs: (R, at least F).
     """
     of_rows, of_weights, of_sums = kinds
-    many, few, group = tiling
+    many, few, group, step_bytes = tiling
     sums = np.empty((many, PANEL), of_sums.dtype)
     at_sums, sums_stride, stride = sums.ctypes.data, sums.strides[0], outputs.strides[0]
     number, steps, width = product[NUMBER], product[STEPS], product[WIDTH]
+    group_bytes = steps * step_bytes
     _begin(of_rows, of_weights)
     for panel in range(number * part[0] // part[1], number * (part[0] + 1) // part[1]):
         weight = product[PANELS] + panel * product[STRIDE]
@@ -362,6 +362,7 @@ def multiply(kinds, rows, packed, group_bytes, row_scales, product, floor, tilin
                 )
             for i in range(min(tile, rows - row)):
                 total, into = at_sums + i * sums_stride, output + i * stride
-                _finish(of_sums, total, row_scales[row + i], scales, bias, floor, into, here)
+                # The array, not just its address: Numba frees an array after its last use.
+                _finish(sums, total, row_scales[row + i], scales, bias, floor, into, here)
             row += tile
     _end(of_rows, of_weights)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_attention.ops import reference
+from keras_attention.ops.backends.tensorflow_branches import relu_branches
 
 
 def _is_fast(width: int) -> bool:
@@ -233,49 +234,7 @@ def sum_of_branches(
     is_relu = activation in (None, keras.activations.relu)
     if not is_relu or not _is_fast(kernels.shape[-1]):
         return reference.sum_of_branches(inputs, kernels, biases, weights, activation)
-    number, dtype = kernels.shape[0], inputs.dtype
-
-    def parts(tensor, after):
-        """A branch's rows, not before the last branch is done: all at once would all be in memory."""
-        for index in range(number):
-            with tf.control_dependencies(after[-1:]):
-                yield index, tf.identity(tensor[:, index])
-
-    @tf.custom_gradient
-    def branches(inputs, kernels, biases, weights):
-        totals: list[Any] = []
-        for index, rows in parts(inputs, totals):
-            hidden = tf.nn.relu(_product(rows, kernels[index], biases[index]))
-            hidden = weights[index] * tf.cast(hidden, "float32")
-            totals.append(hidden if index == 0 else totals[-1] + hidden)
-
-        def gradient(upstream):
-            to_rows: list[Any] = []
-            to_kernels: list[Any] = []
-            to_biases: list[Any] = []
-            for index, rows in parts(inputs, to_kernels):
-                hidden = tf.nn.relu(_product(rows, kernels[index], biases[index]))
-                slope = tf.raw_ops.ReluGrad(gradients=upstream, features=hidden)
-                weight = tf.cast(weights[index], dtype)
-                to_rows.append(tf.matmul(slope, kernels[index], transpose_b=True) * weight)
-                to_biases.append(tf.cast(tf.reduce_sum(slope, axis=0), "float32"))
-                with tf.control_dependencies([to_rows[-1], to_biases[-1]]):
-                    product = tf.matmul(rows, slope, transpose_a=True)
-                    to_kernels.append(tf.cast(product, "float32"))
-            to_kernels, to_biases = tf.stack(to_kernels), tf.stack(to_biases)
-            # relu(z) = [z > 0] z, and z is linear in kernel and bias.
-            to_weights = tf.reduce_sum(to_kernels * tf.cast(kernels, "float32"), axis=(1, 2))
-            to_weights += tf.reduce_sum(to_biases * tf.cast(biases, "float32"), axis=1)
-            return (
-                tf.stack(to_rows, axis=1),
-                tf.cast(to_kernels * weights[:, None, None], kernels.dtype),
-                tf.cast(to_biases * weights[:, None], biases.dtype),
-                to_weights,
-            )
-
-        return tf.cast(totals[-1], dtype), gradient
-
-    return branches(*(tf.convert_to_tensor(x) for x in (inputs, kernels, biases, weights)))
+    return relu_branches(*(tf.convert_to_tensor(x) for x in (inputs, kernels, biases, weights)))
 
 
 def _softmax_backward(weights, upstream, scale):
