@@ -136,9 +136,13 @@ class LocalFolder:
     def names(self, folder: str = "") -> list[str]:
         """List the folder or a folder in it: [] if it does not exist, [""] if it is a file."""
         path = self.path / folder
-        if path.is_dir():
+        # One question to the system: between two, another process may make the folder.
+        try:
             return os.listdir(path)
-        return [""] if path.exists() else []
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError:
+            return [""] if path.exists() else []
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file to read its bytes."""

@@ -4,17 +4,19 @@ import concurrent.futures
 import gzip
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from keras_attention.recipes.bulk_folder import BulkFolder, TextFile
 from keras_attention.recipes.bulk_work import check_share, run_chunks
 from keras_attention.utils.files import OccupiedPath
-from keras_attention.utils.places import matching_files
+from keras_attention.utils.places import LocalFolder, matching_files
 from tests.recipes.bulk_jobs import Shout
 
 LINES = [f"line {i}\u2028 with a separator" if i % 5 == 0 else f"line {i}" for i in range(31)]
@@ -239,6 +241,22 @@ def test_a_share_that_is_claimed_during_the_check_is_accepted(tmp_path, inputs, 
     monkeypatch.setattr(second.folder, "is_file", and_claims)
     second.check()
     assert first.is_claimed()
+
+
+def test_a_folder_that_is_made_while_it_is_listed_is_empty(tmp_path, monkeypatch):
+    is_dir = Path.is_dir
+
+    def and_makes(path):
+        found = is_dir(path)
+        os.makedirs(tmp_path / "out", exist_ok=True)
+        return found
+
+    monkeypatch.setattr(Path, "is_dir", and_makes)
+    assert LocalFolder(tmp_path / "out").names() == []
+    (tmp_path / "file").touch()
+    assert LocalFolder(tmp_path / "file").names() == [""]
+    assert LocalFolder(tmp_path / "file").names("below") == []
+    assert "file" in LocalFolder(tmp_path).names()
 
 
 def test_two_files_whose_lines_belong_together(tmp_path, inputs):
