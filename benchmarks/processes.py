@@ -6,8 +6,8 @@
 Each process has one thread. All train the same batches of the demo corpus, as `train_translation` does. The
 updates and the work between them are timed. Two processes need two free CPUs. The last lines say where the
 time of two goes: to half of the rows of each batch (one process alone trained on them), to the sums of the
-gradients by themselves, and to the rest. They also give what the formula of `--plan` says: half of the time of
-one process, plus the sums.
+gradients by themselves, and to the rest. They also give what the formula of `--plan` says: half of the time
+of one process, plus the sums.
 """
 
 from __future__ import annotations
