@@ -62,12 +62,6 @@ def njit_cached(fastmath: Any = False) -> Callable[[Any], Any]:
     return decorate
 
 
-@njit_cached()
-def address(matrix, row, column):
-    """Of a number of a matrix: a slice would be counted as long as it lives, by all threads together."""
-    return matrix.ctypes.data + row * matrix.strides[0] + column * matrix.itemsize
-
-
 @functools.cache
 def _cache_folder(given: str) -> Path:
     """Where compiled code is kept: a folder for each content of the modules beside this one.
@@ -80,6 +74,12 @@ def _cache_folder(given: str) -> Path:
         content.update(file.read_bytes())
     name = f"keras_attention-{content.hexdigest()[:16]}"
     return (Path(given) if given else Path(__file__).parent / "__pycache__") / name
+
+
+@njit_cached()
+def address(matrix, row, column):
+    """Of a number of a matrix: a slice would be counted as long as it lives, by all threads together."""
+    return matrix.ctypes.data + row * matrix.strides[0] + column * matrix.itemsize
 
 
 @functools.cache
