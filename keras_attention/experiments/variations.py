@@ -129,7 +129,8 @@ def train_variations(
         `interval`, `resolved`, `as_paper`, `p_value`.
 
     Raises:
-        ValueError: If a row does not exist; the message lists those that do.
+        ValueError: If a row does not exist; the message lists those that do. Also if `width` or `depth`
+            make two rows the same model.
     """
     names = check_rows(rows)
     check_integer("width", width, least=1)
@@ -141,6 +142,7 @@ def train_variations(
         for name in names
         for seed in seeds
     }
+    _check_distinct([configs[name, seeds[0]] for name in names], names, width, depth)
     settings = {
         "corpus": corpus.name,
         "fingerprint": corpus.train.fingerprint(),
@@ -167,6 +169,21 @@ def train_variations(
         figures = {"table3_perplexity": _figure(result)}
         write_results(kept.folder, NAME, tables, figures, {"rows": result, "settings": settings})
     return result
+
+
+def _check_distinct(
+    configs: Sequence[TranslationConfig], names: Sequence[str], width: int, depth: int
+) -> None:
+    """Refuse rows that are the same model once their sizes are divided: nothing could tell them apart."""
+    rows: dict[str, str] = {}
+    for name, config in zip(names, configs, strict=True):
+        sizes = {**PRESETS[config.preset], **config.model_arguments}
+        same = rows.setdefault(repr((sorted(sizes.items()), config.label_smoothing)), name)
+        if same != name:
+            raise ValueError(
+                f"With the paper's sizes divided by width={width} and depth={depth}, the rows {same} and "
+                f"{name} are the same model. Choose a smaller width or depth, or other rows."
+            )
 
 
 def _trained(corpus: Corpus, config: TranslationConfig, folder: Path) -> dict[str, Any]:

@@ -55,6 +55,21 @@ def test_a_row_that_does_not_exist_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "rows, sizes, same",
+    [
+        (["C"], {"width": 8, "depth": 3}, "c_layers_2 and c_layers_4"),
+        (["c_layers_8"], {"width": 8, "depth": 3}, "base and c_layers_8"),
+        (["B"], {"width": 64, "depth": 1}, "b_key_dim_16 and b_key_dim_32"),
+    ],
+)
+def test_rows_that_become_the_same_model_are_refused(rows, sizes, same, tmp_path):
+    config = TranslationConfig(steps=9)
+    with pytest.raises(ValueError, match=f"the rows {same} are the same model"):
+        variations.train_variations(_Corpus(), tmp_path / "out", config, rows=rows, **sizes)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_settings_of_rows():
     base = TranslationConfig(steps=100)
     config = row_config(TABLE_3["b_key_dim_32"], base, 7, width=4, depth=2)
