@@ -104,7 +104,7 @@ def test_dropout_acts_between_the_weights_and_the_values():
     np.testing.assert_allclose(numpy(weights), np.full((B, N, T, S), 1 / S), rtol=1e-6)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::UserWarning")
 def test_one_position_gets_all_weight_and_no_warning():
     scores = ops.convert_to_tensor(SCORES[..., :1])
     mask = ops.convert_to_tensor(np.arange(scores.shape[-2])[:, None] > 0)
