@@ -26,6 +26,13 @@ def impatient(monkeypatch):
         monkeypatch.setattr(progress, name, 0.02)
 
 
+def _wait_for(text, stream):
+    """Until the thread that updates the line has written it, which a busy machine delays."""
+    deadline = time.monotonic() + 60
+    while text not in stream.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
 def test_short_work_is_silent():
     stream = io.StringIO()
     with Progress(3, "counting", "sheep", stream=stream) as shown:
@@ -85,9 +92,9 @@ def test_a_narrow_terminal_shows_a_note_in_place_of_the_numbers(impatient, monke
     with Progress(1350, "training", "updates", stream=stream) as shown:
         shown.values("loss 2.314, 12,413 tokens/s")
         shown.add(983)
-        time.sleep(0.1)
+        _wait_for("tokens/s", stream)
         with shown.during("translating the validation set"):
-            time.sleep(0.1)
+            _wait_for("translating", stream)
     lines = [line.strip() for line in stream.getvalue().split("\r")]
     assert any(line.endswith("left, loss 2.314, 12,413 tokens/s") for line in lines)
     assert any(line.endswith("left, translating the validation set") for line in lines)
@@ -96,9 +103,7 @@ def test_a_narrow_terminal_shows_a_note_in_place_of_the_numbers(impatient, monke
 def test_the_line_lives_while_nothing_is_counted(impatient):
     stream = io.StringIO()
     with Progress(2, "counting", "sheep", stream=stream), activity("compiling"):
-        deadline = time.monotonic() + 10
-        while "compiling" not in stream.getvalue() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        _wait_for("compiling", stream)
     assert "counting: 0 of 2 sheep" in stream.getvalue() and "compiling" in stream.getvalue()
 
 
