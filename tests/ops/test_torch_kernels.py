@@ -154,12 +154,15 @@ def test_linear_equals_the_definition(definitions, tiles, relu, with_bias, dtype
         assert_same(slope, expected_slope, dtype)
 
 
+@pytest.mark.parametrize("from_width", [5, 6])
 @pytest.mark.parametrize("depth, width", [(5, 17), (17, 5), (5, 6)])
 @pytest.mark.parametrize("rows", [0, 7, 130])
-def test_products_over_rows_equal_numpy(rows, depth, width):
+def test_products_over_rows_equal_numpy(monkeypatch, rows, depth, width, from_width):
     """Where the first is the narrower, where the second is, and where neither is by much."""
+    from keras_attention.ops.backends import torch as torch_kernels
     from keras_attention.ops.backends.torch import _product_over_rows
 
+    monkeypatch.setattr(torch_kernels, "TRANSPOSE_FROM_WIDTH", from_width)
     one, other = normal(rows, depth), normal(rows, width)
     got = _product_over_rows(tensor(one), tensor(other))
     assert got.is_contiguous()

@@ -24,6 +24,8 @@ from keras_attention.ops.backends.torch_dropout import keep_mask
 ROUND_COLUMNS = 4096
 # A product over rows transposes the narrower factor if the other is this many times as wide.
 TRANSPOSE_IF_WIDER_BY = 3
+# From this width of the narrower factor on: below, transposing takes as long as it saves, or longer.
+TRANSPOSE_FROM_WIDTH = 256
 # Rows that become columns at once.
 TRANSPOSE_BLOCK_ROWS = 64
 # On a CPU the fused backward pass of attention is slower than products and softmax while the scores
@@ -128,14 +130,15 @@ def _has_tiles(inputs: Any) -> bool:
 def _product_over_rows(one: Any, other: Any) -> Any:
     """`one^T other` of `(rows, D)` and `(rows, F)`.
 
-    oneDNN is slow to transpose a matrix for AMX: if one is much narrower than the other, that one is
-    transposed before; else there are two products of half the rows each.
+    oneDNN is slow to transpose a matrix for AMX: if one is much narrower than the other, but not
+    narrow, that one is transposed before; else there are two products of half the rows each.
     """
     rows, depth, width = len(one), one.shape[1], other.shape[1]
-    if width >= TRANSPOSE_IF_WIDER_BY * depth:
-        return _transposed(one) @ other
-    if depth >= TRANSPOSE_IF_WIDER_BY * width:
-        return _transposed(_transposed(other) @ one)
+    if min(depth, width) >= TRANSPOSE_FROM_WIDTH:
+        if width >= TRANSPOSE_IF_WIDER_BY * depth:
+            return _transposed(one) @ other
+        if depth >= TRANSPOSE_IF_WIDER_BY * width:
+            return _transposed(_transposed(other) @ one)
     if rows % 2 or not rows:
         return one.t() @ other
     halves = torch.bmm(one.view(2, rows // 2, -1).transpose(1, 2), other.view(2, rows // 2, -1))
