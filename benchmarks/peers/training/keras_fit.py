@@ -78,13 +78,10 @@ class KerasProgram(Program):
             profiler saw of an update, see `peers.training.profiles`.
         """
         seconds = self.run(count)
-        profiled: list[float] = []
         if self.keras.backend.backend() == "torch":
-            parts = torch_profile(
-                lambda number: profiled.extend(self.run(number)), self.model, count
-            )
+            parts, profiled = torch_profile(self.run, self.model, count)
         else:
-            parts = tensorflow_profile(lambda: profiled.extend(self.run(count)))
+            parts, profiled = tensorflow_profile(self.run, count)
         for part in parts:
             part["seconds"] /= count
             part["calls"] /= count

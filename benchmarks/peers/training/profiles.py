@@ -90,11 +90,13 @@ def part_of(names: Iterable[str], rules: tuple[tuple[str, str | None], ...]) -> 
     return next((part for part in found if part is not None), CALLS)
 
 
-def torch_profile(run: Callable[[int], Any], model: Any, count: int) -> list[dict[str, Any]]:
-    """Seconds by part and operation, of PyTorch on a CPU, whose operations run one after the other.
+def torch_profile(
+    run: Callable[[int], list[float]], model: Any, count: int
+) -> tuple[list[dict[str, Any]], list[float]]:
+    """Seconds by part and operation, and of each update, of PyTorch on a CPU.
 
-    Each update is profiled by itself: after some of them, what a profiler has kept stands in the way of
-    memory that would be used again, and pages are made anew.
+    Its operations run one after the other. Each update is profiled by itself, after two that are not:
+    what a profiler keeps stands in the way of memory that would be used again, and pages are made anew.
     """
     import torch
 
@@ -104,18 +106,19 @@ def torch_profile(run: Callable[[int], Any], model: Any, count: int) -> list[dic
             event = event.cpu_parent
 
     found: list[tuple[str, str, float]] = []
+    profiled: list[float] = []
     with scopes(model):
         for _ in range(count):
+            run(2)
             with torch.profiler.profile() as profiler:
-                run(1)
+                profiled.extend(run(1))
             for event in profiler.events():
                 names = [each.name for each in around(event)]
-                if any(
-                    name.startswith("part: ") for name in names
-                ):  # not of what `fit` begins with
+                # Nothing of what `fit` begins with.
+                if any(name.startswith("part: ") for name in names):
                     seconds = event.self_cpu_time_total / 1e6
                     found.append((part_of(names, TORCH_RULES), event.name, seconds))
-    return added(found)
+    return added(found), profiled
 
 
 @contextlib.contextmanager
@@ -149,8 +152,10 @@ def scopes(model: Any) -> Iterator[None]:
             delattr(owner, name) if before is None else setattr(owner, name, before)
 
 
-def tensorflow_profile(run: Callable[[], Any]) -> list[dict[str, Any]]:
-    """Seconds by part and operation, of TensorFlow's graph on a CPU.
+def tensorflow_profile(
+    run: Callable[[int], list[float]], count: int
+) -> tuple[list[dict[str, Any]], list[float]]:
+    """Seconds by part and operation, and of each update, of TensorFlow's graph on a CPU.
 
     Operations run at once on several threads. What they take together is made as long as the time in
     which at least one of them ran.
@@ -160,7 +165,7 @@ def tensorflow_profile(run: Callable[[], Any]) -> list[dict[str, Any]]:
 
     with tempfile.TemporaryDirectory() as folder:
         tf.profiler.experimental.start(folder)
-        run()
+        profiled = run(count)
         tf.profiler.experimental.stop()
         space = xplane_pb2.XSpace()
         space.ParseFromString(next(Path(folder).rglob("*.xplane.pb")).read_bytes())
@@ -175,7 +180,8 @@ def tensorflow_profile(run: Callable[[], Any]) -> list[dict[str, Any]]:
                     found.append((part_of(names, TENSORFLOW_RULES), operation, seconds))
                 busy += [event[:2] for event in events]
     scale = covered(busy) / sum(seconds for *_, seconds in found)
-    return added((part, operation, seconds * scale) for part, operation, seconds in found)
+    scaled = ((part, operation, seconds * scale) for part, operation, seconds in found)
+    return added(scaled), profiled
 
 
 def _interval(plane: Any, line: Any, event: Any) -> tuple[float, float, str]:
