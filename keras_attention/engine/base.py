@@ -3,7 +3,7 @@
 An `Engine` holds the weights of a spec as it computes with them. A `SteppingEngine` starts a `State`, which
 is one search's, and feeds every beam one token at a time; a `SearchingEngine` makes the whole search.
 
-Shape letters: B sentences, K beams of each, S source length, P slots of the buffer, V vocabulary.
+Shape letters: B sentences, W beams of each, S source length, P slots of the buffer, V vocabulary.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SteppingEngine(Engine):
 
         Args:
             token_ids: int32 (B, S), padded behind.
-            beam_size: K.
+            beam_size: W.
             max_length: The most steps that will be made.
 
         Returns:
@@ -84,7 +84,7 @@ class SearchOptions(NamedTuple):
     """How a whole search is made; `decoding.hypotheses.search_options` makes it.
 
     Attributes:
-        beam_size: K.
+        beam_size: W.
         max_length: L, the size of the sequences.
         penalties: float32 (L + 1,), of hypotheses of each length.
         decisive_slot: A sentence is done when its finished hypothesis of this rank cannot be beaten.
@@ -111,7 +111,7 @@ class SearchingEngine(Engine):
             options: How it searches.
 
         Returns:
-            `alive_sequences` int32 (B, K, L), `alive_scores` float32 (B, K), `finished_sequences` and
+            `alive_sequences` int32 (B, W, L), `alive_scores` float32 (B, W), `finished_sequences` and
             `finished_scores`, as `decoding.hypotheses.result` takes them.
         """
 
@@ -134,15 +134,15 @@ class State(abc.ABC):
         """Feeds every beam one token.
 
         Args:
-            token_ids: int32 (B, K), the tokens at position `index`.
+            token_ids: int32 (B, W), the tokens at position `index`.
             index: Their position, 0 for the start token.
             start: Slot of the buffer for the first beam's keys and values; beam k's is `start + k`.
-            history_bias: float32 (B, K, P), 0 at the slots that are a beam's history, its new one
+            history_bias: float32 (B, W, P), 0 at the slots that are a beam's history, its new one
                 included, else `masked`.
             width: How many continuations are wanted.
 
         Returns:
-            Log-probabilities, float32, and ids, int32, (B, K, width) each, of the likeliest next
+            Log-probabilities, float32, and ids, int32, (B, W, width) each, of the likeliest next
             tokens, best first; fewer of a smaller vocabulary.
         """
 

@@ -3,7 +3,7 @@
 `interop.ctranslate2.export_ctranslate2` says how its search differs. Tokens are numbers here, since text
 never comes this far.
 
-Shape letters: B sentences, S source length, K beams, L longest output.
+Shape letters: B sentences, S source length, W beams, L longest output.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ them in plain `keras.ops`, which is what the fast ones must equal.
 The beams of a sentence share one buffer of keys and values: what each computes at a step gets a slot of
 its own. Nothing is reordered when beams are; a mask says which slots are a beam's own history.
 
-Shape letters: B sentences, K beams, R = B K rows, S source, P slots of the buffer, N heads, d width
+Shape letters: B sentences, W beams, R = B W rows, S source, P slots of the buffer, N heads, d width
 of a head, D hidden_dim, V vocabulary.
 """
 
@@ -149,7 +149,7 @@ class Operations:
         return ops.reshape(outputs, (-1, self.spec.num_heads * self.spec.value_dim))
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
-        """`buffer` (B, N, P, d) with `new` (B, N, K, d) written at position `start`."""
+        """`buffer` (B, N, P, d) with `new` (B, N, W, d) written at position `start`."""
         return ops.slice_update(buffer, (0, 0, start, 0), new)
 
     def logits(self, x: Any, table: Any) -> Any:
@@ -218,10 +218,10 @@ def decode(
     Args:
         operations: The operations.
         weights: Prepared weights.
-        token_ids: The last tokens (B, K).
+        token_ids: The last tokens (B, W).
         position: The encoding of their position, (1, D).
         start: Where their keys and values are written: the slot of the first beam's.
-        history_bias: (B, 1, K, P), 0 at the slots of a beam's own history and at its own new one,
+        history_bias: (B, 1, W, P), 0 at the slots of a beam's own history and at its own new one,
             `operations.masked` at all others.
         buffers: For each block the keys and values (B, N, P, d) so far.
         memory: The keys and values of `encode`.

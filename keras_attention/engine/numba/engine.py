@@ -103,7 +103,7 @@ class NumbaEngine(SearchingEngine):
         # Batches come longest first: each team gets long ones and short ones.
         parts = [slice(team, None, teams) for team in range(teams)]
         searches = [self._arguments(token_ids[part], limits[part], options) for part in parts]
-        self._run(searches, threads)
+        self._run(searches, threads, max(token_ids.shape[1], max_length))
         found = _nothing_found(len(token_ids), beam_size, max_length, self.spec.pad_token_id)
         for part, arguments in zip(parts, searches, strict=True):
             for whole, own in zip(found, arguments[-1], strict=True):
@@ -154,7 +154,9 @@ class NumbaEngine(SearchingEngine):
         )
         history = np.zeros((2, sentences, beam_size, max_length + FETCHED_AHEAD), "int64")
         history[0, :, :, 0] = np.arange(beam_size)
-        width = min(2 * beam_size if beam_size > 1 else 1, spec.vocabulary_size)
+        candidates = 2 * beam_size if beam_size > 1 else 1
+        width = min(candidates, spec.vocabulary_size)
+        candidates = min(candidates, beam_size * width)
         blocks, slots = len(model.decoder.products), max_length * beam_size
         (heads, key_dim, value_dim), kept = model.heads, self._storage.kept.dtype
         books = Books(
@@ -168,20 +170,27 @@ class NumbaEngine(SearchingEngine):
             kept_values=np.empty((blocks, sentences, slots, heads * value_dim), kept),
             memory=np.empty((blocks, tokens, heads * (key_dim + value_dim)), kept),
             logits=np.empty((rows, spec.vocabulary_size), "float32"),
+            scores=np.empty((sentences, candidates), "float32"),
+            chosen=np.empty((sentences, candidates), "int64"),
+            before=np.empty((sentences, beam_size, max_length), "int32"),
         )
         found = _nothing_found(sentences, beam_size, max_length, spec.pad_token_id)
         return self._room(tokens), self._room(rows), source, rules, books, found
 
-    def _run(self, searches: Sequence[tuple[Any, ...]], threads: int) -> None:
+    def _run(self, searches: Sequence[tuple[Any, ...]], threads: int, places: int) -> None:
         """Makes searches at once, each by a team of so many threads, while the caller's waits.
+
+        An attention sees at most so many places.
 
         Python answers Ctrl-C in its first thread only, and not within compiled code.
         """
         barriers, stop = np.zeros((len(searches), 2), "int64"), np.zeros(1, "int64")
+        weights = np.empty((len(searches), threads, places), "float32")
 
         def arguments_of(team: int, thread: int) -> tuple[Any, ...]:
             encoder_room, room, *rest = searches[team]
-            member = Team(thread, threads, barriers[team].ctypes.data, stop.ctypes.data)
+            shared = (barriers[team].ctypes.data, stop.ctypes.data)
+            member = Team(thread, threads, *shared, weights[team, thread].ctypes.data)
             return self._model, encoder_room, room, member, *rest
 
         def run() -> None:

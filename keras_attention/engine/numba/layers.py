@@ -89,6 +89,7 @@ class Team(NamedTuple):
     threads: int
     barrier: int  # an address, see `wait_for_all`
     stop: int  # address of a number that is not 0 when nobody waits for the result any more
+    weights: int  # address of room for the weights of an attention, float32
 
 
 @njit_cached()
@@ -136,7 +137,7 @@ def enter(model, stack, room, block, norm, first, last):
     if stack.options[block, PRE_NORM]:
         weights, epsilon = stack.norms[block, norm], stack.epsilons[block, norm]
         for row in range(first, last):
-            room.normed[row] = room.x[row]
+            copy_floats(address(room.x, row, 0), address(room.normed, row, 0), depth)
             normalize(room.normed[row], weights[0], weights[1], epsilon)
         pack(model, room, room.normed, 0, depth, first, last)
     else:
@@ -234,11 +235,12 @@ def last_norm(model, stack, room, team, rows):
 
 
 @njit_cached()
-def attend_row(model, room, keys, values, places, number, weights, row, head):
+def attend_row(model, room, team, keys, values, places, number, row, head):
     """One head of one row: a query in `room.wide`, keys and values anywhere; see `attend`."""
     _, key_dim, value_dim = model.heads
     query = address(room.wide, row, head * key_dim)
     output = address(room.attended, row, head * value_dim)
+    weights = team.weights
     attend(model.kept, query, key_dim, keys, values, value_dim, places, number, weights, output)
 
 

@@ -44,12 +44,16 @@ SPINS, YIELDS, SLEEP_MICROSECONDS = 4000, 40, 100
 
 
 def njit_cached(fastmath: Any = False) -> Callable[[Any], Any]:
-    """Numba's compiler; it keeps what it compiled for later processes, where it finds a place to."""
+    """Numba's compiler; it keeps what it compiled for later processes, where it finds a place to.
+
+    Compiled code allocates no array. So it need not count who uses which: all threads together would
+    count for every call and every slice, and what is left in an address would be freed.
+    """
 
     def decorate(function: Any) -> Any:
         # Also what comes from the disk, and was not written here, may hold assembly.
         llvm.initialize_native_asmparser()
-        options = {"fastmath": fastmath, "error_model": "numpy"}
+        options = {"fastmath": fastmath, "error_model": "numpy", "_nrt": False}
         given = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = str(_cache_folder(given))
         try:
@@ -78,7 +82,7 @@ def _cache_folder(given: str) -> Path:
 
 @njit_cached()
 def address(matrix, row, column):
-    """Of a number of a matrix: a slice would be counted as long as it lives, by all threads together."""
+    """Of a number of a matrix."""
     return matrix.ctypes.data + row * matrix.strides[0] + column * matrix.itemsize
 
 

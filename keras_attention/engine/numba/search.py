@@ -5,9 +5,9 @@ slot of the finished hypothesis that must be certain. A sentence that is done le
 a step are those of the sentences that are left.
 
 A beam's history is the list of its slots in the sentence's buffer of keys and values: step t writes the
-slots t K to t K + K - 1. When beams are reordered, only these lists are.
+slots t W to t W + W - 1. When beams are reordered, only these lists are.
 
-Shape letters: B sentences, K beams, L longest hypothesis, R = B K rows, T source tokens without padding,
+Shape letters: B sentences, W beams, L longest hypothesis, R = B W rows, T source tokens without padding,
 D hidden_dim, V vocabulary, C candidates.
 """
 
@@ -67,10 +67,10 @@ class Rules(NamedTuple):
 class Found(NamedTuple):
     """What is known of each sentence's hypotheses."""
 
-    alive_sequences: np.ndarray  # int32 (B, K, L)
-    alive_scores: np.ndarray  # float32 (B, K), log-probabilities, descending
-    finished_sequences: np.ndarray  # int32 (B, K, L)
-    finished_scores: np.ndarray  # float32 (B, K), penalised, descending
+    alive_sequences: np.ndarray  # int32 (B, W, L)
+    alive_scores: np.ndarray  # float32 (B, W), log-probabilities, descending
+    finished_sequences: np.ndarray  # int32 (B, W, L)
+    finished_scores: np.ndarray  # float32 (B, W), penalised, descending
 
 
 class Books(NamedTuple):
@@ -78,14 +78,17 @@ class Books(NamedTuple):
 
     sentences: np.ndarray  # int64 (B,), those that are left come first
     left: np.ndarray  # int64 (1,), how many they are
-    tokens: np.ndarray  # int32 (B, K), what is fed next
-    history: np.ndarray  # int64 (2, B, K, L + 16), slots of each beam, in turns
+    tokens: np.ndarray  # int32 (B, W), what is fed next
+    history: np.ndarray  # int64 (2, B, W, L + 16), slots of each beam, in turns
     values: np.ndarray  # float32 (R, C), log-probabilities of each row's likeliest tokens
     ids: np.ndarray  # int32 (R, C)
-    keys: np.ndarray  # kept (blocks, B, L K, N key_dim)
-    kept_values: np.ndarray  # kept (blocks, B, L K, N value_dim)
+    keys: np.ndarray  # kept (blocks, B, L W, N key_dim)
+    kept_values: np.ndarray  # kept (blocks, B, L W, N value_dim)
     memory: np.ndarray  # kept (blocks, T, N (key_dim + value_dim))
     logits: np.ndarray  # float32 (R, V)
+    scores: np.ndarray  # float32 (B, C), of each sentence's best candidates
+    chosen: np.ndarray  # int64 (B, C), which they are
+    before: np.ndarray  # int32 (B, W, L), the sequences that they continue
 
 
 @njit_cached()
@@ -126,8 +129,7 @@ def encode(model, room, team, source, books):
     first, last = own_rows(team, rows, model.tiling.group)
     for row in range(first, last):
         embed(model, source.ids[row], -1, source.positions[source.places[row]], room.x[row])
-    sentences = len(source.ends) - 1
-    weights, memory = np.empty(len(source.all_places), np.float32), books.memory[0]
+    sentences, memory = len(source.ends) - 1, books.memory[0]
     for block in range(len(stack.products)):
         input_product(model, stack, room, team, block, SELF, SELF_NORM, rows)
         keep_rows(model, room, heads * key_dim, memory, first, last)
@@ -135,7 +137,7 @@ def encode(model, room, team, source, books):
         for task in range(team.thread, sentences * heads, team.threads):
             sentence, head = task // heads, task % heads
             begin, end = source.ends[sentence], source.ends[sentence + 1]
-            attend_to_source(model, room, team, source, memory, weights, sentence, head, begin, end)
+            attend_to_source(model, room, team, source, memory, sentence, head, begin, end)
         output_product(model, stack, room, team, block, SELF_OUTPUT, SELF_NORM, rows)
         feed_forward(model, stack, room, team, block, rows)
     last_norm(model, stack, room, team, rows)
@@ -159,7 +161,6 @@ def step(model, room, team, source, rules, books, left, index):
     stack, heads = model.decoder, model.heads[0]
     beams = books.tokens.shape[1]
     rows = left * beams
-    weights = np.empty(len(source.all_places), np.float32)
     first, last = own_rows(team, rows, model.tiling.group)
     position = rules.positions[index]
     for row in range(first, last):
@@ -174,7 +175,7 @@ def step(model, room, team, source, rules, books, left, index):
         for task in range(team.thread, left * heads, team.threads):
             place, head = task // heads, task % heads
             attend_to_source(
-                model, room, team, source, memory, weights, books.sentences[place], head,
+                model, room, team, source, memory, books.sentences[place], head,
                 place * beams, (place + 1) * beams,
             )  # fmt: skip
         output_product(model, stack, room, team, block, CROSS_OUTPUT, CROSS_NORM, rows)
@@ -192,7 +193,6 @@ def attend_to_history(model, room, team, books, left, block, index):
     """Each beam's attention to its own history; its new keys and values come into the buffer."""
     heads, key_dim, value_dim = model.heads
     beams, size = books.tokens.shape[1], model.kept.itemsize
-    weights = np.empty(index + 1, np.float32)
     for task in range(team.thread, left * heads, team.threads):
         place, head = task // heads, task % heads
         sentence = books.sentences[place]
@@ -208,14 +208,12 @@ def attend_to_history(model, room, team, books, left, block, index):
             keep(model.kept, at_value, values + slot * books.kept_values.strides[2], value_dim)
         for beam in range(beams):
             places = books.history[index % 2, sentence, beam].ctypes.data
-            attend_row(
-                model, room, of_keys, of_values, places, index + 1, weights.ctypes.data,
-                place * beams + beam, head,
-            )  # fmt: skip
+            row = place * beams + beam
+            attend_row(model, room, team, of_keys, of_values, places, index + 1, row, head)
 
 
 @njit_cached()
-def attend_to_source(model, room, team, source, memory, weights, sentence, head, first, last):
+def attend_to_source(model, room, team, source, memory, sentence, head, first, last):
     """One head of rows: attention to the tokens of a sentence, whose keys and values are `memory` (T, ..)."""
     heads, key_dim, value_dim = model.heads
     begin, end = source.ends[sentence], source.ends[sentence + 1]
@@ -225,7 +223,7 @@ def attend_to_source(model, room, team, source, memory, weights, sentence, head,
     for row in range(first, last):
         if is_stopped(team):
             break
-        attend_row(model, room, keys, values, places, end - begin, weights.ctypes.data, row, head)
+        attend_row(model, room, team, keys, values, places, end - begin, row, head)
 
 
 @njit_cached()
@@ -233,9 +231,8 @@ def grow(rules, books, found, place, index):
     """The beams of one sentence go on: the best candidates, of which some end."""
     sentence, beams = books.sentences[place], books.tokens.shape[1]
     width = books.values.shape[1]
-    number = min(2 * beams if beams > 1 else 1, beams * width)
-    scores, chosen = np.empty(number, np.float32), np.empty(number, np.int64)
-    count = 0
+    scores, chosen = books.scores[place], books.chosen[place]
+    number, count = len(scores), 0
     for candidate in range(beams * width):
         beam, column = candidate // width, candidate % width
         score = found.alive_scores[sentence, beam] + books.values[place * beams + beam, column]
@@ -251,7 +248,9 @@ def grow(rules, books, found, place, index):
                 scores[later], chosen[later] = scores[later - 1], chosen[later - 1]
             scores[slot], chosen[slot] = score, candidate
     old, new = books.history[index % 2, sentence], books.history[(index + 1) % 2, sentence]
-    before = found.alive_sequences[sentence].copy()
+    sequences, before = found.alive_sequences[sentence], books.before[place]
+    for beam in range(beams):
+        copy_first(sequences[beam], before[beam], index)
     found.alive_scores[sentence] = NOTHING
     alive = 0
     for rank in range(number):
@@ -262,16 +261,23 @@ def grow(rules, books, found, place, index):
             finish(rules, found, sentence, before[beam], index, score)
         elif alive < beams and scores[rank] > NOTHING:
             found.alive_scores[sentence, alive] = scores[rank]
-            found.alive_sequences[sentence, alive] = before[beam]
-            found.alive_sequences[sentence, alive, index] = token
+            copy_first(before[beam], sequences[alive], index)
+            sequences[alive, index] = token
             books.tokens[sentence, alive] = token
-            new[alive, : index + 1] = old[beam, : index + 1]
+            copy_first(old[beam], new[alive], index + 1)
             alive += 1
     for beam in range(beams):
         if beam >= alive:  # nobody: it computes something finite, which is never chosen
             books.tokens[sentence, beam] = rules.pad_token_id
-            new[beam, : index + 1] = old[0, : index + 1]
+            copy_first(old[0], new[beam], index + 1)
         new[beam, index + 1] = (index + 1) * beams + beam
+
+
+@njit_cached()
+def copy_first(numbers, output, number):
+    """Copies the first numbers of an array to those of another."""
+    for i in range(number):
+        output[i] = numbers[i]
 
 
 @njit_cached()
@@ -284,9 +290,9 @@ def finish(rules, found, sentence, sequence, index, score):
     if slot < len(scores):
         for later in range(len(scores) - 1, slot, -1):
             scores[later] = scores[later - 1]
-            sequences[later] = sequences[later - 1]
+            copy_first(sequences[later - 1], sequences[later], len(sequence))
         scores[slot] = score
-        sequences[slot] = sequence
+        copy_first(sequence, sequences[slot], index)
         sequences[slot, index] = rules.end_token_id
 
 

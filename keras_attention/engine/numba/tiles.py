@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -217,6 +216,17 @@ def _end(typing_context, x, panels):
     return types.void(x, panels), generate
 
 
+@intrinsic
+def _room_for_sums(typing_context):
+    """The address of room on the stack for the sums of a tile of any kind, until the function returns."""
+
+    def generate(context, builder, signature, values):
+        numbers = ir.ArrayType(INT, max(GROUP, 2 * AMX_ROWS) * PANEL)
+        return builder.ptrtoint(cgutils.alloca_once(builder, numbers), LONG)
+
+    return types.intp(), generate
+
+
 AMX_PRODUCTS = {"amx bfloat16": "tdpbf16ps", "amx int8": "tdpbssd"}
 # A kind of tile by what rows and weights are of.
 KINDS = {
@@ -329,8 +339,7 @@ def multiply(kinds, rows, packed, row_scales, product, floor, tiling, part, outp
     """
     of_rows, of_weights, of_sums = kinds
     many, few, group, step_bytes = tiling
-    sums = np.empty((many, PANEL), of_sums.dtype)
-    at_sums, sums_stride, stride = sums.ctypes.data, sums.strides[0], outputs.strides[0]
+    sums, stride = _room_for_sums(), outputs.strides[0]
     number, steps, width = product[NUMBER], product[STEPS], product[WIDTH]
     group_bytes = steps * step_bytes
     _begin(of_rows, of_weights)
@@ -352,17 +361,16 @@ def multiply(kinds, rows, packed, row_scales, product, floor, tiling, part, outp
             if rows - row > few:
                 tile = many
                 _tile_of_many(
-                    of_rows, of_weights, at, weight, steps, start, at_sums, ahead, output, stride
+                    of_rows, of_weights, at, weight, steps, start, sums, ahead, output, stride
                 )
                 ahead += product[STRIDE] // FETCHED_PARTS
             else:
                 tile = few
                 _tile_of_few(
-                    of_rows, of_weights, at, weight, steps, start, at_sums, ahead, output, stride
+                    of_rows, of_weights, at, weight, steps, start, sums, ahead, output, stride
                 )
             for i in range(min(tile, rows - row)):
-                total, into = at_sums + i * sums_stride, output + i * stride
-                # The array, not just its address: Numba frees an array after its last use.
-                _finish(sums, total, row_scales[row + i], scales, bias, floor, into, here)
+                total, into = sums + i * 4 * PANEL, output + i * stride
+                _finish(of_sums, total, row_scales[row + i], scales, bias, floor, into, here)
             row += tile
     _end(of_rows, of_weights)
