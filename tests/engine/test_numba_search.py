@@ -17,6 +17,7 @@ from keras_attention.decoding.hypotheses import penalty
 from keras_attention.engine.base import SearchOptions
 from keras_attention.engine.numba import engine as numba_engine
 from keras_attention.engine.numba.engine import NumbaEngine
+from keras_attention.engine.numba.teams import TeamSizes
 from tests.engine.test_engines import OPTIONS, SOURCE, expected, model_with
 
 BRANCHES = [
@@ -107,7 +108,8 @@ def test_threads_and_neighbours_change_nothing(teams, threads, options, monkeypa
     limits = [6, 9, 1, 6, 0, 8, 6, 7]
     wanted = searched(engine, source, limits)
     alone = searched(engine, source[5:6, :3], limits[5:6])
-    monkeypatch.setattr(engine, "_teams", lambda sentences, beams: (teams, threads))
+    only = TeamSizes((teams, threads), most=(teams, teams * threads))
+    monkeypatch.setattr(engine, "_sizes", lambda sentences, beams: only)
     with ThreadPoolExecutor(teams * threads - 1) as pool:
         monkeypatch.setattr("keras_attention.engine.numba.engine._pool", lambda process: pool)
         together = searched(engine, source, limits)
@@ -119,14 +121,32 @@ def test_threads_and_neighbours_change_nothing(teams, threads, options, monkeypa
 def test_who_works_together(monkeypatch):
     """Sentences are shared out where weights are cached, or rows are many; else a product is."""
     engine = engine_of(model_with())
-    assert engine._teams(64, 4) == (1, 1), "the first time it compiles"
+
+    def first(*batches):
+        engine._known_sizes.clear()
+        return [engine._sizes(sentences, 4).next() for sentences in batches]
+
+    assert first(64) == [(1, 1)], "the first time it compiles"
     searched(engine)
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 16)
-    assert [engine._teams(sentences, 4) for sentences in (1, 5, 64)] == [(1, 1), (5, 1), (16, 1)]
+    assert first(1, 5, 64) == [(1, 1), (5, 1), (16, 1)]
     monkeypatch.setattr("keras_attention.engine.numba.engine.CACHED_BYTES", 0)
-    assert [engine._teams(sentences, 4) for sentences in (1, 64)] == [(1, 1), (10, 1)]
+    assert first(1, 64) == [(1, 1), (10, 1)]
     monkeypatch.setattr("keras_attention.engine.numba.engine.PRODUCTS_PER_THREAD", 1000)
-    assert [engine._teams(sentences, 4) for sentences in (1, 12, 32)] == [(1, 6), (2, 8), (5, 3)]
+    assert first(1, 12, 32) == [(1, 6), (2, 8), (5, 3)]
+
+
+def test_the_time_of_searches_decides_who_works_together():
+    """For batches of about as many sentences; what was found is kept."""
+    engine = engine_of(model_with())
+    searched(engine, SOURCE, [6] * len(SOURCE))
+    sizes = engine._sizes(len(SOURCE), 3)
+    assert engine._sizes(len(SOURCE), 3) is sizes is not engine._sizes(len(SOURCE), 4)
+    steps = []
+    sizes.took = lambda size, seconds: steps.append((size, seconds))
+    searched(engine, SOURCE, [6] * len(SOURCE))
+    ((size, seconds),) = steps
+    assert size == sizes.next() and 0.0 < seconds < 60.0
 
 
 def test_what_is_not_finite_ends_its_sentence_only():
@@ -184,7 +204,8 @@ def search_in_child(engine, connection):
 def test_forked_process_searches(monkeypatch):
     """The child has none of its parent's threads."""
     engine = engine_of(model_with())
-    monkeypatch.setattr(engine, "_teams", lambda sentences, beams: (1, 2))
+    pair = TeamSizes((1, 2), most=(1, 2))
+    monkeypatch.setattr(engine, "_sizes", lambda sentences, beams: pair)
     wanted = searched(engine)["alive_scores"]
     here, there = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(

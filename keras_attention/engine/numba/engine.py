@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 import os
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -24,6 +25,7 @@ from keras_attention.engine.numba.attention import FETCHED_AHEAD
 from keras_attention.engine.numba.layers import ACTIVATIONS, BRANCHED, Model, Room, Stack, Team
 from keras_attention.engine.numba.packing import Storage
 from keras_attention.engine.numba.search import Books, Found, Rules, Source, search
+from keras_attention.engine.numba.teams import TeamSizes
 from keras_attention.engine.prepare import (
     BranchWeights,
     Matrix,
@@ -59,6 +61,7 @@ class NumbaEngine(SearchingEngine):
         super().__init__(spec, precision)
         self._storage = Storage(precision)
         self._is_compiled = False
+        self._known_sizes: dict[tuple[int, int, int], TeamSizes] = {}
 
     def read_weights(self) -> None:
         self._positions.clear()
@@ -99,24 +102,32 @@ class NumbaEngine(SearchingEngine):
         self, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
     ) -> dict[str, np.ndarray]:
         beam_size, max_length = options.beam_size, options.max_length
-        teams, threads = self._teams(len(token_ids), beam_size)
+        sizes = self._sizes(len(token_ids), beam_size)
+        teams, threads = sizes.next()
         # Batches come longest first: each team gets long ones and short ones.
         parts = [slice(team, None, teams) for team in range(teams)]
         searches = [self._arguments(token_ids[part], limits[part], options) for part in parts]
-        self._run(searches, threads, max(token_ids.shape[1], max_length))
+        seconds = self._run(searches, threads, max(token_ids.shape[1], max_length))
+        steps = sum(int(books.steps[0]) for *_, books, _ in searches)
+        sizes.took((teams, threads), seconds / (np.count_nonzero(token_ids) + beam_size * steps))
         found = _nothing_found(len(token_ids), beam_size, max_length, self.spec.pad_token_id)
         for part, arguments in zip(parts, searches, strict=True):
             for whole, own in zip(found, arguments[-1], strict=True):
                 whole[part] = own
         return found._asdict()
 
-    def _teams(self, sentences: int, beam_size: int) -> tuple[int, int]:
+    def _sizes(self, sentences: int, beam_size: int) -> TeamSizes:
         """How many teams search some of the sentences each, and the threads of a team.
 
         Teams do not wait for each other, threads of a team do many times in a step. But each team reads
-        all weights.
+        all weights. What is guessed here is corrected by what searches take.
         """
         most = numba.config.NUMBA_NUM_THREADS if self._is_compiled else 1
+        if sentences > most:  # about as many are alike
+            sentences = max(most, 1 << sentences.bit_length() - 1)
+        key = (sentences, beam_size, most)
+        if key in self._known_sizes:
+            return self._known_sizes[key]
         stack, softmax = self._model.decoder, self._model.softmax
         of_a_step = (stack.products[:, :6], stack.branches, softmax)
         products = sum(int(table[..., tiles.WIDTH :].prod(axis=-1).sum()) for table in of_a_step)
@@ -124,7 +135,8 @@ class NumbaEngine(SearchingEngine):
         least = 1 if is_cached else -(-ROWS_OF_A_TEAM // beam_size)
         teams = max(1, min(most, sentences // least))
         work = sentences * beam_size * products // (teams * PRODUCTS_PER_THREAD)
-        return teams, max(1, min(most // teams, work))
+        first = (teams, max(1, min(most // teams, work)))
+        return self._known_sizes.setdefault(key, TeamSizes(first, (min(most, sentences), most)))
 
     def _arguments(
         self, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
@@ -162,6 +174,7 @@ class NumbaEngine(SearchingEngine):
         books = Books(
             sentences=np.concatenate([searched, np.zeros(sentences - len(searched), "int64")]),
             left=np.array([len(searched)]),
+            steps=np.zeros(1, "int64"),
             tokens=np.full((sentences, beam_size), spec.start_token_id, "int32"),
             history=history,
             values=np.empty((rows, width), "float32"),
@@ -177,10 +190,10 @@ class NumbaEngine(SearchingEngine):
         found = _nothing_found(sentences, beam_size, max_length, spec.pad_token_id)
         return self._room(tokens), self._room(rows), source, rules, books, found
 
-    def _run(self, searches: Sequence[tuple[Any, ...]], threads: int, places: int) -> None:
+    def _run(self, searches: Sequence[tuple[Any, ...]], threads: int, places: int) -> float:
         """Makes searches at once, each by a team of so many threads, while the caller's waits.
 
-        An attention sees at most so many places.
+        An attention sees at most so many places. Returns the seconds that it took.
 
         Python answers Ctrl-C in its first thread only, and not within compiled code.
         """
@@ -193,13 +206,14 @@ class NumbaEngine(SearchingEngine):
             member = Team(thread, threads, *shared, weights[team, thread].ctypes.data)
             return self._model, encoder_room, room, member, *rest
 
-        def run() -> None:
-            pool = _pool(os.getpid())
+        def run() -> float:
+            started, pool = time.perf_counter(), _pool(os.getpid())
             first, *others = itertools.product(range(len(searches)), range(threads))
             running = [pool.submit(search, *arguments_of(*member)) for member in others]
             search(*arguments_of(*first))
             for one in running:
                 one.result()
+            return time.perf_counter() - started
 
         if not self._is_compiled:
             search.compile(tuple(map(numba.typeof, arguments_of(0, 0))))
@@ -211,7 +225,7 @@ class NumbaEngine(SearchingEngine):
                 # A signal that another thread received does not wake this one: time does.
                 with contextlib.suppress(TimeoutError):
                     searching.result(timeout=ANSWER_SECONDS)
-            searching.result()
+            return searching.result()
         except BaseException:
             stop[0] = 1
             leader.submit(int).result()  # Its turn comes when nobody reads the arrays.

@@ -78,6 +78,7 @@ class Books(NamedTuple):
 
     sentences: np.ndarray  # int64 (B,), those that are left come first
     left: np.ndarray  # int64 (1,), how many they are
+    steps: np.ndarray  # int64 (1,), of all sentences together
     tokens: np.ndarray  # int32 (B, W), what is fed next
     history: np.ndarray  # int64 (2, B, W, L + 16), slots of each beam, in turns
     values: np.ndarray  # float32 (R, C), log-probabilities of each row's likeliest tokens
@@ -105,6 +106,7 @@ def search(model, encoder_room, room, team, source, rules, books, found):
         wait(team)
         index += 1
         if team.thread == 0:
+            books.steps[0] += left
             left = drop_done(rules, books, found, left, index)
             books.left[0] = 0 if is_stopped(team) else left
         wait(team)
