@@ -7,6 +7,7 @@ python benchmarks/make_results.py --check    # ends with an error if they are no
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ KERAS_HUB = "KerasHub BART float32"
 MODELS = ("tiny, trained", "tiny", "small", "medium", "base")
 # The programs of the memory benchmark -> their column in the table.
 PROGRAMS = {"hf": "Marian", "recompute": "ours, `recompute`", "sliced": "ours, 4 slices"}
-README_PROCESSORS = ("AMX", "AVX512-BF16", "AVX2")
+README_PROCESSORS = ("AMX", "AVX512-BF16", "AVX2 (emulated)", "AVX2")
 
 Record = dict[str, Any]
 
@@ -127,21 +128,35 @@ def training(records: Sequence[Record]) -> str:
 
 
 def decoding(records: Sequence[Record]) -> str:
-    """Sentences a second: a row for each model, batch and processor."""
+    """Sentences a second: a row for each model, processor and day; in a cell, one batch after another."""
     rows = []
-    for record in newest(records, "decode", by=decoding_order):
-        if subject(record, KERAS_HUB) or "busy" in record["case"]:
-            continue
-        cells = [rate_text(record, names) for names in OURS.values()]
-        cells += [rate_text(record, [name]) for name in CTRANSLATE2.values()]
-        for precision in CTRANSLATE2:
-            cells.append(best_ratio(record, CTRANSLATE2[precision], OURS[precision]))
-        model = f"{record['case']['model']}, V {record['case']['vocabulary_size']:,}"
-        where = [model, str(record["case"]["batch_size"]), processor(record)]
-        rows.append([*where, *cells, link(record)])
-    heads = ["model", "batch", "processor", "float32", "bfloat16", "int8"]
-    heads += ["CT2 float32", "CT2 int8", "float32 / CT2", "int8 / CT2", "record"]
-    return table(heads, rows)
+    shown = [
+        record
+        for record in newest(records, "decode", by=decoding_order)
+        if subject(record, KERAS_HUB) is None and "busy" not in record["case"]
+    ]
+    for where, group in itertools.groupby(shown, key=decoding_row):
+        found = [decoding_cells(record) for record in group]
+        cells = [" / ".join(cell or "-" for cell in column) for column in zip(*found, strict=True)]
+        rows.append([*where, *(cell if cell.strip("- /") else "" for cell in cells)])
+    heads = ["model", "processor", "date", "batch", "float32", "bfloat16", "int8"]
+    return table([*heads, "CT2 float32", "CT2 int8", "float32 / CT2", "int8 / CT2"], rows)
+
+
+def decoding_row(record: Record) -> tuple[str, str, str]:
+    """Which row a run belongs to: model, processor and day."""
+    model = f"{record['case']['model']}, V {record['case']['vocabulary_size']:,}"
+    return model, processor(record), record["started"][:10]
+
+
+def decoding_cells(record: Record) -> list[str]:
+    """The batch size, linked to its record, and what was measured with it."""
+    cells = [f"[{record['case']['batch_size']}](../benchmarks/results/{record['file']})"]
+    cells += [rate_text(record, names) for names in OURS.values()]
+    cells += [rate_text(record, [name]) for name in CTRANSLATE2.values()]
+    for precision in CTRANSLATE2:
+        cells.append(best_ratio(record, CTRANSLATE2[precision], OURS[precision]))
+    return cells
 
 
 def precisions(records: Sequence[Record]) -> str:
@@ -283,15 +298,15 @@ def newest(
 def speed(record: Record) -> int:
     """Rank of a processor: the highest for the best instruction set, GPUs above all."""
     names = [*reversed(PROCESSORS.values())]
-    name = processor(record)
+    name = processor(record).removesuffix(" (emulated)")
     return names.index(name) if name in names else len(names)
 
 
 def decoding_order(record: Record) -> Any:
-    """Sorts by model, batch and processor."""
+    """Sorts by model, processor, day and batch."""
     case = record["case"]
     model = MODELS.index(case["model"]) if case["model"] in MODELS else len(MODELS)
-    return model, case["model"], case["batch_size"], -speed(record)
+    return model, -speed(record), *decoding_row(record), case["batch_size"]
 
 
 def is_of(record: Record, case: dict[str, Any]) -> bool:

@@ -45,11 +45,12 @@ def test_the_newest_run_is_shown(tmp_path):
     written(tmp_path, "b", **old)
     ours = [{**part, "spec": {"name": "keras_attention torch float32"}} for part in rates(x=9.0)]
     written(tmp_path, "a", subjects=rates(CTranslate2_float32=6.0) + ours)
+    case = {"model": "base", "vocabulary_size": 16_000, "batch_size": 32, "beam_size": 4}
+    written(tmp_path, "c", case=case, subjects=[{**ours[0], "rates": {"sentences": 20.0}}])
     text = make_results.decoding(read_records(tmp_path))
-    assert (
-        "| base, V 16,000 | 8 | AVX-512 | 9 |  |  | 6 |  | 1.50 |  | [2026-01-02]" in text
-        and "2026-01-01" not in text
-    )
+    links = "[8](../benchmarks/results/a.json) / [32](../benchmarks/results/c.json)"
+    row = f"| base, V 16,000 | AVX-512 | 2026-01-02 | {links} | 9 / 20 |  |  | 6 / - |  | 1.50 / - |  |"
+    assert row in text and "2026-01-01" not in text
 
 
 def test_a_record_that_lacks_a_field_is_named(tmp_path):
