@@ -11,7 +11,7 @@ from tests import branches_oracle
 from tests.gradients import gradients
 from tests.helpers import numpy
 
-# Wide enough for the fast kernels; on PyTorch and TensorFlow more rows than are computed at once.
+# Wide enough for the fast kernels; on PyTorch more rows than are computed at once.
 R, M, V, F = 261, 3, 2, 65
 rng = np.random.default_rng(11)
 INPUTS = rng.normal(size=(R, M, V)).astype("float32")
