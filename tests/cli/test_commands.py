@@ -420,6 +420,10 @@ def test_an_average(run, tmp_path, capsys):
     assert exit_code("average", run, "--output", output) == 2
     assert output.read_bytes() == before
     assert exit_code("average", run, "--output", tmp_path / "mean.h5") == 2
+    capsys.readouterr()
+    assert exit_code("average", run, "--last", "4", "--output", tmp_path / "four.keras") == 2
+    assert re.search("--last must be at most 3, .*Received: 4", capsys.readouterr().err)
+    assert {path.name for path in tmp_path.iterdir()} == {"mean.keras"}
 
 
 def test_settings_of_another_version(run, tmp_path, capsys):
