@@ -221,11 +221,16 @@ def check_place(path: Path, overwrite: bool) -> None:
         raise ValueError(
             f"'{path}' exists. Choose another name, or replace it with `overwrite=True`."
         )
+    if not is_page(path):
+        raise ValueError(
+            f"'{path}' was not written by this viewer and is kept. Choose another name."
+        )
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file is a page that this viewer wrote."""
     with path.open("rb") as file:
-        if GENERATOR.encode() not in file.read(1000):
-            raise ValueError(
-                f"'{path}' was not written by this viewer and is kept. Choose another name."
-            )
+        return GENERATOR.encode() in file.read(1000)
 
 
 def _write_whole(path: Path, text: str) -> None:

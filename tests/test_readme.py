@@ -1,5 +1,6 @@
-"""The README's Python code runs as it stands there."""
+"""The Python code of the README and of the docs runs as it stands there."""
 
+import ast
 import doctest
 import re
 from pathlib import Path
@@ -7,7 +8,10 @@ from pathlib import Path
 import keras
 import pytest
 
+from tests.recipes.small_runs import untrained_run
+
 README = Path(__file__).resolve().parent.parent / "README.md"
+PARSING = README.parent / "docs" / "parsing.md"
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -46,6 +50,15 @@ def test_readme(tmp_path, monkeypatch):
     blocks = list(python_blocks(README.read_text(encoding="utf-8")))
     assert blocks, "the README shows no Python code"
     run(blocks, str(README))
+
+
+def test_a_constraint_of_the_docs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "RUN").mkdir()
+    untrained_run(Path("RUN"))
+    run(python_blocks(PARSING.read_text(encoding="utf-8")), str(PARSING))
+    forced, free = ast.literal_eval(capsys.readouterr().out.splitlines()[-1])
+    assert forced.startswith("Der Hund") and not free.startswith("Der Hund")
 
 
 def test_wrong_code_is_noticed():

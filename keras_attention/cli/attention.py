@@ -9,8 +9,12 @@ from typing import Any
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.utils.files import atomic_folder, check_destination
+from keras_attention_viewer.page import is_page as is_viewer_page
 
 PAGE = ".html"
+DEFAULT = Path(f"attention{PAGE}")
+# Each picture names its maker, so that a folder of them may be replaced, and no other.
+MAKER = "keras-attention attention"
 EXAMPLE = """
 examples:
   keras-attention attention runs/demo "The dog sleeps."
@@ -35,20 +39,33 @@ def main(arguments: Sequence[str], program: str) -> None:
     parser.add_argument(
         "--output",
         type=Path,
-        default=Path("attention.html"),
         metavar="PATH",
-        help="a new page, ending in .html (attention.html), or a new folder for pictures",
+        help=f"a new page, ending in {PAGE}, or a new folder for pictures ({DEFAULT}, which replaces an "
+        "earlier one)",
+    )
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace the page or the pictures that this command wrote to PATH",
     )
     options = parser.parse_args(arguments)
     if not options.sentence.strip():
         raise ValueError("SENTENCE must not be empty.")
-    is_page = options.output.suffix.lower() == PAGE
-    if not is_page and options.output.suffix:
+    # Nobody has named the default page.
+    output, overwrite = options.output or DEFAULT, options.overwrite or options.output is None
+    is_page = output.suffix.lower() == PAGE
+    if not is_page and output.suffix:
         raise ValueError(
             f"--output must end in {PAGE}, or be a new folder, whose name has no ending. Received: "
-            f"{options.output}"
+            f"{output}"
         )
-    check_destination(options.output, folder=not is_page)
+    check_destination(
+        output,
+        folder=not is_page,
+        ours=is_viewer_page if is_page else _are_pictures,
+        overwrite=overwrite,
+        option="--overwrite",
+    )
     start_backend()
     from keras_attention.decoding.translator import Translator
     from keras_attention.visualization.attention_page import save_attention
@@ -57,14 +74,21 @@ def main(arguments: Sequence[str], program: str) -> None:
     if is_page:
         name = options.run.resolve().name
         texts = options.sentence, options.translation
-        save_attention(options.output, translator, *texts, name=name)
-        print(f"The page is {options.output}")
+        save_attention(output, translator, *texts, name=name, overwrite=overwrite)
+        print(f"The page is {output}")
     else:
-        _save_pictures(options.output, translator, options.sentence, options.translation)
-        print(f"The pictures are in {options.output}")
+        _save_pictures(output, translator, options.sentence, options.translation, overwrite)
+        print(f"The pictures are in {output}")
 
 
-def _save_pictures(path: Path, translator: Any, sentence: str, translation: str | None) -> None:
+def _are_pictures(folder: Path) -> bool:
+    """Whether a folder holds only pictures that this command wrote."""
+    return all(path.is_file() and MAKER.encode() in path.read_bytes() for path in folder.iterdir())
+
+
+def _save_pictures(
+    path: Path, translator: Any, sentence: str, translation: str | None, overwrite: bool
+) -> None:
     from keras_attention.visualization.attention_entries import padded_pairs
     from keras_attention.visualization.heatmaps import attention_figures
 
@@ -74,6 +98,7 @@ def _save_pictures(path: Path, translator: Any, sentence: str, translation: str 
     source, read, predicted = padded_pairs(tokenizer, [(sentence, translation)])
     scores = translator.model.attention_scores(source, read)
     names = ([tokenizer.id_to_token(token) for token in ids[0]] for ids in (source, predicted))
-    with atomic_folder(path) as folder:
+    with atomic_folder(path, replace=overwrite) as folder:
         for name, figure in attention_figures(scores, *names).items():
-            figure.savefig(folder / f"{name.replace('/', '-')}.png", dpi=150)
+            file = folder / f"{name.replace('/', '-')}.png"
+            figure.savefig(file, dpi=150, metadata={"Software": MAKER})

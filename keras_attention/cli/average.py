@@ -56,6 +56,11 @@ def main(arguments: Sequence[str], program: str) -> None:
         settings.get("checkpoint_minutes"),
         settings.get("checkpoint_updates"),
     )
+    if options.last is not None and len(chosen) < options.last:
+        raise ValueError(
+            f"--last must be at most {len(chosen)}, the number of checkpoints in '{run.checkpoints}' that "
+            f"the run would average. Received: {options.last}. Give less, or leave --last out."
+        )
     with activity(f"averaging {len(chosen)} checkpoints"):
         model = keras.saving.load_model(trained, compile=False)
         model.compile(optimizer=None)  # Weights are wanted, not the state of an optimizer.

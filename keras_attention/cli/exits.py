@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 FAILURE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
@@ -38,6 +40,25 @@ def orderly_exit(program: str) -> Iterator[None]:
         _end(program, error, FAILURE if full else BAD_INPUT)
     except (ValueError, TypeError, ImportError) as error:
         _end(program, error, BAD_INPUT)
+
+
+@contextlib.contextmanager
+def naming_the_folder(folder: Path, is_given: bool) -> Iterator[None]:
+    """At the end of a command, stopped or not, name the folder that the next start needs to go on there.
+
+    Args:
+        folder: The folder that the command writes to.
+        is_given: Whether the user has named it; nothing is said then.
+    """
+    try:
+        yield
+    finally:
+        if not is_given and folder.exists():
+            print(
+                "Without --output-dir, the same command starts anew. To go on with this run, add "
+                f"--output-dir {shlex.quote(str(folder))}",
+                file=sys.stderr,
+            )
 
 
 def _end(program: str, error: Exception, code: int) -> NoReturn:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attention.cli.exits import orderly_exit
+from keras_attention.cli.exits import naming_the_folder, orderly_exit
 from keras_attention.cli.options import Parser, add_options
 from keras_attention.cli.quiet import start_backend
 from keras_attention.recipes.config import TranslationConfig
@@ -49,8 +49,9 @@ def run(
     add_options(parser)
     options = vars(parser.parse_args(arguments))
     fresh = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    is_given = "output_dir" in options
     output_dir = options.pop("output_dir", fresh)
-    with orderly_exit(parser.prog):
+    with orderly_exit(parser.prog), naming_the_folder(output_dir, is_given):
         start_backend()
         return start(output_dir, options)
     raise AssertionError("`orderly_exit` ends the process after an error.")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_attention.cli.exits import orderly_exit
+from keras_attention.cli.exits import naming_the_folder, orderly_exit
 from keras_attention.cli.options import Parser, add_options
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.train import configured
@@ -64,14 +64,16 @@ def _run(options: Mapping[str, Any]) -> dict[str, Any]:
     config = configured(parsing.PARSING_RECIPES[treebank.name], options)
     name = f"parsing-{treebank.name}-{config.preset}"
     fresh = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    return parsing.train_parser(
-        treebank,
-        config,
-        options.get("output_dir", fresh),
-        tags=options["tags"],
-        systems=[*parsing.SYSTEMS, *(parsing.OPTIONAL_SYSTEMS if options["pcfg"] else ())],
-        test_sentences=options.get("test_sentences"),
-    )
+    folder = options.get("output_dir", fresh)
+    with naming_the_folder(folder, "output_dir" in options):
+        return parsing.train_parser(
+            treebank,
+            config,
+            folder,
+            tags=options["tags"],
+            systems=[*parsing.SYSTEMS, *(parsing.OPTIONAL_SYSTEMS if options["pcfg"] else ())],
+            test_sentences=options.get("test_sentences"),
+        )
 
 
 def _parser(description: str | None, program: str | None) -> argparse.ArgumentParser:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_attention.cli.bulk_options import add_bulk_options, refuse_spread, spread
-from keras_attention.cli.exits import orderly_exit
+from keras_attention.cli.exits import naming_the_folder, orderly_exit
 from keras_attention.cli.options import Parser, add_options, as_toml, read_toml
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.parallel_text import read_lines
@@ -51,7 +51,7 @@ DESCRIPTION = """Train a Transformer to translate, and score it.
 
 Without arguments, it trains a small model on the built-in demo corpus (synthetic), a few minutes on a CPU.
 Settings that you do not give come from the recipe of the corpus or, for your own text, depend on its size.
-If a run was stopped or killed, the same command continues it.
+If a run was stopped or killed, the same command continues it, with the run's folder as --output-dir.
 """
 EXAMPLE = """
 example with your own text; line i of train.de is the translation of line i of train.en:
@@ -146,7 +146,8 @@ def _train(
 
         store = prepare_corpus(corpus, config, folder.path, **spread(argparse.Namespace(**options)))
         return {} if store is None else {"store": str(store)}
-    report = train_translation(corpus, config, folder.path)
+    with naming_the_folder(folder.path, "output_dir" in options):
+        report = train_translation(corpus, config, folder.path)
     if "translate" in options and report:  # Of several processes one has it.
         _translate_file(folder, *options["translate"])
     return report

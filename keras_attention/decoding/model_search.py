@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from keras_attention.decoding.constraints import TextConstraint
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
+# A longer source is named while it is translated: the time grows with the square of its length.
+LONG_TOKENS = 1000
+SHOWN_LETTERS = 30
 
 
 class ModelSearch:
@@ -177,7 +180,8 @@ class ModelSearch:
     ) -> BeamSearchResult:
         assert self._plain is not None
         shape = encoder_token_ids.shape
-        with _said(progress, self._plain.needs_compiling(shape, stop), shape):
+        needs_compiling = self._plain.needs_compiling(shape, stop)
+        with _said(progress, needs_compiling, encoder_token_ids, texts):
             longest = self._longest(shape[1])
             return self._plain(encoder_token_ids, max_lengths, longest, stop, texts)
 
@@ -193,7 +197,7 @@ class ModelSearch:
         beam_size: int = self._options["beam_size"]
         shape = encoder_token_ids.shape
         max_length = self._longest(shape[1])
-        with _said(progress, engine.needs_compiling(*shape), shape):
+        with _said(progress, engine.needs_compiling(*shape), encoder_token_ids, texts):
             if isinstance(engine, SearchingEngine):
                 limits = np.clip(max_lengths, 0, max_length)
                 penalty = self._options["length_penalty"]
@@ -219,9 +223,15 @@ class ModelSearch:
 
 
 def _said(
-    progress: Progress, needs_compiling: bool, shape: tuple[int, ...]
+    progress: Progress, needs_compiling: bool, encoder_token_ids: np.ndarray, texts: Sequence[str]
 ) -> contextlib.AbstractContextManager[None]:
-    """Show on the progress line that a batch compiles first, and for which shape."""
-    if not needs_compiling:
-        return contextlib.nullcontext()
-    return progress.during(f"compiling for {shape[0]} x {shape[1]} tokens")
+    """Show on the progress line why a batch takes long: it compiles first, or has a very long text."""
+    rows, length = encoder_token_ids.shape
+    notes = []
+    if length > LONG_TOKENS:  # Batches come longest first.
+        notes.append(
+            f"a line of up to {length:,} tokens takes long: '{texts[0][:SHOWN_LETTERS]}...'"
+        )
+    if needs_compiling:
+        notes.append(f"compiling for {rows} x {length} tokens")
+    return progress.during("; ".join(notes)) if notes else contextlib.nullcontext()

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from keras_attention.decoding.translator import LongText
+
 
 def result_lines(
     translator: Any, sources: Sequence[str], first: int, n_best: int, as_json: bool
@@ -19,10 +21,15 @@ def result_lines(
         n_best: Number of translations per line. More than 1 are written in Moses' form,
             `LINE ||| TEXT ||| SCORE`; 1 is written as the text alone.
         as_json: Whether to write a JSON object per source instead, with all n best.
+
+    Raises:
+        ValueError: If a line is too long for the model. The message has its number, from 1.
     """
-    for index, (source, found) in enumerate(
-        zip(sources, translator.translate(sources, n_best), strict=True), start=first
-    ):
+    try:
+        results = translator.translate(sources, n_best)
+    except LongText as error:
+        raise ValueError(f"Line {first + error.index + 1} {error.problem}") from None
+    for index, (source, found) in enumerate(zip(sources, results, strict=True), start=first):
         # Byte tokens can form a line break, which would shift all following lines.
         best = [(" ".join(one.text.splitlines()), one.score) for one in found]
         if as_json:

@@ -50,6 +50,19 @@ class NonFiniteLogits(ValueError, FloatingPointError):
     """The model's logits are infinite or NaN, so no token can be chosen."""
 
 
+class LongText(ValueError):
+    """A text has more tokens than the model has learned positions.
+
+    Args:
+        index: Number of the text in its call, from 0.
+        problem: What is wrong with it.
+    """
+
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(f"Text {index} {problem}")
+        self.index, self.problem = index, problem
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Translator:
     """Translates text with a trained model, by beam search (section 6.1 of the paper).
@@ -323,9 +336,10 @@ class Translator:
         limit = self.model.max_length
         for line, ids in enumerate(sources):
             if limit is not None and len(ids) > limit:
-                raise ValueError(
-                    f"Text {line} has {len(ids)} tokens, end token included, but the model has "
-                    f"learned {limit} positions. Split it into sentences: {texts[line][:60]!r}..."
+                raise LongText(
+                    line,
+                    f"has {len(ids)} tokens, end token included, but the model has learned {limit} "
+                    f"positions. Split it into sentences: {texts[line][:60]!r}...",
                 )
         return sources
 

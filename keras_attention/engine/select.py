@@ -108,14 +108,17 @@ class EngineSelector:
             return EngineChoice("ctranslate2", "It was asked for; the search is its own.")
         if engine != "auto":
             return EngineChoice(engine, "It was asked for.")
-        return EngineChoice(usable[0], refusals["numba"] or "Numba's is the fastest on a CPU.")
+        return EngineChoice(usable[0], refusals["numba"] or "It is the fastest on a CPU.")
 
     def choice_for(self, rows: int) -> EngineChoice:
-        """The choice, and how large a step of so many rows is: of sentences times beams."""
+        """The choice, and how much a step of so many rows computes: of sentences times beams."""
         weights = self._spec.vocabulary_size * self._spec.hidden_dim
         for path, weight in self._spec.weights().items():
             weights += math.prod(weight.shape) if path.startswith("decoder.blocks.") else 0
-        step = f"A step multiplies {rows} rows with {weights / 1e6:,.1f} million weights."
+        step = (
+            f"Each step of the search computes the next token of {rows} candidate translations, with "
+            f"{weights / 1e6:,.1f} million weights."
+        )
         return self.choice._replace(reason=f"{self.choice.reason} {step}")
 
     def engine(self) -> Engine:

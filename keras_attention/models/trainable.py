@@ -1,6 +1,7 @@
 """How a model is trained: `compile` with gradient accumulation, and data that is checked first."""
 
 import contextlib
+import importlib.util
 import inspect
 import math
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from keras_attention.utils.checks import check_integer
 
 KERAS_BATCH_SIZE = 32  # of `fit`, if nothing is said
 SAVED_MODEL = "tf_saved_model"  # Keras' format of `export`, if nothing is said
+ONNX_PACKAGES = ("onnx", "tf2onnx")  # what TensorFlow's exporter to ONNX imports
 
 
 class TrainableModel(keras.Model):
@@ -124,12 +126,13 @@ class TrainableModel(keras.Model):
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
         """Keras' `export`, also of a model that was never called; batches and lengths are free.
 
-        On TensorFlow `format="onnx"` needs `pip install tf2onnx`. JAX writes a `"tf_saved_model"`, for
+        On TensorFlow `format="onnx"` needs `pip install onnx tf2onnx`. JAX writes a `"tf_saved_model"`, for
         which TensorFlow must be installed.
 
         Raises:
             NotImplementedError: On PyTorch, and on JAX for other formats, whose exporters cannot trace
                 the model.
+            ImportError: If a package that the format needs is not installed.
         """
         given = inspect.signature(super().export).bind(filepath, *args, **kwargs).arguments
         name = {"torch": "PyTorch", "jax": "JAX"}.get(keras.backend.backend())
@@ -138,6 +141,12 @@ class TrainableModel(keras.Model):
                 f"{name}'s exporters cannot trace {type(self).__name__}. Save it by "
                 "`model.save('model.keras')`, and export it in a process with "
                 "KERAS_BACKEND=tensorflow, after `keras.saving.load_model('model.keras')`."
+            )
+        missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
+        if given.get("format") == "onnx" and missing:
+            raise ImportError(
+                f"format='onnx' needs {' and '.join(ONNX_PACKAGES)}. Not installed: {', '.join(missing)}. "
+                f"Install: pip install {' '.join(missing)}"
             )
         if len(args) < 3:
             kwargs.setdefault("input_signature", [self.input_signature()])

@@ -20,7 +20,7 @@ from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.prepare import check_model, check_room, prepared_tokenizer, sampling
 from keras_attention.recipes.run import changeable, run_settings
 from keras_attention.utils.checks import check_has, check_path
-from keras_attention.utils.files import locked, remove_folder
+from keras_attention.utils.files import remove_folder
 from keras_attention.utils.run_folder import RunFolder
 
 
@@ -153,8 +153,7 @@ def prepare_corpus(
     check_room(corpus.train, config)
     settings = run_settings(corpus, config)
     run.check(settings, changeable(config))
-    run.path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(run.path):  # If several shares start at once, one makes the tokenizer.
+    with run.locked(timeout=-1):  # If several shares start at once, one makes the tokenizer.
         run.claim(settings, changeable(config))
         tokenizer = prepared_tokenizer(corpus, config, run.tokenizer)
     wanted = TokenStore.wanted(corpus.train, tokenizer, **sampling(config))

@@ -183,6 +183,7 @@ def check_destination(
     ours: Callable[[Path], bool] | None = None,
     overwrite: bool = False,
     sources: Iterable[PathLike] = (),
+    option: str = "`overwrite=True`",
 ) -> Path:
     """Raise unless a user's path may be written to. Call it before the work begins.
 
@@ -195,6 +196,7 @@ def check_destination(
             None if that cannot be told; nothing is replaced then.
         overwrite: Whether to replace what this package wrote. Defaults to False.
         sources: Files that are read to produce the result.
+        option: What a user writes to have it replaced, for the message. Defaults to the argument.
 
     Returns:
         The path.
@@ -226,7 +228,7 @@ def check_destination(
     if is_taken and not (ours and overwrite):
         raise OccupiedPath(
             f"'{path}' exists. Nothing was changed. Choose another path, or move it away"
-            + (", or pass `overwrite=True` to replace it." if ours else ".")
+            + (f", or pass {option} to replace it." if ours else ".")
         )
     parent = path.parent
     while folder and not parent.exists():

@@ -30,6 +30,8 @@ from keras_attention.utils.signed_archive import verify_archive
 
 # A key that the configuration of every run has, and the config.json of other programs has not.
 FINGERPRINT = "train_fingerprint"
+# Errors that say that a run cannot be started like this.
+REFUSALS = (ValueError, TypeError, ImportError)
 SEARCH_SETTINGS = ("beam_size", "length_penalty")
 # The settings that the tokenizer depends on.
 TOKENIZER_FIELDS = (FINGERPRINT, "vocabulary_size", "tokenizer_algorithm")
@@ -195,17 +197,41 @@ class RunFolder:
                 remove_leftovers(folder)
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, timeout: float = 0) -> Iterator[None]:
         """Keep other processes from writing into this folder. A killed process holds no lock.
+
+        If the start of a new run is refused within the block, before it trains, what was made is removed.
+
+        Args:
+            timeout: Seconds to wait for another process; negative to wait for ever. Defaults to 0.
 
         Raises:
             ValueError: If another process works there.
             OSError: If there can be no such folder, or nothing written to it.
         """
+        missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        try:
+            with self._lock(timeout):
+                is_new = not self.path.exists() or not any(self.path.iterdir())
+                try:
+                    yield
+                except REFUSALS as error:
+                    # Not if another process has failed: the same start may succeed later.
+                    if is_new and getattr(error, "is_told_here", True):
+                        self._remove_prepared()
+                    raise
+        except Exception:
+            for path in missing:
+                with contextlib.suppress(OSError):
+                    path.rmdir()  # only if it is empty
+            raise
+
+    @contextlib.contextmanager
+    def _lock(self, timeout: float) -> Iterator[None]:
         with contextlib.ExitStack() as held:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                held.enter_context(locked(self.path, timeout=0))
+                held.enter_context(locked(self.path, timeout))
             except filelock.Timeout:
                 raise ValueError(
                     f"Another process works on the run in '{self.path}'. Nothing was changed there. "
@@ -215,6 +241,14 @@ class RunFolder:
                 message = f"The run's folder '{self.path}' cannot be written: {error.strerror}"
                 raise OSError(error.errno, f"{message}. Choose another output folder") from error
             yield
+
+    def _remove_prepared(self) -> None:
+        """Delete what is made before training, unless there is anything else."""
+        prepared = {self.tokenizer, self.store, self.config}
+        if self.path.is_dir() and {*self.path.iterdir()} <= prepared:
+            shutil.rmtree(self.tokenizer, ignore_errors=True)
+            shutil.rmtree(self.store, ignore_errors=True)
+            self.config.unlink(missing_ok=True)  # last: without it, the folder is no run's
 
     def _foreign_files(self) -> list[Path]:
         """Return all files except the temporary ones that a run killed at its start leaves."""

@@ -340,7 +340,15 @@ def test_pictures_of_attention(run, tmp_path, capsys):
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.iterdir())
     assert capsys.readouterr().out.startswith("Der Hund\n")
     assert exit_code(*arguments) == 2  # the folder is taken
-    assert "exists" in capsys.readouterr().err
+    assert "exists" in (error := capsys.readouterr().err) and "pass --overwrite" in error
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    main([*arguments[:3], "Die Katze", *arguments[4:], "--overwrite"])
+    after = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert sorted(after) == names and all(after[name] != before[name] for name in names[:2])
+    (folder / "notes.txt").write_text("mine")
+    assert exit_code(*arguments, "--overwrite") == 2
+    assert "keras_attention did not write it" in capsys.readouterr().err
+    assert (folder / "notes.txt").read_text() == "mine" and len(list(folder.iterdir())) == 4
 
 
 def sentence_of(page):
@@ -359,10 +367,24 @@ def test_a_page_of_attention(run, translator, tmp_path, capsys):
     assert exit_code("attention", run, LINES[0], "--output", tmp_path / "own.png") == 2
     assert "must end in .html, or be a new folder" in capsys.readouterr().err
     assert exit_code("attention", run, LINES[0], "--output", given) == 2
-    assert "exists" in capsys.readouterr().err
+    assert "exists" in (error := capsys.readouterr().err) and "pass --overwrite" in error
     main(["attention", str(run), LINES[0], "--output", str(own)])
     sentence = sentence_of(own)
     assert (sentence["target"], sentence["target_text"]) == ("output", translator(LINES[0]))
+    main(["attention", str(run), LINES[2], "Ja.", "--output", str(own), "--overwrite"])
+    assert sentence_of(own)["text"] == LINES[2]
+
+
+def test_the_page_without_a_name_replaces_an_earlier_one(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "attention.html"
+    for text in (LINES[0], LINES[2]):
+        main(["attention", str(run), text, "Ja."])
+        assert sentence_of(page)["text"] == text
+    page.write_text("<p>mine</p>")
+    assert exit_code("attention", run, LINES[0], "Ja.") == 2
+    assert "keras_attention did not write it" in capsys.readouterr().err
+    assert page.read_text() == "<p>mine</p>"
 
 
 def test_heads_by_importance(run, tmp_path, capsys):
@@ -398,6 +420,10 @@ def test_an_average(run, tmp_path, capsys):
     assert exit_code("average", run, "--output", output) == 2
     assert output.read_bytes() == before
     assert exit_code("average", run, "--output", tmp_path / "mean.h5") == 2
+    capsys.readouterr()
+    assert exit_code("average", run, "--last", "4", "--output", tmp_path / "four.keras") == 2
+    assert re.search("--last must be at most 3, .*Received: 4", capsys.readouterr().err)
+    assert {path.name for path in tmp_path.iterdir()} == {"mean.keras"}
 
 
 def test_settings_of_another_version(run, tmp_path, capsys):

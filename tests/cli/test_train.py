@@ -1,5 +1,6 @@
 """The command line of the examples: what it understands, refuses, and does with a user's files."""
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -38,6 +39,29 @@ def test_without_arguments_the_recipe_runs(asked, monkeypatch, tmp_path):
     )
     assert config == RECIPES["demo"]
     assert output_dir.parts[0] == "runs" and output_dir.name.startswith("demo-tiny-20")
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt(), ValueError("too small")])
+def test_a_folder_that_nobody_named_is_named_at_the_end(monkeypatch, tmp_path, capsys, error):
+    """Else "the same command continues this run" would be wrong: it makes another folder."""
+
+    def trains(corpus, config, output_dir):
+        folders.append(str(output_dir))
+        if not isinstance(error, ValueError):  # a start that is refused leaves none
+            output_dir.mkdir(parents=True)
+        if error is not None:
+            raise error
+        return {}
+
+    folders = []
+    monkeypatch.setattr(recipe, "train_translation", trains)
+    monkeypatch.chdir(tmp_path)
+    for given in ([], ["--output-dir", "named"]):
+        with contextlib.suppress(SystemExit):
+            run("Trains.", arguments=given, recipes=RECIPES)
+    told = capsys.readouterr().err
+    named = f"To go on with this run, add --output-dir {folders[0]}\n"
+    assert told.count("To go on") == told.count(named) == (not isinstance(error, ValueError))
 
 
 def test_arguments_replace_settings(asked, tmp_path):

@@ -8,6 +8,8 @@ import keras
 import numpy as np
 import pytest
 
+from keras_attention.decoding import model_search
+from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.translator import Translation, Translator
 from keras_attention.models.transformer import Transformer
 from keras_attention.ops.compile import compile_for_inference
@@ -272,6 +274,8 @@ def test_longer_than_learned_positions():
     assert len(found.token_ids) + found.is_finished <= 9
     with pytest.raises(ValueError, match="Text 2 has 10 tokens, end token included.* 9 positions"):
         translator([fits, "", too_long])
+    with pytest.raises(ValueError, match="^Line 1003 has 10 tokens, .*: 'abcdefghi'"):
+        list(result_lines(translator, [fits, "", too_long], first=1000, n_best=1, as_json=False))
 
 
 def test_limit_is_the_own_length():
@@ -412,6 +416,10 @@ def test_progress_of_long_work_only(copier, capsys, monkeypatch):
     assert counted[:-2] in ([], ["translating: 0 of 2 sentences"])
     is_compiled = BACKEND != "torch"
     assert ("compiling for 1 x 16 tokens" in notes) == is_compiled
+    assert not any("takes long" in note for note in notes)
+    monkeypatch.setattr(model_search, "LONG_TOKENS", 15)
+    chatty(["bed", "cab" * 6])
+    assert any("tokens takes long: 'cabcabcabcabcabcab...'" in note for note in notes)
 
 
 def translate_in_child(translator, texts, connection):

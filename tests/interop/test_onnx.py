@@ -1,5 +1,7 @@
 """`export(format="onnx")`: the same logits in onnxruntime, for batches of any size and length."""
 
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -19,6 +21,16 @@ def test_what_cannot_be_exported_is_refused_by_name(tmp_path, kind):
     name = {"torch": "PyTorch", "jax": "JAX"}[BACKEND]
     with pytest.raises(NotImplementedError, match=f"{name}'s .* Transformer.*=tensorflow"):
         model.export(tmp_path / "model.pt2", format=kind)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("package", ["onnx", "tf2onnx"])
+def test_a_missing_package_is_named(tmp_path, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    model = Transformer(V, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
+    with pytest.raises(ImportError, match=f"format='onnx' needs .*pip install .*\\b{package}"):
+        model.export(tmp_path / "model.onnx", format="onnx")
     assert not list(tmp_path.iterdir())
 
 

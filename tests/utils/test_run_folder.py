@@ -157,11 +157,43 @@ def test_a_damaged_file_is_named(started, name):
                 use()
 
 
-def test_a_refused_start_leaves_no_folder(tmp_path):
-    run = RunFolder(tmp_path / "run")
-    with pytest.raises(ValueError, match="too small"), run.locked():
-        raise ValueError("too small")
-    assert not list(tmp_path.iterdir())
+def test_a_refused_start_leaves_nothing(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for place in ("run", "runs/of/demo", "empty"):
+        run = RunFolder(tmp_path / place)
+        with pytest.raises(ValueError, match="too small"), run.locked():
+            run.claim(CONFIG)
+            for folder in (run.tokenizer, run.store):
+                folder.mkdir()
+            raise ValueError("too small")
+        assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
+
+
+def failing_start(run, error):
+    with pytest.raises(type(error)), run.locked():
+        run.claim(CONFIG)
+        run.tokenizer.mkdir(exist_ok=True)
+        raise error
+
+
+def test_a_start_that_fails_leaves_what_was_there_or_is_of_use(tmp_path):
+    def names():
+        return sorted(path.name for path in run.path.iterdir())
+
+    elsewhere = ValueError("Process 1 could not go on")
+    elsewhere.is_told_here = False  # the mark of an error of another process
+    for number, error in enumerate((KeyboardInterrupt(), OSError(28, "full"), elsewhere)):
+        run = RunFolder(tmp_path / f"runs{number}" / "new")
+        failing_start(run, error)
+        assert names() == ["config.json", "tokenizer"]
+    failing_start(run, ValueError("too small"))  # it is no longer new
+    assert names() == ["config.json", "tokenizer"]
+    run = RunFolder(tmp_path / "trained")
+    with pytest.raises(ValueError), run.locked():
+        run.claim(CONFIG)
+        run.logs.mkdir()
+        raise ValueError("in training")
+    assert names() == ["config.json", "logs"]
 
 
 def test_fingerprints_are_shortened_for_people(tmp_path):
