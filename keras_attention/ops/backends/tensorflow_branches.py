@@ -33,12 +33,12 @@ def relu_branches(inputs, kernels, biases, weights):
             slope = tf.raw_ops.ReluGrad(gradients=upstream, features=hidden)
             to_rows.append(tf.matmul(slope, kernels[index], transpose_b=True))
             to_matrices.append(tf.matmul(part, slope, transpose_a=True))
-        to_matrices = tf.cast(tf.stack(to_matrices), "float32")
+        slopes = tf.cast(tf.stack(to_matrices), "float32")
         # relu(z) = [z > 0] z, and z is linear in kernel and bias.
-        to_weights = tf.reduce_sum(to_matrices * tf.cast(tf.stack(matrices), "float32"), (1, 2))
-        to_matrices = tf.cast(to_matrices * weights[:, None, None], dtype)
+        to_weights = tf.reduce_sum(slopes * tf.cast(tf.stack(matrices), "float32"), (1, 2))
+        slopes = tf.cast(slopes * weights[:, None, None], dtype)
         to_inputs = tf.stack(to_rows, axis=1) * scale[:, 0]
-        return to_inputs, to_matrices[:, :-1], to_matrices[:, -1], to_weights
+        return to_inputs, slopes[:, :-1], slopes[:, -1], to_weights
 
     return tf.cast(total[0], dtype), gradient
 
