@@ -127,12 +127,13 @@ def train_together(options: argparse.Namespace) -> list[dict[str, list[float]]]:
     for name in ("processes", "updates", "accumulation_steps"):
         command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     started = []
+    flags = os.environ.get("XLA_FLAGS", "")
     try:
         for index in range(options.processes):
             environment = {
                 **os.environ,
                 "JAX_PLATFORMS": "cpu",
-                "XLA_FLAGS": "",
+                "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=1",
                 "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}",
                 "KERAS_DISTRIBUTION_NUM_PROCESSES": str(options.processes),
                 "KERAS_DISTRIBUTION_PROCESS_ID": str(index),

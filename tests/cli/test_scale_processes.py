@@ -13,7 +13,7 @@ import pytest
 
 from keras_attention.cli.main import main
 from tests.cli.test_scale import COMMANDS, arguments_of
-from tests.recipes.process_jobs import ROOT, started
+from tests.recipes.process_jobs import ROOT, compiler_flags, started
 from tests.recipes.small_runs import write_files
 
 BACKEND = keras.backend.backend()
@@ -72,7 +72,7 @@ def keras_variables(line):
         known = {"JOB_ADDRESSES": f"127.0.0.1:{port}", "NUM_PROCESSES": count, "PROCESS_ID": index}
         own = {f"KERAS_DISTRIBUTION_{name}": str(value) for name, value in known.items()}
         assert own.keys() == names.keys() and host == "10.0.0.1"
-        return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "", **own}
+        return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": compiler_flags(devices=1), **own}
 
     return environment
 

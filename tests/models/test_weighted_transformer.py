@@ -99,7 +99,7 @@ def test_presets_have_2_m_parameters_more_a_block_and_a_normalisation_less(prese
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_training_moves_kappa_and_alpha_along_the_simplex(dtype):
-    model = compiled(weighted(dtype=dtype))
+    model = compiled(weighted(dtype=dtype, num_layers=1))
     start = [numpy(w).copy() for w in branch_weights(model)]
     losses = []
     for _ in range(8):
@@ -112,7 +112,8 @@ def test_training_moves_kappa_and_alpha_along_the_simplex(dtype):
 
 
 def test_the_simplex_rate_moves_only_kappa_and_alpha():
-    frozen, other_frozen = compiled(weighted(), simplex_rate=0.0), compiled(weighted(), rate=0.0)
+    frozen = compiled(weighted(num_layers=1), simplex_rate=0.0)
+    other_frozen = compiled(weighted(num_layers=1), rate=0.0)
     for model in (frozen, other_frozen):
         before = {w.path: numpy(w).copy() for w in model.trainable_variables}
         # Adam's first step has one size: where all signs agree, the projection takes it back.
@@ -151,7 +152,7 @@ def test_saved_with_its_optimizer_it_goes_on_as_it_would_have(tmp_path):
 def test_resumed_from_a_checkpoint_it_ends_in_the_same_bits(tmp_path):
     def make(metrics):
         return compiled(
-            weighted(vocabulary_size=30, dropout=0.2),
+            weighted(vocabulary_size=30, num_layers=1, dropout=0.2),
             simplex_rate=SimplexLearningRate(D, N, 4, last_step=4),
         )
 

@@ -101,19 +101,20 @@ def environment_of(index, count, port, devices=1):
     if BACKEND == "torch":
         names = {"RANK": index, "LOCAL_RANK": index, "WORLD_SIZE": count, "MASTER_PORT": port}
         return {"MASTER_ADDR": "127.0.0.1", **{name: str(number) for name, number in names.items()}}
-    flags = os.environ.get("XLA_FLAGS", "").split()
     return {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": " ".join(
-            [
-                *(flag for flag in flags if "device_count" not in flag),
-                f"--xla_force_host_platform_device_count={devices}",
-            ]
-        ),
+        "XLA_FLAGS": compiler_flags(devices),
         "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}",
         "KERAS_DISTRIBUTION_NUM_PROCESSES": str(count),
         "KERAS_DISTRIBUTION_PROCESS_ID": str(index),
     }
+
+
+def compiler_flags(devices):
+    """XLA's flags of this process, with so many devices."""
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    kept = [flag for flag in flags if "device_count" not in flag]
+    return " ".join([*kept, f"--xla_force_host_platform_device_count={devices}"])
 
 
 def corpus_in(folder):
