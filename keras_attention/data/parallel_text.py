@@ -89,9 +89,10 @@ class ParallelText:
         """Read all pairs once, pass each to `visit`, and return their number and fingerprint.
 
         Raises:
-            ValueError: If a pair is not two str, a sentence contains a line break, or there are no pairs.
+            ValueError: If a pair is not two str, a sentence contains a line break, or there are no pairs
+                with words on both sides.
         """
-        count, digest = 0, hashlib.sha256()
+        count, digest, has_words = 0, hashlib.sha256(), False
         for count, pair in enumerate(self, start=1):
             if len(pair) != 2 or not all(isinstance(side, str) for side in pair):
                 raise ValueError(
@@ -102,10 +103,15 @@ class ParallelText:
             if lines.count("\n") > 1:
                 raise ValueError(f"Pair {count} of '{self.name}' has a line break in it.")
             digest.update(f"{lines}\n".encode())
+            has_words = has_words or all(map(str.strip, pair))
             if visit is not None:
                 visit(pair)
         if count == 0:
             raise ValueError(f"'{self.name}' has no sentence pairs.")
+        if not has_words:
+            raise ValueError(
+                f"No pair of '{self.name}' has words on both sides, of {count:,} pairs."
+            )
         return count, digest.hexdigest()
 
     def _scan(self) -> tuple[int, str]:

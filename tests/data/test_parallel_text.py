@@ -98,6 +98,10 @@ def test_missing_and_empty_files(tmp_path):
         list(ParallelText("a", TsvPairs(empty)))
     with pytest.raises(ValueError, match="'nothing' has no sentence pairs"):
         len(ParallelText("nothing", []))
+    for pairs in ([("", ""), ("a", " "), ("\t", "b")], [("a", "")]):
+        with pytest.raises(ValueError, match=f"words on both sides, of {len(pairs)} pairs"):
+            len(ParallelText("blank", pairs))
+    assert len(ParallelText("one", [("", ""), ("a", "b")])) == 2
 
 
 def test_tsv(tmp_path):
@@ -136,7 +140,7 @@ def test_fingerprint_is_of_the_content(tmp_path):
         [("a b", "ä"), ("c", "")],
         [("a b", "ä")],
         [("a b", "ä"), ("", "c"), ("", "")],
-        [("a bä", ""), ("", "c")],
+        [("a", " bä"), ("", "c")],
     ]
     assert len({ParallelText("x", other).fingerprint() for other in others}) == len(others)
 
