@@ -16,8 +16,7 @@ pytest.importorskip("numba")
 from keras_attention.decoding.hypotheses import penalty
 from keras_attention.engine.base import SearchOptions
 from keras_attention.engine.numba import engine as numba_engine
-from keras_attention.engine.numba.engine import NumbaEngine
-from keras_attention.engine.numba.teams import TeamSizes
+from keras_attention.engine.numba.engine import NumbaEngine, TeamSizes
 from tests.engine.test_engines import OPTIONS, SOURCE, expected, model_with
 
 BRANCHES = [

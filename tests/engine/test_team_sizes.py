@@ -5,7 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from keras_attention.engine.numba.teams import AGAIN, TRIES, TeamSizes
+pytest.importorskip("numba")
+
+from keras_attention.engine.numba.engine import AGAIN, TRIES, TeamSizes
 
 
 def near_waits(teams, threads):
