@@ -145,7 +145,7 @@ def test_the_time_of_searches_decides_who_works_together():
     sizes.took = lambda size, seconds: steps.append((size, seconds))
     searched(engine, SOURCE, [6] * len(SOURCE))
     ((size, seconds),) = steps
-    assert size == sizes.next() and 0.0 < seconds < 60.0
+    assert size == sizes.next() and seconds > 0.0
 
 
 def test_what_is_not_finite_ends_its_sentence_only():

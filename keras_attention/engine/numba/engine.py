@@ -13,7 +13,6 @@ import itertools
 import os
 import statistics
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -274,7 +273,8 @@ class TeamSizes:
     def __init__(self, first: Size, most: tuple[int, int]):
         self._best = first
         self._most = most
-        self._seconds: dict[Size, deque[float]] = {first: deque(maxlen=TRIES)}
+        # Replaced, never changed: several threads may search with one engine.
+        self._seconds: dict[Size, tuple[float, ...]] = {}
         self._searches = 0
 
     def next(self) -> Size:
@@ -289,7 +289,8 @@ class TeamSizes:
 
     def took(self, size: Size, seconds: float) -> None:
         """Enters the time of a search by its size, per unit of work."""
-        self._seconds.setdefault(size, deque(maxlen=TRIES)).append(seconds)
+        times = (*self._seconds.get(size, ()), seconds)[-TRIES:]
+        self._seconds = {**self._seconds, size: times}
         known = {
             size: statistics.median(times)
             for size, times in self._seconds.items()
