@@ -21,7 +21,12 @@ MIN_MAPPING_BYTES = 2**24
 HUGE_PAGE_SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 # Environment variables with which users configure the allocator themselves.
-ALLOCATOR_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+ALLOCATOR_VARIABLES = (
+    "MALLOC_TRIM_THRESHOLD_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_PERTURB_",  # it writes to all that is reserved
+    "GLIBC_TUNABLES",
+)
 
 
 @functools.cache

@@ -111,11 +111,12 @@ class NumbaEngine(SearchingEngine):
         parts = [slice(team, None, teams) for team in range(teams)]
         searches = [self._arguments(token_ids[part], limits[part], options) for part in parts]
         seconds = self._run(searches, threads, max(token_ids.shape[1], max_length))
-        work = [
+        work = sum(
             len(source.ids) + beam_size * int(books.steps[0])
             for *_, source, _, books, _ in searches
-        ]
-        sizes.took((teams, threads), seconds / sum(work))
+        )
+        if work:  # not only padding
+            sizes.took((teams, threads), seconds / work)
         found = _nothing_found(len(token_ids), beam_size, max_length, self.spec.pad_token_id)
         for part, arguments in zip(parts, searches, strict=True):
             for whole, own in zip(found, arguments[-1], strict=True):

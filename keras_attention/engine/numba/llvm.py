@@ -10,6 +10,7 @@ import ctypes
 import functools
 import hashlib
 import platform
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,13 +58,25 @@ def njit_cached(fastmath: Any = False) -> Callable[[Any], Any]:
         given = numba.config.CACHE_DIR
         numba.config.CACHE_DIR = str(_cache_folder(given))
         try:
-            return numba.njit(cache=True, nogil=True, **options)(function)
+            return _with_own_files(numba.njit(cache=True, nogil=True, **options)(function))
         except RuntimeError:  # no folder to write to
             return numba.njit(nogil=True, **options)(function)
         finally:
             numba.config.CACHE_DIR = given
 
     return decorate
+
+
+def _with_own_files(function: Any) -> Any:
+    """Each result that is kept gets a name that no other process gives.
+
+    Numba numbers them by what its index names. Two processes that compile at once, for other types, would
+    take the same number, and a third one would run what was compiled for the wrong types.
+    """
+    files = function._cache._cache_file
+    first = files._data_name_pattern.removesuffix(".{number:d}.nbc")
+    files._data_name = lambda number: f"{first}.{uuid.uuid4().hex}.nbc"
+    return function
 
 
 @functools.cache
