@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ ABILITIES = {
 }
 # "plain" is no engine, but the search over the model itself.
 ENGINES = ("auto", *ABILITIES, "plain")
+_lock = threading.Lock()
 
 
 class EngineChoice(NamedTuple):
@@ -123,14 +125,15 @@ class EngineSelector:
 
     def engine(self) -> Engine:
         """The engine, with the present weights."""
-        if self._engine is None:
-            # Numba's import takes a second: only who uses it waits for it.
-            self._engine = _module(self.choice.name).ENGINE(self._spec, self._precision)
-        version = self._version()
-        if version != self._version_read:
-            self._engine.read_weights()
-            self._version_read = version
-        return self._engine
+        with _lock:  # of threads that begin at once, the first one reads the weights
+            if self._engine is None:
+                # Numba's import takes a second: only who uses it waits for it.
+                self._engine = _module(self.choice.name).ENGINE(self._spec, self._precision)
+            version = self._version()
+            if version != self._version_read:
+                self._engine.read_weights()
+                self._version_read = version
+            return self._engine
 
 
 def _backend() -> str:

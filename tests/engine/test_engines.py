@@ -1,6 +1,9 @@
 """Engines against the training forward, beams with histories that cross in one buffer."""
 
 import importlib
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -267,3 +270,21 @@ def test_who_decodes(precision, is_on_cpu, name, monkeypatch):
 def test_without_numba_the_backend_decodes(monkeypatch):
     monkeypatch.setattr(select, "is_installed", lambda package: False)
     assert EngineSelector(model_with().spec(), "float32").choice.name == BACKEND
+
+
+def test_of_threads_that_begin_at_once_one_reads_the_weights(monkeypatch):
+    selector, reads, start = selector_of(model_with()), [], threading.Barrier(3)
+    kind = select._module(BACKEND).ENGINE
+
+    def slowly(engine):
+        reads.append(engine)
+        time.sleep(0.3)
+
+    def begin(_):
+        start.wait()
+        return selector.engine()
+
+    monkeypatch.setattr(kind, "read_weights", slowly)
+    with ThreadPoolExecutor(3) as threads:
+        engines = list(threads.map(begin, range(3)))
+    assert len(reads) == 1 and all(engine is reads[0] for engine in engines)

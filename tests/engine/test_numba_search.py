@@ -148,6 +148,28 @@ def test_the_time_of_searches_decides_who_works_together():
     assert size == sizes.next() and seconds > 0.0
 
 
+def test_weights_that_are_read_meanwhile_are_for_the_next_search():
+    """Another thread may read them, while arrays that were read before are in use."""
+    engine, other = engine_of(model_with()), engine_of(model_with(seed=4))
+    wanted, run = searched(engine), engine._run
+
+    def after_reading(*arguments):
+        engine.spec = other.spec
+        engine.read_weights()
+        return run(*arguments)
+
+    engine._run = after_reading
+    np.testing.assert_equal(searched(engine), wanted)
+    engine._run = run
+    np.testing.assert_equal(searched(engine), searched(other))
+
+
+def test_nothing_but_padding():
+    engine = engine_of(model_with())
+    found = searched(engine, np.full_like(SOURCE, engine.spec.pad_token_id), (0, 0))
+    assert (found["alive_sequences"] == engine.spec.pad_token_id).all()
+
+
 def test_what_is_not_finite_ends_its_sentence_only():
     spec = model_with().spec().map_weights(np.array)
     table = spec.embedding.embeddings.copy()

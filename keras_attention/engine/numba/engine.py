@@ -15,7 +15,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -68,17 +68,23 @@ class NumbaEngine(SearchingEngine):
 
     def read_weights(self) -> None:
         self._positions.clear()
-        self._arrays: list[Any] = []  # what the tables hold addresses of
+        arrays: list[Any] = []
+
+        def stored(matrix: Matrix) -> list[int]:
+            depth, width = matrix.kernel.shape
+            arrays.append(self._storage.packed(matrix.kernel.T, matrix.bias))
+            return self._storage.product(arrays[-1], width, depth)
+
         store = Preparation(
             read=as_array,
-            table=lambda table: (table, self._stored(Matrix(table.T))),
-            matrix=self._stored,
+            table=lambda table: (table, stored(Matrix(table.T))),
+            matrix=stored,
             norm=_norm,
             xp=np,
         )
         weights = prepare(self.spec, store)
         (table, tied), storage = weights.table, self._storage
-        self._model = Model(
+        model = Model(
             encoder=_stack(weights.encoder, self.spec.encoder),
             decoder=_stack(weights.decoder, self.spec.decoder),
             softmax=np.array(weights.softmax or tied, "int64"),
@@ -88,12 +94,8 @@ class NumbaEngine(SearchingEngine):
             tiling=storage.tiling,
             kept=storage.kept,
         )
-
-    def _stored(self, matrix: Matrix) -> list[int]:
-        depth, width = matrix.kernel.shape
-        packed = self._storage.packed(matrix.kernel.T, matrix.bias)
-        self._arrays.append(packed)
-        return self._storage.product(packed, width, depth)
+        # Together: a search of another thread may be under way with those that were read before.
+        self._weights = Weights(model, arrays)
 
     def as_tensor(self, array: np.ndarray) -> np.ndarray:
         return _read_only(array)
@@ -105,12 +107,15 @@ class NumbaEngine(SearchingEngine):
         self, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
     ) -> dict[str, np.ndarray]:
         beam_size, max_length = options.beam_size, options.max_length
+        weights = self._weights
         sizes = self._sizes(len(token_ids), beam_size)
         teams, threads = sizes.next()
         # Batches come longest first: each team gets long ones and short ones.
         parts = [slice(team, None, teams) for team in range(teams)]
-        searches = [self._arguments(token_ids[part], limits[part], options) for part in parts]
-        seconds = self._run(searches, threads, max(token_ids.shape[1], max_length))
+        searches = [
+            self._arguments(weights.model, token_ids[part], limits[part], options) for part in parts
+        ]
+        seconds = self._run(weights, searches, threads, max(token_ids.shape[1], max_length))
         work = sum(
             len(source.ids) + beam_size * int(books.steps[0])
             for *_, source, _, books, _ in searches
@@ -135,7 +140,8 @@ class NumbaEngine(SearchingEngine):
         key = (sentences, beam_size, most)
         if key in self._known_sizes:
             return self._known_sizes[key]
-        stack, softmax = self._model.decoder, self._model.softmax
+        model = self._weights.model
+        stack, softmax = model.decoder, model.softmax
         of_a_step = (stack.products[:, :6], stack.branches, softmax)
         products = sum(int(table[..., tiles.WIDTH :].prod(axis=-1).sum()) for table in of_a_step)
         is_cached = products * self._storage.kinds.weights.itemsize <= CACHED_BYTES
@@ -146,11 +152,11 @@ class NumbaEngine(SearchingEngine):
         return self._known_sizes.setdefault(key, TeamSizes(first, (min(most, sentences), most)))
 
     def _arguments(
-        self, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
+        self, model: Model, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
     ) -> tuple[Any, ...]:
         """What the compiled search of some sentences takes, but for model and team."""
         beam_size, max_length, penalties, decisive_slot = options
-        spec, model = self.spec, self._model
+        spec = self.spec
         sentences, length = token_ids.shape
         is_token = token_ids != spec.pad_token_id
         ends = np.concatenate([[0], np.cumsum(is_token.sum(axis=1))]).astype("int64")
@@ -195,9 +201,11 @@ class NumbaEngine(SearchingEngine):
             before=np.empty((sentences, beam_size, max_length), "int32"),
         )
         found = _nothing_found(sentences, beam_size, max_length, spec.pad_token_id)
-        return self._room(tokens), self._room(rows), source, rules, books, found
+        return self._room(model, tokens), self._room(model, rows), source, rules, books, found
 
-    def _run(self, searches: Sequence[tuple[Any, ...]], threads: int, places: int) -> float:
+    def _run(
+        self, weights: Weights, searches: Sequence[tuple[Any, ...]], threads: int, places: int
+    ) -> float:
         """Makes searches at once, each by a team of so many threads, while the caller's waits.
 
         An attention sees at most so many places. Returns the seconds that it took.
@@ -205,13 +213,13 @@ class NumbaEngine(SearchingEngine):
         Python answers Ctrl-C in its first thread only, and not within compiled code.
         """
         barriers, stop = np.zeros((len(searches), 2), "int64"), np.zeros(1, "int64")
-        weights = np.empty((len(searches), threads, places), "float32")
+        of_places = np.empty((len(searches), threads, places), "float32")
 
         def arguments_of(team: int, thread: int) -> tuple[Any, ...]:
             encoder_room, room, *rest = searches[team]
             shared = (barriers[team].ctypes.data, stop.ctypes.data)
-            member = Team(thread, threads, *shared, weights[team, thread].ctypes.data)
-            return self._model, encoder_room, room, member, *rest
+            member = Team(thread, threads, *shared, of_places[team, thread].ctypes.data)
+            return weights.model, encoder_room, room, member, *rest
 
         def run() -> float:
             started, pool = time.perf_counter(), _pool(os.getpid())
@@ -238,12 +246,12 @@ class NumbaEngine(SearchingEngine):
             leader.submit(int).result()  # Its turn comes when nobody reads the arrays.
             raise
 
-    def _room(self, rows: int) -> Room:
-        stacks = (self._model.encoder, self._model.decoder)
+    def _room(self, model: Model, rows: int) -> Room:
+        stacks = (model.encoder, model.decoder)
         products = [table for stack in stacks for table in (stack.products, stack.branches)]
         widest = max(int(table[:, :, tiles.WIDTH].max()) for table in products)
         deepest = max(int(table[:, :, tiles.DEPTH].max()) for table in products)
-        heads, _, value_dim = self._model.heads
+        heads, _, value_dim = model.heads
 
         def numbers(width: int) -> np.ndarray:
             return np.empty((rows, width), "float32")
@@ -258,6 +266,13 @@ class NumbaEngine(SearchingEngine):
             hidden=numbers(deepest),  # a plain model touches none of it
             packed=self._storage.scratch(rows, deepest),
         )
+
+
+class Weights(NamedTuple):
+    """A model as compiled code reads it, and the arrays that its tables hold addresses of."""
+
+    model: Model
+    arrays: list[Any]
 
 
 class TeamSizes:
