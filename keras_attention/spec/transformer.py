@@ -110,10 +110,18 @@ class TransformerSpec:
         Args:
             stack: The spec's `encoder` or `decoder`.
             length: Number of positions.
+
+        Raises:
+            ValueError: If more positions are asked for than were learned.
         """
         if stack.positions.table is None:
             return sinusoid(np.arange(length), self.hidden_dim, stack.positions.layout)
-        return as_array(stack.positions.table)[:length]
+        table = as_array(stack.positions.table)
+        if length > len(table):
+            raise ValueError(
+                f"`length` must be at most {len(table)}, the learned positions. Received: {length}"
+            )
+        return table[:length]
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of `Transformer` that build a model of this structure.

@@ -164,6 +164,20 @@ def test_weights_that_are_read_meanwhile_are_for_the_next_search():
     np.testing.assert_equal(searched(engine), searched(other))
 
 
+@pytest.mark.parametrize("wrong", [-1, 13])
+def test_ids_outside_the_table_are_refused(wrong):
+    source = SOURCE.copy()
+    source[1, 2] = wrong
+    with pytest.raises(ValueError, match=f"vocabulary_size of 13.*{wrong}"):
+        searched(engine_of(model_with()), source)
+
+
+def test_more_positions_than_were_learned_are_refused():
+    engine = engine_of(model_with(position_layout="learned", max_length=8))
+    with pytest.raises(ValueError, match="at most 8, .*Received: 9"):
+        searched(engine)
+
+
 def test_nothing_but_padding():
     engine = engine_of(model_with())
     found = searched(engine, np.full_like(SOURCE, engine.spec.pad_token_id), (0, 0))
