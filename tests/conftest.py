@@ -1,6 +1,5 @@
 """What every test starts from: one backend, fixed seeds, a quiet log, the float32 policy."""
 
-import gc
 import os
 import signal
 from pathlib import Path
@@ -132,13 +131,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("tensorflow_only"):
             item.add_marker(skip)
-
-
-def pytest_collection_finish():
-    """What was imported until now is never searched for cycles, and all else less often: 7 % of the time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture(autouse=True)
