@@ -115,6 +115,16 @@ class SearchingEngine(Engine):
             `finished_scores`, as `decoding.hypotheses.result` takes them.
         """
 
+    def check_ids(self, token_ids: np.ndarray) -> None:
+        """Raises a ValueError for ids outside the table, whose rows compiled code reads unchecked."""
+        size = self.spec.vocabulary_size
+        if token_ids.min(initial=0) < 0 or token_ids.max(initial=0) >= size:
+            raise ValueError(
+                f"Token ids must be at least 0 and less than {size}, the model's `vocabulary_size`. "
+                f"Received ids from {token_ids.min()} to {token_ids.max()}. Do tokenizer and model "
+                "belong together?"
+            )
+
 
 class State(abc.ABC):
     """One search: B sentences whose beams share one buffer of keys and values.

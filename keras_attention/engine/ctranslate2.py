@@ -73,6 +73,7 @@ class CTranslate2Engine(SearchingEngine):
     def search(
         self, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
     ) -> dict[str, np.ndarray]:
+        self.check_ids(token_ids)
         beam_size, max_length, penalties, _ = options
         shape = (len(token_ids), beam_size)
         scores = np.full((2, *shape), -np.inf, "float32")

@@ -107,14 +107,8 @@ class NumbaEngine(SearchingEngine):
         self, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
     ) -> dict[str, np.ndarray]:
         beam_size, max_length = options.beam_size, options.max_length
-        weights, vocabulary_size = self._weights, self.spec.vocabulary_size
-        # Compiled code reads the table's rows unchecked.
-        if token_ids.min(initial=0) < 0 or token_ids.max(initial=0) >= vocabulary_size:
-            raise ValueError(
-                f"Token ids must be at least 0 and less than the model's vocabulary_size of "
-                f"{vocabulary_size}. Received ids from {token_ids.min()} to {token_ids.max()}. Do "
-                "tokenizer and model belong together?"
-            )
+        self.check_ids(token_ids)
+        weights = self._weights
         sizes = self._sizes(len(token_ids), beam_size)
         teams, threads = sizes.next()
         # Batches come longest first: each team gets long ones and short ones.
