@@ -59,10 +59,7 @@ def njit_cached(fastmath: Any = False) -> Callable[[Any], Any]:
         numba.config.CACHE_DIR = str(_cache_folder(given))
         try:
             return _with_own_files(numba.njit(cache=True, nogil=True, **options)(function))
-        except (
-            RuntimeError,
-            AttributeError,
-        ):  # no folder to write to, or a Numba that keeps it otherwise
+        except (RuntimeError, AttributeError):  # no folder to write to, or another Numba's files
             return numba.njit(nogil=True, **options)(function)
         finally:
             numba.config.CACHE_DIR = given
