@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from keras_attention.cli.exits import naming_the_folder, orderly_exit
 from keras_attention.cli.options import Parser, add_options
 from keras_attention.cli.quiet import start_backend
 from keras_attention.recipes.config import TranslationConfig
+from keras_attention.utils.checks import check_integer
+from keras_attention.utils.progress import say
 
 Options = dict[str, Any]
 
@@ -52,9 +55,21 @@ def run(
     is_given = "output_dir" in options
     output_dir = options.pop("output_dir", fresh)
     with orderly_exit(parser.prog), naming_the_folder(output_dir, is_given):
+        if "cores" in options:
+            _use_cores(options.pop("cores"))
         start_backend()
         return start(output_dir, options)
     raise AssertionError("`orderly_exit` ends the process after an error.")
+
+
+def _use_cores(number: int) -> None:
+    """Keep this process to so many processor cores: backends count them when they start."""
+    if not hasattr(os, "sched_setaffinity"):
+        say("This system cannot limit a process to some cores: `--cores` has no effect.")
+        return
+    usable = sorted(os.sched_getaffinity(0))
+    check_integer("--cores", number, least=1, most=len(usable))
+    os.sched_setaffinity(0, usable[:number])
 
 
 def _figures_options(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +108,14 @@ def _complexity_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--longest", type=int, metavar="N", help="longest sequence for attention (16384)")
     add("--repeats", type=int, metavar="N", help="how often each point is measured (7)")
+    add(
+        "--cores",
+        type=int,
+        metavar="N",
+        default=1,
+        help="processor cores to measure on; with several, how well threads share a size's work "
+        "disturbs the exponents (1)",
+    )
 
 
 def _measure_layers(output_dir: Path, options: Options) -> Any:
@@ -204,7 +227,7 @@ def _compare_weighted(output_dir: Path, options: Options) -> Any:
     from keras_attention.data.corpora import load_corpus
     from keras_attention.experiments.weighted import NEVER, SMALL, compare_weighted
     from keras_attention.recipes.catalog import RECIPES
-    from keras_attention.utils.checks import check_choice, check_integer
+    from keras_attention.utils.checks import check_choice
 
     name = options.pop("corpus", "demo")
     check_choice("corpus", name, tuple(RECIPES))

@@ -83,7 +83,7 @@ class SentencePieces:
 
     def decode(self, rows: list[list[int]]) -> list[str]:
         """Text of each row of ids."""
-        return self._processor.decode(rows)
+        return self._processor.decode(rows) if rows else []  # of no row it makes ""
 
 
 def _sampled(sentences: Iterable[str], most: int) -> Iterator[str]:

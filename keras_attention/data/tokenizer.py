@@ -13,7 +13,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from keras_attention.data.normalization import normalize, normalized_texts
+from keras_attention.data.normalization import normalized_texts
 from keras_attention.data.parallel_text import existing_file, read_lines
 from keras_attention.data.presegmented import PresegmentedVocabulary
 from keras_attention.data.sentence_pieces import SentencePieces
@@ -213,13 +213,14 @@ class Tokenizer:
             ValueError: If a text is not a str, or `dropout` or `seed` does not fit.
         """
         normalized = list(normalized_texts([texts] if isinstance(texts, str) else texts))
-        if check_number("dropout", dropout, least=0, below=1) == 0:
+        if dropout == 0:
             rows = self._pieces.encode(normalized)
         elif not isinstance(self._pieces, SentencePieces):
             raise ValueError(
                 f"`dropout` needs a 'bpe' tokenizer. Received: algorithm={self.algorithm!r}"
             )
         else:
+            check_number("dropout", dropout, least=0, below=1)
             seed = check_integer("seed", seed)  # `dropout` needs one.
             rows = self._pieces.encode_with_dropout(normalized, dropout, seed)
         return rows[0] if isinstance(texts, str) else rows
@@ -250,7 +251,7 @@ class Tokenizer:
         if not isinstance(rows, list):
             raise ValueError(f"`ids` must be a sequence of ids, or several. Received: {ids!r}")
         trimmed = [self._without_special(row) for row in ([rows] if single else rows)]
-        decoded = [normalize(text) for text in self._pieces.decode(trimmed)]
+        decoded = list(normalized_texts(self._pieces.decode(trimmed)))
         return decoded[0] if single else decoded
 
     def tokens(self, text: str) -> list[str]:

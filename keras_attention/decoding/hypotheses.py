@@ -8,6 +8,7 @@ Shape letters: B sentences, W beams, L longest hypothesis.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,11 +82,13 @@ def decisive_slot(stop: str, beam_size: int) -> int:
     return {"best": 0, "n_best": beam_size - 1}[stop]
 
 
+@functools.lru_cache
 def search_options(
     stop: str, beam_size: int, length_penalty: float, max_length: int
 ) -> SearchOptions:
     """Return the rules of a search in NumPy, for an engine that runs the whole search itself."""
     penalties = penalty(np.arange(max_length + 1, dtype="float32"), length_penalty, np)
+    penalties.flags.writeable = False  # all searches with these rules share it
     return SearchOptions(beam_size, max_length, penalties, decisive_slot(stop, beam_size))
 
 

@@ -1,6 +1,7 @@
 """Table 1 is measured, written, and resumed."""
 
 import json
+import os
 
 import numpy as np
 
@@ -27,6 +28,7 @@ def test_exponents_tables_pictures_and_resuming(tmp_path, monkeypatch):
     np.testing.assert_allclose(fits["self_attention core in n"], 2)
     np.testing.assert_allclose(fits["restricted_self_attention core in r"], 1)
     text = (tmp_path / "out" / "table1.txt").read_text()
+    assert f"Measured on {len(os.sched_getaffinity(0))} core(s)." in text
     assert "O(n^2 d)" in text and "8 (8)" in text  # LSTM's path of 8 steps
     assert json.loads((tmp_path / "out" / "table1.json").read_text())["paths"]["8"]["dilated"] == [
         2,
