@@ -127,6 +127,7 @@ def measure_layers(
     """
     series = default_series() if series is None else tuple(series)
     check_integer("repeats", repeats, least=1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     settings = {
         "series": [dataclasses.asdict(one) for one in series],
         "repeats": repeats,
@@ -166,7 +167,7 @@ def measure_layers(
             "times": {key: value for key, value in kept.points.items() if " in " in key},
         }
         tables = [
-            _growth_table(series, exponents, settings["cores"]),
+            _growth_table(series, exponents, cores),
             _path_table(paths),
             *([_memory_table(memory)] if memory_sizes else []),
         ]
@@ -227,7 +228,9 @@ def peak_memory(kind: str, n: int, d: int = 64, window: int = 128) -> float:
     return peak() - before
 
 
-def _growth_table(series: Sequence[Series], exponents: Mapping[str, Exponent], cores: int) -> Table:
+def _growth_table(
+    series: Sequence[Series], exponents: Mapping[str, Exponent], cores: int | None
+) -> Table:
     rows = []
     for one in series:
         fit = exponents[one.name]
