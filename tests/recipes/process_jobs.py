@@ -104,6 +104,8 @@ def environment_of(index, count, port, devices=1):
     return {
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": compiler_flags(devices),
+        # XLA splits sums by its number of threads, which otherwise is at least that of the devices.
+        "PJRT_NPROC": str(count * devices),
         "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}",
         "KERAS_DISTRIBUTION_NUM_PROCESSES": str(count),
         "KERAS_DISTRIBUTION_PROCESS_ID": str(index),
