@@ -14,6 +14,7 @@ from typing import Any
 from keras_attention.data.corpora import Corpus
 from keras_attention.evaluation.comparison import paired_bootstrap
 from keras_attention.evaluation.cost import ModelSizes
+from keras_attention.experiments.fits import half_width
 from keras_attention.experiments.published import TABLE_3, Variation
 from keras_attention.experiments.tables import Measurements, Table, verdict, write_results
 from keras_attention.models.presets import PRESETS
@@ -25,8 +26,6 @@ from keras_attention.utils.progress import say
 NAME = "table3"
 VOCABULARY, AUTHORS_VOCABULARY = 37_000, 40_960
 SIZES = ("hidden_dim", "intermediate_dim", "key_dim", "value_dim")
-# 97.5 % points of Student's t by degrees of freedom.
-T_POINTS = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 # Guesses, made before anything was measured.
 REASONS = {
     "A": "with few updates and narrow heads, the number of heads matters less than noise",
@@ -218,10 +217,7 @@ def compared(
             logs = [
                 math.log(run["perplexity"] / base[seed]["perplexity"]) for seed, run in runs.items()
             ]
-            mean, half = statistics.fmean(logs), math.inf
-            if len(logs) > 1:
-                point = T_POINTS[len(logs) - 1] if len(logs) <= len(T_POINTS) else 2.0
-                half = point * statistics.stdev(logs) / math.sqrt(len(logs))
+            mean, half = statistics.fmean(logs), half_width(logs)
             paper = math.log(TABLE_3[name].perplexity / TABLE_3["base"].perplexity)
             first = next(iter(runs))
             systems = {"base": base[first]["translations"], name: runs[first]["translations"]}

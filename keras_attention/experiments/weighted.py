@@ -19,6 +19,7 @@ from keras_attention.data.corpus import Corpus
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.bleu import corpus_bleu
 from keras_attention.evaluation.cost import matmul_peak
+from keras_attention.experiments.fits import half_width
 from keras_attention.experiments.published import WEIGHTED_TABLE_1, WEIGHTED_TABLE_2
 from keras_attention.experiments.tables import Measurements, Table, verdict, write_results
 from keras_attention.models.transformer import Transformer
@@ -44,8 +45,6 @@ TITLES = {
     "weighted": "Weighted Transformer",
 }
 NEVER = 1_000_000_000  # Epochs until BLEU during training; it is computed at the end.
-# Half the width of the 95 % interval of a mean of so many differences, in standard errors (Student's t).
-T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
 # For nine runs within ten minutes on two CPU cores: half as wide as the demo's recipe.
 SMALL = dataclasses.replace(
     DEMO,
@@ -280,12 +279,12 @@ def _first_update(run: Mapping[str, Any], loss: float) -> int | None:
 def _difference(own: Sequence[float], base: Sequence[float]) -> dict[str, Any]:
     """The mean difference, seed by seed, and whether it is larger than its noise."""
     differences = [a - b for a, b in zip(own, base, strict=True)]
-    mean, number = statistics.fmean(differences), len(differences)
-    if number < 2:
-        return {"mean": mean, "half_width": None, "resolved": False}
-    error = statistics.stdev(differences) / math.sqrt(number)
-    half_width = T_95.get(number, 2.23) * error
-    return {"mean": mean, "half_width": half_width, "resolved": abs(mean) > half_width}
+    mean, half = statistics.fmean(differences), half_width(differences)
+    return {
+        "mean": mean,
+        "half_width": half if math.isfinite(half) else None,
+        "resolved": abs(mean) > half,
+    }
 
 
 def _results_table(
