@@ -107,7 +107,12 @@ def _draw_figures(output_dir: Path, options: Options) -> Any:
 def _complexity_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--longest", type=int, metavar="N", help="longest sequence for attention (16384)")
-    add("--repeats", type=int, metavar="N", help="how often each point is measured (7)")
+    add(
+        "--repeats",
+        type=int,
+        metavar="N",
+        help="how often each point is measured in each round (5)",
+    )
     add(
         "--cores",
         type=int,

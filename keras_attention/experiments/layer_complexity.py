@@ -36,6 +36,8 @@ NAME = "table1"
 FULL, RESTRICTED = ATTENTIONS
 # Rows whose exponent differs from Table 1's by more than this are marked.
 TOLERANCE = 0.15
+# Each point is measured at so many times of the whole measurement: a machine's speed drifts.
+ROUNDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +89,9 @@ def default_series(longest: int = 16_384) -> tuple[Series, ...]:
         Series(FULL, "n", half, 2, d=256),
         Series(RESTRICTED, "n", half, 1, d=256),
         Series("recurrent", "n", (2048, 4096, 8192, 16_384), 1, batch=8),
-        Series("convolutional", "n", (8192, 16_384, 32_768, 65_536), 1, batch=4),
-        Series("dilated", "n", (8192, 16_384, 32_768, 65_536), 1, batch=4),
-        Series("separable", "n", (8192, 16_384, 32_768, 65_536), 1, batch=4),
+        Series("convolutional", "n", (16_384, 32_768, 65_536, 131_072), 1, batch=4),
+        Series("dilated", "n", (16_384, 32_768, 65_536, 131_072), 1, batch=4),
+        Series("separable", "n", (16_384, 32_768, 65_536, 131_072), 1, batch=4),
         Series(FULL, "d", (64, 128, 256, 512), 1, core=True),
         Series("recurrent", "d", (256, 512, 1024), 2, batch=32, n=16),
         Series("convolutional", "d", (256, 512, 1024), 2, n=512),
@@ -102,21 +104,22 @@ def measure_layers(
     output_dir: str | os.PathLike[str],
     series: Sequence[Series] | None = None,
     *,
-    repeats: int = 7,
+    repeats: int = 5,
     memory_sizes: Sequence[int] = (4096, 8192, 16_384),
     path_sizes: Sequence[int] = (8, 33, 64),
     seed: int = 0,
 ) -> dict[str, Any]:
     """Measure the layers of Table 1, fit exponents, and write a table and pictures into a folder.
 
-    If it was stopped, the same call continues. Points are measured in random order, each several times,
-    after a first call that is not counted. On several cores, small layers use some of them only, which
-    disturbs the exponents: keep the process to one core before Keras starts, as the command line does.
+    If it was stopped, the same call continues. Points are measured in random order, in three rounds, each
+    several times after a first call that is not counted. On several cores, small layers use some of them
+    only, which disturbs the exponents: keep the process to one core before Keras starts, as the command
+    line does.
 
     Args:
         output_dir: The folder.
         series: What to measure; `default_series()` if not given.
-        repeats: How often each point is measured.
+        repeats: How often each point is measured in each round.
         memory_sizes: Lengths at which the peak memory of full and restricted attention is measured, each in
             its own process; may be empty.
         path_sizes: Lengths at which the maximum path length is computed.
@@ -141,17 +144,21 @@ def measure_layers(
     kept = Measurements(output_dir, settings)
     with kept.locked():
         points = [(one, size) for one in series for size in one.sizes]
-        order = np.random.default_rng(seed).permutation(len(points))
-        number = len(points) + len(path_sizes) + 2 * len(memory_sizes)
-        with Progress(number, "measuring layers", "points") as progress:
+        generator = np.random.default_rng(seed)
+        steps = ROUNDS * len(points) + len(path_sizes) + 2 * len(memory_sizes)
+        with Progress(steps, "measuring layers", "points") as progress:
             paths = {}
             for n in path_sizes:
                 paths[str(n)] = kept.get(f"paths {n}", functools.partial(_paths, n))
                 progress.add(1)
-            for index in order:
-                one, size = points[index]
-                kept.get(f"{one.name} {size}", functools.partial(_times, one, size, repeats))
-                progress.add(1)
+            times: dict[str, list[float]] = {f"{one.name} {size}": [] for one, size in points}
+            for number in range(ROUNDS):
+                for index in generator.permutation(len(points)):
+                    one, size = points[index]
+                    point = f"{one.name} {size}"
+                    measure = functools.partial(_times, one, size, repeats)
+                    times[point] += kept.get(f"{point}, round {number + 1}", measure)
+                    progress.add(1)
             memory: dict[str, dict[str, float]] = {kind: {} for kind in ATTENTIONS}
             for n in memory_sizes:
                 for kind in ATTENTIONS:
@@ -159,19 +166,19 @@ def measure_layers(
                         f"memory {kind} {n}", functools.partial(_memory_elsewhere, kind, n)
                     )
                     progress.add(1)
-        exponents = {one.name: _exponent(one, kept.points) for one in series}
+        exponents = {one.name: _exponent(one, times) for one in series}
         result = {
             "exponents": {name: fit._asdict() for name, fit in exponents.items()},
             "memory": memory,
             "paths": paths,
-            "times": {key: value for key, value in kept.points.items() if " in " in key},
+            "times": times,
         }
         tables = [
             _growth_table(series, exponents, cores),
             _path_table(paths),
             *([_memory_table(memory)] if memory_sizes else []),
         ]
-        figures = {"table1_time": _figure(series, kept.points)}
+        figures = {"table1_time": _figure(series, times)}
         write_results(kept.folder, NAME, tables, figures, result)
     return result
 
@@ -289,9 +296,10 @@ def _figure(series: Sequence[Series], points: Mapping[str, Any]) -> Any:
     from matplotlib.figure import Figure
 
     axes_names = [axis for axis in ("n", "d", "k", "r") if any(one.axis == axis for one in series)]
-    figure = Figure(figsize=(4.6 * len(axes_names), 4.4), layout="constrained")
+    figure = Figure(figsize=(4.6 * len(axes_names), 5.6), layout="constrained")
     for place, axis in enumerate(axes_names, 1):
         panel = figure.add_subplot(1, len(axes_names), place, xscale="log", yscale="log")
+        ticks: set[int] = set()
         for number, one in enumerate(one for one in series if one.axis == axis):
             sizes = np.array([2 * s - 1 if axis == "r" else s for s in one.sizes], float)
             times = [np.median(points[f"{one.name} {size}"]) for size in one.sizes]
@@ -299,6 +307,12 @@ def _figure(series: Sequence[Series], points: Mapping[str, Any]) -> Any:
             label = one.name.removesuffix(f" in {axis}").replace("_", " ")
             panel.plot(sizes, times, "o-", color=color, label=f"{label}, {one.expected}")
             panel.plot(sizes, times[0] * (sizes / sizes[0]) ** one.expected, ":", color=color)
+            ticks.update(map(int, sizes))
         panel.set(xlabel=axis, ylabel="seconds" if place == 1 else "")
-        panel.legend(fontsize=7, title="layer, Table 1's exponent (dotted)", title_fontsize=7)
+        panel.set_xticks(sorted(ticks), [f"{tick:,}" for tick in sorted(ticks)], fontsize=7)
+        panel.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
+        # Below: in the panel it would cover lines.
+        style: dict[str, Any] = {"fontsize": 7, "title_fontsize": 7}
+        title = "layer, Table 1's exponent (dotted)"
+        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), title=title, **style)
     return figure
