@@ -336,7 +336,7 @@ def test_help_names_the_choices(capsys):
     "text, taken, warmup",
     [
         ([], "defaults in brackets", r" \(400\)"),
-        (["--corpus", "multi30k"], "defaults in brackets", r" \(200\)"),
+        (["--corpus", "multi30k"], "defaults in brackets", r" \(2000\)"),
         (["--tsv", "mine.tsv"], "if not given, chosen by the size of the text", ""),
     ],
 )
