@@ -1,7 +1,7 @@
-"""Multi30K image captions, English to German, on a CPU in an hour or two: a recipe for small real corpora.
+"""Multi30K image captions, English to German, on a CPU in some two hours: a recipe for small real corpora.
 
 `--data-dir` names a folder with the corpus' files. Without it, they are downloaded. On a processor that has
-bfloat16 products, `--dtype mixed_bfloat16` with KERAS_BACKEND=torch is faster.
+bfloat16 products, `--dtype mixed_bfloat16` may be faster.
 """
 
 # First: Keras then starts only when it is needed, without TensorFlow's log messages.

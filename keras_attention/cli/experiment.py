@@ -217,7 +217,7 @@ def _weighted_options(parser: argparse.ArgumentParser) -> None:
     add("--corpus", help="a corpus with a recipe, such as multi30k or wmt14 (demo)")
     add("--data-dir", type=Path, metavar="PATH", help="folder with its files; else downloaded")
     add("--preset", help="size of the models (the recipe's)")
-    add("--updates", type=int, metavar="N", help="updates of each run (400)")
+    add("--updates", type=int, metavar="N", help="updates of each run (the recipe's; 400 for demo)")
     add("--seeds", type=int, metavar="N", help="number of seeds (3)")
     add(
         "--branch-feed-forward",
