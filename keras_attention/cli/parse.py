@@ -12,7 +12,7 @@ from keras_attention.cli.exits import naming_the_folder, orderly_exit
 from keras_attention.cli.options import Parser, add_options
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.train import configured
-from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes.config import ModelOptions, TranslationConfig
 
 if TYPE_CHECKING:
     from keras_attention.data.treebanks import Treebank
@@ -25,6 +25,7 @@ SETTINGS = (
     "steps",
     "minutes",
     "batch_tokens",
+    "max_length",
     "warmup_steps",
     "peak_learning_rate",
     "seed",
@@ -70,7 +71,7 @@ def _run(options: Mapping[str, Any]) -> dict[str, Any]:
             treebank,
             config,
             folder,
-            tags=options["tags"],
+            leaves=options["leaves"],
             systems=[*parsing.SYSTEMS, *(parsing.OPTIONAL_SYSTEMS if options["pcfg"] else ())],
             test_sentences=options.get("test_sentences"),
         )
@@ -89,15 +90,16 @@ def _parser(description: str | None, program: str | None) -> argparse.ArgumentPa
         text = f"your own trees to {part if part != 'validation' else 'validate'} with"
         add(f"--{part}", type=Path, nargs="+", metavar="PATH", help=f"{text}: files or folders")
     add(
-        "--tags",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="part-of-speech tags, or XX instead (yes)",
+        "--leaves",
+        choices=("tags", "XX", "words"),
+        default="tags",
+        help="what a tree has for each word: its part-of-speech tag, XX, or the word itself (tags)",
     )
     add("--test-sentences", type=int, metavar="N", help="parse only N test sentences")
     add("--pcfg", action="store_true", default=False, help="also compare with a grammar: slow")
     group = parser.add_argument_group("settings (taken from the treebank's recipe if not given)")
     add_options(group, TranslationConfig, SETTINGS, dict.fromkeys(SETTINGS))
+    add_options(group, ModelOptions)
     group.add_argument(
         "--output-dir", type=Path, metavar="PATH", help="the run's folder (runs/NAME-TIME)"
     )

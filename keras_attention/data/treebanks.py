@@ -94,13 +94,13 @@ class Treebank:
         """The parts by name."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
-    def corpus(self, tags: bool = True) -> Corpus:
+    def corpus(self, leaves: str = "tags") -> Corpus:
         """Return a corpus that "translates" sentences into trees as `linearize` writes them.
 
         Every tree is read once, to find broken ones now.
 
         Args:
-            tags: Whether to write part-of-speech tags, or `"XX"` for each. Defaults to True.
+            leaves: What is written for each word: `"tags"`, `"XX"` or `"words"`. Defaults to `"tags"`.
         """
         return Corpus(
             self.name,
@@ -108,9 +108,9 @@ class Treebank:
             "tree",
             False,
             self.description,
-            train=_parallel_text(self.train, tags),
-            validation=_parallel_text(self.validation, tags),
-            test=_parallel_text(self.test, tags),
+            train=_parallel_text(self.train, leaves),
+            validation=_parallel_text(self.validation, leaves),
+            test=_parallel_text(self.test, leaves),
         )
 
 
@@ -174,7 +174,7 @@ def treebank_from_files(
     >>> with open(file, "w") as stream:
     ...     _ = stream.write("( (S (NP-SBJ (PRP It)) (VP (VBZ rains))) )")
     >>> list(treebank_from_files([file], [file], [file]).corpus().train)
-    [('It rains', 'S NP PRP /NP VP VBZ /VP /S')]
+    [('It rains', '(S (NP PRP )NP (VP VBZ )VP )S')]
     """
     parts = {"train": train, "validation": validation, "test": test}
     files: dict[str, list[Path]] = {part: [] for part in parts}
@@ -199,8 +199,8 @@ def _treebank(
     return Treebank(name, description, **trees)
 
 
-def _parallel_text(trees: Trees, tags: bool) -> ParallelText:
-    linearized = (linearize(tree, tags) for tree in trees)
+def _parallel_text(trees: Trees, leaves: str) -> ParallelText:
+    linearized = (linearize(tree, leaves) for tree in trees)
     return ParallelText(
         trees.name, [(" ".join(words), " ".join(symbols)) for words, symbols in linearized]
     )

@@ -1,19 +1,24 @@
 """Constituency trees as text: how they are read, and how a Transformer writes them.
 
 Section 6.3 of the paper parses by translation, from the words of a sentence to its tree. The tree is
-written as in Vinyals et al. 2015, "Grammar as a Foreign Language". A node begins with its label; a phrase
-ends with "/" and its label; the words themselves are left out:
+written as in Vinyals et al. 2015, "Grammar as a Foreign Language": a bracket and a label where a phrase
+begins and where it ends, and a tag for each word:
 
     (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))
-    S NP NNP /NP VP VBZ NP DT NN /NP /VP . /S
+    (S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S
+
+Or the words stand in it, without tags, as in Choe and Charniak 2016, "Parsing as Language Modeling":
+
+    (S (NP John )NP (VP has (NP a dog )NP )VP . )S
 
 Trees are `nltk.Tree` (the extra `parsing`).
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +26,8 @@ if TYPE_CHECKING:
 
 # Stands for each tag if tags are not wanted, and for a tag that is missing.
 ANY_TAG = "XX"
+# What a linearised tree has for each word.
+LEAVES = ("tags", "XX", "words")
 TRACE = "-NONE-"
 OUTER_LABELS = ("", "TOP", "ROOT", "S1")
 # Other Unicode spaces, such as thin ones, do not separate words.
@@ -96,137 +103,158 @@ def is_phrase(node: Tree | str) -> bool:
     return not isinstance(node, str) and not isinstance(node[0], str)
 
 
-def linearize(tree: Tree, tags: bool = True) -> tuple[list[str], list[str]]:
-    """Return the words of a tree, and the symbols that describe everything else.
+def check_leaves(leaves: str) -> None:
+    """Refuse what is not in `LEAVES`."""
+    if leaves not in LEAVES:
+        raise ValueError(f"`leaves` must be one of {LEAVES}. Received: leaves={leaves!r}")
+
+
+def is_bracket(symbol: str) -> bool:
+    """Whether a symbol opens or closes a phrase; other symbols are leaves."""
+    return symbol[:1] in ("(", ")")
+
+
+def linearize(tree: Tree, leaves: str = "tags") -> tuple[list[str], list[str]]:
+    """Return the words of a tree, and the tree as a list of symbols.
 
     Args:
         tree: A tree from `strip_tree`.
-        tags: Whether to write part-of-speech tags, or `"XX"` for each. Defaults to True.
+        leaves: What is written for each word: `"tags"`, its part-of-speech tag; `"XX"`, the same for
+            every word; `"words"`, the word itself. Defaults to `"tags"`.
 
     Returns:
-        `words` and `symbols`. The symbols hold one tag for each word.
+        `words` and `symbols`. The symbols hold one leaf for each word.
 
     Raises:
-        ValueError: If a label is both a tag and a phrase, so that `delinearize` would be ambiguous.
+        ValueError: If `leaves` is none of these, or a tag or word begins with a bracket.
 
     >>> [tree] = read_trees("(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))")
     >>> words, symbols = linearize(tree)
     >>> " ".join(words), " ".join(symbols)
-    ('John has a dog .', 'S NP NNP /NP VP VBZ NP DT NN /NP /VP . /S')
-    >>> " ".join(linearize(tree, tags=False)[1])
-    'S NP XX /NP VP XX NP XX XX /NP /VP XX /S'
+    ('John has a dog .', '(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S')
+    >>> " ".join(linearize(tree, "XX")[1])
+    '(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S'
+    >>> " ".join(linearize(tree, "words")[1])
+    '(S (NP John )NP (VP has (NP a dog )NP )VP . )S'
     """
+    check_leaves(leaves)
     words: list[str] = []
     symbols: list[str] = []
-    tag_labels = set()
 
     def visit(node: Tree) -> None:
         label = node.label()
-        if not is_phrase(node):
-            words.append(node[0])
-            symbols.append(label if tags else ANY_TAG)
-            tag_labels.add(symbols[-1])
+        if is_phrase(node):
+            symbols.append(f"({label}")
+            for child in node:
+                visit(child)
+            symbols.append(f"){label}")
             return
-        symbols.append(label)
-        for child in node:
-            visit(child)
-        symbols.append(f"/{label}")
+        words.append(node[0])
+        symbols.append({"tags": label, "XX": ANY_TAG, "words": node[0]}[leaves])
+        if is_bracket(symbols[-1]):
+            raise ValueError(
+                f"Only a phrase begins with a bracket. Received: {symbols[-1]!r} for a word in {tree}"
+            )
 
     visit(tree)
-    closed = set(symbols)
-    both = sorted(label for label in tag_labels if label.startswith("/") or f"/{label}" in closed)
-    if both:
-        raise ValueError(
-            f"A tag must not be a phrase's label as well, nor begin with '/'. Received: {both} as a tag "
-            f"in {' '.join(symbols)}"
-        )
     return words, symbols
 
 
-def delinearize(
-    words: Sequence[str], symbols: Sequence[str], phrases: Collection[str] | None = None
-) -> Tree:
+def delinearize(words: Sequence[str], symbols: Sequence[str], leaves: str = "tags") -> Tree:
     """The tree that `linearize` wrote.
 
     Args:
         words: The words of the sentence.
         symbols: The symbols that `linearize` returned.
-        phrases: Labels of all phrases. Defaults to those that the symbols close.
+        leaves: What the symbols have for each word, as in `linearize`. Without tags, each tag of the
+            tree is `"XX"`.
 
     Raises:
         ValueError: If the symbols do not form a tree over these words. (`repair` accepts any symbols.)
 
-    >>> print(delinearize(["John", "sleeps"], "S NP NNP /NP VP VBZ /VP /S".split()))
+    >>> print(delinearize(["John", "sleeps"], "(S (NP NNP )NP (VP VBZ )VP )S".split()))
     (S (NP (NNP John)) (VP (VBZ sleeps)))
+    >>> print(delinearize(["John", "sleeps"], "(S (NP John )NP (VP sleeps )VP )S".split(), "words"))
+    (S (NP (XX John)) (VP (XX sleeps)))
     """
     from nltk import Tree
 
-    if phrases is None:
-        phrases = {symbol[1:] for symbol in symbols if symbol.startswith("/")}
+    check_leaves(leaves)
     root = Tree("", [])
     stack, left = [root], iter(words)
     for place, symbol in enumerate(symbols):
         if stack == [root] and root:
             raise _malformed(f"symbol {place} ({symbol!r}) follows the end of the tree", symbols)
-        if symbol.startswith("/"):
+        if symbol.startswith(")"):
             if not stack[-1] or stack[-1].label() != symbol[1:] or len(stack) == 1:
                 raise _malformed(f"symbol {place} ({symbol!r}) closes no phrase", symbols)
             stack.pop()
-        elif symbol in phrases:
-            stack[-1].append(Tree(symbol, []))
+        elif symbol.startswith("("):
+            stack[-1].append(Tree(symbol[1:], []))
             stack.append(stack[-1][-1])
         else:
             word = next(left, None)
             if word is None:
-                raise _malformed(f"there are more tags than the {len(words)} words", symbols)
-            stack[-1].append(Tree(symbol, [word]))
+                raise _malformed(f"there are more leaves than the {len(words)} words", symbols)
+            if leaves == "words" and symbol != word:
+                raise _malformed(f"symbol {place} is {symbol!r}, the word is {word!r}", symbols)
+            stack[-1].append(Tree(ANY_TAG if leaves == "words" else symbol, [word]))
     if len(stack) > 1 or not root:
         raise _malformed(f"{max(1, len(stack) - 1)} phrases are not closed", symbols)
     if next(left, None) is not None:
-        raise _malformed(f"there are fewer tags than the {len(words)} words", symbols)
+        raise _malformed(f"there are fewer leaves than the {len(words)} words", symbols)
     return root[0]
 
 
-def repair(words: Sequence[str], symbols: Sequence[str], phrases: Collection[str]) -> Tree:
+def repair(words: Sequence[str], symbols: Sequence[str], leaves: str = "tags") -> Tree:
     """A tree over exactly these words, whatever the symbols are.
 
     Well-formed symbols give the tree of `delinearize`. Other symbols are repaired, as in Vinyals et al.
     2015. A closing symbol that matches nothing is left out; one that matches an outer phrase also closes
-    the phrases inside it. Phrases without a child and tags without a word are left out. Words without a
-    tag get `"XX"`, in the innermost open phrase or in the root. Phrases that are open at the end are
-    closed. If several trees remain, `S` joins them.
+    the phrases inside it. Phrases without a child and leaves without a word are left out. Words without a
+    leaf get the tag `"XX"`, in the innermost open phrase or in the root. Phrases that are open at the end
+    are closed. If several trees remain, `S` joins them.
 
     Args:
         words: The words of the sentence, at least one.
         symbols: The symbols that a model wrote.
-        phrases: Labels of all phrases; other labels are tags.
+        leaves: What the symbols have for each word, as in `linearize`. Tags belong to the words in their
+            order. Words belong to the same words; a missing word is put before the next one.
 
     Raises:
         ValueError: If there are no words.
 
-    >>> print(repair(["John", "sleeps", "."], "S NP NNP /VP VP VBZ /S /S".split(), {"S", "NP", "VP"}))
+    >>> print(repair(["John", "sleeps", "."], "(S (NP NNP )VP (VP VBZ )S )S".split()))
     (S (NP (NNP John) (VP (VBZ sleeps))) (XX .))
+    >>> print(repair(["John", "sleeps", "."], "(S (NP Joan )NP (VP sleeps )VP . )S".split(), "words"))
+    (S (VP (XX John) (XX sleeps)) (XX .))
     """
     from nltk import Tree
 
+    check_leaves(leaves)
     if not words:
         raise ValueError("A tree needs words. Received: words=[]")
+    placed = [symbol for symbol in symbols if not is_bracket(symbol)]
+    # For each leaf, how many words are in the tree after it; the same number as before for no word.
+    ends = iter(_aligned(words, placed) if leaves == "words" else range(1, len(placed) + 1))
     root = Tree("", [])
-    stack, left = [root], iter(words)
+    stack, done = [root], 0
     for symbol in symbols:
-        if symbol.startswith("/"):
+        if symbol.startswith(")"):
             open_labels = [node.label() for node in stack[1:]]
             if symbol[1:] in open_labels:
                 while stack.pop().label() != symbol[1:]:
                     pass
-        elif symbol in phrases:
-            stack[-1].append(Tree(symbol, []))
+        elif symbol.startswith("("):
+            stack[-1].append(Tree(symbol[1:], []))
             stack.append(stack[-1][-1])
-        elif (word := next(left, None)) is not None:
-            stack[-1].append(Tree(symbol, [word]))
-    missing = [Tree(ANY_TAG, [word]) for word in left]
+        else:
+            tag, end = (ANY_TAG if leaves == "words" else symbol), next(ends)
+            stack[-1].extend(Tree(tag, [word]) for word in words[done:end])
+            done = max(done, end)
+    missing = [Tree(ANY_TAG, [word]) for word in words[done:]]
     last = stack[-1]
-    if last is root and root and root[-1].label() in phrases:
+    if last is root and root and not (root[-1] and isinstance(root[-1][0], str)):
         last = root[-1]
     last.extend(missing)
     _drop_empty(root)
@@ -234,6 +262,16 @@ def repair(words: Sequence[str], symbols: Sequence[str], phrases: Collection[str
         return root[0]
     root.set_label("S")
     return root
+
+
+def _aligned(words: Sequence[str], found: Sequence[str]) -> list[int]:
+    """For each word found, the number of words up to it; 0 if it is none of the sentence's in this order."""
+    ends = [0] * len(found)
+    blocks = difflib.SequenceMatcher(None, words, found, autojunk=False).get_matching_blocks()
+    for block in blocks:
+        for place in range(block.size):
+            ends[block.b + place] = block.a + place + 1
+    return ends
 
 
 def _read_tree(text: str, start: int, end: int, name: str) -> Tree:

@@ -101,7 +101,7 @@ def train_parser(
     config: TranslationConfig,
     output_dir: str | os.PathLike[str],
     *,
-    tags: bool = True,
+    leaves: str = "tags",
     systems: Collection[str] = SYSTEMS,
     test_sentences: int | None = None,
 ) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def train_parser(
         treebank: What to train on.
         config: The settings; `bleu_every` and `tokenizer_algorithm` have no effect.
         output_dir: The run's folder.
-        tags: Whether to write part-of-speech tags; if not, `"XX"` instead.
+        leaves: What a tree has for each word: `"tags"`, `"XX"` or `"words"`; see `linearize`.
         systems: Names from `SYSTEMS` and `OPTIONAL_SYSTEMS`.
         test_sentences: Number of test sentences to parse, evenly spread; None for all.
 
@@ -128,9 +128,9 @@ def train_parser(
     """
     _check_options(systems, test_sentences)
     check_model(config)
-    corpus = treebank.corpus(tags)
+    corpus = treebank.corpus(leaves)
     check_room(corpus.train, config)
-    settings = _settings(corpus, config, tags)
+    settings = _settings(corpus, config, leaves)
     changeable = _changeable(config)
     folder = RunFolder(output_dir)
     folder.check(settings, changeable)
@@ -139,7 +139,7 @@ def train_parser(
         keras.utils.set_random_seed(config.seed)
         say(f"Treebank {treebank.name}: {treebank.description}")
         say("  " + ", ".join(f"{name} {len(text):,}" for name, text in corpus.splits.items()))
-        parser_of, updates = _trained(treebank, corpus, config, folder)
+        parser_of, updates = _trained(treebank, corpus, config, leaves, folder)
         golds = _spread(list(treebank.test), test_sentences)
         parses = {
             system: _parses(folder, system, updates, golds, _maker(system, treebank, parser_of))
@@ -164,14 +164,14 @@ def _check_options(systems: Collection[str], test_sentences: int | None) -> None
         )
 
 
-def _settings(corpus: Corpus, config: TranslationConfig, tags: bool) -> dict[str, Any]:
+def _settings(corpus: Corpus, config: TranslationConfig, leaves: str) -> dict[str, Any]:
     """The settings that identify a run."""
     return {
         **dataclasses.asdict(config),
         "row_multiple": row_multiple(config),
         "corpus": corpus.name,
         "languages": [corpus.source_language, corpus.target_language],
-        "tags": tags,
+        "leaves": leaves,
         **{f"{name}_fingerprint": text.fingerprint() for name, text in corpus.splits.items()},
     }
 
@@ -184,10 +184,14 @@ def _changeable(config: TranslationConfig) -> tuple[str, ...]:
 
 
 def _trained(
-    treebank: Treebank, corpus: Corpus, config: TranslationConfig, folder: RunFolder
+    treebank: Treebank,
+    corpus: Corpus,
+    config: TranslationConfig,
+    leaves: str,
+    folder: RunFolder,
 ) -> tuple[Callable[[bool], Parser], int]:
     """Train to the end of the budget; return a function that makes a parser, and the number of updates."""
-    text = TreeText.train(corpus, config.vocabulary_size, WordTags(treebank.train))
+    text = TreeText.train(corpus, config.vocabulary_size, WordTags(treebank.train), leaves)
     text.save(folder.tokenizer)
     cut = text.corpus(corpus, folder.tokenizer / VOCABULARY_FILE, config.vocabulary_size)
     tokenizer = prepared_tokenizer(cut, config, folder.tokenizer)

@@ -17,7 +17,7 @@ from keras_attention.data.corpus import Corpus
 from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.presegmented import JOINER
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.data.trees import ANY_TAG, delinearize, repair
+from keras_attention.data.trees import ANY_TAG, check_leaves, delinearize, is_bracket, repair
 from keras_attention.decoding.constraints import TextConstraint, WellFormedTrees
 from keras_attention.decoding.translator import Translator
 from keras_attention.experiments.parsing_baselines import WordTags
@@ -41,6 +41,7 @@ class TreeText:
         phrases: Labels of phrases.
         tags: Labels of words.
         word_tags: The usual tag of a word, or of a rare word's form.
+        leaves: What a tree has for each word: `"tags"`, `"XX"` or `"words"`, which are cut into pieces.
     """
 
     def __init__(
@@ -49,29 +50,37 @@ class TreeText:
         phrases: Sequence[str],
         tags: Sequence[str],
         word_tags: Mapping[str, str],
+        leaves: str = "tags",
     ):
+        check_leaves(leaves)
         self.words = words
         self.phrases = tuple(phrases)
         self.tags = tuple(tags)
         self.word_tags = WordTags.from_table(word_tags)
+        self.leaves = leaves
         self._pieces: dict[str, str] = {}
 
     @classmethod
-    def train(cls, corpus: Corpus, vocabulary_size: int, word_tags: WordTags) -> TreeText:
+    def train(
+        cls, corpus: Corpus, vocabulary_size: int, word_tags: WordTags, leaves: str = "tags"
+    ) -> TreeText:
         """Learn pieces and symbols from the training set of a treebank's corpus.
 
         Args:
             corpus: Sentences and linearised trees.
             vocabulary_size: Pieces and symbols together, at most.
             word_tags: The usual tags of words.
+            leaves: What the corpus' trees have for each word; see `linearize`.
         """
         symbols = {symbol for target in corpus.train.targets() for symbol in target.split()}
-        phrases = {symbol[1:] for symbol in symbols if f"/{symbol[1:]}" == symbol} & symbols
-        tags = {symbol for symbol in symbols - phrases if not symbol.startswith("/")}
+        brackets = set(filter(is_bracket, symbols))
+        phrases = sorted(symbol[1:] for symbol in brackets if symbol.startswith("("))
+        tags = [] if leaves == "words" else sorted(symbols - brackets)
         words = Tokenizer.train(
-            corpus.train.sources(), vocabulary_size=vocabulary_size - len(symbols) - NUM_SPECIAL
+            corpus.train.sources(),
+            vocabulary_size=vocabulary_size - len(brackets) - len(tags) - NUM_SPECIAL,
         )
-        return cls(words, sorted(phrases), sorted(tags), word_tags.of_word)
+        return cls(words, phrases, tags, word_tags.of_word, leaves)
 
     def cut(self, words: Iterable[str]) -> str:
         """The pieces of a sentence; "@@" follows each piece that does not end a word.
@@ -79,7 +88,7 @@ class TreeText:
         There are as many pieces without "@@" as words.
         """
         words = list(words)
-        new = sorted(set(words) - self._pieces.keys())
+        new = [word for word in dict.fromkeys(words) if word not in self._pieces]
         if new:
             for word, ids in zip(new, self.words.encode(new), strict=True):
                 pieces = "".join(f" {self.words.id_to_token(i)}" for i in ids).split()
@@ -98,14 +107,15 @@ class TreeText:
         """
         parts = {
             name: ParallelText(
-                text.name, [(self.cut(source.split(" ")), target) for source, target in text]
+                text.name,
+                [(self.cut(source.split(" ")), self._cut_tree(target)) for source, target in text],
             )
             for name, text in corpus.splits.items()
         }
         counts = collections.Counter(
             piece for source in parts["train"].sources() for piece in source.split()
         )
-        symbols = [*self.phrases, *(f"/{label}" for label in self.phrases), *self.tags]
+        symbols = [*self._brackets("("), *self._brackets(")"), *self.tags]
         pieces = (piece for piece, _ in counts.most_common())
         entries = list(dict.fromkeys([*symbols, *pieces]))[: vocabulary_size - NUM_SPECIAL]
         write_atomically(vocabulary, "".join(f"{entry}\n" for entry in entries))
@@ -117,22 +127,72 @@ class TreeText:
             vocabulary=vocabulary,
         )
 
+    def _cut_tree(self, symbols: str) -> str:
+        """A tree with its words cut into pieces, if there are words in it."""
+        if self.leaves != "words":
+            return symbols
+        return " ".join(
+            symbol if is_bracket(symbol) else self.cut([symbol]) for symbol in symbols.split(" ")
+        )
+
+    def _brackets(self, bracket: str) -> list[str]:
+        return [f"{bracket}{label}" for label in self.phrases]
+
+    def symbols(self, words: Sequence[str], output: str, tokenizer: Tokenizer) -> list[str]:
+        """The symbols of a model's output: pieces are joined to words, if there are words in trees.
+
+        Args:
+            words: The words of the sentence.
+            output: What the model wrote for it.
+            tokenizer: The model's tokenizer, which may not know all pieces.
+        """
+        written = output.split()
+        if self.leaves != "words":
+            return written
+        pieces = self.cut(words).split()
+        known = tokenizer.decode(tokenizer.encode([" ".join(pieces)]))[0]
+        leaves = [token for token in written if not is_bracket(token)]
+        # An unknown piece does not show whether it ends a word; the sentence does.
+        are_known = leaves == known.split()
+        ends = iter(pieces if are_known else leaves)
+        whole = iter(words)
+        symbols: list[str] = []
+        parts: list[str] = []
+        for token in written:
+            if is_bracket(token):
+                symbols += ["".join(parts)] * bool(parts) + [token]
+                parts = []
+                continue
+            parts.append(token.removesuffix(JOINER))
+            if not next(ends).endswith(JOINER):
+                word = "".join(parts)
+                symbols.append(next(whole) if are_known else word)
+                parts = []
+        return [*symbols, *["".join(parts)] * bool(parts)]
+
+    def is_leaf(self, symbol: str) -> bool:
+        """Whether a symbol that is no bracket can stand for a word."""
+        return self.leaves == "words" or symbol in self.tags
+
     def constraint(self, tokenizer: Tokenizer) -> TextConstraint:
         """A constraint for a `Translator` with this tokenizer: well-formed trees over each text's words."""
 
         def ids(symbols: Sequence[str]) -> list[int]:
             return [row[0] for row in tokenizer.encode(list(symbols))]
 
-        closes = ids([f"/{label}" for label in self.phrases])
+        pairs = zip(ids(self._brackets("(")), ids(self._brackets(")")), strict=True)
         constraint = WellFormedTrees(
             tokenizer.vocabulary_size,
-            dict(zip(self.phrases, zip(ids(self.phrases), closes, strict=True), strict=True)),
+            dict(zip(self.phrases, pairs, strict=True)),
             ids(self.tags),
             tokenizer.end_token_id,
         )
 
         def start(texts: Sequence[str], max_lengths: Sequence[int], beam_size: int) -> Any:
-            words = [sum(not p.endswith(JOINER) for p in text.split()) for text in texts]
+            sentences = [_pieces_by_word(text) for text in texts]
+            if self.leaves != "words":
+                return constraint.start(list(map(len, sentences)), max_lengths, beam_size)
+            words = [[ids(pieces) for pieces in sentence] for sentence in sentences]
             return constraint.start(words, max_lengths, beam_size)
 
         return TextConstraint(constraint, start)
@@ -144,6 +204,7 @@ class TreeText:
             "phrases": list(self.phrases),
             "tags": list(self.tags),
             "word_tags": self.word_tags.of_word,
+            "leaves": self.leaves,
         }
         write_json(Path(folder) / SYMBOLS_FILE, symbols)
 
@@ -156,7 +217,7 @@ class TreeText:
         """
         words = Tokenizer.load(Path(folder) / WORDS_FOLDER)
         symbols = read_json(Path(folder) / SYMBOLS_FILE, "Train again.")
-        return cls(words, symbols["phrases"], symbols["tags"], symbols["word_tags"])
+        return cls(words, **symbols)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,7 +265,7 @@ class Parser:
         show_progress: bool = True,
     ):
         self.text = text
-        self._symbols = {*text.tags, *text.phrases, *(f"/{label}" for label in text.phrases)}
+        self._tokenizer = tokenizer
         self._translate = Translator(
             model,
             tokenizer,
@@ -227,18 +288,23 @@ class Parser:
             raise ValueError(f"A sentence needs words. Received: sentences[{empty[0]}]=[]")
         outputs = self._translate([self.text.cut(words) for words in sentences])
         return [
-            self._parse(words, output.split())
+            self._parse(words, self.text.symbols(words, output, self._tokenizer))
             for words, output in zip(sentences, outputs, strict=True)
         ]
 
     def _parse(self, words: Sequence[str], symbols: Sequence[str]) -> Parse:
-        known = [symbol for symbol in symbols if symbol in self._symbols]
+        text = self.text
+        known = [
+            symbol
+            for symbol in symbols
+            if (symbol[1:] in text.phrases if is_bracket(symbol) else text.is_leaf(symbol))
+        ]
         is_well_formed = len(known) == len(symbols)
         try:
-            tree = delinearize(words, known, self.text.phrases)
+            tree = delinearize(words, known, text.leaves)
         except ValueError:
             is_well_formed = False
-            tree = repair(words, known, self.text.phrases)
+            tree = repair(words, known, text.leaves)
         usual = self.text.word_tags(words)
         for node, tag in zip(tree.subtrees(_is_tag), usual, strict=True):
             label = node.label()
@@ -249,3 +315,15 @@ class Parser:
 
 def _is_tag(node: Tree) -> bool:
     return isinstance(node[0], str)
+
+
+def _pieces_by_word(text: str) -> list[list[str]]:
+    """The pieces of each word of a text from `TreeText.cut`."""
+    words: list[list[str]] = []
+    is_begun = False
+    for piece in text.split():
+        if not is_begun:
+            words.append([])
+        words[-1].append(piece)
+        is_begun = piece.endswith(JOINER)
+    return words

@@ -89,8 +89,12 @@ def test_craft_from_a_folder_that_lacks_an_article(small_craft):
 def test_the_corpus_of_a_treebank(tmp_path):
     file = written(tmp_path / "x.mrg", "dog")
     bank = treebank_from_files([tmp_path], [file], [file, file])
-    assert list(bank.corpus().train) == [("dog runs .", "S NP NN /NP VP VBZ /VP . /S")]
-    assert list(bank.corpus(tags=False).test)[1] == ("dog runs .", "S NP XX /NP VP XX /VP XX /S")
+    assert list(bank.corpus().train) == [("dog runs .", "(S (NP NN )NP (VP VBZ )VP . )S")]
+    for leaves, tree in (
+        ("XX", "(S (NP XX )NP (VP XX )VP XX )S"),
+        ("words", "(S (NP dog )NP (VP runs )VP . )S"),
+    ):
+        assert list(bank.corpus(leaves).test)[1] == ("dog runs .", tree)
 
 
 def test_bad_input_is_named(tmp_path):

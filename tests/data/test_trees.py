@@ -19,14 +19,18 @@ def tree(text):
     return Tree.fromstring(text)
 
 
-def test_the_example_of_the_paper_in_both_forms():
+def test_the_example_of_the_paper_in_all_forms():
     words, symbols = linearize(tree(DOG))
     assert words == ["John", "has", "a", "dog", "."]
-    assert " ".join(symbols) == "S NP NNP /NP VP VBZ NP DT NN /NP /VP . /S"
+    assert " ".join(symbols) == "(S (NP NNP )NP (VP VBZ (NP DT NN )NP )VP . )S"
     assert delinearize(words, symbols) == tree(DOG)
-    _, symbols = linearize(tree(DOG), tags=False)
-    assert " ".join(symbols) == "S NP XX /NP VP XX NP XX XX /NP /VP XX /S"
-    assert delinearize(words, symbols) == tree(re.sub(r"\([^ ]+ (?=[^(])", "(XX ", DOG))
+    _, symbols = linearize(tree(DOG), "XX")
+    assert " ".join(symbols) == "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S"
+    untagged = tree(re.sub(r"\([^ ]+ (?=[^(])", "(XX ", DOG))
+    assert delinearize(words, symbols) == untagged
+    _, symbols = linearize(tree(DOG), "words")
+    assert " ".join(symbols) == "(S (NP John )NP (VP has (NP a dog )NP )VP . )S"
+    assert delinearize(words, symbols, "words") == untagged == repair(words, symbols, "words")
 
 
 def random_tree(generator, depth=0):
@@ -47,7 +51,7 @@ def test_random_trees_come_back():
         one = random_tree(generator)
         words, symbols = linearize(one)
         assert words == one.leaves()
-        assert delinearize(words, symbols) == one == repair(words, symbols, PHRASES)
+        assert delinearize(words, symbols) == one == repair(words, symbols)
 
 
 def test_what_is_stripped():
@@ -93,56 +97,90 @@ def test_broken_trees_are_named_by_file_and_line(text, line, reason):
 @pytest.mark.parametrize(
     "symbols, reason",
     [
-        ("S NP NN /NP", "not closed"),
-        ("S NN /NP /S", "closes no phrase"),
-        ("S /S", "closes no phrase"),
-        ("/S", "closes no phrase"),
+        ("(S (NP NN )NP", "not closed"),
+        ("(S NN )NP )S", "closes no phrase"),
+        ("(S )S", "closes no phrase"),
+        (")S", "closes no phrase"),
         ("", "not closed"),
-        ("S NN NN NN /S", "more tags than the 2 words"),
-        ("S NN /S", "fewer tags than the 2 words"),
-        ("S NN /S S NN /S", "follows the end"),
+        ("(S NN NN NN )S", "more leaves than the 2 words"),
+        ("(S NN )S", "fewer leaves than the 2 words"),
+        ("(S NN )S (S NN )S", "follows the end"),
     ],
 )
 def test_malformed_symbols_are_refused(symbols, reason):
     with pytest.raises(ValueError, match=reason):
-        delinearize(["a", "b"], symbols.split(), PHRASES)
+        delinearize(["a", "b"], symbols.split())
 
 
-def test_a_label_that_is_tag_and_phrase_is_refused():
-    with pytest.raises(ValueError, match="'NN'"):
-        linearize(tree("(S (NN (NN dog)) (X y))"))
+@pytest.mark.parametrize(
+    "words, reason", [(["a", "c"], "is 'b', the word is 'c'"), (["a"], "more")]
+)
+def test_other_words_in_a_tree_are_refused(words, reason):
+    with pytest.raises(ValueError, match=reason):
+        delinearize(words, "(S a b )S".split(), "words")
+
+
+def test_a_phrase_may_have_the_name_of_a_tag():
+    one = tree("(S (NN (NN dog)) (X y))")
+    assert delinearize(*linearize(one)) == one
+
+
+def test_a_bracket_is_no_leaf():
+    bracket = Tree("S", [Tree("(", ["x"]), Tree("NN", [")"])])
+    for leaves, symbol in (("tags", "'\\('"), ("words", "'\\)'")):
+        with pytest.raises(ValueError, match=f"Received: {symbol} for a word"):
+            linearize(bracket, leaves)
+    with pytest.raises(ValueError, match="`leaves` must be one of .*Received: leaves='tag'"):
+        linearize(bracket, "tag")
 
 
 @pytest.mark.parametrize(
     "symbols, expected",
     [
-        ("S NP NN /NP NN /S", "(S (NP (NN a)) (NN b))"),  # nothing to repair
-        ("S NP NN NN", "(S (NP (NN a) (NN b)))"),  # never closed
-        ("S NP NN /S NN", "(S (S (NP (NN a))) (NN b))"),  # closes what is above; then a second tree
-        ("S NP NN /VP NN /NP /S", "(S (NP (NN a) (NN b)))"),  # closes nothing
-        ("S NP /NP NN NN /S", "(S (NN a) (NN b))"),  # without a child
-        ("S NN NN NN NN /S", "(S (NN a) (NN b))"),  # more tags than words
-        ("S NP NN", "(S (NP (NN a) (XX b)))"),  # fewer, and a phrase is open
-        ("NP NN /NP", "(NP (NN a) (XX b))"),  # fewer, and none is
+        ("(S (NP NN )NP NN )S", "(S (NP (NN a)) (NN b))"),  # nothing to repair
+        ("(S (NP NN NN", "(S (NP (NN a) (NN b)))"),  # never closed
+        ("(S (NP NN )S NN", "(S (S (NP (NN a))) (NN b))"),  # closes what is above; a second tree
+        ("(S (NP NN )VP NN )NP )S", "(S (NP (NN a) (NN b)))"),  # closes nothing
+        ("(S (NP )NP NN NN )S", "(S (NN a) (NN b))"),  # without a child
+        ("(S NN NN NN NN )S", "(S (NN a) (NN b))"),  # more tags than words
+        ("(S (NP NN", "(S (NP (NN a) (XX b)))"),  # fewer, and a phrase is open
+        ("(NP NN )NP", "(NP (NN a) (XX b))"),  # fewer, and none is
         ("", "(S (XX a) (XX b))"),
-        ("/S NN", "(S (NN a) (XX b))"),
+        (")S NN", "(S (NN a) (XX b))"),
         ("NN NN", "(S (NN a) (NN b))"),
     ],
 )
 def test_repairs(symbols, expected):
-    assert repair(["a", "b"], symbols.split(), PHRASES) == tree(expected)
+    assert repair(["a", "b"], symbols.split()) == tree(expected)
+
+
+@pytest.mark.parametrize(
+    "symbols, expected",
+    [
+        ("(S (NP a )NP b c )S", "(S (NP (XX a)) (XX b) (XX c))"),  # nothing to repair
+        ("(S (NP a )NP c )S", "(S (NP (XX a)) (XX b) (XX c))"),  # one is missing
+        ("(S (NP a (VP c )VP )NP )S", "(S (NP (XX a) (VP (XX b) (XX c))))"),  # before the next one
+        ("(S (NP a )NP x b c )S", "(S (NP (XX a)) (XX b) (XX c))"),  # one is not in the sentence
+        ("(S (NP a b )NP b c )S", "(S (NP (XX a) (XX b)) (XX c))"),  # one twice
+        ("(S (NP a )NP (VP b )VP )S", "(S (NP (XX a)) (VP (XX b)) (XX c))"),  # the last is missing
+        ("(S (NP x )NP )S", "(S (XX a) (XX b) (XX c))"),  # none is of the sentence
+    ],
+)
+def test_repairs_of_trees_with_words(symbols, expected):
+    assert repair(["a", "b", "c"], symbols.split(), "words") == tree(expected)
 
 
 def test_repair_makes_a_tree_of_anything():
     generator = np.random.default_rng(11)
-    alphabet = [*PHRASES, *(f"/{label}" for label in PHRASES), "NN", "."]
+    phrases = [f"{bracket}{label}" for bracket in "()" for label in sorted(PHRASES)]
     for _ in range(300):
         words = [f"w{i}" for i in range(generator.integers(1, 6))]
-        symbols = [str(s) for s in generator.choice(alphabet, generator.integers(0, 15))]
-        made = repair(words, symbols, PHRASES)
-        again, written = linearize(made)
-        assert again == words
-        assert delinearize(words, written) == made
+        for leaves, alphabet in (("tags", ["NN", "."]), ("words", ["w1", "w2", "w4", "x"])):
+            choice = generator.choice([*phrases, *alphabet], generator.integers(0, 15))
+            made = repair(words, [str(symbol) for symbol in choice], leaves)
+            again, written = linearize(made)
+            assert again == words
+            assert delinearize(words, written) == made
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="no backend in it: once is enough")
@@ -167,6 +205,10 @@ def test_every_real_tree_survives(name, number):
         for one in files:
             words, symbols = linearize(one)
             assert delinearize(words, symbols) == one
+            shape = delinearize(*linearize(one, "words"), "words")
+            for node in one.subtrees(lambda node: isinstance(node[0], str)):
+                node.set_label("XX")
+            assert shape == one
             found += words
             count += 1
         assert found == expected

@@ -21,7 +21,7 @@ from tests.decoding.test_translator import CopyModel, LetterTokenizer
 BACKEND = keras.backend.backend()
 ALPHA = 0.6
 # Two phrases, two tags and the end, at ids in no order.
-END, SYMBOLS = 3, {0: "NP", 1: "/NP", 2: "NN", 4: "S", 5: "/S", 6: "."}
+END, SYMBOLS = 3, {0: "(NP", 1: ")NP", 2: "NN", 4: "(S", 5: ")S", 6: "."}
 PHRASES, TAGS = {"S": (4, 5), "NP": (0, 1)}, (2, 6)
 
 
@@ -139,10 +139,10 @@ def test_phrases_must_occur_before_the_end():
     assert_all_found(got, tables, limits, end, accepts)
 
 
-def is_tree(words, tokens):
+def is_tree(words, symbols, leaves="tags"):
     """The reader of trees decides, not the automaton."""
     try:
-        tree = delinearize(words, [SYMBOLS[token] for token in tokens[:-1]], [*PHRASES])
+        tree = delinearize(words, symbols, leaves)
     except ValueError:
         return False
     return tree.label() in PHRASES and all(len(node) for node in tree.subtrees())
@@ -156,7 +156,38 @@ def test_every_hypothesis_is_a_tree_and_every_tree_is_one():
     start = constraint.start([len(w) for w in words], limits, beam_size)
     got = search(tables, limits, beam_size, END, constraint, start)
     assert len({len(found) for found in got}) > 1
-    assert_all_found(got, tables, limits, END, lambda b, tokens: is_tree(list(words[b]), tokens))
+
+    def accepts(sentence, tokens):
+        return is_tree(list(words[sentence]), [SYMBOLS[token] for token in tokens[:-1]])
+
+    assert_all_found(got, tables, limits, END, accepts)
+
+
+def test_every_tree_holds_the_words_of_its_sentence():
+    """The tokens 2 and 6 are pieces of words; a word must stand there whole."""
+    words = [[[2]], [[2, 6]], [[2], [6]], [[6, 2], [2]], []]
+    limits = [6, 7, 6, 7, 0]
+    tables = LastToken(seed=3, num_sentences=5, vocabulary_size=7, sharpness=1.0)
+    constraint = WellFormedTrees(7, PHRASES, (), END)
+    beam_size = 60
+    got = search(
+        tables, limits, beam_size, END, constraint, constraint.start(words, limits, beam_size)
+    )
+
+    def accepts(sentence, tokens):
+        pieces = [str(piece) for word in words[sentence] for piece in word]
+        ends = np.cumsum([0, *map(len, words[sentence])])
+        symbols, done = [], 0
+        for token in tokens[:-1]:
+            if str(token) in pieces:
+                done += 1
+            elif done not in ends:
+                return False
+            symbols.append(str(token) if str(token) in pieces else SYMBOLS[token])
+        return is_tree(pieces, symbols, "words")
+
+    assert_all_found(got[:4], tables, limits[:4], END, accepts)
+    assert len({len(found) for found in got}) > 2
 
 
 def test_narrow_beams_write_trees_whatever_the_model_prefers():
@@ -176,7 +207,7 @@ def test_narrow_beams_write_trees_whatever_the_model_prefers():
         for _, tokens, is_finished in found:
             assert is_finished
             symbols = [SYMBOLS[token] for token in tokens[:-1]]
-            assert delinearize(words[sentence], symbols, [*PHRASES]).height() <= 6 + 2
+            assert delinearize(words[sentence], symbols).height() <= 6 + 2
 
 
 def test_a_prefix_with_nothing_likely_is_still_scored_by_the_model():
@@ -202,11 +233,21 @@ def test_a_prefix_with_nothing_likely_is_still_scored_by_the_model():
         (lambda: RequiredPhrases(5, 1).start([[[]]], [9], 2), "phrase needs tokens"),
         (lambda: RequiredPhrases(5, 1).start([[[2, 1]]], [9], 2), "not the end token 1"),
         (lambda: RequiredPhrases(5, 1).start([[[2, 3], [4]]], [3], 2), "3 tokens.*max_lengths.*=3"),
-        (lambda: WellFormedTrees(5, {}, [2], 1), "0 phrases, 1 tags"),
+        (lambda: WellFormedTrees(5, {}, [2], 1), "Received: phrases={}"),
         (lambda: WellFormedTrees(5, {"S": (0, 5)}, [2], 1), "Received: phrases=5"),
         (lambda: WellFormedTrees(5, {"S": (0, 3)}, [3], 1), "twice"),
         (lambda: WellFormedTrees(5, {"S": (0, 3)}, [2], 1).start([4], [6], 2), "needs 7 symbols"),
         (lambda: WellFormedTrees(5, {"S": (0, 3)}, [2], 1, max_depth=0), "`max_depth`"),
+        (
+            lambda: WellFormedTrees(5, {"S": (0, 3)}, [], 1).start([[[2, 4], [2]]], [5], 1),
+            "3 leaves",
+        ),
+        (
+            lambda: WellFormedTrees(5, {"S": (0, 3)}, [], 1).start([[[2, 3]]], [9], 1),
+            r"\[2, 3\] in",
+        ),
+        (lambda: WellFormedTrees(5, {"S": (0, 3)}, [], 1).start([[[2], []]], [9], 1), r"\[\] in"),
+        (lambda: WellFormedTrees(5, {"S": (0, 3)}, [], 1).start([[[5]]], [9], 1), "from 0 to 4"),
     ],
 )
 def test_bad_arguments_are_named(make, reason):

@@ -98,10 +98,12 @@ def test_a_grammar_is_learned_and_a_finished_run_goes_on(bank, tmp_path, monkeyp
     assert more["systems"]["pcfg"]["f1"] > 60
 
 
-def test_an_untrained_parser_still_writes_trees(bank):
-    text = TreeText.train(bank.corpus(tags=False), 400, parsing.WordTags(bank.train))
+@pytest.mark.parametrize("leaves", ["XX", "words"])
+def test_an_untrained_parser_still_writes_trees(bank, leaves):
+    """Most pieces are not in so small a vocabulary."""
+    text = TreeText.train(bank.corpus(leaves), 400, parsing.WordTags(bank.train), leaves)
     corpus_file = bank.train._files[0].with_name("vocabulary.txt")
-    cut = text.corpus(bank.corpus(tags=False), corpus_file, 20)
+    cut = text.corpus(bank.corpus(leaves), corpus_file, 20)
     tokenizer = Tokenizer.from_vocabulary(cut.vocabulary)
     assert tokenizer.vocabulary_size == 20
     model = Transformer(

@@ -48,3 +48,14 @@ def test_perplexity_by_length(tmp_path, monkeypatch):
         for length, losses in expected.items():
             np.testing.assert_allclose(found[length], np.exp(np.mean(losses)), rtol=1e-4)
     assert (tmp_path / "out" / "row_e_lengths.svg").exists()
+
+
+def test_a_difference_between_seeds_is_resolved_or_not():
+    found = {"interleaved": {6: [2.0, 4.0, 3.0], 9: [2.0, 4.0, 3.0]},
+             "learned": {6: [2.2, 4.5, 3.3], 9: [2.2, 3.6, 3.3]}}  # fmt: skip
+    rows = position_lengths._table(found, 8).rows
+    # By hand, from the logarithms of 1.1, 1.125 and 1.1 with 4.303 standard errors.
+    assert rows[0] == ["6-8", "3.000", "3.333", "+10.8 % (+7.3 to +14.5)", "resolved"]
+    assert rows[1][:3] == ["9-11 *", "3.000", "3.033"] and rows[1][4] == "not resolved"
+    one = {layout: {6: values[6][:1]} for layout, values in found.items()}
+    assert position_lengths._table(one, 8).rows[0][3:] == ["+10.0 %", "not resolved"]
