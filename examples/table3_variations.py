@@ -1,7 +1,7 @@
 """Train rows of the paper's Table 3 with several seeds, and compare each with base.
 
 Without arguments, this trains the rows (D), dropout and label smoothing, on the demo corpus (synthetic):
-three seeds of 600 updates each, with a quarter of the paper's width and half its depth. `--rows A B C D E
+three seeds of 600 updates each, with an eighth of the paper's width and half its depth. `--rows A B C D E
 big`, or names of rows, select other rows. `--pairs 500` trains on the first 500 pairs only. The paper's
 setting is `--width 1 --depth 1 --corpus wmt14 --steps 100000`. A stopped experiment continues.
 

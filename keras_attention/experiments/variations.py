@@ -108,7 +108,7 @@ def train_variations(
     *,
     rows: Sequence[str] = ("D",),
     seeds: Sequence[int] = (1, 2, 3),
-    width: int = 4,
+    width: int = 8,
     depth: int = 2,
 ) -> dict[str, Any]:
     """Train rows of Table 3 with several seeds, each in its own run, and compare them with base.
