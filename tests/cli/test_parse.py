@@ -29,8 +29,9 @@ def trees(tmp_path):
 
 def test_options_replace_what_the_recipe_says(received, trees, tmp_path):
     own = ["--train", trees, "--validation", trees, "--test", trees, trees]
-    parse.run("", [*own, "--minutes", "2", "--beam-size", "7", "--no-tags", "--pcfg", "--seed", "4",
-                   "--output-dir", str(tmp_path / "run"), "--test-sentences", "3"])  # fmt: skip
+    parse.run("", [*own, "--minutes", "2", "--beam-size", "7", "--leaves", "XX", "--pcfg", "--seed", "4",
+                   "--output-dir", str(tmp_path / "run"), "--test-sentences", "3",
+                   "--dropout", "0.25", "--max-length", "77"])  # fmt: skip
     [(treebank, config, output_dir, options)] = received
     assert {part: len(list(files)) for part, files in treebank.parts.items()} == {
         "train": 1, "validation": 1, "test": 2,
@@ -39,7 +40,9 @@ def test_options_replace_what_the_recipe_says(received, trees, tmp_path):
     assert (config.minutes, config.steps, config.beam_size) == (2.0, None, 7)
     assert (config.preset, config.length_penalty, config.seed) == (recipe.preset, 0.3, 4)
     assert output_dir == tmp_path / "run"
-    assert not options["tags"] and options["test_sentences"] == 3
+    assert config.max_length == 77
+    assert config.model_arguments == {**recipe.model_arguments, "dropout": 0.25}
+    assert (options["leaves"], options["test_sentences"]) == ("XX", 3)
     assert options["systems"] == ["constrained", "repaired", "right_branching", "pcfg"]
 
 

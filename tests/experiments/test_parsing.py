@@ -157,6 +157,7 @@ def test_a_difference_is_resolved_where_chance_cannot_make_it(bank):
         ({"systems": ["pcfg", "berkeley"]}, r"constrained.*Received.*berkeley"),
         ({"systems": []}, "must be some of"),
         ({"test_sentences": 0}, "at least 1"),
+        ({"leaves": "word"}, r"`leaves` must be one of .*'words'.*Received: leaves='word'"),
     ],
 )
 def test_bad_options_are_named_before_anything_is_made(bank, tmp_path, options, reason):
