@@ -235,7 +235,7 @@ def repair(words: Sequence[str], symbols: Sequence[str], leaves: str = "tags") -
     if not words:
         raise ValueError("A tree needs words. Received: words=[]")
     placed = [symbol for symbol in symbols if not is_bracket(symbol)]
-    # For each leaf, how many words are in the tree after it; the same number as before for no word.
+    # For each leaf, how many words are in the tree once it is; 0 for a leaf that is left out.
     ends = iter(_aligned(words, placed) if leaves == "words" else range(1, len(placed) + 1))
     root = Tree("", [])
     stack, done = [root], 0
