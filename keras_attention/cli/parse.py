@@ -71,7 +71,7 @@ def _run(options: Mapping[str, Any]) -> dict[str, Any]:
             treebank,
             config,
             folder,
-            leaves=options["leaves"],
+            leaves=options.get("leaves", parsing.PARSING_LEAVES[treebank.name]),
             systems=[*parsing.SYSTEMS, *(parsing.OPTIONAL_SYSTEMS if options["pcfg"] else ())],
             test_sentences=options.get("test_sentences"),
         )
@@ -92,8 +92,8 @@ def _parser(description: str | None, program: str | None) -> argparse.ArgumentPa
     add(
         "--leaves",
         choices=("tags", "XX", "words"),
-        default="tags",
-        help="what a tree has for each word: its part-of-speech tag, XX, or the word itself (tags)",
+        help="what a tree has for each word: its part-of-speech tag, XX, or the word itself (words; for penn "
+        "tags, as in the paper)",
     )
     add("--test-sentences", type=int, metavar="N", help="parse only N test sentences")
     add("--pcfg", action="store_true", default=False, help="also compare with a grammar: slow")

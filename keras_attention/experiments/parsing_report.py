@@ -207,8 +207,7 @@ def f1_by_length(scores: Mapping[str, Sequence[SentenceScore]]) -> Any:
 
 
 def _title(report: Mapping[str, Any]) -> str:
-    tags = "with tags" if report["config"].get("tags", True) else "XX for tags"
     return (
         f"Treebank {report['treebank']}: {report['sentences']:,} test sentences, "
-        f"{report['updates']:,} updates, {tags}"
+        f"{report['updates']:,} updates, leaves: {report['config']['leaves']}"
     )

@@ -139,36 +139,38 @@ class TreeText:
         return [f"{bracket}{label}" for label in self.phrases]
 
     def symbols(self, words: Sequence[str], output: str, tokenizer: Tokenizer) -> list[str]:
-        """The symbols of a model's output: pieces are joined to words, if there are words in trees.
+        """The symbols of a model's output, with the sentence's own words as leaves.
+
+        A tokenizer that does not know a piece writes something else for it; this is undone if all words are
+        there.
 
         Args:
             words: The words of the sentence.
             output: What the model wrote for it.
-            tokenizer: The model's tokenizer, which may not know all pieces.
+            tokenizer: The model's tokenizer.
         """
         written = output.split()
         if self.leaves != "words":
             return written
-        pieces = self.cut(words).split()
-        known = tokenizer.decode(tokenizer.encode([" ".join(pieces)]))[0]
-        leaves = [token for token in written if not is_bracket(token)]
-        # An unknown piece does not show whether it ends a word; the sentence does.
-        are_known = leaves == known.split()
-        ends = iter(pieces if are_known else leaves)
-        whole = iter(words)
-        symbols: list[str] = []
-        parts: list[str] = []
+        known = tokenizer.decode(tokenizer.encode([self.cut([word]) for word in words]))
+        word_at: dict[int, str] = {}
+        expected: list[str] = []
+        for word, text in zip(words, known, strict=True):
+            word_at[len(expected)] = word
+            expected += text.split()
+        if expected != [token for token in written if not is_bracket(token)]:
+            return written
+        symbols, place = [], 0
         for token in written:
             if is_bracket(token):
-                symbols += ["".join(parts)] * bool(parts) + [token]
-                parts = []
+                if place < len(expected) and place not in word_at:
+                    return written  # inside a word
+                symbols.append(token)
                 continue
-            parts.append(token.removesuffix(JOINER))
-            if not next(ends).endswith(JOINER):
-                word = "".join(parts)
-                symbols.append(next(whole) if are_known else word)
-                parts = []
-        return [*symbols, *["".join(parts)] * bool(parts)]
+            if place in word_at:
+                symbols.append(word_at[place])
+            place += 1
+        return symbols
 
     def is_leaf(self, symbol: str) -> bool:
         """Whether a symbol that is no bracket can stand for a word."""

@@ -4,7 +4,7 @@ import pytest
 
 from keras_attention.cli import parse
 from keras_attention.experiments import parsing
-from keras_attention.experiments.parsing import PARSING_RECIPES
+from keras_attention.experiments.parsing import PARSING_LEAVES, PARSING_RECIPES
 
 
 @pytest.fixture
@@ -49,13 +49,15 @@ def test_options_replace_what_the_recipe_says(received, trees, tmp_path):
 def test_another_preset_brings_its_own_sizes(received, trees, tmp_path):
     own = ["--train", trees, "--validation", trees, "--test", trees]
     parse.run("", [*own, "--preset", "parsing", "--steps", "9"])
-    [(_, config, _, _)] = received
+    [(_, config, _, options)] = received
     assert (config.preset, config.model_arguments, config.steps) == ("parsing", {}, 9)
+    assert options["leaves"] == "words"
     assert (config.peak_learning_rate, config.minutes) == (None, None)
 
 
 def test_the_papers_setting_is_a_recipe():
     paper = PARSING_RECIPES["penn"]
+    assert PARSING_LEAVES == {**dict.fromkeys(PARSING_RECIPES, "words"), "penn": "tags"}
     assert (paper.preset, paper.vocabulary_size) == ("parsing", 16_000)
     assert (paper.beam_size, paper.length_penalty) == (21, 0.3)
 

@@ -140,6 +140,32 @@ def test_words_are_cut_into_as_many_pieces_that_end_one(bank, tmp_path):
     assert again.word_tags(["often", "."]) == ["RB", "."]
 
 
+def test_the_words_of_a_tree_are_those_of_the_sentence(bank, tmp_path):
+    """Pieces are known, unknown at the end, the beginning or altogether."""
+    text = TreeText.train(bank.corpus("words"), 330, parsing.WordTags(bank.train), "words")
+    words = ["unhappily", "the", "catdog", "x"]
+    cut = [text.cut([word]).split() for word in words]
+    assert len(cut[0]) > 2 and len(cut[2]) > 1
+    every = dict.fromkeys(piece for pieces in cut for piece in pieces)
+    target = (
+        f"(S (NP {' '.join(cut[0])} )NP {' '.join(cut[1])} (NP {' '.join(cut[2] + cut[3])} )NP )S"
+    )
+    for unknown in ({}, {cut[0][0]}, {cut[0][-1]}, {cut[0][1], cut[2][-1]}, set(every)):
+        file = tmp_path / "vocabulary.txt"
+        entries = ["(S", ")S", "(NP", ")NP", *(piece for piece in every if piece not in unknown)]
+        file.write_text("".join(f"{entry}\n" for entry in entries))
+        tokenizer = Tokenizer.from_vocabulary(file)
+        [output] = tokenizer.decode(tokenizer.encode([target]))
+        assert text.symbols(words, output, tokenizer) == (
+            "(S (NP unhappily )NP the (NP catdog x )NP )S".split()
+        )
+    # The last tokenizer knows nothing: only the number of pieces tells.
+    wrong = output.replace(")NP", "⁇ )NP", 1)
+    assert text.symbols(words, wrong, tokenizer) == wrong.split()
+    inside = output.replace("(NP ⁇", "(NP ⁇ (NP )NP", 1)
+    assert text.symbols(words, inside, tokenizer) == inside.split()
+
+
 def test_a_difference_is_resolved_where_chance_cannot_make_it(bank):
     golds = list(bank.test)
     flat = [Tree("S", [Tree(tag, [word]) for word, tag in gold.pos()]) for gold in golds]
