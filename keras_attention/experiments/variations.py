@@ -294,21 +294,33 @@ def _parameter_table(names: Sequence[str]) -> Table:
     return Table("Parameters of the paper's sizes", columns, rows, notes)
 
 
+def _limit(series: Sequence[Sequence[float]]) -> float:
+    """The largest value of the axis: one row that went wrong must not hide the others."""
+    ours, paper = (sorted(map(abs, values)) or [0.0] for values in series)
+    return max(10.0, 1.6 * ours[int(0.9 * (len(ours) - 1))], 1.1 * paper[-1])
+
+
 def _figure(result: Mapping[str, Mapping[str, Any]]) -> Any:
     """Perplexity compared with base: the paper's and ours, with its interval."""
     from matplotlib.figure import Figure
 
     rows = [(name, row) for name, row in result.items() if "ratio" in row]
+    limit = _limit([[100 * (row[key] - 1) for _, row in rows] for key in ("ratio", "paper_ratio")])
     figure = Figure(figsize=(6.4, 1.6 + 0.32 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     for place, (_, row) in enumerate(rows):
         ours, paper = (100 * (row[key] - 1) for key in ("ratio", "paper_ratio"))
         axes.plot(paper, place, "k|", markersize=14, label="the paper" if not place else None)
         axes.plot(ours, place, "oC0", label="ours" if not place else None)
+        if abs(ours) > limit:
+            side = "right" if ours > 0 else "left"
+            axes.text(math.copysign(limit, ours), place, f"{ours:+.0f} % ", ha=side, va="bottom")
         if row["interval"]:
             axes.plot([100 * (end - 1) for end in row["interval"]], [place, place], "-C0")
     axes.axvline(0, color="silver", zorder=0)
-    axes.set(xlabel="perplexity against base, %", ylim=(len(rows) - 0.3, -0.7))
+    axes.set(
+        xlabel="perplexity against base, %", xlim=(-limit, limit), ylim=(len(rows) - 0.3, -0.7)
+    )
     axes.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=8)
     if rows:
         axes.legend(fontsize=8)

@@ -137,3 +137,10 @@ def test_rows_are_compared_over_paired_seeds(tmp_path, monkeypatch):
     text = (tmp_path / "out" / "table3.txt").read_text()
     assert "d_smoothing_0 disagrees with the paper" in text
     assert "not resolved" in text and "63,045,632" in text
+
+
+def test_one_row_far_off_does_not_hide_the_others():
+    ours = [*range(-9, 9), 170.0]
+    assert variations._limit([ours, [24.2, -12.0]]) == pytest.approx(1.1 * 24.2)
+    assert variations._limit([[-40.0, 30.0, 20.0], [1.0]]) == pytest.approx(1.6 * 30.0)
+    assert variations._limit([[], []]) == 10.0
