@@ -21,6 +21,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from keras_attention.utils.checks import check_choice
+
 if TYPE_CHECKING:
     from nltk import Tree
 
@@ -103,12 +105,6 @@ def is_phrase(node: Tree | str) -> bool:
     return not isinstance(node, str) and not isinstance(node[0], str)
 
 
-def check_leaves(leaves: str) -> None:
-    """Refuse what is not in `LEAVES`."""
-    if leaves not in LEAVES:
-        raise ValueError(f"`leaves` must be one of {LEAVES}. Received: leaves={leaves!r}")
-
-
 def is_bracket(symbol: str) -> bool:
     """Whether a symbol opens or closes a phrase; other symbols are leaves."""
     return symbol[:1] in ("(", ")")
@@ -137,7 +133,7 @@ def linearize(tree: Tree, leaves: str = "tags") -> tuple[list[str], list[str]]:
     >>> " ".join(linearize(tree, "words")[1])
     '(S (NP John )NP (VP has (NP a dog )NP )VP . )S'
     """
-    check_leaves(leaves)
+    check_choice("leaves", leaves, LEAVES)
     words: list[str] = []
     symbols: list[str] = []
 
@@ -179,7 +175,7 @@ def delinearize(words: Sequence[str], symbols: Sequence[str], leaves: str = "tag
     """
     from nltk import Tree
 
-    check_leaves(leaves)
+    check_choice("leaves", leaves, LEAVES)
     root = Tree("", [])
     stack, left = [root], iter(words)
     for place, symbol in enumerate(symbols):
@@ -231,7 +227,7 @@ def repair(words: Sequence[str], symbols: Sequence[str], leaves: str = "tags") -
     """
     from nltk import Tree
 
-    check_leaves(leaves)
+    check_choice("leaves", leaves, LEAVES)
     if not words:
         raise ValueError("A tree needs words. Received: words=[]")
     placed = [symbol for symbol in symbols if not is_bracket(symbol)]

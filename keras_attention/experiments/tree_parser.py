@@ -17,10 +17,11 @@ from keras_attention.data.corpus import Corpus
 from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.presegmented import JOINER
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.data.trees import ANY_TAG, check_leaves, delinearize, is_bracket, repair
+from keras_attention.data.trees import ANY_TAG, LEAVES, delinearize, is_bracket, repair
 from keras_attention.decoding.constraints import TextConstraint, WellFormedTrees
 from keras_attention.decoding.translator import Translator
 from keras_attention.experiments.parsing_baselines import WordTags
+from keras_attention.utils.checks import check_choice
 from keras_attention.utils.files import read_json, write_atomically, write_json
 
 if TYPE_CHECKING:
@@ -52,12 +53,11 @@ class TreeText:
         word_tags: Mapping[str, str],
         leaves: str = "tags",
     ):
-        check_leaves(leaves)
+        self.leaves = check_choice("leaves", leaves, LEAVES)
         self.words = words
         self.phrases = tuple(phrases)
         self.tags = tuple(tags)
         self.word_tags = WordTags.from_table(word_tags)
-        self.leaves = leaves
         self._pieces: dict[str, str] = {}
 
     @classmethod
