@@ -110,6 +110,11 @@ class Operations:
             outputs = ops.add(outputs, matrix.bias)
         return outputs if activation is None else activation(outputs)
 
+    def weighted_sum(self, parts: Sequence[Any], weights: Any) -> Any:
+        """`sum_i weights_i parts_i` of N parts (R, F), which nothing else reads, and weights (N, 1)."""
+        weights = ops.cast(weights, self.dtype)
+        return sum(part * weights[i] for i, part in enumerate(parts))
+
     def norm(self, x: Any, norm: Any, epsilon: float) -> Any:
         """Layer normalisation of (R, D)."""
         return ops.layer_normalization(x, *norm, -1, epsilon)
@@ -147,6 +152,10 @@ class Operations:
         outputs = ops.matmul(ops.cast(ops.softmax(scores, axis=-1), self.dtype), value)
         outputs = ops.transpose(outputs, (0, 2, 1, 3))
         return ops.reshape(outputs, (-1, self.spec.num_heads * self.spec.value_dim))
+
+    def separate_heads(self, outputs: Any) -> Sequence[Any]:
+        """What `attend` has joined, cut into the heads' own (R, d)."""
+        return ops.split(outputs, self.spec.num_heads, axis=-1)
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
         """`buffer` (B, N, P, d) with `new` (B, N, W, d) written at position `start`."""
@@ -274,16 +283,15 @@ def _joined_heads(
         return operations.linear(outputs, weights)
     assert branched is not None  # Only a branched attention has such weights.
     activation = operations.activation(branched.feed_forwards[0].activation)
-    width = operations.spec.value_dim
+    heads = operations.separate_heads(outputs)
     parts = [
-        operations.linear(outputs[:, i * width : (i + 1) * width], matrix, activation)
-        for i, matrix in enumerate(weights.inner)
+        operations.linear(head, matrix, activation)
+        for head, matrix in zip(heads, weights.inner, strict=True)
     ]
     if weights.alpha is None:
         hidden = ops.concatenate(parts, axis=-1)
     else:
-        alpha = ops.cast(weights.alpha, operations.dtype)
-        hidden = sum(part * alpha[i] for i, part in enumerate(parts))
+        hidden = operations.weighted_sum(parts, weights.alpha)
     return operations.linear(hidden, weights.outer)
 
 

@@ -88,6 +88,18 @@ class TorchOperations(Operations):
         outputs = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, scale=1.0)
         return outputs.transpose(1, 2).reshape(-1, self.spec.num_heads * self.spec.value_dim)
 
+    def separate_heads(self, outputs: Any) -> Any:
+        # oneDNN wants each contiguous: one copy here saves one for each head.
+        heads = outputs.unflatten(-1, (self.spec.num_heads, -1))
+        return heads.transpose(0, 1).contiguous().unbind()
+
+    def weighted_sum(self, parts: Any, weights: Any) -> Any:
+        first, *others = weights.to(parts[0].dtype)
+        total = parts[0].mul_(first)
+        for part, weight in zip(parts[1:], others, strict=True):
+            total.addcmul_(part, weight)
+        return total
+
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
         end = start + new.shape[2]
         buffer[:, :, start:end].copy_(new)
