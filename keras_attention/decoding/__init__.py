@@ -5,7 +5,8 @@ from keras_attention.utils.lazily import imported_lazily
 # The plain search and the constraints need Keras; a `Translator` that runs a spec does not.
 _PLACES = {
     "plain_search": ("beam_search",),
-    "constraints": ("ForcedPrefix", "RequiredPhrases", "TextConstraint", "WellFormedTrees"),
+    "constraints": ("ForcedPrefix", "RequiredPhrases", "TextConstraint"),
+    "tree_constraint": ("WellFormedTrees",),
     "hypotheses": ("BeamSearchResult",),
     "translator": ("Translation", "Translator"),
 }

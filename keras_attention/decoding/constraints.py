@@ -1,4 +1,4 @@
-"""Constraints for the beam search: forced prefixes, required phrases and well-formed trees.
+"""Constraints for the beam search: forced prefixes and required phrases.
 
 A constraint is created once for a vocabulary; its `start` returns the `constraint_state` of a batch. All
 constraints run in a compiled search on every backend. Log-probabilities remain those of the model.
@@ -9,8 +9,7 @@ Shape letters: B sentences, W beams, V vocabulary, P tokens of a prefix or phras
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -18,9 +17,7 @@ import numpy as np
 from keras import ops
 
 from keras_attention.decoding.plain_search import Constraint
-from keras_attention.utils.checks import check_callable, check_has, check_integer, check_iterable
-
-WIDTH_STEP = 64
+from keras_attention.utils.checks import check_callable, check_has, check_integer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +79,9 @@ class ForcedPrefix:
         """
         tokens = np.full((len(prefixes), max(1, *map(len, prefixes))), -1, "int32")
         for row, prefix in enumerate(prefixes):
-            _check_ids("prefixes", prefix, self.vocabulary_size)
+            check_ids("prefixes", prefix, self.vocabulary_size)
             tokens[row, : len(prefix)] = prefix
-        return _for_each_beam({"prefix": tokens}, beam_size)
+        return for_each_beam({"prefix": tokens}, beam_size)
 
     def allowed(self, state: Any, index: Any) -> Any:
         """Allow the next token of the prefix, or all tokens after its end; see `Constraint`."""
@@ -136,7 +133,7 @@ class RequiredPhrases:
         lengths = np.zeros((len(phrases), number), "int32")
         for row, wanted in enumerate(phrases):
             for place, phrase in enumerate(wanted):
-                _check_ids("phrases", phrase, self.vocabulary_size, self.end_token_id)
+                check_ids("phrases", phrase, self.vocabulary_size, self.end_token_id)
                 if not len(phrase):
                     raise ValueError(f"A phrase needs tokens. Received: phrases[{row}]={wanted!r}")
                 tokens[row, place, : len(phrase)] = phrase
@@ -153,7 +150,7 @@ class RequiredPhrases:
             "matched": np.zeros_like(lengths),
             "room": np.array(max_lengths, "int32"),
         }
-        return _for_each_beam(state, beam_size)
+        return for_each_beam(state, beam_size)
 
     def allowed(self, state: Any, index: Any) -> Any:
         """Allow the end only after all phrases, and only missing phrases once they need all the room."""
@@ -179,7 +176,7 @@ class RequiredPhrases:
         token = token_ids[..., None]
         for _ in range(tokens.shape[-1]):
             is_next = ops.equal(self._next_tokens({**state, "matched": matched}), token)
-            back = _at(state["back"], ops.maximum(matched - 1, 0))
+            back = number_at(state["back"], ops.maximum(matched - 1, 0))
             matched = ops.where(is_next | ops.equal(matched, 0), matched, back)
         is_next = ops.equal(self._next_tokens({**state, "matched": matched}), token)
         matched = matched + ops.cast(is_next, "int32")
@@ -190,190 +187,24 @@ class RequiredPhrases:
         """Return (B, W, C), the next token of each phrase; -1 if it is complete."""
         is_complete = ops.equal(state["matched"], state["lengths"])
         place = ops.minimum(state["matched"], state["tokens"].shape[-1] - 1)
-        return ops.where(is_complete, -1, _at(state["tokens"], place))
+        return ops.where(is_complete, -1, number_at(state["tokens"], place))
 
 
-class WellFormedTrees:
-    """Hypotheses are trees, as `data.trees.linearize` writes them, over the words of the sentence.
-
-    A stack automaton decides. A phrase is opened, or a leaf written, only while there are words left. Only
-    the innermost phrase is closed, and only if it has a child. The root is closed when no word is left, and
-    then the hypothesis ends. Nothing is opened without room to close it, so each hypothesis is complete.
-    A leaf is any tag; or it is the next word, of which every token must be written before anything else.
-
-    Args:
-        vocabulary_size: Number of tokens V.
-        phrases: Ids of the symbols that open and close each phrase: `{"NP": (17, 18)}`.
-        tags: Ids of the tags; none if the leaves are words.
-        end_token_id: The EOS token.
-        max_depth: Largest number of nested phrases. Defaults to 64.
-
-    Raises:
-        ValueError: If there is no phrase, or an id is outside the vocabulary or used twice.
-    """
-
-    def __init__(
-        self,
-        vocabulary_size: int,
-        phrases: Mapping[str, tuple[int, int]],
-        tags: Sequence[int],
-        end_token_id: int,
-        max_depth: int = 64,
-    ):
-        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1)
-        check_integer("end_token_id", end_token_id, 0, vocabulary_size - 1)
-        check_has("phrases", phrases, "a dict of the ids that open and close each", "values")
-        for token_id in check_iterable("tags", tags):
-            check_integer("tags", token_id, 0, vocabulary_size - 1)
-        for pair in phrases.values():
-            for token_id in check_iterable("phrases", pair):
-                check_integer("phrases", token_id, 0, vocabulary_size - 1)
-        opens = [pair[0] for pair in phrases.values()]
-        closes = [pair[1] for pair in phrases.values()]
-        ids = [*opens, *closes, *tags, end_token_id]
-        if not opens:
-            raise ValueError(f"Trees need phrases. Received: phrases={phrases!r}")
-        if len(set(ids)) < len(ids):
-            raise ValueError(
-                "Phrases, tags and the end token need ids of their own: one occurs twice."
-            )
-        self.max_depth = check_integer("max_depth", max_depth, 1)
-        self._symbols = {*opens, *closes, end_token_id}
-        self._has_tags = bool(len(tags))
-        # The number of the phrase that a symbol opens or closes; -1 for other symbols.
-        phrase = np.full(vocabulary_size, -1, "int32")
-        phrase[opens] = phrase[closes] = np.arange(len(opens))
-        kinds = (opens, closes, tags, end_token_id)
-        # Each (V,): whether a symbol opens, closes, is a tag or ends; and the number of its phrase.
-        self._tables = (*(np.isin(np.arange(vocabulary_size), kind) for kind in kinds), phrase)
-
-    def start(
-        self,
-        words: Sequence[int | Sequence[Sequence[int]]],
-        max_lengths: Sequence[int],
-        beam_size: int,
-    ) -> Any:
-        """Return the states for a batch.
-
-        Args:
-            words: With tags, the number of words of each sentence; without tags, its words, each a list of
-                token ids. 0 or empty for rows that are not searched.
-            max_lengths: (B,) int, the longest hypothesis allowed for each sentence, EOS included.
-            beam_size: Number of beams W.
-
-        Raises:
-            ValueError: If there is no room for the smallest tree, a root over all words, and the end. Or if
-                a word has no tokens, or one that is a phrase's symbol or the end.
-        """
-        table: dict[str, np.ndarray] = {}
-        if self._has_tags:
-            number = np.array(words, "int32")
-        else:
-            number, table = self._table_of_words(words, max(max_lengths, default=1))
-        room = np.array(max_lengths, "int32")
-        short = np.flatnonzero((number > 0) & (room < number + 3))
-        if len(short):
-            row = short[0]
-            raise ValueError(
-                f"A tree with {number[row]} leaves needs {number[row] + 3} symbols at least, the end "
-                f"included. Received: max_lengths[{row}]={room[row]}"
-            )
-        state = {
-            "stack": np.full((len(number), self.max_depth), -1, "int32"),
-            "depth": np.zeros_like(number),
-            "left": number,
-            "has_child": np.zeros(len(number), bool),
-            "room": room,
-            **table,
-        }
-        return _for_each_beam(state, beam_size)
-
-    def _table_of_words(self, words: Any, width: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """How many tokens each sentence has; and the tokens, and which of them go on with a word."""
-        number = np.zeros(len(words), "int32")
-        # In steps, so that a compiled search meets few shapes.
-        tokens = np.full((len(words), math.ceil(width / WIDTH_STEP) * WIDTH_STEP), -1, "int32")
-        goes_on = np.zeros(tokens.shape, bool)
-        for row, sentence in enumerate(words):
-            for word in check_iterable("words", sentence):
-                _check_ids("words", word, self.vocabulary_size)
-                if not len(word) or self._symbols.intersection(word):
-                    raise ValueError(
-                        "A word needs tokens, none of which opens or closes a phrase or ends the tree. "
-                        f"Received: {list(word)} in words[{row}]"
-                    )
-                place, number[row] = number[row], number[row] + len(word)
-                if number[row] <= width:
-                    tokens[row, place : number[row]] = word
-                    goes_on[row, place + 1 : number[row]] = True
-        return number, {"tokens": tokens, "goes_on": goes_on, "place": np.zeros_like(number)}
-
-    def allowed(self, state: Any, index: Any) -> Any:
-        """Allow the symbols after which the tree can still be completed; see `Constraint`."""
-        depth, left = state["depth"], state["left"]
-        is_open, has_words = ops.greater(depth, 0), ops.greater(left, 0)
-        opens, closes, leaf, ends, phrase = map(ops.convert_to_tensor, self._tables)
-        is_between = True
-        if not self._has_tags:
-            leaf = ops.equal(
-                ops.arange(self.vocabulary_size, dtype="int32"), _next_token(state)[..., None]
-            )
-            here = _one_at(state["goes_on"], state["place"])
-            is_between = ops.logical_not(ops.any(here & state["goes_on"], axis=-1))
-        # After an opening symbol: every leaf, a close for each open phrase, the end.
-        has_room = ops.greater_equal(state["room"] - index - 1, left + depth + 2)
-        can_open = (is_open | ops.equal(index, 0)) & has_words & has_room & is_between
-        can_open = can_open & ops.less(depth, self.max_depth)
-        is_root = ops.equal(depth, 1)
-        can_close = is_open & state["has_child"] & ops.logical_not(is_root & has_words) & is_between
-        can_end = ops.logical_not(is_open | has_words)
-        top = _at(state["stack"], ops.maximum(depth - 1, 0))
-        return (
-            (can_open[..., None] & opens)
-            | ((is_open & has_words)[..., None] & leaf)
-            | (can_close[..., None] & closes & ops.equal(phrase, top[..., None]))
-            | (can_end[..., None] & ends)
-        )
-
-    def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """Push opened phrases, pop closed ones, and count leaves."""
-        opens, closes, is_leaf, _, phrase = (
-            ops.take(ops.convert_to_tensor(table), token_ids, axis=0) for table in self._tables
-        )
-        depth, stack = state["depth"], state["stack"]
-        here = ops.equal(ops.arange(self.max_depth, dtype="int32"), depth[..., None])
-        if not self._has_tags:
-            is_leaf = ops.equal(token_ids, _next_token(state)) & ops.greater(state["left"], 0)
-            state = {**state, "place": state["place"] + ops.cast(is_leaf, "int32")}
-        return {
-            **state,
-            "stack": ops.where(opens[..., None] & here, phrase[..., None], stack),
-            "depth": depth + ops.cast(opens, "int32") - ops.cast(closes, "int32"),
-            "left": state["left"] - ops.cast(is_leaf, "int32"),
-            "has_child": (state["has_child"] | is_leaf | closes) & ops.logical_not(opens),
-        }
-
-
-def _for_each_beam(state: Any, beam_size: int) -> Any:
+def for_each_beam(state: Any, beam_size: int) -> Any:
     """Repeat arrays (B, ...) for each beam: return tensors (B, W, ...)."""
     return keras.tree.map_structure(
         lambda leaf: ops.repeat(ops.convert_to_tensor(leaf)[:, None], beam_size, axis=1), state
     )
 
 
-def _next_token(state: Any) -> Any:
-    """Return (B, W), the next token of the sentence's words."""
-    return _at(state["tokens"], state["place"])
-
-
-def _one_at(values: Any, places: Any) -> Any:
+def one_at(values: Any, places: Any) -> Any:
     """Return (..., P): True at `places` (...) of the last axis of `values` (..., P)."""
     return ops.equal(ops.arange(values.shape[-1], dtype="int32"), places[..., None])
 
 
-def _at(values: Any, places: Any) -> Any:
+def number_at(values: Any, places: Any) -> Any:
     """Return the numbers at `places` (...) along the last axis of `values` (..., P)."""
-    return ops.sum(ops.where(_one_at(values, places), values, 0), axis=-1)
+    return ops.sum(ops.where(one_at(values, places), values, 0), axis=-1)
 
 
 def _failure(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -390,7 +221,8 @@ def _failure(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return table
 
 
-def _check_ids(name: str, ids: Sequence[int], vocabulary_size: int, never: int = -1) -> None:
+def check_ids(name: str, ids: Sequence[int], vocabulary_size: int, never: int = -1) -> None:
+    """Raise a ValueError unless all are ids of tokens, and none is `never`."""
     wrong = [i for i in ids if not 0 <= i < vocabulary_size or i == never]
     if wrong:
         raise ValueError(

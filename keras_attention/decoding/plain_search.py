@@ -35,8 +35,9 @@ class Constraint(Protocol):
     """A constraint on hypotheses: a state for each hypothesis, and the tokens allowed in that state.
 
     Like `step`, it may use only `keras.ops`, on tensors (B, W, ...): it is traced with the search.
-    Log-probabilities stay those of the model; tokens that are not allowed are just not chosen.
-    `decoding.constraints` has some constraints.
+    Log-probabilities stay those of the model; tokens that are not allowed are just not chosen. A constraint
+    may also have `rescore(logits, state, index)`, which returns other logits (B, W, V) to score with.
+    `decoding.constraints` and `decoding.tree_constraint` have some constraints.
     """
 
     def allowed(self, state: Any, index: Any) -> Any:
@@ -156,7 +157,10 @@ def beam_search(
 
     def advance(beams, cache, state):
         logits, cache = step(beams.last_tokens, beams.index, cache)
-        allowed = None if constraint is None else constraint.allowed(state, beams.index)
+        allowed = None
+        if constraint is not None:
+            allowed = constraint.allowed(state, beams.index)
+            logits = _rescored(constraint, logits, state, beams.index)
         scores, tokens, parents = grow_topk(logits, beams.alive_scores, candidates, allowed)
         sequences = _append(_select(beams.alive_sequences, parents), tokens, beams.index)
         is_end = ops.equal(tokens, end_token_id)
@@ -268,6 +272,12 @@ def grow_finished(finished_sequences, finished_scores, sequences, scores):
     sequences = ops.concatenate([finished_sequences, sequences], axis=1)
     scores, kept = ops.top_k(ops.concatenate([finished_scores, scores], axis=1), beam_size)
     return _select(sequences, ops.cast(kept, "int32")), scores
+
+
+def _rescored(constraint, logits, state, index):
+    """The logits as the constraint wants them, if it does."""
+    rescore = getattr(constraint, "rescore", None)
+    return logits if rescore is None else rescore(logits, state, index)
 
 
 def _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_id) -> _Beams:

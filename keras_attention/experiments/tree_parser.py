@@ -18,8 +18,9 @@ from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.presegmented import JOINER
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.data.trees import ANY_TAG, LEAVES, delinearize, is_bracket, repair
-from keras_attention.decoding.constraints import TextConstraint, WellFormedTrees
+from keras_attention.decoding.constraints import TextConstraint
 from keras_attention.decoding.translator import Translator
+from keras_attention.decoding.tree_constraint import WellFormedTrees
 from keras_attention.experiments.parsing_baselines import WordTags
 from keras_attention.utils.checks import check_choice
 from keras_attention.utils.files import read_json, write_atomically, write_json
