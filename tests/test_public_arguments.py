@@ -569,7 +569,7 @@ TABLE = {
             "label_smoothing": RATE,
             "length_penalty": [-1, math.nan, math.inf, "x", None],
             "seed": COUNT,
-            **dict.fromkeys(("recompute", "attention_images"), SWITCH),
+            **dict.fromkeys(("recompute", "attention_log", "attention_images"), SWITCH),
             **dict.fromkeys(("minutes", "peak_learning_rate", "checkpoint_minutes"), POSITIVE),
             "learning_rate_factor": [*POSITIVE, None],
             **dict.fromkeys(("replicas", "patience", "checkpoint_updates"), [*SIZE, 10**20]),

@@ -41,6 +41,7 @@ TRAINING = (
     "checkpoint_updates",
     "averaged_checkpoints",
     "bleu_every",
+    "attention_log",
     "attention_images",
     "seed",
 )

@@ -15,7 +15,13 @@ from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.experiments.fits import half_width
-from keras_attention.experiments.tables import Measurements, Table, verdict, write_results
+from keras_attention.experiments.tables import (
+    Measurements,
+    Table,
+    deciding_settings,
+    verdict,
+    write_results,
+)
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.run import train_translation
 from keras_attention.utils.checks import check_integer
@@ -54,7 +60,7 @@ def compare_positions(
     settings = {
         "corpus": corpus.name,
         "fingerprint": corpus.train.fingerprint(),
-        "base": dataclasses.asdict(base),
+        **deciding_settings(base),
         "trained_length": trained_length,
     }
     kept = Measurements(output_dir, settings)

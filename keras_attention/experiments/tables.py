@@ -12,6 +12,7 @@ from typing import Any
 
 import filelock
 
+from keras_attention.recipes.config import LOGGED_FIELDS, TranslationConfig
 from keras_attention.recipes.run import environment
 from keras_attention.utils.files import (
     atomic_file,
@@ -133,6 +134,11 @@ class Measurements:
 
     def _write(self) -> None:
         write_json(self._file, {"settings": self.settings, "points": self.points})
+
+
+def deciding_settings(config: TranslationConfig) -> dict[str, Any]:
+    """The settings of a recipe that decide results: all but what is logged."""
+    return {name: value for name, value in vars(config).items() if name not in LOGGED_FIELDS}
 
 
 def write_results(

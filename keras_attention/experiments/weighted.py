@@ -21,7 +21,13 @@ from keras_attention.evaluation.bleu import corpus_bleu
 from keras_attention.evaluation.cost import matmul_peak
 from keras_attention.experiments.fits import half_width
 from keras_attention.experiments.published import WEIGHTED_TABLE_1, WEIGHTED_TABLE_2
-from keras_attention.experiments.tables import Measurements, Table, verdict, write_results
+from keras_attention.experiments.tables import (
+    Measurements,
+    Table,
+    deciding_settings,
+    verdict,
+    write_results,
+)
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.catalog import DEMO
 from keras_attention.recipes.config import TranslationConfig
@@ -54,6 +60,7 @@ SMALL = dataclasses.replace(
     checkpoint_updates=100,
     averaged_checkpoints=1,
     bleu_every=NEVER,
+    attention_log=False,
 )
 TEST_SENTENCES = 300
 
@@ -110,7 +117,7 @@ def compare_weighted(
     for each in configs.values():
         check_model(each)
     settings = {
-        **dataclasses.asdict(config),
+        **deciding_settings(config),
         **branches,
         "seeds": seeds,
         "test_sentences": test_sentences,

@@ -12,6 +12,7 @@ from keras_attention.utils.checks import (
 )
 
 BUDGET = ("steps", "minutes")
+LOGGED_FIELDS = ("attention_log", "attention_images")
 # What may change between two starts of a run: how long it trains, on what hardware, and what is logged.
 RESUMABLE_FIELDS = (
     *BUDGET,
@@ -20,7 +21,7 @@ RESUMABLE_FIELDS = (
     "replicas",
     "accumulation_steps",
     "recompute",
-    "attention_images",
+    *LOGGED_FIELDS,
 )
 
 
@@ -65,6 +66,8 @@ class TranslationConfig:
         checkpoint_updates: Updates between two checkpoints that are averaged, instead of minutes.
         averaged_checkpoints: Number of last checkpoints that are averaged.
         bleu_every: Epochs between two BLEU scores of the validation set during training.
+        attention_log: Whether to log the attention on some sentences, and the importance of heads, for
+            the Attention tab of TensorBoard; a few seconds for each time.
         attention_images: Whether to log heat maps of one sentence's attention as pictures, too.
         beam_size: Hypotheses kept in the beam search.
         length_penalty: The paper's alpha: the higher, the longer the translations.
@@ -97,6 +100,7 @@ class TranslationConfig:
     checkpoint_updates: int | None = None
     averaged_checkpoints: int = 5
     bleu_every: int = 5
+    attention_log: bool = True
     attention_images: bool = False
     beam_size: int = 4
     length_penalty: float = 0.6
@@ -119,6 +123,7 @@ class TranslationConfig:
         check_text("preset", self.preset)
         check_has("model_arguments", self.model_arguments, "a dict", "items")
         check_boolean("recompute", self.recompute)
+        check_boolean("attention_log", self.attention_log)
         check_boolean("attention_images", self.attention_images)
         check_number("length_penalty", self.length_penalty, least=0, below=100)
         for field in dataclasses.fields(self):

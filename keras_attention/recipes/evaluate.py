@@ -7,7 +7,7 @@ from typing import Any
 
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.cost import matmul_peak
-from keras_attention.evaluation.perplexity import perplexity
+from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.evaluation.report import evaluation_report
 from keras_attention.evaluation.training_cost import training_cost
 from keras_attention.training.checkpoint_store import read_manifest
@@ -75,6 +75,7 @@ def evaluate_run(
             device=device,
             peak=None if device else peak or matmul_peak(settings["dtype"]),
         )
+    meter = PerplexityMeter(model)
     return evaluation_report(
         model,
         Translator(model, tokenizer, **decoding),
@@ -83,7 +84,7 @@ def evaluate_run(
         references,
         name=name,
         language=settings["languages"][1],
-        measure_perplexity=None if validation is None else lambda: perplexity(model, validation),
+        measure_perplexity=None if validation is None else lambda: meter(validation),
         cost=cost,
         decoding=decoding,
         samples=samples,

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import importlib.metadata
 import os
 import platform
@@ -50,6 +51,9 @@ from keras_attention.utils.files import PARTIAL, write_atomically
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention.visualization.summary_writer import SummaryWriter
+
+# Once in a process, which may train many runs.
+_measured_peak = functools.cache(matmul_peak)
 
 
 def train_translation(
@@ -224,7 +228,7 @@ def _train(
     say(batches_text(batches, config))
     with activity("building the model"):
         model = compiled_model(config, tokenizer)
-        device_peak = matmul_peak(config.dtype)
+        device_peak = _measured_peak(config.dtype)
         peak = replica_count(config) * device_peak
     say(f"Model {config.preset}, {config.dtype}. {forecast(model, batches, config, peak)}.")
     checkpoints = train_to_budget(

@@ -113,9 +113,10 @@ def train_to_budget(
         )
         attention, images = [], []
         if writer is not None:
-            attention = attention_log(
-                writer, tokenizer, corpus, batches.store, translator, monitor, interrupted
-            )
+            if config.attention_log:
+                attention = attention_log(
+                    writer, tokenizer, corpus, batches.store, translator, monitor, interrupted
+                )
             if config.attention_images:
                 images = attention_images(writer, tokenizer, corpus, model, interrupted)
         patience = StopWithoutGain(config.patience, cut_short=lambda: checkpoints.cut_short)
