@@ -52,10 +52,6 @@ from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention.visualization.summary_writer import SummaryWriter
 
-# Once in a process, which may train many runs.
-_measured_peak = functools.cache(matmul_peak)
-
-
 def train_translation(
     corpus: Corpus, config: TranslationConfig, output_dir: str | os.PathLike[str]
 ) -> dict[str, Any]:
@@ -214,6 +210,12 @@ def run_settings(corpus: Corpus, config: TranslationConfig) -> dict[str, Any]:
         "languages": [corpus.source_language, corpus.target_language],
         **{f"{name}_fingerprint": text.fingerprint() for name, text in corpus.splits.items()},
     }
+
+
+@functools.cache
+def _measured_peak(dtype: str) -> float:
+    """`matmul_peak`, once in a process, which may train many runs."""
+    return matmul_peak(dtype)
 
 
 def _train(
