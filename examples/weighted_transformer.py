@@ -1,6 +1,6 @@
 """Compare a Weighted Transformer with a plain one: does it learn faster, and why? (Ahmed et al. 2017)
 
-Without arguments, this trains three models on the demo corpus, with three seeds each (synthetic; about ten
+Without arguments, this trains three models on the demo corpus, with three seeds each (synthetic; about five
 minutes on two CPU cores): a Transformer, one whose feed-forward networks start with outputs as small as
 those of branches, and a Weighted Transformer. All get the same number of updates; the loss is also compared
 after equal minutes. The published setting is `--corpus wmt14 --preset base --updates 60000` (the paper's

@@ -111,7 +111,12 @@ class Operations:
         return outputs if activation is None else activation(outputs)
 
     def weighted_sum(self, parts: Sequence[Any], weights: Any) -> Any:
-        """`sum_i weights_i parts_i` of N parts (R, F), which nothing else reads, and weights (N, 1)."""
+        """`sum_i weights_i parts_i` of N parts (R, F), which nothing else reads.
+
+        The weights are (N, 1), or None if all are 1.
+        """
+        if weights is None:
+            return sum(parts)
         weights = ops.cast(weights, self.dtype)
         return sum(part * weights[i] for i, part in enumerate(parts))
 
@@ -288,7 +293,7 @@ def _joined_heads(
         operations.linear(head, matrix, activation)
         for head, matrix in zip(heads, weights.inner, strict=True)
     ]
-    if weights.alpha is None:
+    if len(branched.feed_forwards) > 1:
         hidden = ops.concatenate(parts, axis=-1)
     else:
         hidden = operations.weighted_sum(parts, weights.alpha)

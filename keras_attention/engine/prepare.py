@@ -47,13 +47,13 @@ class BranchWeights(NamedTuple):
     """What stands behind a branched attention's heads, in place of a matrix: its networks.
 
     The output is `hidden outer`, and the hidden layer is made of the branches' own,
-    `activation(head_i inner_i)`: their sum, each times its part of `alpha`, or where `alpha` is None,
-    all of them side by side.
+    `activation(head_i inner_i)`: their sum, each times its part of `alpha`, or if each has a network of its
+    own, all of them side by side.
     """
 
     inner: tuple[Any, ...]
     outer: Any
-    alpha: Any  # (N, 1)
+    alpha: Any = None  # (N, 1); None where it is multiplied in
 
 
 class StackWeights(NamedTuple):
@@ -135,22 +135,27 @@ def _output(attention: AttentionSpec, store: Preparation) -> Any:
     kernel = store.read(attention.output.kernel)
     bias = None if attention.output.bias is None else store.read(attention.output.bias)
     networks = attention.feed_forwards
+    # alpha relu(x) = relu(alpha x), for alpha is at least 0.
+    is_inside = len(networks) == 1 and networks[0].activation == "relu"
     inner = []
     for i in range(number):
         network = _matrix(networks[i % len(networks)].inner, store)
         added = network.bias
         if bias is not None:
             added = added + xp.matmul(kappa[i] * bias[None], network.kernel)[0]
-        inner.append(store.matrix(Matrix(xp.matmul(kappa[i] * kernel[i], network.kernel), added)))
+        product = xp.matmul(kappa[i] * kernel[i], network.kernel)
+        if is_inside:
+            product, added = product * alpha[i], added * alpha[i]
+        inner.append(store.matrix(Matrix(product, added)))
     outer = [_matrix(network.outer, store) for network in networks]
     if len(networks) == 1:
         last = Matrix(outer[0].kernel, outer[0].bias * xp.sum(alpha))
-        return BranchWeights(tuple(inner), store.matrix(last), xp.reshape(alpha, (-1, 1)))
+        apart = None if is_inside else xp.reshape(alpha, (-1, 1))
+        return BranchWeights(tuple(inner), store.matrix(last), apart)
     joined = [part.kernel * alpha[i] for i, part in enumerate(outer)]
     total = sum(part.bias * alpha[i] for i, part in enumerate(outer))
-    return BranchWeights(
-        tuple(inner), store.matrix(Matrix(xp.concatenate(joined, axis=0), total)), None
-    )
+    last = Matrix(xp.concatenate(joined, axis=0), total)
+    return BranchWeights(tuple(inner), store.matrix(last))
 
 
 def _projections(attention: AttentionSpec, store: Preparation) -> list[Matrix]:

@@ -94,10 +94,12 @@ class TorchOperations(Operations):
         return heads.transpose(0, 1).contiguous().unbind()
 
     def weighted_sum(self, parts: Any, weights: Any) -> Any:
-        first, *others = weights.to(parts[0].dtype)
-        total = parts[0].mul_(first)
-        for part, weight in zip(parts[1:], others, strict=True):
-            total.addcmul_(part, weight)
+        if weights is not None:
+            weights = weights.to(parts[0].dtype)
+            parts = [part.mul_(weight) for part, weight in zip(parts, weights, strict=True)]
+        total, *others = parts
+        for part in others:
+            total.add_(part)
         return total
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:

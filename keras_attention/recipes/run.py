@@ -52,6 +52,7 @@ from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention.visualization.summary_writer import SummaryWriter
 
+
 def train_translation(
     corpus: Corpus, config: TranslationConfig, output_dir: str | os.PathLike[str]
 ) -> dict[str, Any]:

@@ -38,6 +38,7 @@ REFUSED = {"attention_window"}  # by every engine: the plain search decodes
 BRANCHES = [
     {"branch_feed_forward": "shared", "branched_decoder": "self"},
     {"branch_feed_forward": "split", "intermediate_dim": 12, "normalize_first": True},
+    {"branch_feed_forward": "shared", "activation": "gelu"},
 ]
 VARIANTS = [
     {"position_layout": "learned", "max_length": 30, "normalize_first": True, "num_layers": 2},
