@@ -67,18 +67,15 @@ class CompiledSearch:
         """
         rows, length = encoder_token_ids.shape
         self._compiled.add(((rows, length), stop))
-        state = self._constraint_state(texts, np.minimum(max_lengths, max_length))
+        state = {}
+        if self._constraint is not None:
+            limits: Any = np.minimum(max_lengths, max_length)
+            state = self._constraint.of_batch(texts, limits, self._options["beam_size"])
         self._max_length = max_length  # A function of the shape, as the program is.
         return keras.tree.map_structure(
             keras.ops.convert_to_numpy,
             self._programs[stop](encoder_token_ids, max_lengths, state),
         )
-
-    def _constraint_state(self, texts: Sequence[str], limits: Any) -> Any:
-        if self._constraint is None:
-            return {}
-        texts = [*texts, *[""] * (len(limits) - len(texts))]  # of dummy rows
-        return self._constraint.start(texts, limits, self._options["beam_size"])
 
     def _search(self, stop: str, encoder_token_ids: Any, max_lengths: Any, state: Any) -> Any:
         """Run encoder and beam search on one batch: (B, S) and (B,) to a `BeamSearchResult`."""

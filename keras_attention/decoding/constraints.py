@@ -48,6 +48,11 @@ class TextConstraint:
         check_has("constraint", self.constraint, "a constraint", "allowed")
         check_callable("start", self.start)
 
+    def of_batch(self, texts: Sequence[str], max_lengths: Sequence[int], beam_size: int) -> Any:
+        """Return the states for a batch, which may have more rows than texts."""
+        texts = [*texts, *[""] * (len(max_lengths) - len(texts))]
+        return self.start(texts, max_lengths, beam_size)
+
 
 class ForcedPrefix:
     """Each hypothesis begins with given tokens, and the model continues from there.

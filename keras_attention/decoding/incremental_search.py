@@ -11,6 +11,8 @@ Shape letters: B sentences, W beams, C candidates, L longest hypothesis, P slots
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from keras_attention.decoding.hypotheses import (
@@ -23,6 +25,9 @@ from keras_attention.decoding.hypotheses import (
     result,
 )
 from keras_attention.engine.base import State
+
+if TYPE_CHECKING:
+    from keras_attention.decoding.constrained_steps import ConstrainedSteps
 
 # Rows that are done are dropped when they are a quarter of all, since doing so copies the others' state.
 LARGEST_SELECTED_SHARE = 0.75
@@ -41,6 +46,7 @@ def incremental_search(
     length_penalty: float = 0.6,
     stop: str = "best",
     max_length: int | None = None,
+    constrained: ConstrainedSteps | None = None,
 ) -> BeamSearchResult:
     """Search like `beam_search`, with the same results.
 
@@ -54,6 +60,7 @@ def incremental_search(
         length_penalty: The paper's alpha. Defaults to 0.6.
         stop: When a sentence is done; see `beam_search`. Defaults to `"best"`.
         max_length: L, the size of the results. Defaults to the largest of `max_lengths`.
+        constrained: The states of a constraint on the hypotheses; None for none.
 
     Returns:
         A `BeamSearchResult` of NumPy arrays.
@@ -83,12 +90,19 @@ def incremental_search(
             rows = _rows_to_keep(beams.searched, size)
             state.select_rows(rows)
             beams.select_rows(rows)
+            if constrained is not None:
+                constrained.select_rows(rows)
             tokens = tokens[rows]
         if beams.used == beams.history_bias.shape[2]:
             state.compact(beams.compact(), BLOCK * beam_size)
         start = beams.see_own()
-        scores, ids = state.step(tokens, index, start, beams.history_bias, width)
-        tokens = beams.grow(scores, ids, index, end_token_id)
+        wanted = width if constrained is None else None
+        scores, ids = state.step(tokens, index, start, beams.history_bias, wanted)
+        if constrained is not None:
+            scores, ids = constrained.best(scores, index)
+        tokens, parents = beams.grow(scores, ids, index, end_token_id)
+        if constrained is not None:
+            constrained.advance(parents, tokens, index)
     beams.write(found, beams.searched)
     return result(
         **found,
@@ -153,8 +167,11 @@ class _Beams:
         self.used += self.beam_size
         return start
 
-    def grow(self, scores, ids, index: int, end_token_id: int) -> np.ndarray:
-        """Do `grow_topk`, `grow_alive` and `grow_finished`; return the tokens (B, W) to feed next."""
+    def grow(self, scores, ids, index: int, end_token_id: int) -> tuple[np.ndarray, np.ndarray]:
+        """Do `grow_topk`, `grow_alive` and `grow_finished`.
+
+        Return the tokens (B, W) to feed next, and the beams (B, W) that they continue.
+        """
         rows, beam_size, width = scores.shape
         number = min(num_candidates(beam_size), beam_size * width)
         line = np.arange(rows)[:, None]
@@ -175,7 +192,7 @@ class _Beams:
         self.alive_sequences = self.alive_sequences[line, parents]
         self.alive_sequences[:, :, index] = tokens
         self.history_bias = self.history_bias[line, parents]
-        return tokens
+        return tokens, parents
 
     def _grow_finished(self, ended, parents, index: int, end_token_id: int) -> None:
         if not np.isfinite(ended).any():

@@ -17,6 +17,7 @@ import numpy as np
 from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.hypotheses import (
     BeamSearchResult,
+    num_candidates,
     result,
     search_options,
 )
@@ -28,6 +29,7 @@ from keras_attention.utils.progress import Progress
 
 if TYPE_CHECKING:
     from keras_attention.decoding.compiled_search import CompiledSearch
+    from keras_attention.decoding.constrained_steps import ConstrainedSteps
     from keras_attention.decoding.constraints import TextConstraint
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
@@ -49,7 +51,7 @@ class ModelSearch:
         max_extra_length: Largest number of tokens that a translation may have more than its source.
         precision: Precision of the engine; None for the model's.
         engine: `"auto"`, `"plain"`, or the name of an engine.
-        constraint: A `TextConstraint` on the translations, for the plain search, or None.
+        constraint: A `TextConstraint` on the translations, or None.
 
     Raises:
         ValueError: If the precision or the engine is unknown, or cannot decode this model.
@@ -82,24 +84,26 @@ class ModelSearch:
             "pad_token_id": model.pad_token_id,
             "length_penalty": length_penalty,
         }
-        self._engines, self._plain_reason = self._selector(precision, engine, constraint)
-        self._plain = self._plain_search(constraint) if self._engines is None else None
+        self._constraint = constraint
+        self._engines, self._plain_reason = self._selector(precision, engine)
+        self._plain = self._plain_search() if self._engines is None else None
+        if self._engines is not None and constraint is not None:
+            from keras_attention.decoding.constrained_steps import ConstraintPrograms
 
-    def _selector(
-        self, precision: str | None, engine: str, constraint: TextConstraint | None
-    ) -> tuple[EngineSelector | None, str]:
+            self._programs = ConstraintPrograms(constraint.constraint, num_candidates(beam_size))
+
+    def _selector(self, precision: str | None, engine: str) -> tuple[EngineSelector | None, str]:
         """Return the engines for the model, or None and the reason for using the plain search."""
         model = self._model
         is_spec = isinstance(model, TransformerSpec)
         try:
             if engine == "plain":
                 raise SpecError("The plain search computes in the model's own dtype.")
-            if constraint is not None:
-                raise SpecError("Only the plain search has constraints.")
             if not is_spec and not hasattr(model, "spec"):
                 raise SpecError(f"{type(model).__name__} has no `spec()`.")
             spec = model if is_spec else model.spec()
-            return EngineSelector(spec, precision or spec.dtype, engine), ""
+            by_steps = self._constraint is not None
+            return EngineSelector(spec, precision or spec.dtype, engine, by_steps), ""
         except SpecError as error:
             reason = str(error)
         if is_spec:
@@ -114,11 +118,11 @@ class ModelSearch:
             )
         return None, reason
 
-    def _plain_search(self, constraint: TextConstraint | None) -> CompiledSearch:
+    def _plain_search(self) -> CompiledSearch:
         # Imported here, because it needs Keras, which a process that runs a spec may lack.
         from keras_attention.decoding.compiled_search import CompiledSearch
 
-        return CompiledSearch(self._model, self._options, constraint)
+        return CompiledSearch(self._model, self._options, self._constraint)
 
     def choice(self, batch_size: int) -> EngineChoice:
         """Return which engine searches a batch of this many sentences, and why."""
@@ -213,8 +217,17 @@ class ModelSearch:
                 max_lengths,
                 stop=stop,
                 max_length=max_length,
+                constrained=self._constrained(texts, np.clip(max_lengths, 0, max_length)),
                 **self._options,
             )
+
+    def _constrained(self, texts: Sequence[str], limits: Any) -> ConstrainedSteps | None:
+        if self._constraint is None:
+            return None
+        from keras_attention.decoding.constrained_steps import ConstrainedSteps
+
+        state = self._constraint.of_batch(texts, limits, self._options["beam_size"])
+        return ConstrainedSteps(self._programs, state)
 
     def _longest(self, source_length: int) -> int:
         """Return L, the largest length of a translation of sources of this padded length."""

@@ -160,7 +160,7 @@ def beam_search(
         allowed = None
         if constraint is not None:
             allowed = constraint.allowed(state, beams.index)
-            logits = _rescored(constraint, logits, state, beams.index)
+            logits = rescored(constraint, logits, state, beams.index)
         scores, tokens, parents = grow_topk(logits, beams.alive_scores, candidates, allowed)
         sequences = _append(_select(beams.alive_sequences, parents), tokens, beams.index)
         is_end = ops.equal(tokens, end_token_id)
@@ -172,9 +172,9 @@ def beam_search(
             ops.where(is_end, scores / _penalty(beams.index + 1, length_penalty), NO_HYPOTHESIS),
         )
         parents, tokens = (ops.take_along_axis(t, kept, axis=1) for t in (parents, tokens))
-        cache = _reorder(cache, parents)
+        cache = reorder(cache, parents)
         if constraint is not None:
-            state = constraint.advance(_reorder(state, parents), tokens, beams.index)
+            state = constraint.advance(reorder(state, parents), tokens, beams.index)
         grown = beams._replace(
             index=beams.index + 1,
             last_tokens=tokens,
@@ -274,7 +274,7 @@ def grow_finished(finished_sequences, finished_scores, sequences, scores):
     return _select(sequences, ops.cast(kept, "int32")), scores
 
 
-def _rescored(constraint, logits, state, index):
+def rescored(constraint, logits, state, index):
     """The logits as the constraint wants them, if it does."""
     rescore = getattr(constraint, "rescore", None)
     return logits if rescore is None else rescore(logits, state, index)
@@ -334,6 +334,6 @@ def _select(values, places):
     return ops.reshape(rows, (batch_size, places.shape[1], *rest))
 
 
-def _reorder(cache, parents):
+def reorder(cache, parents):
     """Return the cache of the hypotheses that continue."""
     return keras.tree.map_structure(lambda leaf: _select(leaf, parents), cache)

@@ -121,7 +121,8 @@ class Translator:
         engine: `"auto"`, `"numba"`, the engine of the backend (`"tensorflow"`, `"torch"` or `"jax"`),
             `"plain"`, or `"ctranslate2"`, if that is installed: it has its own search and may choose other
             translations; see `export_ctranslate2`. Defaults to `"auto"`.
-        constraint: A `TextConstraint` on the translations, which needs the plain search. Defaults to none.
+        constraint: A `TextConstraint` on the translations, which needs the backend's own engine or the plain
+            search. Defaults to none.
         fast: Deprecated: `fast=False` is `engine="plain"`, `fast=True` is `engine="auto"`.
 
     Raises:

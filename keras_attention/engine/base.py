@@ -139,8 +139,13 @@ class State(abc.ABC):
 
     @abc.abstractmethod
     def step(
-        self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self,
+        token_ids: np.ndarray,
+        index: int,
+        start: int,
+        history_bias: np.ndarray,
+        width: int | None,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         """Feeds every beam one token.
 
         Args:
@@ -149,11 +154,11 @@ class State(abc.ABC):
             start: Slot of the buffer for the first beam's keys and values; beam k's is `start + k`.
             history_bias: float32 (B, W, P), 0 at the slots that are a beam's history, its new one
                 included, else `masked`.
-            width: How many continuations are wanted.
+            width: How many continuations are wanted; None for all, in the order of ids.
 
         Returns:
             Log-probabilities, float32, and ids, int32, (B, W, width) each, of the likeliest next
-            tokens, best first; fewer of a smaller vocabulary.
+            tokens, best first; fewer of a smaller vocabulary. Of all tokens, (B, W, V) and None.
         """
 
     @abc.abstractmethod

@@ -225,7 +225,7 @@ def decode(
     buffers: Sequence[tuple[Any, Any]],
     memory: Sequence[tuple[Any, Any]],
     memory_bias: Any,
-    width: int,
+    width: int | None,
 ) -> tuple[tuple[Any, Any], list[tuple[Any, Any]]]:
     """One step of `Transformer.decode_step`, its beams in one buffer.
 
@@ -240,10 +240,11 @@ def decode(
         buffers: For each block the keys and values (B, N, P, d) so far.
         memory: The keys and values of `encode`.
         memory_bias: The bias of `encode`.
-        width: How many continuations are wanted, perhaps more than there are.
+        width: How many continuations are wanted, perhaps more than there are; None for all, by id.
 
     Returns:
-        Log-probabilities and ids (R, width) of the likeliest next tokens, and the new buffers.
+        Log-probabilities and ids (R, width) of the likeliest next tokens, and the new buffers. Of all
+        tokens (R, V), there are no ids.
     """
     spec, num_rows = operations.spec, ops.shape(token_ids)[0]
     widths = (spec.key_dim, spec.key_dim, spec.value_dim)
@@ -277,6 +278,8 @@ def decode(
         logits = operations.logits(x, weights.table)
     else:
         logits = operations.linear(x, weights.softmax)
+    if width is None:
+        return (ops.log_softmax(ops.cast(logits, "float32"), axis=-1), None), new_buffers
     return operations.top_log_probs(logits, min(width, spec.vocabulary_size)), new_buffers
 
 

@@ -91,8 +91,13 @@ class JaxState(State):
         self._positions = positions
 
     def step(
-        self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self,
+        token_ids: np.ndarray,
+        index: int,
+        start: int,
+        history_bias: np.ndarray,
+        width: int | None,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         shape = (*token_ids.shape, -1)
         (scores, ids), self._buffers = self.engine.step_program(
             width,
@@ -106,7 +111,9 @@ class JaxState(State):
             self._memory,
             self._memory_bias,
         )
-        return np.asarray(scores).reshape(shape), np.asarray(ids).reshape(shape)
+        return np.asarray(scores).reshape(shape), None if ids is None else np.asarray(ids).reshape(
+            shape
+        )
 
     def compact(self, slots: np.ndarray, room: int) -> None:
         raise NotImplementedError("JAX' buffers have room for all steps from the start.")

@@ -62,6 +62,7 @@ class EngineSelector:
         spec: What is run.
         precision: `"float32"`, `"bfloat16"`, `"float16"` or `"int8"`.
         engine: One of `ENGINES`, but not `"plain"`.
+        by_steps: Whether the engine must compute a step at a time, for a constraint.
 
     Attributes:
         choice: The engine, and why it is.
@@ -72,19 +73,21 @@ class EngineSelector:
             does not.
     """
 
-    def __init__(self, spec: TransformerSpec, precision: str, engine: str = "auto"):
+    def __init__(
+        self, spec: TransformerSpec, precision: str, engine: str = "auto", by_steps: bool = False
+    ):
         self._spec = spec
         self._precision = precision
         # Whoever has arrays may have no Keras; they stay as they are.
         is_fixed = all(isinstance(weight, np.ndarray) for weight in spec.weights().values())
         self._backend = "" if is_fixed else _backend()
-        self.choice = self._chosen(engine)
+        self.choice = self._chosen(engine, by_steps)
         self.fixed_shapes = self.choice.name == "jax"
         self._engine: Engine | None = None
         self._version = (lambda: 0) if is_fixed else _module(self._backend).watch_weights(spec)
         self._version_read: Any = None
 
-    def _chosen(self, engine: str) -> EngineChoice:
+    def _chosen(self, engine: str, by_steps: bool) -> EngineChoice:
         backend = self._backend
         if engine not in ("auto", "numba", "ctranslate2", backend):
             has = (
@@ -101,6 +104,9 @@ class EngineSelector:
             )
         names = [name for name in ("numba", backend) if name] if engine == "auto" else [engine]
         refusals = {name: refusal(name, self._spec, self._precision) for name in names}
+        if by_steps:
+            for name in {"numba", "ctranslate2"}.intersection(names):
+                refusals[name] = f"engine={name!r} makes the whole search, without constraints."
         if engine == "auto" and backend and not _module(backend).is_on_cpu(self._spec):
             refusals["numba"] = refusals["numba"] or "The model is not on a CPU."
         usable = [name for name, reason in refusals.items() if reason is None]

@@ -108,7 +108,7 @@ class TensorFlowEngine(SteppingEngine):
         self._weights: Any = None
         self._assign_weights = tf.function(self._assign)
         self._encode: Any = None
-        self._steps: dict[int, Any] = {}
+        self._steps: dict[tuple[int, int | None], Any] = {}
 
     def read_weights(self) -> None:
         if self._weights is None:
@@ -141,11 +141,11 @@ class TensorFlowEngine(SteppingEngine):
     def as_tensor(self, array: np.ndarray) -> Any:
         return tf.constant(array)
 
-    def step_program(self, beam_size: int, width: int) -> Any:
+    def step_program(self, beam_size: int, width: int | None) -> Any:
         """The compiled step for beams of this size."""
-        if beam_size not in self._steps:
-            self._steps[beam_size] = self._compiled_step(beam_size, width)
-        return self._steps[beam_size]
+        if (beam_size, width) not in self._steps:
+            self._steps[beam_size, width] = self._compiled_step(beam_size, width)
+        return self._steps[beam_size, width]
 
     def _encode_program(self) -> Any:
         def run(token_ids: Any, positions: Any) -> Any:
@@ -157,7 +157,7 @@ class TensorFlowEngine(SteppingEngine):
             tf.TensorSpec((None, self.spec.hidden_dim), "float32"),
         )
 
-    def _compiled_step(self, beam_size: int, width: int) -> Any:
+    def _compiled_step(self, beam_size: int, width: int | None) -> Any:
         spec = self.spec
         number = 2 * len(self.spec.decoder.blocks)  # of memory and of buffers
 
@@ -207,8 +207,13 @@ class TensorFlowState(State):
         self._positions = positions
 
     def step(
-        self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self,
+        token_ids: np.ndarray,
+        index: int,
+        start: int,
+        history_bias: np.ndarray,
+        width: int | None,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         rows, beam_size = token_ids.shape
         capacity = history_bias.shape[2] // beam_size
         heads = self.engine.spec.num_heads
@@ -224,7 +229,7 @@ class TensorFlowState(State):
             *self._buffers,
         )
         shape = (rows, beam_size, -1)
-        return scores.numpy().reshape(shape), ids.numpy().reshape(shape)
+        return scores.numpy().reshape(shape), None if ids is None else ids.numpy().reshape(shape)
 
     def compact(self, slots: np.ndarray, room: int) -> None:
         self._buffers = [

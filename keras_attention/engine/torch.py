@@ -203,8 +203,13 @@ class TorchState(State):
 
     @torch.no_grad()
     def step(
-        self, token_ids: np.ndarray, index: int, start: int, history_bias: np.ndarray, width: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self,
+        token_ids: np.ndarray,
+        index: int,
+        start: int,
+        history_bias: np.ndarray,
+        width: int | None,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         operations, (rows, beam_size) = self.engine.operations, token_ids.shape
         seen = history_bias[:, None, :, : start + beam_size]
         bias = self.engine.as_tensor(seen).to(self._memory_bias.dtype)
@@ -221,7 +226,8 @@ class TorchState(State):
             width,
         )
         shape = (rows, beam_size, -1)
-        return scores.cpu().numpy().reshape(shape), ids.cpu().numpy().reshape(shape)
+        scores = scores.cpu().numpy().reshape(shape)
+        return scores, None if ids is None else ids.cpu().numpy().reshape(shape)
 
     @torch.no_grad()
     def compact(self, slots: np.ndarray, room: int) -> None:

@@ -63,6 +63,24 @@ def compile_for_inference(
     return call
 
 
+def compile_without_weights(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of arrays that uses no weights, for many small calls.
+
+    JAX compiles it for every combination of input shapes; TensorFlow and PyTorch run it as it is.
+    """
+    compile_here = backend_choice(
+        "Compiling", tensorflow=lambda run: run, jax=_jax_without_weights, torch=lambda run: run
+    )
+    run = compile_here(function)
+    return lambda *arguments: run(*keras.tree.map_structure(keras.ops.convert_to_tensor, arguments))
+
+
+def _jax_without_weights(function):
+    import jax
+
+    return jax.jit(function)
+
+
 def _tensorflow(function, model, any_shape):
     import tensorflow as tf
 

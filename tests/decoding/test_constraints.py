@@ -1,5 +1,7 @@
 """Constrained searches against the enumeration of all hypotheses that a plain Python rule accepts."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -15,8 +17,9 @@ from keras_attention.decoding.plain_search import beam_search
 from keras_attention.decoding.translator import Translator
 from keras_attention.decoding.tree_constraint import WellFormedTrees
 from keras_attention.ops.compile import compile_for_inference
+from keras_attention.spec import SpecError
 from tests.decoding.oracle_search import Tables, penalty
-from tests.decoding.test_translator import CopyModel, LetterTokenizer
+from tests.decoding.test_translator import CopyModel, LetterTokenizer, small_model
 
 BACKEND = keras.backend.backend()
 ALPHA = 0.6
@@ -276,7 +279,58 @@ def test_a_translator_begins_translations_as_their_texts_say():
     assert translator(["abc", "", "fgh", "de"]) == ["ghc", "", "fgh", "ie"]
 
 
-def test_a_constraint_asks_for_the_plain_search():
+def ids_of(text):
+    return LetterTokenizer().encode([text])[0]
+
+
+FREE, TWO = ForcedPrefix(17), RequiredPhrases(17, 1)
+TREES = WellFormedTrees(17, {"S": (14, 15), "NP": (12, 13)}, (), 1)
+# Of each text: its beginning backwards; its end and an `i`; its letters as words, two in one.
+ON_TEXTS = {
+    "prefix": (FREE, lambda text: ids_of(text)[1::-1]),
+    "phrases": (TWO, lambda text: [ids_of(text)[-2:], [11]] if text else []),
+    "trees": (
+        TREES,
+        lambda text: [[i] for i in ids_of(text)[2:]] + [ids_of(text)[:2]] * bool(text),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ON_TEXTS)
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_an_engine_finds_what_the_plain_search_finds(kind, beam_size):
+    """In a batch that rows leave at different steps, and whose buffer is compacted."""
+    constraint, of_text = ON_TEXTS[kind]
+
+    def start(texts, max_lengths, beam_size):
+        of_rows = [of_text(text) for text in texts]
+        if kind == "prefix":
+            return constraint.start(of_rows, beam_size)
+        return constraint.start(of_rows, max_lengths, beam_size)
+
+    plain = Translator(
+        small_model(seed=11, num_layers=2), LetterTokenizer(), beam_size=beam_size, batch_size=8,
+        max_extra_length=23, constraint=TextConstraint(constraint, start), engine="plain",
+    )  # fmt: skip
+    engine = dataclasses.replace(plain, engine="auto")
+    assert (plain.engine_for(1).name, engine.engine_for(1).name) == ("plain", BACKEND)
+    texts = ["abc", "", "degfabc", "hb", "gfedcbacbd"]
+    both = [translator.translate(texts, n_best=beam_size) for translator in (engine, plain)]
+    assert len({len(found[0].token_ids) for found in both[0] if found}) > 1
+    for found, wanted in zip(*both, strict=True):
+        assert [t.token_ids for t in found] == [t.token_ids for t in wanted]
+        np.testing.assert_allclose(
+            [t.score for t in found], [t.score for t in wanted], rtol=1e-4, atol=1e-5
+        )
+
+
+def test_what_cannot_have_constraints_is_named():
     constraint = TextConstraint(ForcedPrefix(31), lambda *batch: {})
-    with pytest.raises(ValueError, match="Only the plain search has constraints"):
+    with pytest.raises(ValueError, match=r"CopyModel has no `spec\(\)`"):
         Translator(CopyModel(), LetterTokenizer(31), constraint=constraint, precision="int8")
+    with pytest.raises(ValueError, match="'numba' makes the whole search, without constraints"):
+        Translator(small_model(seed=11), LetterTokenizer(), constraint=constraint, engine="numba")
+    with pytest.raises(SpecError, match=r"'numba'.*'plain'|'numba' makes.*without constraints"):
+        spec = small_model(seed=11).spec()
+        spec = spec.map_weights(keras.ops.convert_to_numpy)
+        Translator(spec, LetterTokenizer(), constraint=constraint)
