@@ -177,7 +177,7 @@ class Translator:
                 check_integer(name, value, least)
         check_boolean("show_progress", self.show_progress)
         if self.constraint is not None:
-            check_has("constraint", self.constraint, "a TextConstraint", "constraint", "start")
+            check_has("constraint", self.constraint, "a TextConstraint", "constraint", "of_batch")
         check_has("model", self.model, "a built Transformer", "vocabulary_size", "pad_token_id")
         check_has("tokenizer", self.tokenizer, "a Tokenizer", "encode", "decode", "end_token_id")
         for name in ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id"):

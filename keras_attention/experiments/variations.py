@@ -127,7 +127,8 @@ def train_variations(
         corpus: What to train on.
         output_dir: The folder; runs lie below `runs/`.
         base: Settings that all rows share: the budget, the vocabulary, batches.
-        rows: Names or groups of rows; base is always included.
+        rows: Names or groups of rows; base is always included. Defaults to no dropout and both other
+            label smoothings.
         seeds: Seeds of each row.
         width, depth: The paper's widths and numbers of layers are divided by these; 1 for its sizes.
 
