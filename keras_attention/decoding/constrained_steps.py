@@ -1,4 +1,4 @@
-"""A constraint in a search that an engine computes: between its steps, on the log-probabilities.
+"""A constraint in a search that an engine computes: between its steps, on the logits.
 
 Shape letters: B sentences, W beams, C continuations of a beam, V vocabulary.
 """
@@ -11,8 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attention.decoding.hypotheses import NO_HYPOTHESIS
-from keras_attention.decoding.plain_search import Constraint, reorder, rescored
+from keras_attention.decoding.plain_search import Constraint, best_tokens, reorder, rescored
 from keras_attention.ops.compile import compile_without_weights
 
 
@@ -28,9 +27,7 @@ class ConstraintPrograms:
         def choose(logits: Any, state: Any, index: Any) -> Any:
             allowed = constraint.allowed(state, index)
             logits = rescored(constraint, logits, state, index)
-            choice = ops.where(allowed, logits, NO_HYPOTHESIS)
-            best, tokens = ops.top_k(choice, min(width, choice.shape[-1]))
-            return best - ops.logsumexp(logits, axis=-1, keepdims=True), ops.cast(tokens, "int32")
+            return best_tokens(logits, min(width, logits.shape[-1]), allowed)
 
         def advance(state: Any, parents: Any, tokens: Any, index: Any) -> Any:
             return constraint.advance(reorder(state, parents), tokens, index)
@@ -51,18 +48,18 @@ class ConstrainedSteps:
         self._programs = programs
         self._state = keras.tree.map_structure(ops.convert_to_tensor, state)
 
-    def best(self, log_probs: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
+    def best(self, logits: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
         """The best allowed continuations of each beam.
 
         Args:
-            log_probs: float32 (B, W, V), the model's log-probabilities.
+            logits: float32 (B, W, V), the model's.
             index: Their position.
 
         Returns:
             Log-probabilities, float32, and ids, int32, (B, W, C) each, best first; `-inf` if fewer are
             allowed.
         """
-        found = self._programs.choose(log_probs, self._state, np.int32(index))
+        found = self._programs.choose(logits, self._state, np.int32(index))
         scores, tokens = map(ops.convert_to_numpy, found)
         return scores, tokens
 

@@ -219,25 +219,41 @@ def grow_topk(logits, alive_scores, num_candidates: int, allowed=None):
     """
     batch_size, beam_size, vocabulary_size = ops.shape(logits)
     width = min(num_candidates, vocabulary_size)
+    # A beam gives at most C candidates.
+    log_probabilities, tokens = best_tokens(logits, width, allowed)
+    scores = log_probabilities + alive_scores[:, :, None]
+    scores, order = ops.top_k(
+        ops.reshape(scores, (batch_size, beam_size * width)),
+        min(num_candidates, beam_size * width),
+    )
+    order = ops.cast(order, "int32")
+    tokens = ops.reshape(tokens, (batch_size, beam_size * width))
+    return scores, ops.take_along_axis(tokens, order, axis=1), ops.floor_divide(order, width)
+
+
+def best_tokens(logits, width: int, allowed=None):
+    """Return the likeliest tokens of each hypothesis.
+
+    Args:
+        logits: (B, W, V) logits of the next token, of any float dtype.
+        width: How many, at most V.
+        allowed: (B, W, V) bool, the tokens that may follow; None for all. The others score `-inf`.
+
+    Returns:
+        Log-probabilities, float32, and ids, int32, (B, W, width) each, best first.
+    """
+    batch_size, beam_size, vocabulary_size = ops.shape(logits)
     # Two axes, as the fast top-k of each backend needs.
     logits = ops.cast(ops.reshape(logits, (-1, vocabulary_size)), "float32")
     choice = logits
     if allowed is not None:
         allowed = ops.reshape(allowed, (-1, vocabulary_size))
         choice = ops.where(allowed, logits, NO_HYPOTHESIS)
-    # A beam gives at most C candidates, so only these need the softmax's normalisation.
     best, tokens = ops.top_k(choice, width)
+    # Only the chosen need the softmax's normalisation.
     log_probabilities = best - ops.logsumexp(logits, axis=-1, keepdims=True)
-    scores = (
-        ops.reshape(log_probabilities, (batch_size, beam_size, width)) + alive_scores[:, :, None]
-    )
-    scores, order = ops.top_k(
-        ops.reshape(scores, (batch_size, beam_size * width)),
-        min(num_candidates, beam_size * width),
-    )
-    order = ops.cast(order, "int32")
-    tokens = ops.cast(ops.reshape(tokens, (batch_size, beam_size * width)), "int32")
-    return scores, ops.take_along_axis(tokens, order, axis=1), ops.floor_divide(order, width)
+    shape = (batch_size, beam_size, width)
+    return ops.reshape(log_probabilities, shape), ops.cast(ops.reshape(tokens, shape), "int32")
 
 
 def grow_alive(scores, is_end, beam_size: int):

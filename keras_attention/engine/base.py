@@ -154,11 +154,11 @@ class State(abc.ABC):
             start: Slot of the buffer for the first beam's keys and values; beam k's is `start + k`.
             history_bias: float32 (B, W, P), 0 at the slots that are a beam's history, its new one
                 included, else `masked`.
-            width: How many continuations are wanted; None for all, in the order of ids.
+            width: How many continuations are wanted; None for the logits, in which to choose.
 
         Returns:
             Log-probabilities, float32, and ids, int32, (B, W, width) each, of the likeliest next
-            tokens, best first; fewer of a smaller vocabulary. Of all tokens, (B, W, V) and None.
+            tokens, best first; fewer of a smaller vocabulary. Or logits, float32 (B, W, V), and None.
         """
 
     @abc.abstractmethod

@@ -240,11 +240,11 @@ def decode(
         buffers: For each block the keys and values (B, N, P, d) so far.
         memory: The keys and values of `encode`.
         memory_bias: The bias of `encode`.
-        width: How many continuations are wanted, perhaps more than there are; None for all, by id.
+        width: How many continuations are wanted, perhaps more than there are; None for the logits.
 
     Returns:
-        Log-probabilities and ids (R, width) of the likeliest next tokens, and the new buffers. Of all
-        tokens (R, V), there are no ids.
+        Log-probabilities and ids (R, width) of the likeliest next tokens, or logits (R, V) and None, and
+        the new buffers.
     """
     spec, num_rows = operations.spec, ops.shape(token_ids)[0]
     widths = (spec.key_dim, spec.key_dim, spec.value_dim)
@@ -279,7 +279,7 @@ def decode(
     else:
         logits = operations.linear(x, weights.softmax)
     if width is None:
-        return (ops.log_softmax(ops.cast(logits, "float32"), axis=-1), None), new_buffers
+        return (ops.cast(logits, "float32"), None), new_buffers
     return operations.top_log_probs(logits, min(width, spec.vocabulary_size)), new_buffers
 
 

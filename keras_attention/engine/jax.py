@@ -111,9 +111,8 @@ class JaxState(State):
             self._memory,
             self._memory_bias,
         )
-        return np.asarray(scores).reshape(shape), None if ids is None else np.asarray(ids).reshape(
-            shape
-        )
+        found = np.asarray(scores).reshape(shape)
+        return found, None if ids is None else np.asarray(ids).reshape(shape)
 
     def compact(self, slots: np.ndarray, room: int) -> None:
         raise NotImplementedError("JAX' buffers have room for all steps from the start.")

@@ -21,6 +21,7 @@ class Abilities(NamedTuple):
     module: str
     precisions: tuple[str, ...]
     activations: tuple[str, ...] = ACTIVATIONS
+    by_steps: bool = True  # not the whole search at once
 
 
 FLOATS = ("float32", "bfloat16", "float16", "float64")
@@ -29,11 +30,13 @@ ABILITIES = {
         "keras_attention.engine.numba.engine",
         ("float32", "bfloat16", "int8"),
         ("relu", "linear", "gelu", "silu", "tanh", "sigmoid"),
+        by_steps=False,
     ),
     "ctranslate2": Abilities(
         "keras_attention.engine.ctranslate2",
         ("float32", "int8"),
         ("relu", "gelu", "silu", "tanh", "sigmoid"),
+        by_steps=False,
     ),
     "tensorflow": Abilities("keras_attention.engine.tensorflow", FLOATS),
     "torch": Abilities("keras_attention.engine.torch", FLOATS),
@@ -104,8 +107,8 @@ class EngineSelector:
             )
         names = [name for name in ("numba", backend) if name] if engine == "auto" else [engine]
         refusals = {name: refusal(name, self._spec, self._precision) for name in names}
-        if by_steps:
-            for name in {"numba", "ctranslate2"}.intersection(names):
+        for name in names:
+            if by_steps and not ABILITIES[name].by_steps:
                 refusals[name] = f"engine={name!r} makes the whole search, without constraints."
         if engine == "auto" and backend and not _module(backend).is_on_cpu(self._spec):
             refusals["numba"] = refusals["numba"] or "The model is not on a CPU."
