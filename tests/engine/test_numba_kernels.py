@@ -18,15 +18,16 @@ pytest.importorskip("numba")
 
 import numba
 
-from keras_attention.engine.numba.attention import FETCHED_AHEAD, attend, exponentials
+from keras_attention.engine.numba.attention import PREFETCHED_SLOTS, attend, exponentials
+from keras_attention.engine.numba.compiling import has_features
 from keras_attention.engine.numba.layers import (
     ACTIVATIONS,
     activate,
     normalize,
     top_log_probs,
 )
-from keras_attention.engine.numba.llvm import has_features, wait_for_all
-from keras_attention.engine.numba.packing import Storage, pack_rows
+from keras_attention.engine.numba.packing import Packing, pack_rows
+from keras_attention.engine.numba.threads import pass_barrier
 from keras_attention.engine.numba.tiles import multiply
 
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -51,36 +52,32 @@ def quantized(x, axis=1):
 
 
 @numba.njit
-def packed_product(kinds, tiling, x, begin, depth, scratch, numbers, floor, parts, outputs):
+def packed_product(layout, x, begin, depth, workspace, matrix, floor, threads, outputs):
     """All threads' parts, one after the other, of some columns of `x`."""
-    pack_rows(kinds, tiling, x, begin, depth, 0, len(x), scratch)
-    at, scales = scratch.packed.ctypes.data, scratch.scales
-    for part in range(parts):
-        of = (part, parts)
-        multiply(kinds, len(x), at, scales, numbers, floor, tiling, of, outputs)
+    pack_rows(layout, workspace, x, begin, depth, (0, len(x)))
+    for rank in range(threads):
+        multiply(layout, len(x), workspace, matrix, floor, rank, threads, outputs)
 
 
-def product(storage, x, weight, bias, relu=False, parts=2):
+def product(packing, x, weight, bias, relu=False, threads=2):
     outputs = np.full((len(x), len(weight)), np.nan, "float32")
-    packed = storage.packed(weight, bias)
-    numbers = np.array(storage.product(packed, *weight.shape))
+    packed = packing.pack_weight(weight, bias)
+    matrix = np.array(packing.matrix(packed, *weight.shape))
     floor = np.float32(0.0 if relu else -np.inf)
     depth, begin = weight.shape[1], 3
-    scratch = storage.scratch(len(x), depth)
+    workspace = packing.workspace(len(x), depth)
     x = np.pad(x, [(0, 0), (begin, 2)], constant_values=np.nan)
-    packed_product(
-        storage.kinds, storage.tiling, x, begin, depth, scratch, numbers, floor, parts, outputs
-    )
+    packed_product(packing.layout, x, begin, depth, workspace, matrix, floor, threads, outputs)
     return outputs
 
 
-def wanted_product(storage, x, weight, bias):
-    if storage.precision == "int8":
+def wanted_product(packing, x, weight, bias):
+    if packing.precision == "int8":
         (q_x, s_x), (q_w, s_w) = quantized(x), quantized(weight)
         return (q_x @ q_w.T) * s_x * s_w.T + bias
-    if storage.precision == "bfloat16":
+    if packing.precision == "bfloat16":
         weight = rounded(weight)
-        x = x if storage.kind == "bfloat16" else rounded(x)
+        x = x if packing.kernel == "bfloat16" else rounded(x)
     return x.astype("float64") @ weight.astype("float64").T + bias
 
 
@@ -88,28 +85,28 @@ def wanted_product(storage, x, weight, bias):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("rows, depth, width", SIZES)
 def test_product(rows, depth, width, precision, native):
-    storage = Storage(precision, native)
+    packing = Packing(precision, native)
     x, weight, bias = numbers(rows, depth), numbers(width, depth, seed=4), numbers(width, seed=5)
-    wanted = wanted_product(storage, x, weight, bias)
+    wanted = wanted_product(packing, x, weight, bias)
     # A number in the middle of two integers may be rounded to either.
     tolerance = {"atol": 0.05, "rtol": 0} if precision == "int8" else {"atol": 2e-5, "rtol": 1e-5}
-    got = product(storage, x, weight, bias)
+    got = product(packing, x, weight, bias)
     np.testing.assert_allclose(got, wanted, **tolerance)
     if precision == "int8":
         assert np.median(np.abs(got - wanted)) < 1e-5
-    np.testing.assert_array_equal(product(storage, x, weight, bias, relu=True), np.maximum(got, 0))
-    alone = [product(storage, x[r : r + 1], weight, bias)[0] for r in (0, rows - 1)]
+    np.testing.assert_array_equal(product(packing, x, weight, bias, relu=True), np.maximum(got, 0))
+    alone = [product(packing, x[r : r + 1], weight, bias)[0] for r in (0, rows - 1)]
     np.testing.assert_array_equal(alone, got[[0, -1]], "a row is the same whatever is beside it")
-    np.testing.assert_array_equal(product(storage, x, weight, bias, parts=3), got)
+    np.testing.assert_array_equal(product(packing, x, weight, bias, threads=3), got)
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names processors of x86")
 def test_product_without_avx512():
     """For a processor of another kind, in a process that compiles for it."""
     program = (
-        "from keras_attention.engine.numba import llvm, tiles;"
+        "from keras_attention.engine.numba import compiling, tiles;"
         "from tests.engine.test_numba_kernels import *;"
-        "assert tiles.tile_rows('float32') == (2, 2) and not llvm.has_amx('int8');"
+        "assert tiles.tile_rows('float32') == (2, 2) and not compiling.has_amx('int8');"
         "[test_product(*sizes, precision, NATIVE[0]) for sizes in SIZES for precision in PRECISIONS];"
         "test_bytes_do_not_overflow(NATIVE[0]);"
         "assert 'vpmaddwd' in str(packed_product.inspect_asm());"
@@ -134,7 +131,7 @@ def test_product_without_avx512():
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_what_is_not_finite_stays_so(precision):
     x = np.array([[1.0, np.nan], [0.0, 0.0], [np.inf, 1.0], [2.0, -3.0]], "float32")
-    outputs = product(Storage(precision), x, np.eye(2, dtype="float32") + 1, np.zeros(2, "float32"))
+    outputs = product(Packing(precision), x, np.eye(2, dtype="float32") + 1, np.zeros(2, "float32"))
     assert not np.isfinite(outputs[[0, 2]]).any()
     np.testing.assert_array_equal(outputs[1], 0.0)
     np.testing.assert_allclose(outputs[3], [1.0, -4.0], rtol=0.02)
@@ -146,42 +143,42 @@ def test_bytes_do_not_overflow(native):
     x = np.ones((2, 4096), "float32")
     x[1] = -1.0
     weight, bias = np.ones((3, 4096), "float32"), np.zeros(3, "float32")
-    outputs = product(Storage("int8", native), x, weight, bias)
+    outputs = product(Packing("int8", native), x, weight, bias)
     np.testing.assert_allclose(outputs, [[4096.0] * 3, [-4096.0] * 3], rtol=1e-6)
 
 
 @numba.njit
-def attend_all(kept, query, keys, values, places, number, weights, outputs):
-    """One head's queries (T, d) over places of its keys (P, d) and values (P, d')."""
-    of_keys = (keys.ctypes.data, keys.strides[0])
-    of_values = (values.ctypes.data, values.strides[0])
+def attend_all(kv, query, keys, values, slots, count, scores, outputs):
+    """One head's queries (T, d) over slots of its keys (P, d) and values (P, d')."""
+    head_keys = (keys.ctypes.data, keys.strides[0])
+    head_values = (values.ctypes.data, values.strides[0])
     for t in range(len(query)):
         attend(
-            kept, query[t].ctypes.data, query.shape[1], of_keys, of_values, outputs.shape[1],
-            places.ctypes.data, number, weights.ctypes.data, outputs[t].ctypes.data,
+            kv, query[t].ctypes.data, query.shape[1], head_keys, head_values, outputs.shape[1],
+            slots.ctypes.data, count, scores, outputs[t].ctypes.data,
         )  # fmt: skip
 
 
 @pytest.mark.parametrize("key_dim, value_dim", [(64, 64), (5, 6), (64, 19)])
-@pytest.mark.parametrize("kept", ["float32", "bfloat16"])
-@pytest.mark.parametrize("number", [7, 0])
-def test_attention(key_dim, value_dim, kept, number):
+@pytest.mark.parametrize("kv", ["float32", "bfloat16"])
+@pytest.mark.parametrize("count", [7, 0])
+def test_attention(key_dim, value_dim, kv, count):
     length, room = 3, 11
     query = numbers(length, key_dim) / np.float32(key_dim**0.5)
     key, value = numbers(room, key_dim, seed=4), numbers(room, value_dim, seed=5)
-    places = np.concatenate([[9, 0, 3, 4, 10, 2, 7], np.zeros(FETCHED_AHEAD, "int64")])
-    unseen = np.setdiff1d(np.arange(room), places[:number])
+    slots = np.concatenate([[9, 0, 3, 4, 10, 2, 7], np.zeros(PREFETCHED_SLOTS, "int64")])
+    unseen = np.setdiff1d(np.arange(room), slots[:count])
     key[unseen] = value[unseen] = np.nan  # that nobody looks at
     given = [key, value]
-    if kept == "bfloat16":
+    if kv == "bfloat16":
         given = [part.astype(ml_dtypes.bfloat16).view("uint16") for part in (key, value)]
         key, value = rounded(key), rounded(value)
     outputs = np.full((length, value_dim), np.nan, "float32")
-    weights = np.empty(room, "float32")
-    attend_all(given[0][:0], query, *given, places.astype("int64"), number, weights, outputs)
-    seen = places[:number]
-    scores = np.exp(query.astype("float64") @ key[seen].astype("float64").T)
-    wanted = scores / np.maximum(scores.sum(axis=1, keepdims=True), 1e-30) @ value[seen]
+    scores = np.empty(room, "float32")
+    attend_all(given[0][:0], query, *given, slots.astype("int64"), count, scores, outputs)
+    seen = slots[:count]
+    powers = np.exp(query.astype("float64") @ key[seen].astype("float64").T)
+    wanted = powers / np.maximum(powers.sum(axis=1, keepdims=True), 1e-30) @ value[seen]
     np.testing.assert_allclose(outputs, wanted, atol=2e-6)
 
 
@@ -199,7 +196,7 @@ def test_exponentials():
 def test_norm():
     x, gamma, beta = numbers(37), numbers(37, seed=5), numbers(37, seed=6)
     outputs = x.copy()
-    normalize(outputs, gamma, beta, np.float32(1e-3))
+    normalize(outputs, np.stack([gamma, beta]), np.float32(1e-3))
     centered = x.astype("float64") - x.mean(dtype="float64")
     wanted = centered / np.sqrt(centered.var() + 1e-3) * gamma + beta
     np.testing.assert_allclose(outputs, wanted, atol=2e-6)
@@ -247,10 +244,10 @@ def count_rounds(barrier, thread, threads, rounds, counts):
     wrong = 0
     for index in range(rounds):
         counts[thread] += 1
-        wait_for_all(barrier, threads)
+        pass_barrier(barrier, threads)
         for other in range(threads):
             wrong += counts[other] != index + 1
-        wait_for_all(barrier, threads)
+        pass_barrier(barrier, threads)
     return wrong
 
 
@@ -295,11 +292,13 @@ def test_compiled_code_is_not_kept_beyond_a_change_of_what_it_uses(tmp_path):
     for name in ("keras_attention", "keras_attention_light"):
         shutil.copytree(root / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     program = (
-        "import keras_attention_light, numpy\n"
-        "from keras_attention.engine.numba.layers import ACTIVATIONS, activate\n"
-        "numbers = numpy.zeros(1, 'float32')\n"
-        "activate(ACTIVATIONS.index('sigmoid'), numbers)\n"
-        "print(float(numbers[0]), sum(activate.stats.cache_hits.values()))\n"
+        "import keras_attention_light, numba, numpy\n"
+        "from keras_attention.engine.numba.compiling import compiled\n"
+        "from keras_attention.engine.numba.layers import store_kv\n"
+        "arguments = numpy.array([1.005859375], 'float32'), numpy.zeros(1, 'uint16')\n"
+        "run = compiled(store_kv.py_func, tuple(map(numba.typeof, arguments)))\n"
+        "run(*arguments)\n"
+        "print(hex(arguments[1][0]), sum(run.stats.cache_hits.values()))\n"
     )
 
     def printed():
@@ -307,8 +306,8 @@ def test_compiled_code_is_not_kept_beyond_a_change_of_what_it_uses(tmp_path):
         options = {"env": environment, "cwd": tmp_path, "text": True, "timeout": 300}
         return subprocess.check_output([sys.executable, "-c", program], **options).split()
 
-    assert [printed(), printed()] == [["0.5", "0"], ["0.5", "1"]]
-    used = tmp_path / "keras_attention/engine/numba/llvm.py"
+    assert [printed(), printed()] == [["0x3f81", "0"], ["0x3f81", "1"]]
+    used = tmp_path / "keras_attention/engine/numba/packing.py"
     text = used.read_text()
-    used.write_text(text.replace("ONE = np.float32(1.0)", "ONE = np.float32(3.0)"))
-    assert printed() == ["0.75", "0"]
+    used.write_text(text.replace("np.uint32(0x7FFF)", "np.uint32(0)"))  # truncates
+    assert printed() == ["0x3f80", "0"]

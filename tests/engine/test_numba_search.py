@@ -16,7 +16,7 @@ pytest.importorskip("numba")
 from keras_attention.decoding.hypotheses import penalty
 from keras_attention.engine.base import SearchOptions
 from keras_attention.engine.numba import engine as numba_engine
-from keras_attention.engine.numba.engine import NumbaEngine, TeamSizes
+from keras_attention.engine.numba.engine import NumbaEngine
 from tests.engine.test_engines import OPTIONS, SOURCE, expected, model_with
 
 BRANCHES = [
@@ -99,17 +99,16 @@ def test_precisions_are_near(precision, options):
 
 
 @pytest.mark.parametrize("options", [{}, *BRANCHES])
-@pytest.mark.parametrize("teams, threads", [(1, 2), (1, 3), (3, 1), (2, 2)])
-def test_threads_and_neighbours_change_nothing(teams, threads, options, monkeypatch):
+@pytest.mark.parametrize("groups, threads", [(1, 2), (1, 3), (3, 1), (2, 2)])
+def test_threads_and_neighbours_change_nothing(groups, threads, options, monkeypatch):
     """To the last bit: a sentence alone, and by several threads, whose parts are others."""
     engine = engine_of(branched_model(**options))
     source = np.concatenate([SOURCE] * 4)
     limits = [6, 9, 1, 6, 0, 8, 6, 7]
     wanted = searched(engine, source, limits)
     alone = searched(engine, source[5:6, :3], limits[5:6])
-    only = TeamSizes((teams, threads), most=(teams, teams * threads))
-    monkeypatch.setattr(engine, "_sizes", lambda sentences, beams: only)
-    with ThreadPoolExecutor(teams * threads - 1) as pool:
+    monkeypatch.setattr(engine, "_thread_groups", lambda *sizes: (groups, threads))
+    with ThreadPoolExecutor(groups * threads - 1) as pool:
         monkeypatch.setattr("keras_attention.engine.numba.engine._pool", lambda process: pool)
         together = searched(engine, source, limits)
     for name, array in wanted.items():
@@ -117,35 +116,25 @@ def test_threads_and_neighbours_change_nothing(teams, threads, options, monkeypa
         np.testing.assert_array_equal(array[5:6], alone[name])
 
 
-def test_who_works_together(monkeypatch):
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_who_works_together(precision, monkeypatch):
     """Sentences are shared out where weights are cached, or rows are many; else a product is."""
-    engine = engine_of(model_with())
+    engine = engine_of(model_with(), precision)
+    at_once = engine._packing.at_once
+    assert at_once == 1 if precision == "float32" else at_once in (2, 4)
 
-    def first(*batches):
-        engine._known_sizes.clear()
-        return [engine._sizes(sentences, 4).next() for sentences in batches]
+    def chosen(*batches):
+        return [engine._thread_groups(engine._weights.of_step, count, 4) for count in batches]
 
-    assert first(64) == [(1, 1)], "the first time it compiles"
-    searched(engine)
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 16)
-    assert first(1, 5, 64) == [(1, 1), (5, 1), (16, 1)]
+    assert chosen(1, 5, 64) == [(1, 1), (5, 1), (16, 1)]
     monkeypatch.setattr("keras_attention.engine.numba.engine.CACHED_BYTES", 0)
-    assert first(1, 64) == [(1, 1), (10, 1)]
-    monkeypatch.setattr("keras_attention.engine.numba.engine.PRODUCTS_PER_THREAD", 1000)
-    assert first(1, 12, 32) == [(1, 6), (2, 8), (5, 3)]
-
-
-def test_the_time_of_searches_decides_who_works_together():
-    """For batches of about as many sentences; what was found is kept."""
-    engine = engine_of(model_with())
-    searched(engine, SOURCE, [6] * len(SOURCE))
-    sizes = engine._sizes(len(SOURCE), 3)
-    assert engine._sizes(len(SOURCE), 3) is sizes is not engine._sizes(len(SOURCE), 4)
-    steps = []
-    sizes.took = lambda size, seconds: steps.append((size, seconds))
-    searched(engine, SOURCE, [6] * len(SOURCE))
-    ((size, seconds),) = steps
-    assert size == sizes.next() and seconds > 0.0
+    assert chosen(1, 64) == [(1, 1), (10, 1)]
+    # The more numbers an instruction multiplies, the less a thread is worth.
+    monkeypatch.setattr("keras_attention.engine.numba.engine.WORK_PER_THREAD", 1000 // at_once)
+    assert chosen(1, 12, 32) == [(1, 6), (2, 8), (5, 3)]
+    monkeypatch.setattr("keras_attention.engine.numba.engine.WORK_PER_THREAD", 1000)
+    assert chosen(1) == [(1, max(1, 6 // at_once))]
 
 
 def test_weights_that_are_read_meanwhile_are_for_the_next_search():
@@ -207,10 +196,10 @@ def test_interrupt_is_answered_amid_a_search(monkeypatch):
     """Ctrl-C while compiled code searches: the search ends before it is done."""
     engine = engine_of(model_with())
     wanted = searched(engine)
-    length, begun, nothing_found = 300_000, [], numba_engine._nothing_found
+    length, begun, no_hypotheses = 300_000, [], numba_engine._no_hypotheses
 
     def watched(*sizes):
-        begun.append(nothing_found(*sizes))
+        begun.append(no_hypotheses(*sizes))
         return begun[0]
 
     def interrupt():
@@ -219,7 +208,7 @@ def test_interrupt_is_answered_amid_a_search(monkeypatch):
         os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patched:
-        patched.setattr(numba_engine, "_nothing_found", watched)
+        patched.setattr(numba_engine, "_no_hypotheses", watched)
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             penalties = np.ones(length + 1, "float32")
@@ -239,8 +228,7 @@ def search_in_child(engine, connection):
 def test_forked_process_searches(monkeypatch):
     """The child has none of its parent's threads."""
     engine = engine_of(model_with())
-    pair = TeamSizes((1, 2), most=(1, 2))
-    monkeypatch.setattr(engine, "_sizes", lambda sentences, beams: pair)
+    monkeypatch.setattr(engine, "_thread_groups", lambda *sizes: (1, 2))
     wanted = searched(engine)["alive_scores"]
     here, there = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(

@@ -1,15 +1,23 @@
-"""The tile of AMX: products of bfloat16 and of 8-bit integers in registers of 16 rows of 64 bytes."""
+"""The micro-kernel of AMX: products of bfloat16 and of 8-bit integers in registers of 16 rows of 64 bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from keras_attention.engine.numba.llvm import LINE, LONG, Body, ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from keras_attention.engine.numba.llvm import BYTE, LINE, LONG, Body, ir
 
 AMX_ROWS = 16
 AMX_BYTES = 64  # of a row in a step
-# The sums start from zero. In each step 16 rows, and 16 others, meet two times 16 outputs.
-AMX_ASSEMBLY = """
+# The instruction that multiplies, by the Numba types of rows and weights.
+AMX_PRODUCTS = {(types.uint16, types.uint16): "tdpbf16ps", (types.int8, types.int8): "tdpbssd"}
+# The sums start from zero. Each step multiplies 16 rows, and in a large tile 16 others (the lines in
+# brackets), by two times 16 outputs.
+ASSEMBLY = """
     tilezero %tmm0
     tilezero %tmm1
     [tilezero %tmm2]
@@ -19,7 +27,7 @@ AMX_ASSEMBLY = """
     tileloadd ({weight},{line},1), %tmm6
     tileloadd 1024({weight},{line},1), %tmm7
     [tileloadd ({others},{line},1), %tmm5]
-    {fetch_ahead}
+    {prefetches}
     prefetchw ({output})
     prefetchw 64({output})
     prefetchw ({output},{stride},1)
@@ -43,33 +51,70 @@ AMX_ASSEMBLY = """
 
 
 def amx_tile(product: str, rows: int, parts: int) -> Body:
-    """16 or 32 rows times weights by AMX: `tdpbf16ps` of bfloat16, `tdpbssd` of bytes with a sign.
+    """Write the micro-kernel of 16 or 32 rows.
 
-    Rows and weights come as tiles of 1,024 bytes: of 16 rows the numbers of a step; of a panel for each
-    step, for one and the other 16 outputs, for 16 groups of positions of the depth, each of four bytes,
-    the outputs' groups. The tiles' shapes are set before and given back after (`tiles.multiply`).
+    Rows and weights come as tiles of 1,024 bytes: 16 rows of 64 bytes for each step; of a panel two tiles
+    for each step, one for each 16 outputs: for 16 groups of depth positions, of four bytes each, the
+    outputs' groups. `configure` comes before, `release` after.
     """
-    names = ("x", "others", "weight", "steps", "output", "ahead", "stride", "line", "sums")
-    places = {name: f"${place}" for place, name in enumerate(names)}
-    lines = 2048 // LINE // parts
-    ahead = [f"prefetcht1 {LINE * line}({places['ahead']})" for line in range(lines)]
-    ahead.append(f"add $${LINE * lines}, {places['ahead']}")
-    assembly = AMX_ASSEMBLY.format(product=product, fetch_ahead="\n".join(ahead), **places)
+    names = ("x", "others", "weight", "steps", "output", "prefetched", "stride", "line", "sums")
+    registers = {name: f"${index}" for index, name in enumerate(names)}
+    lines, prefetched = 2048 // LINE // parts, registers["prefetched"]
+    prefetches = [f"prefetcht1 {LINE * line}({prefetched})" for line in range(lines)]
+    prefetches.append(f"add $${LINE * lines}, {prefetched}")
+    assembly = ASSEMBLY.format(product=product, prefetches="\n".join(prefetches), **registers)
     instructions = [line.strip() for line in assembly.splitlines()]
     if rows == AMX_ROWS:
         instructions = [line for line in instructions if not line.startswith("[")]
     assembly = "\n".join(line.strip("[]") for line in instructions)
-    changing = 6
+    changed = 6  # registers that come back changed
 
     def body(builder: Any, *arguments: Any) -> None:
-        x, weight, steps, _, sums, ahead, output, stride = arguments
+        x, weight, steps, _, sums, prefetched, output, stride = arguments
         others = builder.add(x, builder.mul(steps, LONG(AMX_ROWS * AMX_BYTES)))
-        # What changes comes back in the registers that it went into.
-        kind = ir.FunctionType(ir.LiteralStructType([LONG] * changing), [LONG] * len(names))
-        back = ",".join(str(place) for place in range(changing))
-        constraints = "=&r," * changing + "r,r,r," + back + ",~{memory},~{flags}"
+        kind = ir.FunctionType(ir.LiteralStructType([LONG] * changed), [LONG] * len(names))
+        back = ",".join(str(index) for index in range(changed))
+        constraints = "=&r," * changed + "r,r,r," + back + ",~{memory},~{flags}"
         code = ir.InlineAsm(kind, assembly, constraints, True)
-        changed = [x, others, weight, steps, output, ahead]
-        builder.call(code, [stride, LONG(AMX_BYTES), sums, *changed])
+        inputs = [x, others, weight, steps, output, prefetched]
+        builder.call(code, [stride, LONG(AMX_BYTES), sums, *inputs])
 
     return body
+
+
+def _amx_only(name: str, write: Callable[[Any], None]) -> Any:
+    """Make a function of rows and panels, whose code is written if their types are those of AMX."""
+
+    def function(typing_context, x, panels):
+        def generate(context, builder, signature, arguments):
+            if (x.dtype, panels.dtype) in AMX_PRODUCTS:
+                write(builder)
+            return context.get_dummy_value()
+
+        return types.void(x, panels), generate
+
+    function.__name__ = name
+    return intrinsic(function)
+
+
+def _configure(builder: Any) -> None:
+    """Set the shapes of this thread's tile registers."""
+    # Palette 1; for each of the 8 tiles the bytes of a row and the number of rows.
+    palette = bytearray(64)
+    palette[0] = 1
+    for tile in range(8):
+        palette[16 + 2 * tile], palette[48 + tile] = AMX_BYTES, AMX_ROWS
+    content = cgutils.create_constant_array(BYTE, palette)
+    address = cgutils.global_constant(builder, "amx_palette", content)
+    kind = ir.FunctionType(ir.VoidType(), [LONG])
+    code = ir.InlineAsm(kind, "ldtilecfg ($0)", "r,~{memory}", True)
+    builder.call(code, [builder.ptrtoint(address, LONG)])
+
+
+def _release(builder: Any) -> None:
+    """Release the tile registers, which every switch of threads saves until then."""
+    kind = ir.FunctionType(ir.VoidType(), [])
+    builder.call(ir.InlineAsm(kind, "tilerelease", "~{memory}", True), [])
+
+
+configure, release = _amx_only("configure", _configure), _amx_only("release", _release)

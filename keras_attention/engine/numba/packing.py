@@ -1,4 +1,4 @@
-"""How weights are stored for the tiles, and rows are brought beside them.
+"""Packing: how weights are stored in panels, and rows in groups, so that a micro-kernel reads them in order.
 
 Shape letters: R rows, D depth, F outputs.
 """
@@ -11,98 +11,88 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
 from keras_attention.engine.numba import tiles
-from keras_attention.engine.numba.llvm import (
-    INT,
-    LANES,
-    LONG,
-    ONE,
-    SHORT,
-    address,
-    has_amx,
-    has_features,
-    ir,
-    load,
-    njit_cached,
-    number_at,
-    store,
-    vectors,
-)
+from keras_attention.engine.numba.amx import AMX_BYTES, AMX_ROWS
+from keras_attention.engine.numba.compiling import has_amx, has_features, njit
+from keras_attention.engine.numba.llvm import INT, LANES, LONG, address, ir, load, store
 
 LEVELS = 127  # of 8-bit integers, to each side of zero
-# Rows that are turned into columns at once.
+# Rows that are transposed at once.
 TRANSPOSED = 4
-# Of bytes without sign.
+# Zero among bytes without sign.
 BYTE_ZERO = 128
 # The bits of 1e-30, which the largest entry of a row is at least, so that zeros stay zeros.
 MIN_ABS_MAX_BITS = np.float32(1e-30).view(np.int32)
-# The tile of a precision that some processors have, and LLVM's name for what it needs.
-DOTS = {"bfloat16": ("pairs", "avx512bf16"), "int8": ("bytes", "avx512vnni")}
+# The features that LLVM calls so have a micro-kernel of their own.
+AVX512_FEATURES = {"bfloat16": "avx512bf16", "int8": "avx512vnni"}
+# Of each micro-kernel: dtypes of rows and of numbers that are packed, and how many are multiplied at once.
+ROWS = {
+    "float32": ("float32", "float32", 1),
+    "bfloat16": ("float32", "float32", 1),
+    "int8": ("int32", "int16", 2),
+    "avx512 bfloat16": ("int32", "uint16", 2),
+    "avx512 int8": ("uint32", "uint8", 4),
+    "amx bfloat16": ("uint16", "uint16", 2),
+    "amx int8": ("int8", "int8", 4),
+}
 
 
-class Kinds(NamedTuple):
-    """Empty arrays, whose dtypes tell compiled code which tile to take."""
+class Layout(NamedTuple):
+    """How rows and weights lie in memory. Compiled code reads the dtypes of the empty arrays."""
 
-    rows: np.ndarray
+    rows: np.ndarray  # with the weights' dtype this selects the micro-kernel
     weights: np.ndarray
     sums: np.ndarray
+    kv: np.ndarray  # keys and values in the cache
+    large_tile: int  # rows
+    small_tile: int
+    group: int  # rows
+    unit: int  # bytes of a row that lie together in a group
+    multiple: int  # of numbers, to which the depth is filled up
 
 
-class Tiling(NamedTuple):
-    """How rows are taken together."""
+class PackedRows(NamedTuple):
+    """Workspace in which rows are packed."""
 
-    many: int  # rows of a tile where there are many
-    few: int  # and where there are few
-    group: int  # rows that lie side by side
-    step_bytes: int  # of a group, which a step reads
+    packed: np.ndarray  # int32, groups: (groups, D / unit, rows of a group, unit)
+    rounded: np.ndarray  # (R, D), rows in the dtype that is packed, if it is not float32
+    scales: np.ndarray  # float32 (R,)
 
 
-class Storage:
-    """How a product's weights are stored, and how its rows come.
+class Packing:
+    """Stores the weights of one precision, and says how rows are packed beside them.
 
     Args:
         precision: `"float32"`, `"bfloat16"` or `"int8"`.
-        native: What only some processors have and may be used where this one has it: `"amx"` for
-            bfloat16 and 8-bit integers, `"avx512"` for its extensions for bfloat16 (BF16) and 8-bit
-            integers (VNNI). Elsewhere weights are widened as they are read: bfloat16 to float32,
-            8-bit integers to 16 bits.
+        native: The extensions that may be used where the processor has them: `"amx"` for bfloat16 and
+            8-bit integers, `"avx512"` for BF16 and VNNI. Without them weights are widened as they are
+            read: bfloat16 to float32, 8-bit integers to 16 bits.
 
     Attributes:
-        kinds: The dtypes of rows, weights and sums.
-        tiling: The rows of tiles and groups.
-        unit: Positions of the depth that rows and panels have a multiple of.
-        short: An empty array of the dtype to which rows are rounded before they are packed.
-        kept: An empty array of the dtype of keys and values that later steps read again.
+        kernel: The name of the micro-kernel.
+        at_once: How many numbers an instruction multiplies in each lane.
+        layout: What compiled code reads.
     """
 
     def __init__(self, precision: str, native: Sequence[str] = ("amx", "avx512")):
         self.precision = precision
-        self.kind = _tile_kind(precision, native)
-        self.is_amx = self.kind in tiles.AMX_PRODUCTS
-        # Positions of the depth that are multiplied at once: short numbers in four bytes.
-        self.together = {"bytes": 4, "pairs": 2, "int8": 2}.get(self.kind, 1)
-        group, row_bytes, self.unit = tiles.GROUP, 4, tiles.UNROLLED * self.together
-        if self.is_amx:
-            group, row_bytes = tiles.AMX_ROWS, tiles.AMX_BYTES
-            self.unit = row_bytes // tiles.SIZES[precision]
-        self.tiling = Tiling(*tiles.tile_rows(self.kind), group, group * row_bytes)
-        rows, short = {
-            "amx bfloat16": ("uint16", "uint16"),
-            "amx int8": ("int8", "int8"),
-            "bytes": ("uint32", "uint8"),
-            "int8": ("int32", "int16"),
-            "pairs": ("int32", "uint16"),
-        }.get(self.kind, ("float32", "float32"))
+        self.kernel = _kernel(precision, native)
+        self.is_amx = self.kernel.startswith("amx")
+        rows, rounded, self.at_once = ROWS[self.kernel]
         weights = {"float32": "float32", "bfloat16": "uint16", "int8": "int8"}[precision]
         sums = "int32" if precision == "int8" else "float32"
-        self.kinds = Kinds(*(np.empty(0, name) for name in (rows, weights, sums)))
-        self.short = np.empty(0, short)
-        self.kept = np.empty(0, "uint16" if precision == "bfloat16" else "float32")
+        kv = "uint16" if precision == "bfloat16" else "float32"
+        group, unit, multiple = tiles.GROUP, 4, tiles.UNROLLED * self.at_once
+        if self.is_amx:
+            group, unit, multiple = AMX_ROWS, AMX_BYTES, AMX_BYTES // tiles.SIZES[precision]
+        empty = (np.empty(0, dtype) for dtype in (rows, weights, sums, kv))
+        self.layout = Layout._make([*empty, *tiles.tile_rows(self.kernel), group, unit, multiple])
+        self._rounded = rounded
 
-    def packed(self, weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, ...]:
-        """A float32 weight (F, D) and bias (F,) as they are stored; F and D are filled up with zeros.
+    def pack_weight(self, weight: np.ndarray, bias: np.ndarray | None) -> tuple[np.ndarray, ...]:
+        """Pack a float32 weight (F, D) and bias (F,); F and D are filled up with zeros.
 
         Returns:
             Panels (panels, steps, ..) of 32 outputs; and, for each panel (32,), what sums start from,
@@ -117,249 +107,162 @@ class Storage:
             weight = np.rint(weight / scales[:, None]).astype("int8")
         elif self.precision == "bfloat16":
             weight = weight.astype(ml_dtypes.bfloat16).view("uint16")
-        filled = _filled(_filled(weight, 0, tiles.PANEL), 1, self.unit)
-        number = len(filled) // tiles.PANEL
-        starts = np.zeros((number, tiles.PANEL), self.kinds.sums.dtype)
+        filled = _filled(_filled(weight, 0, tiles.PANEL), 1, self.layout.multiple)
+        count = len(filled) // tiles.PANEL
+        starts = np.zeros((count, tiles.PANEL), self.layout.sums.dtype)
         if self.is_amx:
-            shape = (number, tiles.VECTORS, LANES, -1, LANES, 4 // tiles.SIZES[self.precision])
+            shape = (count, tiles.VECTORS, LANES, -1, LANES, self.at_once)
             panels: np.ndarray = filled.reshape(shape).transpose(0, 3, 1, 4, 2, 5)
         else:
-            panels = filled.reshape(number, tiles.PANEL, -1, self.together).transpose(0, 2, 1, 3)
-        if self.kind == "bytes":
+            panels = filled.reshape(count, tiles.PANEL, -1, self.at_once).transpose(0, 2, 1, 3)
+        if self.kernel == "avx512 int8":  # whose rows have no sign: 128 is their zero
             starts[:] = -BYTE_ZERO * filled.sum(axis=1, dtype="int32").reshape(starts.shape)
-        of_outputs = (
-            _filled(part, 0, tiles.PANEL).reshape(number, tiles.PANEL) for part in (scales, bias)
+        per_output = (
+            _filled(part, 0, tiles.PANEL).reshape(count, tiles.PANEL) for part in (scales, bias)
         )
-        return np.ascontiguousarray(panels), starts, *of_outputs
+        return np.ascontiguousarray(panels), starts, *per_output
 
-    def product(self, packed: tuple[np.ndarray, ...], width: int, depth: int) -> list[int]:
-        """The `tiles.PRODUCT` numbers of a packed weight, which must be kept alive."""
+    def matrix(self, packed: tuple[np.ndarray, ...], width: int, depth: int) -> list[int]:
+        """Return the `tiles.MATRIX` numbers of a packed weight, which must be kept alive."""
         panels, starts, scales, bias = packed
         addresses = [array.ctypes.data for array in (starts, scales, bias)]
         shape = [len(panels), panels.shape[1], panels.strides[0]]
         return [panels.ctypes.data, *shape, *addresses, width, depth]
 
-    def scratch(self, rows: int, depth: int) -> Scratch:
-        """Room for packing so many rows of at most this depth."""
-        depth += -depth % self.unit
-        # AMX may read a last tile of 32 rows.
-        groups = rows // self.tiling.group + 2
-        size = groups * self.tiling.group * depth
-        if not self.is_amx:
-            size //= self.together
-        short = rows * depth if self.together > 1 else 0
-        return Scratch(
-            packed=np.empty(size, self.kinds.rows.dtype),
-            short=np.empty(short, self.short.dtype),
+    def workspace(self, rows: int, depth: int) -> PackedRows:
+        """Return the workspace to pack so many rows of at most this depth."""
+        depth += -depth % self.layout.multiple
+        # A large tile of AMX may read a group behind the last one.
+        groups = rows // self.layout.group + 2
+        rounded = (rows, depth) if self._rounded != "float32" else (0, 0)
+        return PackedRows(
+            packed=np.empty(groups * self.layout.group * depth // self.at_once, "int32"),
+            rounded=np.empty(rounded, self._rounded),
             scales=np.ones(rows, "float32"),
         )
 
 
-class Scratch(NamedTuple):
-    """Where rows are packed."""
-
-    packed: np.ndarray  # of `Kinds.rows`
-    short: np.ndarray  # of `Storage.short`
-    scales: np.ndarray  # (R,)
-
-
-def _tile_kind(precision: str, native: Sequence[str]) -> str:
-    """The kind of tile for a precision on this processor."""
-    if precision == "float32":
-        return precision
-    if "amx" in native and has_amx(precision):
-        return f"amx {precision}"
-    dot, feature = DOTS[precision]
-    return dot if "avx512" in native and has_features(feature) else precision
+def _kernel(precision: str, native: Sequence[str]) -> str:
+    """Return the name of the micro-kernel for a precision on this processor."""
+    if precision != "float32":
+        if "amx" in native and has_amx(precision):
+            return f"amx {precision}"
+        if "avx512" in native and has_features(AVX512_FEATURES[precision]):
+            return f"avx512 {precision}"
+    return precision
 
 
-def _filled(array: np.ndarray, axis: int, unit: int) -> np.ndarray:
-    """With zeros behind until the axis has a multiple of `unit`."""
-    widths = [(0, -size % unit if i == axis else 0) for i, size in enumerate(array.shape)]
+def _filled(array: np.ndarray, axis: int, multiple: int) -> np.ndarray:
+    """Fill an axis up with zeros to a multiple of so many."""
+    widths = [(0, -size % multiple if i == axis else 0) for i, size in enumerate(array.shape)]
     return np.pad(array, widths)
 
 
-def pack_rows(kinds, tiling, x, begin, depth, first, last, scratch):
-    """Rows `first` to `last` of columns of `x` beside each other, as `multiply` reads them.
+@njit
+def pack_rows(layout, workspace, x, begin, depth, rows):
+    """Pack the columns from `begin` to `begin + depth` of rows of x (R, ..) for `tiles.multiply`.
 
-    The columns are `depth`, from `begin` on. `first` begins a group.
+    They are rounded to the micro-kernel's dtype first. `rows` are the first, which begins a group, and last.
     """
-
-
-@overload(pack_rows)
-def _pack_rows(kinds, tiling, x, begin, depth, first, last, scratch):
-    kind = tiles.kind_of(kinds.types[0].dtype, kinds.types[1].dtype)
-    if kind == "amx bfloat16":
-        return _pack_for_amx_bfloat16
-    if kind == "amx int8":
-        return _pack_for_amx_int8
-    return {
-        "float32": _pack_floats,
-        "bfloat16": _pack_floats,
-        "int8": _pack_short,
-        "bytes": _pack_short,
-        "pairs": _pack_short,
-    }[kind]
-
-
-def _pack_floats(kinds, tiling, x, begin, depth, first, last, scratch):
-    padded = depth + depth % tiles.UNROLLED
-    at = address(x, 0, begin)
-    interleave(at, x.strides[0], depth, padded, first, last, scratch.packed)
-
-
-def _pack_short(kinds, tiling, x, begin, depth, first, last, scratch):
-    """Of 8-bit integers, with their scales, or of bfloat16: two or four numbers in four bytes."""
-    size = scratch.short.itemsize
-    zero = np.float32(BYTE_ZERO if size == 1 else 0)
-    unit = 4 // size * tiles.UNROLLED
-    padded = (depth + unit - 1) // unit * unit
+    first, last = rows
+    filled = (depth + layout.multiple - 1) // layout.multiple * layout.multiple
+    rounded = workspace.rounded
+    # Only the numbers of "avx512 int8" are bytes, but no AMX, whose have a sign.
+    zero = np.float32(BYTE_ZERO if rounded.itemsize == 1 and layout.unit == 4 else 0)
+    if len(rounded) == 0:
+        interleave(x.view(np.int32), begin, depth, filled, first, last, workspace.packed)
+        return
     for row in range(first, last):
-        output = scratch.short[row * padded : (row + 1) * padded]
-        if kinds.weights.itemsize == 1:
-            scratch.scales[row] = quantize(x[row, begin : begin + depth], zero, output)
+        numbers, output = x[row, begin : begin + depth], rounded[row, :filled]
+        if layout.weights.itemsize == 1:
+            workspace.scales[row] = quantize(numbers, zero, output)
         else:
+            round_to_bfloat16(numbers, output)
             output[depth:] = 0
-            round_to_bfloat16(address(x, row, begin), output.ctypes.data, depth)
-    line = size * padded
-    interleave(scratch.short.ctypes.data, line, line // 4, line // 4, first, last, scratch.packed)
+    words, count = rounded.view(np.int32), filled * rounded.itemsize // 4
+    if layout.unit == 4:
+        interleave(words, 0, count, count, first, last, workspace.packed)
+    else:
+        interleave_units(words, count, first, last, layout.group, workspace.packed)
 
 
-def _pack_for_amx_bfloat16(kinds, tiling, x, begin, depth, first, last, scratch):
-    unit = tiles.AMX_BYTES // 2
-    steps = (depth + unit - 1) // unit
-    blocks = scratch.packed.ctypes.data
+@njit
+def interleave_units(words, depth, first, last, group, packed):
+    """Copy rows of four-byte words into groups (depth / 16, rows of a group, 16)."""
     for row in range(first, last):
-        into = blocks + tiles.AMX_BYTES * (
-            row // tiles.AMX_ROWS * steps * tiles.AMX_ROWS + row % tiles.AMX_ROWS
-        )
-        at = address(x, row, begin)
-        for step in range(steps):
-            if depth < (step + 1) * unit:
-                last_step = (into - blocks) // 2
-                scratch.packed[last_step : last_step + unit] = 0
-            round_to_bfloat16(at + 4 * step * unit, into, min(unit, depth - step * unit))
-            into += tiles.AMX_BYTES * tiles.AMX_ROWS
+        into = row // group * group * depth + row % group * LANES
+        for begin in range(0, depth, LANES):
+            for d in range(LANES):
+                packed[into + d] = words[row, begin + d]
+            into += group * LANES
 
 
-def _pack_for_amx_int8(kinds, tiling, x, begin, depth, first, last, scratch):
-    unit = tiles.AMX_BYTES
-    steps = (depth + unit - 1) // unit
-    for row in range(first, last):
-        numbers = x[row, begin : begin + depth]
-        scale = largest_size(numbers) / np.float32(LEVELS)
-        factor = ONE / scale
-        into = unit * (row // tiles.AMX_ROWS * steps * tiles.AMX_ROWS + row % tiles.AMX_ROWS)
-        for step in range(steps):
-            output = scratch.packed[into : into + unit]
-            here = min(unit, depth - step * unit)
-            for d in range(here):
-                output[d] = np.rint(numbers[step * unit + d] * factor)
-            output[here:] = 0
-            into += unit * tiles.AMX_ROWS
-        scratch.scales[row] = scale
-
-
-@njit_cached()
-def interleave(numbers, line, depth, padded, first, last, packed):
-    """Rows of four-byte numbers at an address side by side, (groups, `padded`, rows of one).
+@njit
+def interleave(words, begin, depth, filled, first, last, packed):
+    """Copy columns of rows of four-byte words into groups (`filled`, rows of a group).
 
     Behind `depth` come zeros; behind the last row is anything.
     """
     size = tiles.GROUP
-    whole = depth // LANES * LANES
-    for begin in range(first, last, size):
-        group = begin // size * size * padded
-        into = packed.ctypes.data + 4 * group
-        number = min(size, last - begin)
-        together = number // TRANSPOSED * TRANSPOSED
-        for row in range(0, together, TRANSPOSED):
-            for d in range(0, whole, LANES):
-                at = numbers + (begin + row) * line + 4 * d
-                _transpose(at, line, into + 4 * (d * size + row), 4 * size)
-        for row in range(number):
-            at = numbers + (begin + row) * line
-            for d in range(whole if row < together else 0, depth):
-                _copy_four_bytes(at + 4 * d, into + 4 * (d * size + row))
-        for d in range(depth, padded):
-            packed[group + d * size : group + (d + 1) * size] = 0
+    in_vectors = depth // LANES * LANES
+    for group_first in range(first, last, size):
+        into = group_first * filled
+        count = min(size, last - group_first)
+        transposed = count // TRANSPOSED * TRANSPOSED
+        for row in range(0, transposed, TRANSPOSED):
+            for d in range(0, in_vectors, LANES):
+                start = address(words, group_first + row, begin + d)
+                output = packed.ctypes.data + 4 * (into + d * size + row)
+                _transpose(start, words.strides[0], output, 4 * size)
+        for row in range(count):
+            for d in range(in_vectors if row < transposed else 0, depth):
+                packed[into + d * size + row] = words[group_first + row, begin + d]
+        for d in range(depth, filled):
+            packed[into + d * size : into + (d + 1) * size] = 0
 
 
 @intrinsic
-def _copy_four_bytes(typing_context, number, output):
-    """From one address to another."""
+def _transpose(typing_context, rows, stride, output, output_stride):
+    """Write four rows of 16 four-byte words as 16 rows of four; of addresses and bytes between rows."""
 
     def generate(context, builder, signature, arguments):
-        number, output = arguments
-        pointer = builder.inttoptr(output, INT.as_pointer())
-        builder.store(load(builder, number, INT), pointer).align = 4
-        return context.get_dummy_value()
+        rows, stride, output, output_stride = arguments
+        vector = ir.VectorType(INT, LANES)
 
-    return types.void(types.intp, types.intp), generate
+        def row_at(address: Any, stride: Any, row: int) -> Any:
+            return builder.add(address, builder.mul(stride, LONG(row)))
 
+        def interleaved(one: Any, other: Any) -> Any:
+            count = one.type.count
+            mask = [i + side for i in range(count) for side in (0, count)]
+            return builder.shuffle_vector(one, other, ir.VectorType(INT, 2 * count)(mask))
 
-@intrinsic
-def _transpose(typing_context, rows, line, output, stride):
-    """Four rows of 16 numbers of four bytes as 16 rows of four; of addresses and bytes between rows."""
-
-    def generate(context, builder, signature, arguments):
-        rows, line, output, stride = arguments
-        lanes = ir.VectorType(INT, LANES)
-
-        def at(address: Any, stride: Any, index: int) -> Any:
-            return builder.add(address, builder.mul(stride, LONG(index)))
-
-        def mixed(one: Any, other: Any, pairs: Sequence[int]) -> Any:
-            # Of each four numbers of both; those of the other vector count from LANES.
-            mask = [
-                4 * four + place % 4 + place // 4 * LANES for four in range(4) for place in pairs
-            ]
-            return builder.shuffle_vector(one, other, ir.VectorType(INT, LANES)(mask))
-
-        a, b, c, d = (load(builder, at(rows, line, i), lanes) for i in range(TRANSPOSED))
-        ab = [mixed(a, b, (0, 4, 1, 5)), mixed(a, b, (2, 6, 3, 7))]
-        cd = [mixed(c, d, (0, 4, 1, 5)), mixed(c, d, (2, 6, 3, 7))]
-        for column in range(4):
-            places = (0, 1, 4, 5) if column % 2 == 0 else (2, 3, 6, 7)
-            columns = mixed(ab[column // 2], cd[column // 2], places)
-            for four in range(4):
-                mask = ir.VectorType(INT, 4)([*range(4 * four, 4 * four + 4)])
-                part = builder.shuffle_vector(columns, columns, mask)
-                store(builder, part, at(output, stride, 4 * four + column))
+        a, b, c, d = (load(builder, row_at(rows, stride, row), vector) for row in range(TRANSPOSED))
+        words = interleaved(interleaved(a, c), interleaved(b, d))
+        for row in range(LANES):
+            mask = ir.VectorType(INT, TRANSPOSED)([TRANSPOSED * row + i for i in range(TRANSPOSED)])
+            part = builder.shuffle_vector(words, words, mask)
+            store(builder, part, row_at(output, output_stride, row))
         return context.get_dummy_value()
 
     return types.void(*[types.intp] * 4), generate
 
 
-@intrinsic
-def round_to_bfloat16(typing_context, numbers, output, size):
-    """The upper halves of float32 at an address, into another: rounded to the nearest, to even in a tie."""
-
-    def generate(context, builder, signature, arguments):
-        numbers, output, size = arguments
-        integers = ir.VectorType(INT, LANES)
-
-        def all(number: int) -> Any:
-            return integers([number] * LANES)
-
-        with vectors(builder, size) as (index, is_there):
-            bits = load(builder, number_at(builder, numbers, index, 4), integers, is_there)
-            upper = builder.lshr(bits, all(16))
-            # To odd numbers half of the last place is added, to even ones a little less.
-            rounded = builder.add(builder.add(bits, all(0x7FFF)), builder.and_(upper, all(1)))
-            size_bits = builder.and_(bits, all(0x7FFFFFFF))
-            is_nan = builder.icmp_unsigned(">", size_bits, all(0x7F800000))
-            rounded = builder.select(is_nan, all(0x7FC0), builder.lshr(rounded, all(16)))
-            halves = builder.trunc(rounded, ir.VectorType(SHORT, LANES))
-            store(builder, halves, number_at(builder, output, index, 2), is_there)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp), generate
+@njit
+def round_to_bfloat16(numbers, output):
+    """Round float32 to bfloat16, to the nearest, to even in a tie: write the upper halves."""
+    bits = numbers.view(np.uint32)
+    for d in range(len(bits)):
+        # To odd numbers half of the last place is added, to even ones a little less.
+        odd = np.uint32((bits[d] >> np.uint32(16)) & np.uint32(1))
+        rounded = np.uint32(bits[d] + np.uint32(0x7FFF) + odd) >> np.uint32(16)
+        is_nan = np.uint32(bits[d] & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+        output[d] = np.uint32(0x7FC0) if is_nan else np.uint32(rounded)
 
 
-@njit_cached()
-def largest_size(numbers):
-    """The largest absolute value, 1e-30 at least; NaN if there is one."""
+@njit
+def abs_max(numbers):
+    """Return the largest absolute value, 1e-30 at least; NaN if there is one."""
     # As integers, floats without a sign have the same order, and NaN is the largest.
     bits, largest = numbers.view(np.int32), MIN_ABS_MAX_BITS
     for d in range(len(bits)):
@@ -367,14 +270,14 @@ def largest_size(numbers):
     return np.int32(largest).view(np.float32)
 
 
-@njit_cached()
+@njit
 def quantize(numbers, zero, output):
-    """Writes numbers as integers around `zero`, `zero` behind them; returns their scale.
+    """Write numbers as integers around `zero`, and `zero` behind them; return their scale.
 
     The scale of numbers that are not finite is not finite.
     """
-    scale = largest_size(numbers) / np.float32(LEVELS)
-    factor = ONE / scale
+    scale = abs_max(numbers) / np.float32(LEVELS)
+    factor = np.float32(1.0) / scale
     for d in range(len(numbers)):
         output[d] = np.rint(numbers[d] * factor) + zero
     for d in range(len(numbers), len(output)):

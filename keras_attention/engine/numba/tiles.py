@@ -1,25 +1,27 @@
-"""Tiles of products of matrices for Numba: some rows times 32 outputs, the sums in registers.
+"""The micro-kernels of matrix products: a tile of rows times a panel of 32 outputs, the sums in registers.
 
-Numba's own loops are compiled to vectors of half the width that the processor has, and to none of its
-instructions for short numbers. So the innermost loop is written out in LLVM's language: for any
-processor in vectors of 16 numbers, for some with instructions that are theirs alone.
+Numba's own loops use vectors of half the processor's width, and none of its instructions for short
+numbers. So the innermost loop is written in LLVM's language: in vectors of 16 numbers for any processor,
+with instructions of their own for some. Each is worth 1.6 times or more; docs/engine.md has the figures.
 
-A tile is code for addresses and numbers, `tile(x, weight, steps, starts, sums, ahead, output, stride)`:
-some rows, a panel of weights that is read from its beginning to its end in `steps`, what 32 sums start
-from, and where those of each row go. The rest is for the caches: the weights to fetch meanwhile, and the
-first of the rows, `stride` bytes apart, that the sums will be written to.
+A micro-kernel is code for addresses and numbers, `tile(x, weight, steps, starts, sums, ahead, output,
+stride)`: it reads some rows and a panel in `steps`, adds to the 32 numbers at `starts`, and writes 32 sums
+for each row to `sums`. The rest serves the caches: it prefetches the weights at `ahead`, and the rows at
+`output`, `stride` bytes apart, to which the results will go.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from keras_attention.engine.numba.amx import AMX_BYTES, AMX_ROWS, amx_tile
+from keras_attention.engine.numba.amx import AMX_PRODUCTS, AMX_ROWS, amx_tile, configure, release
+from keras_attention.engine.numba.compiling import has_features, njit
 from keras_attention.engine.numba.llvm import (
     BYTE,
     FLOAT,
@@ -31,15 +33,12 @@ from keras_attention.engine.numba.llvm import (
     SIZES,
     STORED,
     Body,
-    add,
     as_float,
-    fetch,
-    has_features,
+    at,
     ir,
     load,
     multiply_add,
-    njit_cached,
-    number_at,
+    prefetch,
     splat,
     store,
     vectors,
@@ -48,227 +47,147 @@ from keras_attention.engine.numba.llvm import (
 # Outputs of a panel of weights: two vectors.
 PANEL = 32
 VECTORS = PANEL // LANES
-# Rows that lie side by side: of each step four bytes of one, four of the next, ..
+# Rows of a group, which lie side by side: of each step four bytes of one row, four of the next, ..
 GROUP = 12
-# Rows of a tile where there are this few.
-FEW_ROWS = 4
+# Rows of a small tile, with AVX-512.
+SMALL_TILE = 4
 # Steps of a turn of the innermost loop.
 UNROLLED = 2
-# Of many rows each of the first tiles fetches this part of the next panel, of few their only one all of it.
-FETCHED_PARTS = 4
-STORED_SUMS = {types.float32: FLOAT, types.int32: INT}
+# Each of the first large tiles prefetches this part of the next panel; a small tile prefetches all of it.
+PREFETCHED_PARTS = 4
+# The name of a micro-kernel, by the Numba types of rows and weights.
+KERNELS = {
+    (types.float32, types.float32): "float32",
+    (types.float32, types.uint16): "bfloat16",
+    (types.int32, types.int8): "int8",
+    (types.int32, types.uint16): "avx512 bfloat16",
+    (types.uint32, types.int8): "avx512 int8",
+    (types.uint16, types.uint16): "amx bfloat16",
+    (types.int8, types.int8): "amx int8",
+}
+# Dot products of the numbers in four bytes: the instruction, and the kind of its sums.
+DOT_PRODUCTS = {"avx512 int8": ("vpdpbusd", INT), "avx512 bfloat16": ("vdpbf16ps", FLOAT)}
 
 
-def float_tile(stored: str, rows: int, parts: int) -> Body:
-    """The first rows of a group of float32 times weights of float32 or bfloat16.
-
-    A panel holds for each of `steps` positions of the depth its 32 outputs.
-    """
-
-    def add_products(builder: Any, number: Any, columns: list[Any], sums: list[Any]) -> None:
-        columns = [as_float(builder, column, stored) for column in columns]
-        for row, places in enumerate(sums):
-            factor = number(row)
-            for column, place in zip(columns, places, strict=True):
-                total = multiply_add(builder, factor, column, builder.load(place))
-                builder.store(total, place)
-
-    weights = ir.VectorType(STORED[stored], LANES)
-    return _tile(rows, parts, FLOAT, FLOAT, weights, SIZES[stored], add_products)
+def tile_rows(kernel: str) -> tuple[int, int]:
+    """Return the rows of a large and of a small tile."""
+    if kernel.startswith("amx"):
+        return 2 * AMX_ROWS, AMX_ROWS
+    # Without AVX-512 registers are fewer, or shorter.
+    return (GROUP, SMALL_TILE) if has_features("avx512f") else (2, 2)
 
 
-def integer_tile(rows: int, parts: int) -> Body:
-    """The first rows of a group of pairs of 16-bit integers times pairs of 8-bit integers.
+class Arithmetic(NamedTuple):
+    """What a micro-kernel computes with: LLVM's types, and code for the products of a step."""
 
-    A panel holds for each of `steps` pairs of positions of the depth its 32 outputs' pairs.
-    """
-    sums_of, both = ir.VectorType(INT, LANES), ir.VectorType(SHORT, 2 * LANES)
-    products_of = ir.VectorType(INT, 2 * LANES)
-
-    def every_other(builder: Any, numbers: Any, first: int) -> Any:
-        return builder.shuffle_vector(numbers, numbers, sums_of([*range(first, 2 * LANES, 2)]))
-
-    def add_products(builder: Any, number: Any, columns: list[Any], sums: list[Any]) -> None:
-        columns = [builder.sext(column, products_of) for column in columns]
-        for row, places in enumerate(sums):
-            factor = builder.sext(builder.bitcast(number(row), both), products_of)
-            for column, place in zip(columns, places, strict=True):
-                # Written so, LLVM finds the one instruction for it that processors of x86 have.
-                products = builder.mul(factor, column)
-                pairs = [every_other(builder, products, first) for first in (0, 1)]
-                total = builder.add(builder.load(place), builder.add(*pairs))
-                builder.store(total, place)
-
-    return _tile(rows, parts, INT, INT, ir.VectorType(BYTE, 2 * LANES), 2, add_products)
+    of_rows: Any  # of the four bytes of a row
+    of_sums: Any
+    weights: Any  # of the weights of 16 outputs
+    weight_bytes: int  # of one output
+    row: Callable[..., Any]  # the four bytes, repeated, as the products take them
+    column: Callable[..., Any]  # the weights, as the products take them
+    add_products: Callable[..., Any]  # a row and a column are multiplied and added to sums
 
 
-# Products of the numbers in four bytes at once: the instruction, and the kind of its sums.
-DOT_PRODUCTS = {"bytes": ("vpdpbusd", INT), "pairs": ("vdpbf16ps", FLOAT)}
+def _arithmetic(kernel: str) -> Arithmetic:
+    """Return the arithmetic of a micro-kernel, of all but AMX."""
+
+    def unchanged(builder: Any, numbers: Any) -> Any:
+        return numbers
+
+    integers, both = ir.VectorType(INT, LANES), ir.VectorType(SHORT, 2 * LANES)
+    if kernel in ("float32", "bfloat16"):  # float32 times weights that are widened to it
+        widened = functools.partial(as_float, stored=kernel)
+        weights, size = ir.VectorType(STORED[kernel], LANES), SIZES[kernel]
+        return Arithmetic(FLOAT, FLOAT, weights, size, unchanged, widened, multiply_add)
+    if kernel == "int8":  # pairs of 16-bit integers times pairs of 8-bit integers
+        products_of = ir.VectorType(INT, 2 * LANES)
+
+        def row(builder: Any, four_bytes: Any) -> Any:
+            return builder.sext(builder.bitcast(four_bytes, both), products_of)
+
+        def column(builder: Any, weights: Any) -> Any:
+            return builder.sext(weights, products_of)
+
+        def add_pairs(builder: Any, row: Any, column: Any, total: Any) -> Any:
+            # In this form LLVM finds `vpmaddwd`, the one instruction that x86 has for it.
+            products = builder.mul(row, column)
+            masks = (integers([*range(first, 2 * LANES, 2)]) for first in (0, 1))
+            pairs = [builder.shuffle_vector(products, products, mask) for mask in masks]
+            return builder.add(total, builder.add(*pairs))
+
+        weights = ir.VectorType(BYTE, 2 * LANES)
+        return Arithmetic(INT, INT, weights, 2, row, column, add_pairs)
+    # AVX512-VNNI multiplies bytes without sign (rows) by bytes with a sign, AVX512-BF16 pairs of bfloat16.
+    instruction, of_sums = DOT_PRODUCTS[kernel]
+    sums = ir.VectorType(of_sums, LANES)
+    kind = ir.FunctionType(sums, [integers, integers, sums])
+
+    def add_dot_products(builder: Any, *operands: Any) -> Any:
+        code = ir.InlineAsm(kind, f"{instruction} $2, $1, $0", "=v,v,v,0", False)
+        return builder.call(code, operands)
+
+    return Arithmetic(INT, of_sums, integers, 4, unchanged, unchanged, add_dot_products)
 
 
-def dot_tile(kind: str, rows: int, parts: int) -> Body:
-    """The first rows of a group of short numbers times such weights, four bytes of each at once.
-
-    By AVX512-VNNI of bytes without sign times bytes with a sign, or by AVX512-BF16 of pairs of bfloat16.
-    A panel holds for each of `steps` groups of positions of the depth its 32 outputs' four bytes.
-    """
-    name, of_sums = DOT_PRODUCTS[kind]
-    weights, vector = ir.VectorType(INT, LANES), ir.VectorType(of_sums, LANES)
-
-    def add_products(builder: Any, number: Any, columns: list[Any], sums: list[Any]) -> None:
-        instruction = ir.InlineAsm(
-            ir.FunctionType(vector, [weights, weights, vector]),
-            f"{name} $2, $1, $0",
-            "=v,v,v,0",
-            False,
-        )
-        for row, places in enumerate(sums):
-            factor = number(row)
-            for column, place in zip(columns, places, strict=True):
-                builder.store(
-                    builder.call(instruction, [factor, column, builder.load(place)]), place
-                )
-
-    return _tile(rows, parts, INT, of_sums, weights, 4, add_products)
-
-
-def _tile(
-    rows: int,
-    parts: int,
-    of_rows: Any,
-    of_sums: Any,
-    weights: Any,
-    size: int,
-    add_products: Callable[..., None],
-) -> Body:
-    """A tile of rows and of sums of these kinds; a weight of a step takes `size` bytes."""
+def vector_tile(kernel: str, rows: int, parts: int) -> Body:
+    """Write a micro-kernel of the first rows of a group, of all but AMX."""
+    of_rows, of_sums, weights, size, row_of, column_of, add_products = _arithmetic(kernel)
     vector = ir.VectorType(of_sums, LANES)
     columns = range(VECTORS)
-    fetched_lines = max(1, UNROLLED * size * PANEL // LINE // parts)
+    lines = max(1, UNROLLED * size * PANEL // LINE // parts)
 
     def body(builder: Any, *arguments: Any) -> None:
         x, weight, steps, starts, sums, ahead, output, stride = arguments
         for row in range(rows):
-            of_row = builder.add(output, builder.mul(stride, LONG(row)))
+            row_output = builder.add(output, builder.mul(stride, LONG(row)))
             for i in columns:
-                fetch(builder, add(builder, of_row, 4 * LANES * i), is_written=True)
-        first = [load(builder, add(builder, starts, 4 * LANES * i), vector) for i in columns]
-        places = [
-            [cgutils.alloca_once_value(builder, start) for start in first] for _ in range(rows)
-        ]
+                prefetch(builder, at(builder, row_output, 4 * LANES * i), for_write=True)
+        first = [load(builder, at(builder, starts, 4 * LANES * i), vector) for i in columns]
+        totals = [[cgutils.alloca_once_value(builder, s) for s in first] for _ in range(rows)]
         with cgutils.for_range(builder, builder.udiv(steps, LONG(UNROLLED))) as loop:
-            fetched = builder.add(ahead, builder.mul(loop.index, LONG(fetched_lines * LINE)))
-            for line in range(fetched_lines):
-                fetch(builder, add(builder, fetched, line * LINE))
+            prefetched = at(builder, ahead, loop.index, lines * LINE)
+            for line in range(lines):
+                prefetch(builder, at(builder, prefetched, line * LINE))
             turn = builder.mul(loop.index, LONG(UNROLLED))
             for step in range(UNROLLED):
-                index = add(builder, turn, step)
-                panel = builder.add(weight, builder.mul(index, LONG(size * PANEL)))
-                group = builder.add(x, builder.mul(index, LONG(4 * GROUP)))
-
-                def number(row: int, group: Any = group) -> Any:
-                    # Read just before its use: there are no registers for those of all rows.
-                    return splat(builder, load(builder, add(builder, group, 4 * row), of_rows))
-
-                loaded = [
-                    load(builder, add(builder, panel, size * LANES * i), weights) for i in columns
-                ]
-                add_products(builder, number, loaded, places)
+                index = at(builder, turn, step)
+                panel = at(builder, weight, index, size * PANEL)
+                group = at(builder, x, index, 4 * GROUP)
+                parts_of_panel = [at(builder, panel, size * LANES * i) for i in columns]
+                loaded = [load(builder, part, weights) for part in parts_of_panel]
+                widened = [column_of(builder, numbers) for numbers in loaded]
+                for row, row_totals in enumerate(totals):
+                    # A row's number is read just before its use: there are not registers for all.
+                    number = splat(builder, load(builder, at(builder, group, 4 * row), of_rows))
+                    factor = row_of(builder, number)
+                    for column, total in zip(widened, row_totals, strict=True):
+                        added = add_products(builder, factor, column, builder.load(total))
+                        builder.store(added, total)
         for row in range(rows):
             for i in columns:
-                address = add(builder, sums, 4 * (row * PANEL + i * LANES))
-                store(builder, builder.load(places[row][i]), address)
+                address = at(builder, sums, 4 * (row * PANEL + i * LANES))
+                store(builder, builder.load(totals[row][i]), address)
 
     return body
 
 
-@intrinsic
-def _begin(typing_context, x, panels):
-    """What a thread needs before its tiles of these."""
-
-    def generate(context, builder, signature, values):
-        if kind_of(x.dtype, panels.dtype) in AMX_PRODUCTS:
-            # Palette 1; of the 8 tiles the bytes of a row and the number of rows.
-            palette = bytearray(64)
-            palette[0] = 1
-            for tile in range(8):
-                palette[16 + 2 * tile], palette[48 + tile] = AMX_BYTES, AMX_ROWS
-            content = cgutils.create_constant_array(BYTE, palette)
-            address = cgutils.global_constant(builder, "amx_palette", content)
-            kind = ir.FunctionType(ir.VoidType(), [LONG])
-            code = ir.InlineAsm(kind, "ldtilecfg ($0)", "r,~{memory}", True)
-            builder.call(code, [builder.ptrtoint(address, LONG)])
-        return context.get_dummy_value()
-
-    return types.void(x, panels), generate
-
-
-@intrinsic
-def _end(typing_context, x, panels):
-    """What a thread does after its tiles of these."""
-
-    def generate(context, builder, signature, values):
-        if kind_of(x.dtype, panels.dtype) in AMX_PRODUCTS:
-            kind = ir.FunctionType(ir.VoidType(), [])
-            builder.call(ir.InlineAsm(kind, "tilerelease", "~{memory}", True), [])
-        return context.get_dummy_value()
-
-    return types.void(x, panels), generate
-
-
-@intrinsic
-def _room_for_sums(typing_context):
-    """The address of room on the stack for the sums of a tile of any kind, until the function returns."""
-
-    def generate(context, builder, signature, values):
-        numbers = ir.ArrayType(INT, max(GROUP, 2 * AMX_ROWS) * PANEL)
-        return builder.ptrtoint(cgutils.alloca_once(builder, numbers), LONG)
-
-    return types.intp(), generate
-
-
-AMX_PRODUCTS = {"amx bfloat16": "tdpbf16ps", "amx int8": "tdpbssd"}
-# A kind of tile by what rows and weights are of.
-KINDS = {
-    (types.float32, types.float32): "float32",
-    (types.float32, types.uint16): "bfloat16",
-    (types.int32, types.int8): "int8",
-    (types.int32, types.uint16): "pairs",
-    (types.uint32, types.int8): "bytes",
-    (types.uint16, types.uint16): "amx bfloat16",
-    (types.int8, types.int8): "amx int8",
-}
-
-
-def kind_of(rows: Any, weights: Any) -> str:
-    """Which tile is meant for rows and weights of these types of Numba's."""
-    return KINDS[rows, weights]
-
-
-def tile_rows(kind: str) -> tuple[int, int]:
-    """The rows of a tile where there are many, and where there are few."""
-    if kind in AMX_PRODUCTS:
-        return 2 * AMX_ROWS, AMX_ROWS
-    # Without AVX-512 registers are fewer, or shorter.
-    return (GROUP, FEW_ROWS) if has_features("avx512f") else (2, 2)
-
-
-def _intrinsic(size: int, parts: int) -> Any:
-    """The tile of the first or second size for the arrays that it is called with, then its arguments."""
+def _tile_intrinsic(size: int, parts: int) -> Any:
+    """Make the large or the small tile, of arrays, whose types name the micro-kernel, and addresses."""
 
     @intrinsic
-    def tile(typing_context, x, panels, at, weight, steps, starts, sums, ahead, output, stride):
-        kind = kind_of(x.dtype, panels.dtype)
-        rows = tile_rows(kind)[size]
-        if kind in AMX_PRODUCTS:
-            body = amx_tile(AMX_PRODUCTS[kind], rows, parts)
-        elif kind == "int8":
-            body = integer_tile(rows, parts)
+    def tile(
+        typing_context, x, panels, rows_at, weight, steps, starts, sums, ahead, output, stride
+    ):
+        kernel = KERNELS[x.dtype, panels.dtype]
+        rows = tile_rows(kernel)[size]
+        if kernel.startswith("amx"):
+            body = amx_tile(AMX_PRODUCTS[x.dtype, panels.dtype], rows, parts)
         else:
-            body = (dot_tile if kind in DOT_PRODUCTS else float_tile)(kind, rows, parts)
+            body = vector_tile(kernel, rows, parts)
 
-        def generate(context, builder, signature, values):
-            body(builder, *values[2:])
+        def generate(context, builder, signature, arguments):
+            body(builder, *arguments[2:])
             return context.get_dummy_value()
 
         return types.void(x, panels, *[types.intp] * 8), generate
@@ -276,101 +195,96 @@ def _intrinsic(size: int, parts: int) -> Any:
     return tile
 
 
-_tile_of_many, _tile_of_few = _intrinsic(0, FETCHED_PARTS), _intrinsic(1, 1)
+_large_tile, _small_tile = _tile_intrinsic(0, PREFETCHED_PARTS), _tile_intrinsic(1, 1)
 
 
 @intrinsic
-def _finish(typing_context, sums, total, row_scale, scales, bias, floor, output, width):
-    """`max(floor, scaled sums + bias)` of a row and a panel; of addresses, but for the sums' type."""
+def _sums_on_stack(typing_context):
+    """Return the address of room for the sums of any tile, until the function returns."""
 
-    def generate(context, builder, signature, values):
-        _, total, row_scale, scales, bias, floor, output, width = values
+    def generate(context, builder, signature, arguments):
+        numbers = ir.ArrayType(INT, max(GROUP, 2 * AMX_ROWS) * PANEL)
+        return builder.ptrtoint(cgutils.alloca_once(builder, numbers), LONG)
+
+    return types.intp(), generate
+
+
+@intrinsic
+def _epilogue(typing_context, sums, total, row_scale, scales, bias, floor, output, width):
+    """Write `max(floor, row_scale scales sums + bias)` of a row and a panel; of addresses."""
+
+    def generate(context, builder, signature, arguments):
+        _, total, row_scale, scales, bias, floor, output, width = arguments
         vector = ir.VectorType(FLOAT, LANES)
         row_scales, floors = splat(builder, row_scale), splat(builder, floor)
-        with vectors(builder, width) as (index, is_there):
-
-            def of_panel(address: Any, kind: Any) -> Any:
-                return load(
-                    builder, number_at(builder, address, index, 4), ir.VectorType(kind, LANES)
-                )
-
-            numbers = of_panel(total, STORED_SUMS[sums.dtype])
-            if numbers.type != vector:
+        with vectors(builder, width) as (index, mask):
+            numbers, factors, offsets = (
+                load(builder, at(builder, address, index, 4), ir.VectorType(kind, LANES))
+                for address, kind in ((total, of_sums), (scales, FLOAT), (bias, FLOAT))
+            )
+            if of_sums == INT:
                 numbers = builder.sitofp(numbers, vector)
-            factors = builder.fmul(row_scales, of_panel(scales, FLOAT))
-            numbers = multiply_add(builder, numbers, factors, of_panel(bias, FLOAT))
-            # Not the greater of both, which is not NaN where one is.
+            factors = builder.fmul(row_scales, factors)
+            numbers = multiply_add(builder, numbers, factors, offsets)
+            # A maximum would lose NaN; a comparison keeps it.
             is_below = builder.fcmp_ordered("<", numbers, floors)
             numbers = builder.select(is_below, floors, numbers)
-            store(builder, numbers, number_at(builder, output, index, 4), is_there)
+            store(builder, numbers, at(builder, output, index, 4), mask)
         return context.get_dummy_value()
 
-    kinds = (
-        types.intp,
-        types.float32,
-        types.intp,
-        types.intp,
-        types.float32,
-        types.intp,
-        types.intp,
-    )
+    of_sums = {types.float32: FLOAT, types.int32: INT}[sums.dtype]
+    address, number = types.intp, types.float32
+    kinds = (address, number, address, address, number, address, types.intp)
     return types.void(sums, *kinds), generate
 
 
-# A product's numbers, as `multiply` reads them from a table: addresses, and sizes.
-PRODUCT = ("panels", "number", "steps", "stride", "starts", "scales", "bias", "width", "depth")
-PANELS, NUMBER, STEPS, STRIDE, STARTS, SCALES, BIAS, WIDTH, DEPTH = range(len(PRODUCT))
+# What `multiply` reads of a weight matrix, from a table of integers: addresses and sizes.
+MATRIX = ("panels", "count", "steps", "stride", "starts", "scales", "bias", "width", "depth")
+PANELS, COUNT, STEPS, STRIDE, STARTS, SCALES, BIAS, WIDTH, DEPTH = range(len(MATRIX))
 
 
-@njit_cached()
-def multiply(kinds, rows, packed, row_scales, product, floor, tiling, part, outputs):
-    """`row_scales (starts + x W^T) scales + bias`, at least `floor`, into (R, F).
+@njit
+def multiply(layout, rows, workspace, matrix, floor, rank, size, outputs):
+    """Compute this thread's panels of `x W^T + b`, at least `floor`.
 
     Args:
-        kinds: Empty arrays of the dtypes of rows, of weights and of sums, which say the kind of tile.
-        rows: Their number R.
-        packed: Address of the rows in groups, see `packing.pack_rows`.
-        row_scales: (R,) of the sums of each row.
-        product: The `PRODUCT` numbers of the weight W (F, D) in panels of 32 outputs.
+        layout: A `packing.Layout`.
+        rows: The number R of rows.
+        workspace: A `packing.PackedRows`, which holds the rows x.
+        matrix: The `MATRIX` numbers of the weight W (F, D) and bias b (F,).
         floor: The least of an output.
-        tiling: A `packing.Tiling`.
-        part: Which part of the panels is computed here, and of how many parts.
+        rank: Which thread this is.
+        size: The number of threads.
         outputs: (R, at least F).
     """
-    of_rows, of_weights, of_sums = kinds
-    many, few, group, step_bytes = tiling
-    sums, stride = _room_for_sums(), outputs.strides[0]
-    number, steps, width = product[NUMBER], product[STEPS], product[WIDTH]
-    group_bytes = steps * step_bytes
-    _begin(of_rows, of_weights)
-    for panel in range(number * part[0] // part[1], number * (part[0] + 1) // part[1]):
-        weight = product[PANELS] + panel * product[STRIDE]
-        ahead = weight + product[STRIDE]
+    x, panels, of_sums = layout.rows, layout.weights, layout.sums
+    sums, stride = _sums_on_stack(), outputs.strides[0]
+    packed, row_scales = workspace.packed.ctypes.data, workspace.scales
+    count, steps, width = matrix[COUNT], matrix[STEPS], matrix[WIDTH]
+    group_bytes = steps * layout.group * layout.unit
+    configure(x, panels)
+    for panel in range(count * rank // size, count * (rank + 1) // size):
+        weight = matrix[PANELS] + panel * matrix[STRIDE]
+        ahead = weight + matrix[STRIDE]
         first = panel * PANEL
-        start, scales, bias = (
-            product[STARTS] + 4 * first,
-            product[SCALES] + 4 * first,
-            product[BIAS] + 4 * first,
-        )
-        here = min(PANEL, width - first)
-        at_outputs = outputs.ctypes.data + 4 * first
+        starts = matrix[STARTS] + 4 * first
+        scales, bias = matrix[SCALES] + 4 * first, matrix[BIAS] + 4 * first
+        panel_width, panel_outputs = min(PANEL, width - first), outputs.ctypes.data + 4 * first
         row = 0
         while row < rows:
-            at = packed + row // group * group_bytes + row % group * 4
-            output = at_outputs + row * stride
-            if rows - row > few:
-                tile = many
-                _tile_of_many(
-                    of_rows, of_weights, at, weight, steps, start, sums, ahead, output, stride
-                )
-                ahead += product[STRIDE] // FETCHED_PARTS
+            tile_at = packed + row // layout.group * group_bytes + row % layout.group * 4
+            output = panel_outputs + row * stride
+            if rows - row > layout.small_tile:
+                tile = layout.large_tile
+                _large_tile(x, panels, tile_at, weight, steps, starts, sums, ahead, output, stride)
+                ahead += matrix[STRIDE] // PREFETCHED_PARTS
             else:
-                tile = few
-                _tile_of_few(
-                    of_rows, of_weights, at, weight, steps, start, sums, ahead, output, stride
-                )
+                tile = layout.small_tile
+                _small_tile(x, panels, tile_at, weight, steps, starts, sums, ahead, output, stride)
             for i in range(min(tile, rows - row)):
                 total, into = sums + i * 4 * PANEL, output + i * stride
-                _finish(of_sums, total, row_scales[row + i], scales, bias, floor, into, here)
+                _epilogue(
+                    of_sums, total, row_scales[row + i], scales, bias, floor, into, panel_width
+                )
             row += tile
-    _end(of_rows, of_weights)
+    release(x, panels)
