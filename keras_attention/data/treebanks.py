@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
+import lzma
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +16,8 @@ from keras_attention.data.corpus import Corpus
 from keras_attention.data.craft_files import CRAFT_SHA256
 from keras_attention.data.download import download
 from keras_attention.data.parallel_text import ParallelText, PathLike
-from keras_attention.data.trees import linearize, read_trees, strip_tree
+from keras_attention.data.text_files import existing_file, is_pipe
+from keras_attention.data.trees import escape_word, linearize, read_trees
 from keras_attention.utils.cache import cache_folder
 from keras_attention.utils.progress import Progress
 
@@ -41,6 +45,11 @@ PENN_FOLDERS = ("", "wsj", "parsed/mrg/wsj", "mrg/wsj", "combined/wsj", "combine
 PENN_DESCRIPTION = (
     "Penn Treebank, Wall Street Journal: sections 2 to 21 to train, 22 to validate, 23 to test."
 )
+# What a damaged zip archive raises, and one that is encrypted or packed in an unknown way.
+DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError),
+    *(NotImplementedError, RuntimeError, ValueError),
+)
 TREE_SUFFIXES = (".mrg", ".tree", ".parse")
 
 
@@ -63,14 +72,13 @@ class Trees:
         """Yield the trees, stripped by `strip_tree`.
 
         Raises:
-            ValueError: If a tree is broken, a sentence has none, or a file is not UTF-8.
+            ValueError: If a tree is broken or has no words, a sentence has none, or a file is damaged or not
+                UTF-8.
         """
         for file in self._files:
-            try:
+            with _naming(file):
                 text = file.read_text(encoding="utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"'{file}' is not UTF-8: {error}.") from error
-            yield from map(strip_tree, read_trees(text, f"'{file}'"))
+            yield from read_trees(text, f"'{file}'", strip=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +190,8 @@ def treebank_from_files(
         if isinstance(paths, str | Path):
             raise ValueError(f"`{part}` must be a list of files. Received: {part}={paths!r}")
         for path in map(Path, paths):
-            found = [path] if path.is_file() else _files_below(path)
+            is_one = path.is_file() or is_pipe(path)
+            found = [existing_file(path)] if is_one else _files_below(path)
             if not found:
                 raise FileNotFoundError(
                     f"`{part}` must hold files, or folders of {', '.join(TREE_SUFFIXES)} files. Received: "
@@ -190,6 +199,17 @@ def treebank_from_files(
                 )
             files[part] += found
     return _treebank(name, "Own files.", files)
+
+
+@contextlib.contextmanager
+def _naming(file: Path | zipfile.Path) -> Iterator[None]:
+    """Name a file that cannot be read, in place of the archive's or the decoder's own error."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise ValueError(f"'{file}' is not UTF-8: {error}.") from error
+    except DAMAGED as error:
+        raise ValueError(f"'{file}' is damaged: {error}. Put a whole copy in its place.") from error
 
 
 def _treebank(
@@ -202,7 +222,8 @@ def _treebank(
 def _parallel_text(trees: Trees, leaves: str) -> ParallelText:
     linearized = (linearize(tree, leaves) for tree in trees)
     return ParallelText(
-        trees.name, [(" ".join(words), " ".join(symbols)) for words, symbols in linearized]
+        trees.name,
+        [(" ".join(map(escape_word, words)), " ".join(symbols)) for words, symbols in linearized],
     )
 
 
@@ -210,7 +231,7 @@ def _load_craft(
     data_dir: Path | None, cache_dir: PathLike | None, base_url: str | None
 ) -> Treebank:
     if data_dir is None:
-        folder = cache_folder(cache_dir) / "craft"
+        folder = cache_folder("craft", cache_dir)
         _download_craft(folder, base_url or CRAFT_URL)
     else:
         folder = data_dir / CRAFT_FOLDER if (data_dir / CRAFT_FOLDER).is_dir() else data_dir
@@ -247,7 +268,7 @@ def _load_sample(
     data_dir: Path | None, cache_dir: PathLike | None, base_url: str | None
 ) -> Treebank:
     """Load nltk's sample. Each article is in one part, so no test article is trained on."""
-    folder = cache_folder(cache_dir) / "wsj_sample" if data_dir is None else data_dir
+    folder = cache_folder("wsj_sample", cache_dir) if data_dir is None else data_dir
     archive = folder / SAMPLE_ARCHIVE
     if data_dir is None:
         try:
@@ -259,7 +280,8 @@ def _load_sample(
             ) from error
     below: Path | zipfile.Path = folder
     if archive.is_file():
-        below = zipfile.Path(archive, "treebank/")
+        with _naming(archive):
+            below = zipfile.Path(archive, "treebank/")
     if (below / "combined").is_dir():
         below = below / "combined"
     found = {number: below / f"wsj_{number:04}.mrg" for number in SAMPLE_FILES}

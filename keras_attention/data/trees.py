@@ -11,11 +11,13 @@ Or the words stand in it, without tags, as in Choe and Charniak 2016, "Parsing a
 
     (S (NP John )NP (VP has (NP a dog )NP )VP . )S
 
-Trees are `nltk.Tree` (the extra `parsing`).
+Trees are `nltk.Tree` (the extra `parsing`), and their words are plain text. Files and symbols have
+`-LRB-` and `-RRB-` for the brackets in words, as the Penn Treebank does: see `escape_word`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 from collections.abc import Iterator, Sequence
@@ -35,20 +37,85 @@ OUTER_LABELS = ("", "TOP", "ROOT", "S1")
 # Other Unicode spaces, such as thin ones, do not separate words.
 OTHER_SPACES = re.compile(r"[^\S \t\r\n\f\v]")
 BRACKET = re.compile(r"[()]")
+# Brackets in brackets: deeper trees are no sentences, and Python could not walk through them.
+DEEPEST = 200
+DEEPEST_PHRASES = DEEPEST - 2  # without a word's tag and the outer pair
+# What cannot stand in a word of a tree has a name: brackets the treebank's, white space its number.
+BRACKET_NAMES = {"(": "LRB", ")": "RRB"}
+BRACKETS_NAMED = {"LRB": "(", "RRB": ")"}
+_NAME = "[LR]RB|U(?:000[9A-D]|001[C-F]|0020|0085|00A0|1680|200[0-9A]|202[89F]|205F|3000)"
+# A backslash before a name says that it is part of the word; further ones before it are doubled.
+_TO_ESCAPE = re.compile(rf"(\\*)([()\s]|-(?={_NAME}))")
+_ESCAPED = re.compile(rf"((?:\\\\)*)(?:\\(-)(?={_NAME})|-({_NAME})-)")
 
 
-def read_trees(text: str, name: str = "text") -> Iterator[Tree]:
+def escape_word(word: str) -> str:
+    """The form of a word in a file or a symbol: without brackets and white space, and never ambiguous.
+
+    Slashes, stars and other brackets stay: some treebanks escape them, others do not.
+
+    Raises:
+        ValueError: If the word is empty.
+
+    >>> [escape_word(word) for word in ("(", "t(est)", "1/2", "New York", "-LRB-")]
+    ['-LRB-', 't-LRB-est-RRB-', '1/2', 'New-U0020-York', '\\\\-LRB-']
+    """
+    if not word:
+        raise ValueError("A word needs at least one character. Received: word=''")
+    return _TO_ESCAPE.sub(lambda found: 2 * found[1] + _named(found[2]), word)
+
+
+def _named(character: str) -> str:
+    if character == "-":
+        return "\\-"
+    return f"-{BRACKET_NAMES.get(character) or f'U{ord(character):04X}'}-"
+
+
+def unescape_word(written: str) -> str:
+    """The word that `escape_word` wrote.
+
+    >>> unescape_word("t-LRB-est-RRB-"), unescape_word(escape_word("-LRB-"))
+    ('t(est)', '-LRB-')
+    """
+    return _ESCAPED.sub(lambda found: found[1][::2] + (found[2] or _character(found[3])), written)
+
+
+def _character(name: str) -> str:
+    return BRACKETS_NAMED.get(name) or chr(int(name[1:], 16))
+
+
+def write_tree(tree: Tree) -> str:
+    """The tree on one line, from which `read_trees` reads the same tree.
+
+    Raises:
+        ValueError: If a phrase or a word is empty, or a label has a bracket or white space.
+
+    >>> from nltk import Tree
+    >>> write_tree(Tree("NP", [Tree("-LRB-", ["("]), Tree("NN", ["t(est)"])]))
+    '(NP (-LRB- -LRB-) (NN t-LRB-est-RRB-))'
+    """
+    if isinstance(tree, str):
+        return escape_word(tree)
+    if not len(tree):
+        raise ValueError(f"A phrase without words cannot be written. Received: {tree!r}")
+    return f"({_label(tree)} {' '.join(map(write_tree, tree))})"
+
+
+def read_trees(text: str, name: str = "text", strip: bool = False) -> Iterator[Tree]:
     """Reads Penn Treebank trees with nltk's reader, a bracket pair at a time.
 
     Args:
         text: Trees, each on one or more lines, with only white space between them.
         name: Name of the file, for error messages.
+        strip: Whether to apply `strip_tree`. Defaults to False: the trees keep their outer brackets, traces
+            and function tags.
 
     Yields:
-        The unchanged trees: outer brackets, traces and function tags included.
+        The trees. Their words are unescaped by `unescape_word`.
 
     Raises:
-        ValueError: If a tree is broken, or a sentence has none. The message names file and line.
+        ValueError: If a tree is broken, a sentence has none, or, with `strip`, a tree has no words. The
+            message names file and line.
 
     >>> [tree] = read_trees("( (S (NP-SBJ (NNP John)) (VP (VBZ sleeps))) )")
     >>> tree.leaves()
@@ -62,6 +129,9 @@ def read_trees(text: str, name: str = "text") -> Iterator[Tree]:
                 start = bracket.start()
                 _check_nothing_between(text, end, start, name)
             depth += 1
+            if depth > DEEPEST:
+                where = _where(text, start, name)
+                raise ValueError(f"{where}: a tree of more than {DEEPEST} levels begins here.")
             continue
         depth -= 1
         if depth < 0:
@@ -69,7 +139,7 @@ def read_trees(text: str, name: str = "text") -> Iterator[Tree]:
             raise ValueError(f'{where}: a ")" closes nothing. Remove it, or add its "(".')
         if depth == 0:
             end = bracket.end()
-            yield _read_tree(text, start, end, name)
+            yield _read_tree(text, start, end, name, strip)
     if depth:
         raise ValueError(
             f'{_where(text, start, name)}: {depth} ")" missing in the tree that begins here.'
@@ -116,13 +186,13 @@ def linearize(tree: Tree, leaves: str = "tags") -> tuple[list[str], list[str]]:
     Args:
         tree: A tree from `strip_tree`.
         leaves: What is written for each word: `"tags"`, its part-of-speech tag; `"XX"`, the same for
-            every word; `"words"`, the word itself. Defaults to `"tags"`.
+            every word; `"words"`, the word itself, as `escape_word` writes it. Defaults to `"tags"`.
 
     Returns:
         `words` and `symbols`. The symbols hold one leaf for each word.
 
     Raises:
-        ValueError: If `leaves` is none of these, or a tag or word begins with a bracket.
+        ValueError: If `leaves` is none of these, a word is empty, or a label has a bracket or white space.
 
     >>> [tree] = read_trees("(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))")
     >>> words, symbols = linearize(tree)
@@ -138,7 +208,7 @@ def linearize(tree: Tree, leaves: str = "tags") -> tuple[list[str], list[str]]:
     symbols: list[str] = []
 
     def visit(node: Tree) -> None:
-        label = node.label()
+        label = _label(node)
         if is_phrase(node):
             symbols.append(f"({label}")
             for child in node:
@@ -146,11 +216,8 @@ def linearize(tree: Tree, leaves: str = "tags") -> tuple[list[str], list[str]]:
             symbols.append(f"){label}")
             return
         words.append(node[0])
-        symbols.append({"tags": label, "XX": ANY_TAG, "words": node[0]}[leaves])
-        if is_bracket(symbols[-1]):
-            raise ValueError(
-                f"Only a phrase begins with a bracket. Received: {symbols[-1]!r} for a word in {tree}"
-            )
+        written = escape_word(node[0])
+        symbols.append({"tags": label, "XX": ANY_TAG, "words": written}[leaves])
 
     visit(tree)
     return words, symbols
@@ -186,13 +253,15 @@ def delinearize(words: Sequence[str], symbols: Sequence[str], leaves: str = "tag
                 raise _malformed(f"symbol {place} ({symbol!r}) closes no phrase", symbols)
             stack.pop()
         elif symbol.startswith("("):
+            if len(stack) > DEEPEST_PHRASES:
+                raise _malformed(f"more than {DEEPEST_PHRASES} phrases are open", symbols)
             stack[-1].append(Tree(symbol[1:], []))
             stack.append(stack[-1][-1])
         else:
             word = next(left, None)
             if word is None:
                 raise _malformed(f"there are more leaves than the {len(words)} words", symbols)
-            if leaves == "words" and symbol != word:
+            if leaves == "words" and symbol != escape_word(word):
                 raise _malformed(f"symbol {place} is {symbol!r}, the word is {word!r}", symbols)
             stack[-1].append(Tree(ANY_TAG if leaves == "words" else symbol, [word]))
     if len(stack) > 1 or not root:
@@ -209,7 +278,7 @@ def repair(words: Sequence[str], symbols: Sequence[str], leaves: str = "tags") -
     2015. A closing symbol that matches nothing is left out; one that matches an outer phrase also closes
     the phrases inside it. Phrases without a child and leaves without a word are left out. Words without a
     leaf get the tag `"XX"`, in the innermost open phrase or in the root. Phrases that are open at the end
-    are closed. If several trees remain, `S` joins them.
+    are closed, and those beyond 198 levels are never opened. If several trees remain, `S` joins them.
 
     Args:
         words: The words of the sentence, at least one.
@@ -230,9 +299,12 @@ def repair(words: Sequence[str], symbols: Sequence[str], leaves: str = "tags") -
     check_choice("leaves", leaves, LEAVES)
     if not words:
         raise ValueError("A tree needs words. Received: words=[]")
+    with contextlib.suppress(ValueError):
+        return delinearize(words, symbols, leaves)
     placed = [symbol for symbol in symbols if not is_bracket(symbol)]
     # For each leaf, how many words are in the tree once it is; 0 for a leaf that is left out.
-    ends = iter(_aligned(words, placed) if leaves == "words" else range(1, len(placed) + 1))
+    written = list(map(escape_word, words))
+    ends = iter(_aligned(written, placed) if leaves == "words" else range(1, len(placed) + 1))
     root = Tree("", [])
     stack, done = [root], 0
     for symbol in symbols:
@@ -242,8 +314,9 @@ def repair(words: Sequence[str], symbols: Sequence[str], leaves: str = "tags") -
                 while stack.pop().label() != symbol[1:]:
                     pass
         elif symbol.startswith("("):
-            stack[-1].append(Tree(symbol[1:], []))
-            stack.append(stack[-1][-1])
+            if len(stack) <= DEEPEST_PHRASES:
+                stack[-1].append(Tree(symbol[1:], []))
+                stack.append(stack[-1][-1])
         else:
             tag, end = (ANY_TAG if leaves == "words" else symbol), next(ends)
             stack[-1].extend(Tree(tag, [word]) for word in words[done:end])
@@ -270,26 +343,30 @@ def _aligned(words: Sequence[str], found: Sequence[str]) -> list[int]:
     return ends
 
 
-def _read_tree(text: str, start: int, end: int, name: str) -> Tree:
+def _read_tree(text: str, start: int, end: int, name: str, strip: bool) -> Tree:
     from nltk import Tree
 
+    def broken(reason: object) -> ValueError:
+        return ValueError(f"{_where(text, start, name)}: {reason}")
+
     try:
-        tree = Tree.fromstring(text[start:end])
+        # To nltk, a bracket after a backslash is none.
+        apart = text[start:end].replace("\\)", "\\ )")
+        tree = Tree.fromstring(apart, read_leaf=unescape_word)
     except ValueError as error:
-        where = _where(text, start, name)
-        raise ValueError(f"{where}: a broken tree. nltk's reader: {error}") from error
+        raise broken(f"a broken tree. nltk's reader: {error}") from error
     for node in tree.subtrees():
         if not node:
-            raise ValueError(
-                f"{_where(text, start, name)}: a sentence without a tree, or a phrase without words. "
+            raise broken(
+                "a sentence without a tree, or a phrase without words. "
                 f"Received: {_short(text[start:end])}"
             )
         if any(isinstance(child, str) for child in node) and (len(node) > 1 or not node.label()):
-            raise ValueError(
-                f"{_where(text, start, name)}: a tag must stand before each word, as in (NN dog). "
-                f"Received: {node}"
-            )
-    return tree
+            raise broken(f"a tag must stand before each word, as in (NN dog). Received: {node}")
+    try:
+        return strip_tree(tree) if strip else tree
+    except ValueError as error:
+        raise broken(error) from error
 
 
 def _check_nothing_between(text: str, start: int, end: int, name: str) -> None:
@@ -304,6 +381,16 @@ def _check_nothing_between(text: str, start: int, end: int, name: str) -> None:
 
 def _where(text: str, place: int, name: str) -> str:
     return f"{name}, line {text.count(chr(10), 0, place) + 1}"
+
+
+def _label(node: Tree) -> str:
+    label = node.label()
+    if re.search(r"[()\s]", label) or not (label or is_phrase(node)):
+        raise ValueError(
+            "A label has no brackets and no white space, and a tag is not empty. "
+            f"Received: {label!r} in {node}"
+        )
+    return label
 
 
 def _short(text: str) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
+from keras_attention.data.trees import unescape_word
 from keras_attention.utils.checks import check_has, check_iterable
 
 TRACE = "-NONE-"
@@ -33,8 +34,8 @@ class BracketingRules:
             outermost bracket, which has no label in the Penn Treebank, is included.
         equal_labels: Maps a label to the label that it counts as.
         equal_words: Maps a word to the word that it counts as.
-        quote_tags: Tags of quotation marks. If they make the number of words differ, a word that only one
-            of the two trees deletes is put back.
+        quote_tags: Tags of quotation marks. If the numbers of words differ, one that only one of the two
+            trees deletes is put back.
         longest: Most words of a sentence in the second table; traces do not count.
     """
 
@@ -55,8 +56,8 @@ class SentenceScore:
     """One sentence: a line of EVALB's table.
 
     Attributes:
-        status: `"valid"`, `"error"` where the words are not those of the gold tree, `"skipped"` where
-            there is no parse.
+        status: `"valid"`, `"error"` where the words are not those of the gold tree or a word has no tag of
+            its own, `"skipped"` where there is no parse.
         length: Words of the gold tree, punctuation counted.
         matched, gold, parsed: Brackets in both trees, in the gold tree, in the parse. If the sentence is
             not valid, only `gold` is above 0.
@@ -176,6 +177,7 @@ def bracketing_f1(
     Args:
         golds: `nltk.Tree` of each sentence, as the treebank has it or stripped.
         parses: For each sentence a tree, a list of several trees side by side, or None without a parse.
+            Empty phrases do not count.
         rules: What is deleted and what counts as equal.
 
     Returns:
@@ -210,88 +212,139 @@ def bracketing_f1(
 
 def bracketing_counts(gold: Any, parse: Any, rules: BracketingRules = COLLINS) -> SentenceScore:
     """Counts the brackets of one sentence; see `bracketing_f1`."""
-    gold_words, gold_brackets = _read(gold)
-    words, brackets = _read(parse)
-    kept_gold = [tag not in rules.deleted_labels for _, tag in gold_words]
-    kept = [tag not in rules.deleted_labels for _, tag in words]
-    if sum(kept_gold) != sum(kept) and len(kept_gold) == len(kept):
-        _put_back(gold_words, words, kept_gold, kept, rules)
-    gold_left = [pair for pair, keep in zip(gold_words, kept_gold, strict=True) if keep]
-    left = [pair for pair, keep in zip(words, kept, strict=True) if keep]
-    gold_spans = _spans(gold_brackets, kept_gold, rules)
-
-    def failed(status: Literal["error", "skipped"]) -> SentenceScore:
-        return SentenceScore(status, len(gold_words), 0, len(gold_spans), 0, 0, 0, 0)
-
-    if not left:
-        return failed("skipped")
-    equal = rules.equal_words
-    if [equal.get(w, w) for w, _ in gold_left] != [equal.get(w, w) for w, _ in left]:
-        return failed("error")
-    spans = _spans(brackets, kept, rules)
+    one, other = _Sentence(gold, rules), _Sentence(parse, rules)
+    has_parse = bool(other.words)
+    if has_parse and len(one.words) != len(other.words):
+        _put_back_quotes(one, other, rules)
+    gold_spans = _spans(one.brackets, rules)
+    if not has_parse or not (one.is_whole and other.is_whole and _same_words(one, other, rules)):
+        status: Literal["error", "skipped"] = "error" if has_parse else "skipped"
+        return SentenceScore(status, one.length, 0, len(gold_spans), 0, 0, 0, 0)
+    spans = _spans(other.brackets, rules)
     matched = collections.Counter(gold_spans) & collections.Counter(spans)
     tags = rules.equal_labels
     return SentenceScore(
         "valid",
-        length=len(gold_words),
+        length=one.length,
         matched=matched.total(),
         gold=len(gold_spans),
         parsed=len(spans),
         crossing=sum(_crosses(span, gold_spans) for span in spans),
-        words=len(left),
+        words=len(one.words),
         correct_tags=sum(
-            tags.get(a, a) == tags.get(b, b) for (_, a), (_, b) in zip(gold_left, left, strict=True)
+            tags.get(a, a) == tags.get(b, b)
+            for (_, a), (_, b) in zip(one.words, other.words, strict=True)
         ),
     )
 
 
-def _read(tree: Any) -> tuple[list[tuple[str, str]], list[tuple[str, int, int]]]:
-    """Words with their tags, traces left out, and brackets over the places of the words."""
-    words: list[tuple[str, str]] = []
-    brackets: list[tuple[str, int, int]] = []
+@dataclasses.dataclass(eq=False)
+class _Quote:
+    """A quotation mark, deleted or not.
 
-    def visit(node: Any) -> None:
-        if isinstance(node[0], str):
-            if node.label() != TRACE:
-                words.append((node[0], node.label()))
+    Attributes:
+        word, tag: The word and its tag.
+        place: Number of words before it, deleted ones not counted.
+        above: Numbers of the brackets that it is in.
+        before: Number of brackets that open before it.
+    """
+
+    word: str
+    tag: str
+    place: int
+    above: tuple[int, ...]
+    before: int
+
+
+class _Sentence:
+    """What EVALB reads of a tree.
+
+    Attributes:
+        words: Words with their tags; those with a deleted tag are left out.
+        brackets: `[label, start, end]` over these words, in the order in which they open.
+        quotes: Quotation marks, deleted or not.
+        length: Number of words, punctuation counted.
+        is_whole: Whether each word has a tag of its own. EVALB calls other sentences errors.
+    """
+
+    def __init__(self, tree: Any, rules: BracketingRules) -> None:
+        self.words: list[tuple[str, str]] = []
+        self.brackets: list[list[Any]] = []
+        self.quotes: list[_Quote] = []
+        self.length = 0
+        self.is_whole = True
+        roots = [] if tree is None else [tree] if hasattr(tree, "label") else tree
+        for root in check_iterable("tree", roots):
+            self._read(root, (), rules)
+
+    def _read(self, node: Any, above: tuple[int, ...], rules: BracketingRules) -> None:
+        if isinstance(node, str):
+            self.is_whole = False
             return
-        place, start = len(brackets), len(words)
-        brackets.append((node.label(), start, start))
+        check_has("tree", node, "an nltk.Tree, a list of them, or None", "label")
+        if len(node) == 1 and isinstance(node[0], str):
+            self._read_word(node[0], node.label(), above, rules)
+            return
+        number, bracket = len(self.brackets), [node.label(), len(self.words), len(self.words)]
+        self.brackets.append(bracket)
         for child in node:
-            visit(child)
-        brackets[place] = (node.label(), start, len(words))
+            self._read(child, (*above, number), rules)
+        bracket[2] = len(self.words)
 
-    if tree is not None:
-        for root in [tree] if hasattr(tree, "label") else tree:
-            visit(root)
-    return words, brackets
+    def _read_word(
+        self, word: str, tag: str, above: tuple[int, ...], rules: BracketingRules
+    ) -> None:
+        self.length += tag != TRACE
+        if word in QUOTES and tag in rules.quote_tags:
+            quote = _Quote(word, tag, len(self.words), above, len(self.brackets))
+            self.quotes.append(quote)
+        if tag not in rules.deleted_labels:
+            self.words.append((word, tag))
+
+    def put_back(self, quote: _Quote) -> None:
+        """Insert one of its quotation marks among the words."""
+        self.words.insert(quote.place, (quote.word, quote.tag))
+        for number, bracket in enumerate(self.brackets):
+            is_later = number >= quote.before
+            bracket[1] += is_later
+            bracket[2] += is_later or number in quote.above
+        for later in self.quotes[self.quotes.index(quote) :]:
+            later.place += 1
 
 
-def _put_back(
-    gold_words: Sequence[tuple[str, str]],
-    words: Sequence[tuple[str, str]],
-    kept_gold: list[bool],
-    kept: list[bool],
-    rules: BracketingRules,
-) -> None:
-    """EVALB's repair of 2006: both trees keep quotation marks that only one of them deletes."""
-    for place, ((word, gold_tag), (_, tag)) in enumerate(zip(gold_words, words, strict=True)):
-        if word in QUOTES and gold_tag in rules.quote_tags and tag in rules.quote_tags:
-            kept_gold[place] = kept[place] = kept_gold[place] or kept[place]
+def _put_back_quotes(one: _Sentence, other: _Sentence, rules: BracketingRules) -> None:
+    """EVALB's repair of 2006, in its order: what one tree keeps is put back in the tree that deletes it."""
+    for quote in other.quotes:
+        place = quote.place
+        for gold_quote in one.quotes:
+            if gold_quote.place != place or gold_quote.tag == quote.tag:
+                continue
+            deleted = [q.tag in rules.deleted_labels for q in (gold_quote, quote)]
+            if deleted == [True, False]:
+                one.put_back(gold_quote)
+            elif deleted == [False, True]:
+                other.put_back(quote)
 
 
-def _spans(
-    brackets: Sequence[tuple[str, int, int]], kept: Sequence[bool], rules: BracketingRules
-) -> list[tuple[str, int, int]]:
-    """The brackets that count, over the words that are kept."""
-    place = [0]  # of each word among those kept
-    for keep in kept:
-        place.append(place[-1] + keep)
+def _same_words(one: _Sentence, other: _Sentence, rules: BracketingRules) -> bool:
+    """Whether both have the same words; `(` and the treebank's name for it are the same."""
+    equal = rules.equal_words
+    first, second = (
+        [equal.get(word, word) for word in (unescape_word(w) for w, _ in sentence.words)]
+        for sentence in (one, other)
+    )
+    return first == second
+
+
+def _spans(brackets: Iterable[Sequence[Any]], rules: BracketingRules) -> list[tuple[str, int, int]]:
+    """The brackets that count."""
     spans = []
-    for label, start, end in brackets:
-        label = re.split("[-=]", label, maxsplit=1)[0]
-        if place[start] < place[end] and label not in rules.deleted_labels:
-            spans.append((rules.equal_labels.get(label, label), place[start], place[end]))
+    for whole, start, end in brackets:
+        label = re.split("[-=]", whole, maxsplit=1)[0]
+        # Of the label -LRB- nothing is left, but it is not that of the outermost bracket.
+        is_deleted = label in rules.deleted_labels and bool(label or not whole)
+        if start < end and not is_deleted:
+            spans.append((rules.equal_labels.get(label, label), start, end))
     return spans
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,15 @@ from keras_attention.data.corpus import Corpus
 from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.presegmented import JOINER
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.data.trees import ANY_TAG, LEAVES, delinearize, is_bracket, repair
+from keras_attention.data.trees import (
+    ANY_TAG,
+    LEAVES,
+    delinearize,
+    escape_word,
+    is_bracket,
+    repair,
+    unescape_word,
+)
 from keras_attention.decoding.constraints import TextConstraint
 from keras_attention.decoding.translator import Translator
 from keras_attention.decoding.tree_constraint import WellFormedTrees
@@ -86,12 +95,14 @@ class TreeText:
     def cut(self, words: Iterable[str]) -> str:
         """The pieces of a sentence; "@@" follows each piece that does not end a word.
 
-        There are as many pieces without "@@" as words.
+        There are as many pieces without "@@" as words. Brackets in words are cut by the treebank's names for
+        them, which words may have as well: the model sees `-LRB-` for `(` and for `-LRB-`.
         """
         words = list(words)
         new = [word for word in dict.fromkeys(words) if word not in self._pieces]
         if new:
-            for word, ids in zip(new, self.words.encode(new), strict=True):
+            written = [escape_word(unescape_word(word)) for word in new]
+            for word, ids in zip(new, self.words.encode(written), strict=True):
                 pieces = "".join(f" {self.words.id_to_token(i)}" for i in ids).split()
                 pieces = [piece.removeprefix(BEGIN_OF_WORD) for piece in pieces]
                 pieces = [piece for piece in pieces if piece] or ["<empty>"]
@@ -157,7 +168,7 @@ class TreeText:
         word_at: dict[int, str] = {}
         expected: list[str] = []
         for word, text in zip(words, known, strict=True):
-            word_at[len(expected)] = word
+            word_at[len(expected)] = escape_word(word)
             expected += text.split()
         if expected != [token for token in written if not is_bracket(token)]:
             return written
@@ -180,9 +191,7 @@ class TreeText:
     def constraint(self, tokenizer: Tokenizer) -> TextConstraint:
         """A constraint for a `Translator` with this tokenizer: well-formed trees over each text's words."""
 
-        def ids(symbols: Sequence[str]) -> list[int]:
-            return [row[0] for row in tokenizer.encode(list(symbols))]
-
+        ids = functools.partial(_ids, tokenizer)
         pairs = zip(ids(self._brackets("(")), ids(self._brackets(")")), strict=True)
         constraint = WellFormedTrees(
             tokenizer.vocabulary_size,
@@ -190,26 +199,26 @@ class TreeText:
             ids(self.tags),
             tokenizer.end_token_id,
         )
-
-        def start(texts: Sequence[str], max_lengths: Sequence[int], beam_size: int) -> Any:
-            sentences = [_pieces_by_word(text) for text in texts]
-            if self.leaves != "words":
-                return constraint.start(list(map(len, sentences)), max_lengths, beam_size)
-            words = [[ids(pieces) for pieces in sentence] for sentence in sentences]
-            return constraint.start(words, max_lengths, beam_size)
-
+        start = functools.partial(_start, constraint, tokenizer, self.leaves)
         return TextConstraint(constraint, start)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `words/` and `symbols.json` into a folder."""
+        """Writes `words/` and `symbols.json` into a folder.
+
+        Raises:
+            ValueError: If the folder holds files of these names that this package did not write.
+        """
+        file = Path(folder) / SYMBOLS_FILE
+        if file.exists():
+            read_json(file, "Or another program wrote it. Nothing was changed: move it away.")
         self.words.save(Path(folder) / WORDS_FOLDER)
         symbols = {
             "phrases": list(self.phrases),
             "tags": list(self.tags),
-            "word_tags": self.word_tags.of_word,
+            "word_tags": {escape_word(w): tag for w, tag in self.word_tags.of_word.items()},
             "leaves": self.leaves,
         }
-        write_json(Path(folder) / SYMBOLS_FILE, symbols)
+        write_json(file, symbols)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> TreeText:
@@ -220,7 +229,29 @@ class TreeText:
         """
         words = Tokenizer.load(Path(folder) / WORDS_FOLDER)
         symbols = read_json(Path(folder) / SYMBOLS_FILE, "Train again.")
+        symbols["word_tags"] = {unescape_word(w): tag for w, tag in symbols["word_tags"].items()}
         return cls(words, **symbols)
+
+
+# Functions of the module, so that a `Translator` with this constraint can be copied to another process.
+def _ids(tokenizer: Tokenizer, symbols: Sequence[str]) -> list[int]:
+    """The ids of symbols that are one token each."""
+    return [row[0] for row in tokenizer.encode(list(symbols))]
+
+
+def _start(
+    constraint: WellFormedTrees,
+    tokenizer: Tokenizer,
+    leaves: str,
+    texts: Sequence[str],
+    max_lengths: Sequence[int],
+    beam_size: int,
+) -> Any:
+    sentences = [_pieces_by_word(text) for text in texts]
+    if leaves != "words":
+        return constraint.start(list(map(len, sentences)), max_lengths, beam_size)
+    words = [[_ids(tokenizer, pieces) for pieces in sentence] for sentence in sentences]
+    return constraint.start(words, max_lengths, beam_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,7 +339,7 @@ class Parser:
         except ValueError:
             is_well_formed = False
             tree = repair(words, known, text.leaves)
-        usual = self.text.word_tags(words)
+        usual = self.text.word_tags(list(map(unescape_word, words)))
         for node, tag in zip(tree.subtrees(_is_tag), usual, strict=True):
             label = node.label()
             if label == ANY_TAG or label[:1].isalpha() != tag[:1].isalpha():

@@ -111,3 +111,54 @@ def test_bad_input_is_named(tmp_path):
     file.write_bytes(b"( (S (NN \xff)) )")
     with pytest.raises(ValueError, match="x.mrg' is not UTF-8"):
         treebank_from_files([file], [file], [file]).corpus()
+
+
+def sample_archive(folder, word="dog"):
+    archive = folder / "treebank.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for number in range(1, 200):
+            tree = f"( (S (NN {word}{'-' * number})) )"
+            file.writestr(f"treebank/combined/wsj_{number:04}.mrg", tree)
+    return archive
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "no archive"])
+def test_a_damaged_archive_is_named(damage, tmp_path):
+    archive = sample_archive(tmp_path)
+    whole = archive.read_bytes()
+    archive.write_bytes({"empty": b"", "cut": whole[:-300], "no archive": b"<html>"}[damage])
+    with pytest.raises(ValueError, match=r"treebank.zip' is damaged: .*\. Put a whole copy"):
+        load_treebank("wsj_sample", tmp_path)
+
+
+def test_a_damaged_member_of_the_archive_is_named(tmp_path):
+    archive = sample_archive(tmp_path)
+    bank = load_treebank("wsj_sample", tmp_path)
+    whole = archive.read_bytes()
+    with zipfile.ZipFile(archive) as file:
+        info = file.getinfo("treebank/combined/wsj_0010.mrg")
+    start = info.header_offset + 30 + len(info.filename)
+    for place in (start, start + info.compress_size // 2):
+        archive.write_bytes(whole[:place] + bytes([whole[place] ^ 0x5A]) + whole[place + 1 :])
+        bank = load_treebank("wsj_sample", tmp_path)
+        assert len(list(bank.train)) == 199 - 19 - 20
+        with pytest.raises(
+            ValueError, match="treebank.zip/treebank/combined/wsj_0010.mrg' is damaged"
+        ):
+            list(bank.test)
+
+
+def test_a_tree_without_words_is_named_by_file_and_line(tmp_path):
+    file = written(tmp_path / "x.mrg", "dog")
+    with file.open("a") as stream:
+        stream.write("( (S (-NONE- *)) )\n")
+    with pytest.raises(ValueError, match=r"x.mrg', line 2: The tree has no words"):
+        treebank_from_files([file], [file], [file]).corpus()
+
+
+def test_the_text_of_a_treebank_is_as_its_files_have_it(tmp_path):
+    file = tmp_path / "x.mrg"
+    file.write_text(r"( (NP (-LRB- -LRB-) (CD 1\/2) (NN -LCB-) (NN and/or) (-RRB- -RRB-)) )")
+    expected = r"-LRB- 1\/2 -LCB- and/or -RRB-"
+    pair = (expected, f"(NP {expected} )NP")
+    assert list(treebank_from_files([file], [file], [file]).corpus("words").train) == [pair]

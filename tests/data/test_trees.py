@@ -8,7 +8,18 @@ import pytest
 from nltk import Tree
 
 from keras_attention.data.treebanks import load_treebank
-from keras_attention.data.trees import delinearize, linearize, read_trees, repair, strip_tree
+from keras_attention.data.trees import (
+    DEEPEST_PHRASES,
+    LEAVES,
+    delinearize,
+    escape_word,
+    linearize,
+    read_trees,
+    repair,
+    strip_tree,
+    unescape_word,
+    write_tree,
+)
 
 BACKEND = os.environ["KERAS_BACKEND"]
 PHRASES = {"S", "NP", "VP", "PP"}
@@ -58,8 +69,10 @@ def test_what_is_stripped():
     raw = """( (S (NP-SBJ-1 (-NONE- *)) (PP=2 (IN in) (NP (NN it)))
                   (VP (-LRB- -LRB-) (NP (NP (-NONE- *T*-1)))) ) )"""
     [read] = read_trees(raw)
-    assert strip_tree(read) == tree("(S (PP (IN in) (NP (NN it))) (VP (-LRB- -LRB-)))")
-    assert read == tree(raw)
+    stripped = Tree("S", [tree("(PP (IN in) (NP (NN it)))"), Tree("VP", [Tree("-LRB-", ["("])])])
+    assert strip_tree(read) == stripped
+    assert list(read_trees(raw, strip=True)) == [stripped]
+    assert read == Tree.fromstring(raw, read_leaf=lambda word: word.replace("-LRB-", "("))
     assert strip_tree(tree("(TOP (NP (NN x)))")) == tree("(NP (NN x))")
     assert strip_tree(tree("( (NP (NN x)) (NP (NN y)))")).label() == "TOP"
     with pytest.raises(ValueError, match="no words"):
@@ -69,6 +82,75 @@ def test_what_is_stripped():
 def test_spaces_of_unicode_are_no_borders():
     [read] = read_trees("( (NP (NN Xpd\u200aTTD) (NN \u2009x)) )")
     assert read.leaves() == ["XpdTTD", "x"]
+
+
+# Brackets and their names, white space and its number, backslashes before either, and what others escape.
+WORDS = ["(", ")", "t(est)", "-LRB-", "-RRB-", "\\-LRB-", "\\(", "\\", "-LRB", "-LRB(", "(LRB-", "New York",
+         "x\u200ay", "\n", "-U0020-", "1/2", "1\\/2", "*", "[", "{", "<a>", "@@"]  # fmt: skip
+
+
+def random_words(generator, number):
+    parts = ["(", ")", "\\", "-", "LRB", "-RRB-", "B-", " ", "\u3000", "U0020", "a"]
+    for _ in range(number):
+        yield "".join(generator.choice(parts, generator.integers(1, 7)))
+
+
+def test_every_word_goes_out_and_comes_back():
+    written = {}
+    for word in [*WORDS, *random_words(np.random.default_rng(5), 3000)]:
+        form = escape_word(word)
+        assert form.split() == [form] and not set(form) & set("()")
+        assert unescape_word(form) == word
+        assert written.setdefault(form, word) == word
+        one = Tree("S", [Tree("NP", [Tree("NN", [word])]), Tree("XX", [word * 2])])
+        assert list(read_trees(write_tree(one))) == [one]
+        for leaves in LEAVES:
+            words, symbols = linearize(one, leaves)
+            assert words == one.leaves() and " ".join(symbols).split() == symbols
+            back = delinearize(words, symbols, leaves)
+            assert back.leaves() == words and repair(words, symbols, leaves) == back
+    with pytest.raises(ValueError, match="at least one character"):
+        escape_word("")
+
+
+def test_brackets_are_written_as_the_treebank_does_and_all_else_stays():
+    assert escape_word("t(est)") == "t-LRB-est-RRB-"
+    assert escape_word("-LRB-") == "\\-LRB-"
+    text = "(NP (-LRB- -LRB-) (CD 1\\/2) (CD 1/2) (NN -LCB-) (NN [) (: *) (SYM \\))"
+    [one] = read_trees(text)
+    assert one.leaves() == ["(", "1\\/2", "1/2", "-LCB-", "[", "*", "\\"]
+    assert write_tree(one) == text
+
+
+@pytest.mark.parametrize("label", ["(", "N P", ")S", "a\u2009b"])
+def test_a_label_has_no_bracket_and_no_white_space(label):
+    for one in (Tree("S", [Tree(label, ["x"])]), Tree(label, [tree("(NN x)")])):
+        for write in (write_tree, linearize):
+            with pytest.raises(
+                ValueError, match=f"A label has no .* Received: {re.escape(repr(label))}"
+            ):
+                write(one)
+    with pytest.raises(ValueError, match="phrase without words"):
+        write_tree(Tree("S", [Tree("NP", [])]))
+
+
+def test_trees_that_are_too_deep_for_python_are_never_made():
+    for levels in (DEEPEST_PHRASES, 300):
+        symbols = ["(NP"] * levels + ["NN"] + [")NP"] * levels
+        made = repair(["a"], symbols)
+        assert made.height() == DEEPEST_PHRASES + 2
+        assert list(read_trees(f"( {write_tree(made)} )", strip=True)) == [made]
+    with pytest.raises(ValueError, match="more than 198 phrases are open"):
+        delinearize(["a"], symbols)
+    with pytest.raises(ValueError, match="bank.mrg, line 2: a tree of more than 200 levels"):
+        list(read_trees("\n" + "(S " * 300 + "(NN a)" + ")" * 300, "bank.mrg"))
+
+
+def test_a_tree_of_traces_alone_is_named_by_file_and_line():
+    text = GOOD + "( (S (NP (-NONE- *))) )\n"
+    assert len(list(read_trees(text, "bank.mrg"))) == 3
+    with pytest.raises(ValueError, match="bank.mrg, line 4: The tree has no words"):
+        list(read_trees(text, "bank.mrg", strip=True))
 
 
 GOOD = "( (S (NN a)) )\n( (S\n   (NN b)) )\n"
@@ -125,13 +207,20 @@ def test_a_phrase_may_have_the_name_of_a_tag():
     assert delinearize(*linearize(one)) == one
 
 
-def test_a_bracket_is_no_leaf():
-    bracket = Tree("S", [Tree("(", ["x"]), Tree("NN", [")"])])
-    for leaves, symbol in (("tags", "'\\('"), ("words", "'\\)'")):
-        with pytest.raises(ValueError, match=f"Received: {symbol} for a word"):
-            linearize(bracket, leaves)
+def test_leaves_are_tags_words_or_neither():
     with pytest.raises(ValueError, match="`leaves` must be one of .*Received: leaves='tag'"):
-        linearize(bracket, "tag")
+        linearize(tree(DOG), "tag")
+
+
+def test_what_is_no_phrase_is_repaired_to_the_same_tree_too():
+    for leaves, symbols in (("tags", ["NN"]), ("XX", ["XX"]), ("words", ["a"])):
+        made = repair(["a"], symbols, leaves)
+        assert (
+            made
+            == delinearize(["a"], symbols, leaves)
+            == Tree(symbols[0] if leaves == "tags" else "XX", ["a"])
+        )
+    assert repair(["a"], []) == tree("(S (XX a))")
 
 
 @pytest.mark.parametrize(
@@ -206,10 +295,12 @@ def test_every_real_tree_survives(name, number):
             words, symbols = linearize(one)
             assert delinearize(words, symbols) == one
             shape = delinearize(*linearize(one, "words"), "words")
+            whole = one.copy(deep=True)
             for node in one.subtrees(lambda node: isinstance(node[0], str)):
                 node.set_label("XX")
             assert shape == one
-            found += words
+            found += map(escape_word, words)
+            assert list(read_trees(write_tree(whole))) == [whole]
             count += 1
         assert found == expected
     assert count == number

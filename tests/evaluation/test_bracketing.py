@@ -1,5 +1,7 @@
 """Bracketing F1 against the sample that comes with EVALB, line by line, and against small trees by hand."""
 
+import dataclasses
+
 import pytest
 from nltk import Tree
 
@@ -126,6 +128,60 @@ def test_a_wrong_tag_of_a_quotation_mark_is_put_back():
     other = tree("(S (NP (DT a) (: --) (NN b)) (VP (VB c)))")
     score = bracketing_counts(other, tree("(S (NP (DT a) (NN --) (NN b)) (VP (VB c)))"))
     assert (score.status, score.gold, score.parsed) == ("error", 3, 0)
+
+
+# As CASES, by the compiled EVALB of 2013 with new.prm. These words are quotation marks.
+QUOTED = [
+    # Only the tree that deletes a quotation mark gets it back; neighbours move on.
+    ("(S (NP (`` \") (`` \") (NN a)) (VP (VB b)))", "(S (NP (NN \") (POS \") (NN a)) (VP (VB b)))",
+     "valid", 4, 3, 3, 3, 0, 4, 2),
+    ("(S (NP (NN a)) ('' \") ('' \") (VP (VB b)))", "(S (NP (NN a) (NN \") ('' \")) (VP (VB b)))",
+     "valid", 4, 2, 3, 3, 0, 3, 2),
+    # The second mark is compared with the first, which is put back twice.
+    ("(S (NP (`` \") (NN a)) (VP (VB b)))", "(S (NP (NN \") (NN \") (NN a)) (VP (VB b)))",
+     "valid", 3, 3, 3, 3, 0, 4, 2),
+    ("(NP ('' \") ('' \"))", "(S (NN \"))", "valid", 2, 0, 1, 1, 0, 1, 0),
+    # A tree of deleted words only is no parse, whatever could be put back.
+    ("(S (`` \") (NN a))", "(S (`` \"))", "skipped", 2, 0, 1, 0, 0, 0, 0),
+    # A trace in one tree, another deleted word in the other: neither is counted among the words before.
+    ("(S (NP (-NONE- a) (`` \") (NN b)) (VP (VB c)))", "(S (NP (, a) (NN \") (NN b)) (VP (VB c)))",
+     "valid", 3, 3, 3, 3, 0, 3, 2),
+    ("(S (NP (NN a)) (VP (VB b) (, ,)))", "(S (NP (NN a)) (VP (VB b)) (-NONE- x))",
+     "valid", 3, 3, 3, 3, 0, 2, 2),
+    # Of these labels nothing is left; they count all the same.
+    ("(S (-LRB- (NN a)) (VP (VB b)))", "(S (-RRB- (NN a)) (VP (VB b)))",
+     "valid", 2, 3, 3, 3, 0, 2, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", range(len(QUOTED)))
+def test_the_counts_of_evalb_where_tags_differ(case):
+    gold, test, *expected = QUOTED[case]
+    score = bracketing_counts(tree(gold), tree(test))
+    assert list(dataclasses.astuple(score)) == expected
+
+
+def test_phrases_without_words_and_words_without_tags():
+    gold = tree("(S (NP (NN a)) (VP (VB b)))")
+    empty = Tree("S", [Tree("NP", [tree("(NN a)")]), Tree("ADVP", []), tree("(VP (VB b) (NP))")])
+    score = bracketing_counts(gold, empty)
+    assert (score.status, score.matched, score.gold, score.parsed) == ("valid", 3, 3, 3)
+    assert bracketing_counts(gold, Tree("S", [])).status == "skipped"
+    for children in (["a", tree("(VP (VB b))")], [tree("(NN a)"), "b"], ["a", "b"]):
+        score = bracketing_counts(gold, Tree("S", [tree("(NN a)"), Tree("VP", children)]))
+        assert (score.status, score.gold, score.matched) == ("error", 3, 0)
+    with pytest.raises(ValueError, match="`tree` must be .* Received: tree='.S .NN a..'"):
+        bracketing_counts(gold, "(S (NN a))")
+    with pytest.raises(ValueError, match="`tree` must be an nltk.Tree, .* Received: tree=3"):
+        bracketing_counts(gold, [3])
+
+
+def test_a_bracket_is_the_same_word_by_the_treebanks_name():
+    """nltk's reader leaves the names in the trees, ours does not."""
+    gold = tree("(NP (-LRB- -LRB-) (NN t-LRB-est-RRB-))")
+    parse = Tree("NP", [Tree("-LRB-", ["("]), Tree("NN", ["t(est)"])])
+    assert bracketing_counts(gold, parse).matched == 1
+    assert bracketing_counts(gold, Tree("NP", [*parse[:1], tree("(NN test)")])).status == "error"
 
 
 def test_a_parse_is_needed_for_each_tree():
