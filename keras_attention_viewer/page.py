@@ -18,7 +18,14 @@ from keras_attention_viewer.index import Curve, make_index, run_index, sentence_
 STATIC = Path(__file__).resolve().parent / "static"
 MAIN_MODULE = "page.js"
 STYLE_SHEET = "viewer.css"
-GENERATOR = '<meta name="generator" content="keras_attention_viewer">'
+# How each page begins, and what precedes the checksum at its end.
+HEAD = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="generator" content="keras_attention_viewer">
+"""
+CHECKSUM = "<!-- sha256 of all before: "
 Entries = Sequence[Entry] | Mapping[str, Sequence[Entry]]
 Scalars = Mapping[str, Mapping[str, Curve]]
 
@@ -115,12 +122,7 @@ def page(entries: Entries, *, title: str = "Attention", scalars: Scalars | None 
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     style = (STATIC / STYLE_SHEET).read_text("utf-8")
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-{GENERATOR}
-<meta http-equiv="Content-Security-Policy" content="{policy}">
+    return f"""{HEAD}<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(title)}</title>
 <style>
@@ -228,17 +230,25 @@ def check_place(path: Path, overwrite: bool) -> None:
 
 
 def is_page(path: Path) -> bool:
-    """Whether a file is a page that this viewer wrote."""
-    with path.open("rb") as file:
-        return GENERATOR.encode() in file.read(1000)
+    """Whether a file is a page that this viewer wrote, unchanged."""
+    content = path.read_bytes() if path.is_file() else b""
+    document, mark, digest = content.rpartition(CHECKSUM.encode())
+    if mark:
+        return digest == _digest(document)
+    return content.startswith(HEAD.encode())  # Older versions wrote no checksum.
+
+
+def _digest(document: bytes) -> bytes:
+    return f"{hashlib.sha256(document).hexdigest()} -->\n".encode()
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Write to a temporary name, then rename, so that a crash leaves no half-written file."""
+    """Write a page and its checksum; to a temporary name first, so that a crash leaves no half of it."""
+    mark = CHECKSUM + _digest(text.encode()).decode()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(text, "utf-8")
+        partial.write_bytes((text + mark).encode())
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

@@ -2,49 +2,61 @@
 
 from __future__ import annotations
 
-import bz2
 import contextlib
-import gzip
 import hashlib
-import lzma
 import tarfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from keras_attention.data.download import record
-from keras_attention.utils.files import atomic_file
+from keras_attention.data.text_files import (
+    CHUNK_BYTES,
+    LONGEST_MAGIC,
+    check_packed,
+    damage_named,
+    packing_of,
+)
+from keras_attention.utils.files import DamagedFile, atomic_file
 
-CHUNK_BYTES = 1 << 20
-DAMAGED = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+DAMAGED = (tarfile.TarError, DamagedFile)
+END_BYTES = 1024  # zeros, with which each archive ends
 # No text compresses better than this: an archive with a larger ratio is malicious.
 LARGEST_RATIO = 100
 SMALL_BYTES = 1 << 26
-OPENERS: dict[bytes, Callable[..., Any]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ\x00": lzma.open,
-}
+
+
+def begins_like_archive(start: bytes) -> bool:
+    """Whether a file with these first bytes, at least 512, can be a tar archive, plain or packed."""
+    if packing_of(start) is not None:
+        return True
+    try:
+        tarfile.TarInfo.frombuf(start[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
+    except tarfile.TarError:
+        return False
+    return True
 
 
 def check_is_archive(path: Path) -> None:
-    """Raise a ValueError unless a file begins like a tar archive, plain or compressed."""
+    """Raise a ValueError unless a file is a whole tar archive, plain or packed; it is read to its end."""
     try:
         with _opened(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-            archive.next()
+            for _ in archive:
+                pass
+            stream.check_end()
     except DAMAGED as error:
         raise ValueError(
-            f"'{path}' is not a tar archive ({error}). Does its address lead to a web page now?"
+            f"'{path}' is not a tar archive ({error}), or not a whole one. Does its address lead to a web "
+            "page now?"
         ) from error
 
 
 def extract(path: Path, members: Mapping[str, Path]) -> None:
     """Reads named members of a tar archive into files, with their checksums beside them.
 
-    The archive is read as a stream, to its end, where gzip stores its checksum. The files appear only
-    then. Only the members asked for are written, to the paths that the caller gives: no name, link or mode
-    in the archive decides where anything is written.
+    The archive is read as a stream, to its end, where gzip stores its checksum; members that are packed
+    themselves are, too. The files appear only then. Only the members asked for are written, to the paths
+    that the caller gives: no name, link or mode in the archive decides where anything is written.
 
     Args:
         path: The archive.
@@ -75,11 +87,10 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
                         f"'{member.name}' in '{path}' is not a plain file but a link, a folder or a "
                         "device. Nothing was read from it: get the archive from its original address."
                     )
-                _copy(content, target, stack)
+                _copy(content, target, member.name, stack)
+            stream.check_end()
             if missing:
                 raise ValueError(f"'{path}' does not hold {', '.join(missing)}.")
-            while stream.read(CHUNK_BYTES):  # The padding of the archive.
-                pass
     except DAMAGED as error:
         raise ValueError(
             f"'{path}' is damaged ({error}). Delete it, and '{path.name}.sha256' beside it, to "
@@ -87,17 +98,35 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
         ) from error
 
 
-def _opened(path: Path) -> IO[bytes]:
-    """Open a file, decompressed; `tarfile` itself would not verify gzip's checksum."""
+class _Stream:
+    """An unpacked archive, which remembers how it ended; `tarfile` itself does not ask."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._end = file, b""
+
+    def read(self, size: int) -> bytes:
+        content = self._file.read(size)
+        self._end = (self._end + content)[-END_BYTES:]
+        return content
+
+    def check_end(self) -> None:
+        """Read what is left, which the packing's checksum covers, and raise unless the archive is whole."""
+        while self.read(CHUNK_BYTES):
+            pass
+        if self._end != bytes(END_BYTES):
+            raise DamagedFile("it is cut off: the zeros at its end are missing")
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open an archive, unpacked; `tarfile` itself would not verify gzip's checksum."""
     with open(path, "rb") as file:
-        start = file.read(max(map(len, OPENERS)))
-    for magic, opener in OPENERS.items():
-        if start.startswith(magic):
-            return opener(path)
-    return open(path, "rb")
+        packing = packing_of(file.peek(LONGEST_MAGIC))
+        with damage_named(path, packing):
+            yield _Stream(file if packing is None else packing.open(file))
 
 
-def _copy(content: IO[bytes], target: Path, stack: contextlib.ExitStack) -> None:
+def _copy(content: IO[bytes], target: Path, name: str, stack: contextlib.ExitStack) -> None:
     """Writes a file that gets its name when the stack is closed without an error."""
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
@@ -105,6 +134,8 @@ def _copy(content: IO[bytes], target: Path, stack: contextlib.ExitStack) -> None
     while chunk := content.read(CHUNK_BYTES):
         digest.update(chunk)
         file.write(chunk)
+    file.flush()
+    check_packed(file.name, name)
     stack.enter_context(_recorded_at_end(target, digest.hexdigest()))
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import multiprocessing
+import os
+import warnings
 from typing import Any
 
 import keras
@@ -16,6 +19,8 @@ from keras_attention.data.tokenizer import PAD_TOKEN_ID
 from keras_attention.utils.checks import check_boolean, check_integer, divisors
 
 PADDING_ROW = -1
+# Views and caches, which are made again in a copy.
+NOT_COPIED = ("_plan", "_numbers", "_read")
 
 
 class TokenBatches(keras.utils.PyDataset):
@@ -127,7 +132,6 @@ class TokenBatches(keras.utils.PyDataset):
         self.max_length = max_length
         self.num_replicas = num_replicas
         self.epochs_per_pass = epochs_per_pass
-        self.epoch = 0
 
         lengths = np.stack([store.source_lengths, store.target_lengths])
         kept = _kept_pairs(lengths, max_length)
@@ -138,20 +142,93 @@ class TokenBatches(keras.utils.PyDataset):
         self._pairs = [kept[buckets == bucket] for bucket in range(len(self._shapes))]
         self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
         self._length = len(self._plan(0))
-        self._read = np.zeros(self._length, bool)
         self._start = 0
-        self._begun = False
         self._shard = (0, 1)
+        self._share_own([0] * (2 + self._length))
+
+    def _share_own(self, numbers: list[int]) -> None:
+        """Begin to share the epoch, whether Keras has begun one, and which batches of it were read.
+
+        Processes that are started with these batches, to read them for this one, see and mark the same.
+        """
+        self._owner = os.getpid()
+        self._set_shared(multiprocessing.RawArray("q", numbers))
+
+    def _leave(self) -> None:
+        """In a process that counts epochs itself, because it trains alone: share no more."""
+        if os.getpid() != self._owner:
+            self._share_own(self._numbers.tolist())
+
+    def _set_shared(self, array: Any) -> None:
+        self._shared = array
+        self._numbers = np.frombuffer(array, "int64")
+        self._read = self._numbers[2:]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in self.__dict__.items() if name not in NOT_COPIED}
+        if multiprocessing.context.get_spawning_popen() is None:  # A copy, which goes its own way.
+            state["_shared"] = self._numbers.tolist()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        shared = state.pop("_shared")
+        self.__dict__.update(state)
+        if isinstance(shared, list):
+            self._share_own(shared)
+        else:
+            self._set_shared(shared)
+        self._plan = functools.lru_cache(maxsize=2)(self._make_plan)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that `batches[i]` reads."""
+        return int(self._numbers[0])
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._leave()
+        self._numbers[0] = epoch
+
+    @property
+    def workers(self) -> int:
+        """Number of Keras' workers: one, the thread that trains. See `use_multiprocessing`."""
+        return 1
+
+    @workers.setter
+    def workers(self, workers: int) -> None:
+        if check_integer("workers", workers, 0) > 1:
+            self._say_unused("workers", workers)
+
+    @property
+    def use_multiprocessing(self) -> bool:
+        """Always False: a batch is gathered in less than a millisecond, from files that are in memory.
+
+        Keras' workers would take longer, and their queue passes what was read ahead in one epoch on to the
+        next. Processes that you start yourself read batches as this one does: they share its `epoch`.
+        """
+        return False
+
+    @use_multiprocessing.setter
+    def use_multiprocessing(self, use: bool) -> None:
+        if check_boolean("use_multiprocessing", use):
+            self._say_unused("use_multiprocessing", use)
+
+    def _say_unused(self, name: str, value: Any) -> None:
+        warnings.warn(
+            f"TokenBatches are read by the thread that trains, which takes less than a millisecond a "
+            f"batch: {name}={value} has no effect.",
+            stacklevel=3,
+        )
 
     def __len__(self) -> int:
         return self._length
 
     def __getitem__(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         # Before it begins, `fit` reads the first two batches, which show TensorFlow the axes that vary.
-        if self._begun and 0 <= check_integer("index", index) < self._length:
+        if self._numbers[1] and 0 <= check_integer("index", index) < self._length:
             index = (index + self._start) % self._length
         batch = self.batch(self.epoch, index)
-        self._read[index] = True
+        self._read[index] = 1
         return batch
 
     @property
@@ -208,7 +285,7 @@ class TokenBatches(keras.utils.PyDataset):
         """Make `batches[i]` read this epoch; for resuming."""
         check_integer("epoch", epoch, 0)
         self.epoch = epoch
-        self._read[:] = False
+        self._read[:] = 0
 
     def from_batch(self, epoch: int, start: int) -> TokenBatches:
         """Return the batches of an epoch from `start` on, followed by those before it, to resume `fit`.
@@ -218,9 +295,9 @@ class TokenBatches(keras.utils.PyDataset):
         """
         if not 0 <= check_integer("start", start) < self._length:
             raise IndexError(f"An epoch has batches 0 to {self._length - 1}. Received: {start}")
-        rest = copy.copy(self)
-        rest._read = self._read.copy()
-        rest._start, rest._begun = start, False
+        rest = self._copy()
+        rest._start = start
+        rest._numbers[1] = False
         rest.set_epoch(epoch)
         return rest
 
@@ -248,14 +325,20 @@ class TokenBatches(keras.utils.PyDataset):
                 f"do), so that processes share each batch evenly. Received: count={count}. Make "
                 "TokenBatches with the number of replicas of all processes together."
             )
-        part = copy.copy(self)
-        part._read = self._read.copy()
+        part = self._copy()
         part._shard = (index, count)
         return part
 
+    def _copy(self) -> TokenBatches:
+        """A copy with an epoch of its own; the plans are shared, as they are the same."""
+        other = copy.copy(self)
+        other._plan = self._plan
+        return other
+
     def on_epoch_begin(self) -> None:
         """Called by Keras."""
-        self._begun = True
+        self._leave()
+        self._numbers[1] = True
 
     def on_epoch_end(self) -> None:
         """Called by Keras. Moves on to the next epoch if all batches were read."""
@@ -268,9 +351,9 @@ class TokenBatches(keras.utils.PyDataset):
 
         Returns:
             A dict with `pairs`, `dropped_long` (of the whole store), `batches`, `shapes` (list of
-            (B, S, T)), `source_tokens`, `target_tokens` (without padding), `source_tokens_per_batch`,
-            `target_tokens_per_batch` (means) and `padding` (the share of padding in all positions of
-            both sides).
+            (B, S, T)), `longest_source` (the largest S), `source_tokens`, `target_tokens` (without
+            padding), `source_tokens_per_batch`, `target_tokens_per_batch` (means) and `padding` (the share
+            of padding in all positions of both sides).
         """
         shapes = [(len(pairs), shape) for shape, pairs in self._plan(0)]
         positions = sum(rows * shape.positions for rows, shape in shapes)
@@ -284,6 +367,7 @@ class TokenBatches(keras.utils.PyDataset):
             "dropped_long": self.dropped_long,
             "batches": self._length,
             "shapes": sorted({(rows, s.source_length, s.target_length) for rows, s in shapes}),
+            "longest_source": max(shape.source_length for shape in self._shapes),
             "source_tokens": tokens["source"],
             "target_tokens": tokens["target"],
             "source_tokens_per_batch": tokens["source"] / self._length,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.demo import load_demo
 from keras_attention.data.filters import Filters, check_filters
+from keras_attention.data.header_row import looks_like_header
 from keras_attention.data.held_out import hold_out
 from keras_attention.data.multi30k import load_multi30k
 from keras_attention.data.parallel_text import FilePairs, Pair, ParallelText, PathLike, TsvPairs
@@ -40,7 +43,7 @@ def load_corpus(
 
     Args:
         name: "demo", "multi30k", "wmt14" or "wmt16_en_de".
-        data_dir: Folder with the files of the corpus, plain or gzip. If given, nothing is downloaded.
+        data_dir: Folder with the files of the corpus, plain or packed. If given, nothing is downloaded.
         source_language, target_language: Direction of the translation. Default to "en" and "de".
         cache_dir: Folder for downloads. Defaults to $KERAS_ATTENTION_CACHE or
             ~/.cache/keras_attention.
@@ -89,7 +92,7 @@ def corpus_from_files(
     test_size: int | None = None,
     filters: Filters | None = None,
 ) -> Corpus:
-    """Make a corpus from UTF-8 text files, plain or gzip, with one sentence per line.
+    """Make a corpus from UTF-8 text files with one sentence per line: plain, gzip, bzip2, xz or Zstandard.
 
     If `validation` or `test` is not given, pairs are held out of `train` for it. A hash of each pair
     decides which, so the choice depends neither on their order nor on chance. Equal pairs are held out
@@ -138,6 +141,9 @@ def corpus_from_tsv(
     filters: Filters | None = None,
 ) -> Corpus:
     """Corpus from files with two columns, source and target, separated by one tab.
+
+    Lines without text, such as those between documents, are skipped and counted in the description. If
+    the first line looks like the names of the columns, a warning says so; it stays a pair.
 
     Arguments, result and errors are those of `corpus_from_files`, but each part is one file.
     """
@@ -258,14 +264,30 @@ def _own_corpus(
             "Received: validation_size=0"
         )
     wanted = {split: size for split, size in sizes.items() if split not in pairs}
-    pairs = {**pairs, **hold_out(pairs["train"], wanted)}
+    given, pairs = pairs, {**pairs, **hold_out(pairs["train"], wanted)}
     held_out = " and ".join(split for split in wanted if split in pairs)
     own = f"your own text; {held_out} held out of it" if held_out else "your own text"
     texts = {split: ParallelText(f"{name}/{split}", part) for split, part in pairs.items()}
-    return Corpus(
+    corpus = Corpus(
         name, *languages, False, own,
         train=texts["train"], validation=texts["validation"], test=texts.get("test"),
     ).filtered(filters).check()  # fmt: skip
+    for part in given.values():
+        _warn_of_header(part, languages)
+    blank = sum(getattr(part, "blank_lines", 0) for part in given.values())
+    description = f"{own}; {blank:,} blank lines skipped" if blank else own
+    return dataclasses.replace(corpus, description=description)
+
+
+def _warn_of_header(pairs: Iterable[Pair], languages: tuple[str, str]) -> None:
+    first = next(iter(pairs))
+    if looks_like_header(first, languages):
+        files = " and ".join(f"'{path}'" for path in getattr(pairs, "paths", ()))
+        warnings.warn(
+            f"The first pair of {files}, {first}, looks like the names of the columns: each word names "
+            "a column or a language. It is used as a pair of sentences. If it is none, delete that line.",
+            stacklevel=4,
+        )
 
 
 LOADERS: dict[str, Callable[..., Corpus]] = {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import dataclasses
 import http.client
 import os
 import re
@@ -17,12 +19,22 @@ from typing import BinaryIO
 
 from filelock import Timeout
 
-from keras_attention.utils.files import flush, locked, sha256_of, write_atomically
+from keras_attention.data.text_files import check_packed
+from keras_attention.utils.files import (
+    OccupiedPath,
+    flush,
+    locked,
+    sha256_of,
+    write_atomically,
+)
 from keras_attention.utils.progress import Progress, activity
 
 CHUNK_BYTES = 1 << 16
 SCHEMES = ("http", "https")
 SLOWEST = 1000  # bytes a second
+LARGEST_TEXT = 1 << 30
+START_BYTES = 512  # enough to know a kind of file
+PAGES = ("text/html", "application/xhtml+xml")
 RETRY_CODES = (408, 429, 500, 502, 503, 504)
 
 
@@ -36,13 +48,17 @@ def download(
     timeout: float = 30.0,
     delay: float = 1.0,
     verbose: bool = True,
+    begins: Callable[[bytes], bool] | None = None,
+    max_bytes: int = LARGEST_TEXT,
 ) -> Path:
     """Download a file to `path` unless it exists already.
 
     The bytes go to `path` + ".part", which a later call continues if the server still has the same file.
     The file gets its name only if the checksum is right. If no checksum is published, that of the first
-    download is recorded in `path` + ".sha256", and later downloads must match it. If several processes ask
-    for the same file, one downloads it and the others wait.
+    download is recorded in `path` + ".sha256", and later downloads must match it. That first one must be
+    whole as far as can be told: it is no web page, the server says how long it is or `validate` does, and
+    a packed file is read to its end. If several processes ask for the same file, one downloads it and the
+    others wait.
 
     Args:
         url: An http or https URL.
@@ -55,6 +71,8 @@ def download(
             fails. Defaults to 30.
         delay: Seconds before the second attempt, doubled before each further one. Defaults to 1.
         verbose: Whether to show progress after 3 seconds. Defaults to True.
+        begins: Whether the first bytes can be those of the file. If not, the download ends at once.
+        max_bytes: Largest size; a download that is larger ends. Defaults to 1 GiB.
 
     Returns:
         The path.
@@ -71,7 +89,8 @@ def download(
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path):
             if not path.exists():
-                _download(url, path, sha256, validate, attempts, timeout, delay, verbose)
+                wanted = _Wanted(url, sha256, validate, begins, max_bytes)
+                _download(wanted, path, attempts, timeout, delay, verbose)
                 return path
     remedy = f"Delete '{path}' to download it again from {url}"
     if sha256 is None:
@@ -124,37 +143,73 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+@dataclasses.dataclass(frozen=True)
+class _Wanted:
+    """What is downloaded, and what is known of it; see `download`."""
+
+    url: str
+    sha256: str | None
+    validate: Callable[[Path], None] | None
+    begins: Callable[[bytes], bool] | None
+    max_bytes: int
+
+    def refused(self, why: str) -> ValueError:
+        """An error about the content, which another attempt would not change."""
+        return ValueError(f"What came from {self.url} was not kept: {why}")
+
+    def check_start(self, start: bytes, kind: str) -> None:
+        """Raise unless the first bytes, and the kind that the server names, can be those of the file."""
+        head = start.removeprefix(codecs.BOM_UTF8).lstrip()[:14].lower()
+        is_page = kind in PAGES or head.startswith((b"<!doctype html", b"<html"))
+        if self.sha256 is None and is_page:
+            raise self.refused("it is a web page. Does the address lead to another file now?")
+        if self.begins is not None and not self.begins(start):
+            raise self.refused(
+                f"it does not begin as this kind of file does, but with {start[:16]!r}."
+            )
+
+    def check_size(self, size: int) -> None:
+        """Raise if the file is larger than it can be."""
+        if size > self.max_bytes:
+            raise self.refused(f"it has {size:,} bytes, more than the {self.max_bytes:,} expected.")
+
+    def check(self, path: Path, part: Path) -> None:
+        """Raise unless what was downloaded is the file, as far as can be told."""
+        expected = self.sha256 or _recorded(path)
+        if expected is not None:
+            _check(part, expected, f"It came from {self.url} and was removed")
+        elif not part.exists() or part.stat().st_size == 0:
+            raise self.refused("it is empty.")
+        if self.validate is not None:
+            self.validate(part)
+        elif expected is None:
+            check_packed(part)
+
+
 def _download(
-    url: str,
-    path: Path,
-    sha256: str | None,
-    validate: Callable[[Path], None] | None,
-    attempts: int,
-    timeout: float,
-    delay: float,
-    verbose: bool,
+    wanted: _Wanted, path: Path, attempts: int, timeout: float, delay: float, verbose: bool
 ) -> None:
     part = path.with_name(path.name + ".part")
+    if wanted.sha256 is None and part.exists() and not _validator_file(part).exists():
+        raise OccupiedPath(
+            f"'{part}' exists, and this package did not write it. Nothing was changed. Move it away."
+        )
     label = path.name if verbose else ""
-    for attempt in range(attempts):
-        try:
-            _fetch(url, part, sha256 is not None, timeout, label)
-            break
-        except (OSError, http.client.HTTPException) as error:
-            fatal = isinstance(error, urllib.error.HTTPError) and error.code not in RETRY_CODES
-            if fatal or attempt == attempts - 1:
-                raise ConnectionError(f"Could not download {url}: {error}") from error
-            time.sleep(delay * 2**attempt)
     try:
-        expected = sha256 or _recorded(path)
-        if expected is not None:
-            _check(part, expected, f"It came from {url} and was removed")
-        if validate is not None:
-            validate(part)
+        for attempt in range(attempts):
+            try:
+                _fetch(wanted, part, timeout, label)
+                break
+            except (OSError, http.client.HTTPException) as error:
+                fatal = isinstance(error, urllib.error.HTTPError) and error.code not in RETRY_CODES
+                if fatal or attempt == attempts - 1:
+                    raise ConnectionError(f"Could not download {wanted.url}: {error}") from error
+                time.sleep(delay * 2**attempt)
+        wanted.check(path, part)
     except ValueError:
         _forget(part)
         raise
-    if sha256 is None:
+    if wanted.sha256 is None:
         record(path, sha256_of(part))
     flush(part)
     os.replace(part, path)
@@ -170,16 +225,17 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _fetch(url: str, part: Path, is_checked: bool, timeout: float, label: str) -> None:
+def _fetch(wanted: _Wanted, part: Path, timeout: float, label: str) -> None:
     """Append to `part` what is missing; raise unless the file is then complete.
 
     Existing bytes are continued only if they are known to belong to the same file: by the validator that
-    the server sent with them, or because a checksum is compared later (`is_checked`).
+    the server sent with them, or because a checksum is compared later.
     """
+    is_checked = wanted.sha256 is not None
     validator_file = _validator_file(part)
     validator = validator_file.read_text("utf-8") if validator_file.exists() else ""
     have = part.stat().st_size if part.exists() and (validator or is_checked) else 0
-    request = urllib.request.Request(url, headers={"User-Agent": "keras-attention"})
+    request = urllib.request.Request(wanted.url, headers={"User-Agent": "keras-attention"})
     if have:
         request.add_header("Range", f"bytes={have}-")
         if validator:
@@ -203,14 +259,17 @@ def _fetch(url: str, part: Path, is_checked: bool, timeout: float, label: str) -
             raise ConnectionError(
                 f"the server sent bytes from {start} on instead of {have}; the download starts again"
             )
-        length = response.headers.get("Content-Length")
-        if total is None and length:
+        length = response.headers.get("Content-Length", "")
+        if total is None and length.isdecimal():
             total = start + int(length)
+        if total is None and not (is_checked or wanted.validate or response.chunked):
+            raise wanted.refused("the server does not say how long it is, so it may be cut off.")
+        wanted.check_size(total or 0)
         if not is_resumed:
             _forget(part)
             write_atomically(validator_file, _validator(response.headers))
         with open(part, "ab") as file:
-            _copy(response, file, start, total, timeout, label)
+            _copy(response, file, start, total, timeout, label, wanted)
     if total is not None and part.stat().st_size != total:
         received = part.stat().st_size
         if received > total:
@@ -248,15 +307,22 @@ def _copy(
     total: int | None,
     timeout: float,
     label: str,
+    wanted: _Wanted,
 ) -> None:
     since, least = time.monotonic(), have + timeout * SLOWEST
     kilobytes = None if total is None else total // 1000
     with Progress(
         kilobytes, f"downloading {label}", "kB", enabled=bool(label), initial=have // 1000
     ) as progress:
+        start = b"" if have == 0 else None
+        kind = response.headers.get_content_type()
         while chunk := response.read1(CHUNK_BYTES):
             file.write(chunk)
             have += len(chunk)
+            wanted.check_size(have)
+            if start is not None and len(start := start + chunk) >= START_BYTES:
+                wanted.check_start(start, kind)
+                start = None
             progress.reach(have // 1000)
             if time.monotonic() - since > timeout:
                 if have < least:
@@ -264,6 +330,8 @@ def _copy(
                         f"less than {SLOWEST} bytes a second came for {timeout} seconds"
                     )
                 since, least = time.monotonic(), have + timeout * SLOWEST
+        if start:
+            wanted.check_start(start, kind)
 
 
 def _check(path: Path, sha256: str, remedy: str) -> None:

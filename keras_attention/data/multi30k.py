@@ -6,7 +6,8 @@ from pathlib import Path
 
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.download import download
-from keras_attention.data.parallel_text import FilePairs, ParallelText, PathLike, plain_or_gzip
+from keras_attention.data.parallel_text import FilePairs, ParallelText
+from keras_attention.data.text_files import PathLike, packed_or_plain
 from keras_attention.utils.cache import cache_folder
 
 MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d/data/task1/raw"
@@ -45,7 +46,7 @@ def load_multi30k(
             f"Received: source_language={languages[0]!r}, target_language={languages[1]!r}"
         )
     if data_dir is None:
-        folder = cache_folder(cache_dir) / "multi30k"
+        folder = cache_folder("multi30k", cache_dir)
         _download_multi30k(folder, languages, base_url or MULTI30K_URL)
     else:
         folder = Path(data_dir)
@@ -75,12 +76,12 @@ def _multi30k_texts(folder: Path, languages: tuple[str, str]) -> dict[str, Paral
     texts, missing = {}, []
     for split in MULTI30K_SPLITS:
         names = [f"{split}.{language}" for language in languages]
-        files = [file for name in names if (file := plain_or_gzip(folder / name))]
+        files = [file for name in names if (file := packed_or_plain(folder / name))]
         if len(files) == 2:
             label = f"multi30k/{split}.{'-'.join(languages)}"
             texts[split] = ParallelText(label, FilePairs(*files))
         elif split != "test_2017_flickr":
-            missing += [name for name in names if not plain_or_gzip(folder / name)]
+            missing += [name for name in names if not packed_or_plain(folder / name)]
     if missing:
         raise FileNotFoundError(
             f"Multi30K files are missing in '{folder}': {', '.join(missing)}, each plain or with "

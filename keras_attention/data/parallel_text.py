@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import codecs
-import gzip
 import hashlib
-import io
 import itertools
-import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from keras_attention.utils.checks import check_integer, check_path
+from keras_attention.data.text_files import PathLike, existing_file, read_lines
+from keras_attention.utils.checks import check_integer
 
-PathLike = str | os.PathLike[str]
 Pair = tuple[str, str]
-GZIP_MAGIC = b"\x1f\x8b"
 
 
 class ParallelText:
@@ -120,67 +113,6 @@ class ParallelText:
         return self._summary
 
 
-def read_lines(path: PathLike) -> Iterator[str]:
-    r"""Yield the lines of a UTF-8 file, plain or gzip (recognised by its content).
-
-    Only "\n" and "\r\n" end a line, not the other characters that `str.splitlines` splits at. A byte order
-    mark at the start is dropped; nothing else is changed or normalised.
-
-    Raises:
-        ValueError: If the file is not UTF-8 (the message names line and byte), contains NUL, as UTF-16
-            does, or is a damaged gzip file.
-    """
-    with open(path, "rb") as file:
-        yield from lines_of(file, path)
-
-
-def lines_of(file: io.BufferedReader, name: PathLike) -> Iterator[str]:
-    """Like `read_lines`, for a file that is open at its start; `name` is used in error messages."""
-    compressed = file.peek(2)[:2] == GZIP_MAGIC
-    stream = gzip.GzipFile(fileobj=file) if compressed else file
-    try:
-        for number, line in enumerate(stream, start=1):
-            if number == 1:
-                line = line.removeprefix(codecs.BOM_UTF8)
-            yield _decode(line, number, name).removesuffix("\n").removesuffix("\r")
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"'{name}' is a damaged gzip file: {error}") from error
-
-
-def _decode(line: bytes, number: int, path: PathLike) -> str:
-    if b"\0" in line:
-        raise ValueError(
-            f"'{path}', line {number}, holds a NUL character. Is the file UTF-16? Convert it, for example "
-            "with `iconv -f utf-16 -t utf-8`."
-        )
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"'{path}', line {number}, byte {error.start + 1} of the line: "
-            f"0x{line[error.start]:02X} is not UTF-8 here. "
-            "Convert the file, for example with `iconv -f latin1 -t utf-8`."
-        ) from error
-
-
-def existing_file(path: PathLike) -> Path:
-    """Return the path if it is a file.
-
-    Raises:
-        FileNotFoundError: If it is not.
-    """
-    if not check_path("path", path).is_file():
-        what = "is a folder" if Path(path).is_dir() else "does not exist"
-        raise FileNotFoundError(f"'{path}' {what}; a text file, plain or gzip, was expected.")
-    return Path(path)
-
-
-def plain_or_gzip(path: Path) -> Path | None:
-    """The file of that name with ".gz" at the end, or without; None if there is neither."""
-    candidates = (path.with_name(path.name + ".gz"), path)
-    return next((file for file in candidates if file.is_file()), None)
-
-
 def zip_lines(sides: Sequence[Iterator[str]], names: Sequence[Any]) -> Iterator[Pair]:
     """Yield pairs of line i of one file and line i of another.
 
@@ -243,29 +175,39 @@ class ChainedPairs:
 class TsvPairs:
     """Pairs from one file with two columns, source and target, separated by a tab.
 
+    Lines without text, as they stand between documents, are no pairs.
+
+    Attributes:
+        blank_lines: Number of lines without text; known after the first pass.
+
     Raises:
         FileNotFoundError: The file is missing.
-        ValueError: While iterating: a line without exactly one tab, or an empty file.
+        ValueError: While iterating: a line without exactly one tab, or a file without pairs.
     """
 
     def __init__(self, path: PathLike) -> None:
         self.path = existing_file(path)
         self.paths = (self.path,)
+        self.blank_lines = 0
 
     def __iter__(self) -> Iterator[Pair]:
-        number = 0
+        blank_lines = number = 0
         lines = enumerate(read_lines(self.path), start=1)
         for number, line in lines:
             columns = line.split("\t")
-            if len(columns) != 2:
-                others = [other for other, rest in lines if rest.count("\t") != 1]
+            if len(columns) == 2:
+                yield columns[0], columns[1]
+            elif not line.strip():
+                blank_lines += 1
+            else:
+                others = [other for other, rest in lines if rest.strip() and rest.count("\t") != 1]
                 raise ValueError(
                     f"'{self.path}', line {number}: expected one tab, between source and target. "
                     f"Received {len(columns) - 1} tabs: {line[:80]!r}.{_also(others)}"
                 )
-            yield columns[0], columns[1]
-        if number == 0:
+        if number == blank_lines:
             raise ValueError(f"'{self.path}' is empty.")
+        self.blank_lines = blank_lines
 
 
 def _also(numbers: Sequence[int], shown: int = 10) -> str:

@@ -223,6 +223,10 @@ class TokenStore:
                 return cls(stores[0])
         return cls(folder)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process maps the same files into its memory; it gets no copy of them.
+        return type(self), (self.folder.absolute(),)
+
     def __len__(self) -> int:
         return self.metadata["pairs"]
 

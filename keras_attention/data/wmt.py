@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
-from keras_attention.data.archives import check_is_archive, extract
+from keras_attention.data.archives import begins_like_archive, check_is_archive, extract
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.download import check_recorded, download
 from keras_attention.data.filters import Filters
@@ -15,12 +15,12 @@ from keras_attention.data.parallel_text import (
     FilePairs,
     Pair,
     ParallelText,
-    PathLike,
-    plain_or_gzip,
 )
+from keras_attention.data.text_files import PathLike, packed_or_plain, unpacked_name
 from keras_attention.utils.cache import cache_folder
 
 STATMT = "http://www.statmt.org"
+LARGEST_ARCHIVE = 1 << 32  # bytes; the largest has 2.3 GB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +99,7 @@ def load_wmt14(
     if data_dir is not None:
         train, held_out = _local_wmt14(Path(data_dir), languages, parts)
     else:
-        folder = cache_folder(cache_dir) / "wmt14"
+        folder = cache_folder("wmt14", cache_dir)
         train, held_out = _downloaded_wmt14(folder, languages, parts, base_url or STATMT)
     label = f"wmt14/{{}}.{'-'.join(languages)}"
     texts = {split: ParallelText(label.format(split), pairs) for split, pairs in held_out.items()}
@@ -125,7 +125,7 @@ def load_wmt16(
     names = [f"{stem}.{language}" for stem in WMT16_SPLITS.values() for language in languages]
     names.append(WMT16_VOCABULARY)
     if data_dir is None:
-        folder = cache_folder(cache_dir) / "wmt16_en_de"
+        folder = cache_folder("wmt16_en_de", cache_dir)
         url = WMT16_URL if base_url is None else f"{base_url}/{WMT16_ARCHIVE}"
         try:
             _fetch_members(folder, url, WMT16_ARCHIVE, {name: folder / name for name in names})
@@ -136,12 +136,12 @@ def load_wmt16(
             ) from error
     else:
         folder = Path(data_dir)
-    found = {name: plain_or_gzip(folder / name) for name in names}
+    found = {name: packed_or_plain(folder / name) for name in names}
     missing = [name for name, file in found.items() if file is None]
-    if missing or (found[WMT16_VOCABULARY] or folder).suffix == ".gz":
+    if missing:
         raise FileNotFoundError(
             f"Files of {WMT16_ARCHIVE} are missing in '{folder}': "
-            f"{', '.join(missing or [WMT16_VOCABULARY])}. The archive is at {WMT16_URL}"
+            f"{', '.join(missing)}. The archive is at {WMT16_URL}"
         )
     texts = {
         split: ParallelText(
@@ -212,7 +212,15 @@ def _fetch_members(folder: Path, url: str, archive: str, members: dict[str, Path
             check_recorded(path, f"Delete '{path}' to read it from {archive} again")
     absent = {member: path for member, path in members.items() if not path.exists()}
     if absent:
-        extract(download(url, folder / archive, None, validate=check_is_archive), absent)
+        file = download(
+            url,
+            folder / archive,
+            None,
+            validate=check_is_archive,
+            begins=begins_like_archive,
+            max_bytes=LARGEST_ARCHIVE,
+        )
+        extract(file, absent)
 
 
 def _newstest(folder: Path, split: str, languages: tuple[str, str]) -> FilePairs:
@@ -236,7 +244,7 @@ def _pairs(folder: Path, name: str, languages: tuple[str, str]) -> FilePairs | N
     """Return the two files of that name, from the folder or one of `SUBFOLDERS`; None if missing."""
     for subfolder in SUBFOLDERS:
         named = [folder / subfolder / name.format(language) for language in languages]
-        files = [plain_or_gzip(path.with_name(path.name.removesuffix(".gz"))) for path in named]
+        files = [packed_or_plain(path.with_name(unpacked_name(path.name))) for path in named]
         if files[0] is not None and files[1] is not None:
             return FilePairs(files[0], files[1])
     return None

@@ -27,7 +27,8 @@ from keras_attention.utils.checks import (
     check_integer,
     check_path,
 )
-from keras_attention.utils.files import atomic_folder, check_destination
+from keras_attention.utils.files import atomic_folder, check_destination, sha256_of, write_json
+from keras_attention.utils.ownership import is_own_folder
 
 # Name of an activation in a spec -> its name in CTranslate2.
 ACTIVATIONS = {
@@ -48,16 +49,9 @@ QUANTIZATIONS = (
     "float32",
 )
 MODEL_FILE = "model.bin"
-EXPORTED = (
-    MODEL_FILE,
-    "config.json",
-    *(
-        f"{side}_vocabulary.{kind}"
-        for side in ("shared", "source", "target")
-        for kind in ("json", "txt")
-    ),
-)
-TOKENIZER_FILES = ("tokenizer", "tokenizer/tokenizer.model", "tokenizer/tokenizer.json")
+TOKENIZER_FOLDER = "tokenizer"
+# Lists the other files with their checksums, so that only an export of ours is ever replaced.
+MANIFEST = "keras_attention.json"
 
 
 def export_ctranslate2(
@@ -100,7 +94,8 @@ def export_ctranslate2(
             similar.
         max_length: Number of positions that are written for models with sinusoids; longer sentences are an
             error in CTranslate2. Learned positions are written as they are.
-        overwrite: Whether an exported model in `folder` may be replaced.
+        overwrite: Whether an exported model in `folder` may be replaced. Anything else there, and an
+            export that was changed, never is.
 
     Returns:
         The folder's path.
@@ -137,9 +132,11 @@ def export_ctranslate2(
     check_destination(folder, folder=True, ours=_is_export, overwrite=overwrite)
     spec = model if isinstance(model, TransformerSpec) else model.spec()
     _check_arguments(spec, tokenizer)
-    with atomic_folder(folder, replace=True) as partial:
+    with atomic_folder(folder, replace=overwrite) as partial:
         write_model(spec, tokenizer, partial, quantization, max_length)
-        tokenizer.save(partial / "tokenizer")
+        sha256 = {file.name: sha256_of(file) for file in sorted(partial.iterdir())}
+        write_json(partial / MANIFEST, {"exported": "ctranslate2", "sha256": sha256})
+        tokenizer.save(partial / TOKENIZER_FOLDER)
     return folder
 
 
@@ -180,9 +177,11 @@ def _library() -> SimpleNamespace:
 
 
 def _is_export(folder: Path) -> bool:
-    """Whether a folder holds only what `export_ctranslate2` wrote."""
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
-    return found >= {MODEL_FILE, TOKENIZER_FILES[-1]} and found <= {*EXPORTED, *TOKENIZER_FILES}
+    """Whether a folder holds only what `export_ctranslate2` wrote, unchanged."""
+    tokenizer = folder / TOKENIZER_FOLDER
+    return is_own_folder(tokenizer, "tokenizer.json", "fingerprint") and is_own_folder(
+        folder, MANIFEST, "exported", beside=(TOKENIZER_FOLDER,)
+    )
 
 
 def _check_arguments(spec: TransformerSpec, tokenizer: Any) -> None:

@@ -14,12 +14,14 @@ import keras
 from keras_attention.decoding.hypotheses import check_search_options
 from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.translator import Translator
+from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.recipes.bulk_folder import BulkFolder, TextFile
 from keras_attention.recipes.bulk_work import Work, check_spread, packed, run_chunks, unpacked
 from keras_attention.recipes.scoring import log_probabilities
 from keras_attention.utils.checks import check_boolean, check_integer, check_iterable, check_path
 from keras_attention.utils.files import sha256_of
 from keras_attention.utils.places import Place, check_place
+from keras_attention.utils.progress import say
 from keras_attention.utils.run_folder import RunFolder
 
 CHUNK_LINES = 2000
@@ -44,20 +46,30 @@ class TranslateChunk:
         options: Arguments of `Translator`.
         n_best: Number of translations per line.
         as_json: Whether results are JSON objects, one per line.
+        unique: Whether the n best differ in their text.
     """
 
     files: dict[str, bytes]
     options: dict[str, Any]
     n_best: int
     as_json: bool
+    unique: bool
 
     def __call__(self) -> Work:
         with unpacked(self.files) as folder:
             translator = Translator.from_run(folder, show_progress=False, **self.options)
 
+        told: list[str] = []
+
         def work(lines: list[Any], chunk: Any) -> str:
-            results = result_lines(translator, lines, chunk.first, self.n_best, self.as_json)
-            return "".join(f"{line}\n" for line in results)
+            unusual = UnusualTexts("lines", first=chunk.first + 1)
+            how = (self.n_best, self.as_json, self.unique, unusual)
+            results = result_lines(translator, lines, chunk.first, *how)
+            text = "".join(f"{line}\n" for line in results)
+            if (message := unusual.message()) and not told:
+                told.append(message)
+                say(f"Input {chunk.file + 1}, from line {chunk.first + 1:,}: {message} Said once.")
+            return text
 
         return work
 
@@ -92,6 +104,7 @@ def translate_corpus(
     *,
     n_best: int = 1,
     as_json: bool = False,
+    unique: bool = True,
     chunk_lines: int = CHUNK_LINES,
     share: tuple[int, int] = (1, 1),
     ray: bool | str = False,
@@ -120,6 +133,7 @@ def translate_corpus(
         n_best: Number of translations per line, written as by Moses: `LINE ||| TEXT ||| SCORE`; with 1,
             only the text.
         as_json: Whether to write a JSON object per line, with all n best and their scores.
+        unique: Whether the n best differ in their text; there may be fewer then.
         chunk_lines: Lines in a chunk.
         share: `(k, n)`, from 1: translate only the k-th of n shares, for job arrays. The last process
             joins the parts. A call without `share` translates what is missing, and joins.
@@ -150,6 +164,7 @@ def translate_corpus(
     sources = [TextFile(file) for file in check_iterable("inputs", inputs)]
     check_integer("n_best", n_best, 1)
     check_boolean("as_json", as_json)
+    check_boolean("unique", unique)
     check_integer("chunk_lines", chunk_lines, 1)
     check_spread(share, ray, workers, show_progress)
     if unknown := sorted({*options} - {*OPTIONS}):
@@ -158,8 +173,10 @@ def translate_corpus(
     chosen = _search_options(RunFolder(run), options)
     check_integer("n_best", n_best, 1, chosen["beam_size"])
     known = {**chosen, "n_best": n_best, "as_json": as_json, "model": model}
+    if n_best > 1:  # One translation is the same either way.
+        known["unique"] = unique
     folder = BulkFolder(output_dir, sources, _settings("translate", known), chunk_lines)
-    job = TranslateChunk(files, chosen, n_best, as_json)
+    job = TranslateChunk(files, chosen, n_best, as_json, unique)
     return run_chunks(folder, job, share, ray, workers, show_progress)
 
 
@@ -240,7 +257,8 @@ def _run_files(run: RunFolder) -> tuple[dict[str, bytes], str]:
     digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{path.name} {sha256_of(path)}\n".encode())
-    return packed([*paths, run.config], run.path), digest.hexdigest()
+    known = [path for path in (run.config, run.report) if path.exists()]
+    return packed([*paths, *known], run.path), digest.hexdigest()
 
 
 def tokenizer_files(folder: Path) -> list[Path]:

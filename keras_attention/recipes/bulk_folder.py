@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import hashlib
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import filelock
 
-from keras_attention.data.parallel_text import lines_of, zip_lines
+from keras_attention.data.parallel_text import zip_lines
+from keras_attention.data.text_files import existing_file, lines_of, unpacked_name
+from keras_attention.recipes.bulk_parts import (
+    PARTS,
+    Chunk,
+    packed_part,
+    part_folder,
+    part_name,
+    unpacked_part,
+)
 from keras_attention.utils.checks import check_iterable
 from keras_attention.utils.files import OccupiedPath
 from keras_attention.utils.places import (
     Place,
-    check_file,
     check_place,
+    check_remote_file,
     folder_at,
     open_place,
     place_name,
@@ -24,10 +33,10 @@ from keras_attention.utils.places import (
     size_of,
 )
 from keras_attention.utils.progress import Progress
-from keras_attention.utils.signed_json import parse_json, signed_json
+from keras_attention.utils.signed_json import DamagedFile, parse_json, signed_json
 
 MANIFEST = "manifest.json"
-PARTS = "parts"
+JOINED = "sha256"  # the manifest's entry for the results that are joined
 REMEDY = "Choose another output folder."
 
 
@@ -55,20 +64,23 @@ class Input(Protocol):
 
 
 class TextFile:
-    """The lines of a file in UTF-8, plain or gzip; or pairs of lines of two files.
+    """The lines of a file in UTF-8, plain or packed; or pairs of lines of two files.
 
     Args:
-        *files: Paths, or URLs for fsspec. The result gets the name of the last one, without ".gz".
+        *files: Paths, or URLs for fsspec. The result gets the name of the last one, without ".gz" or the
+            like.
 
     Raises:
         FileNotFoundError: A file is missing.
     """
 
     def __init__(self, *files: Any) -> None:
-        self.files = [check_place("inputs", file) for file in files]
-        for file in self.files:
-            check_file(file)
-        self.name = place_name(self.files[-1]).removesuffix(".gz")
+        places = [check_place("inputs", file) for file in files]
+        self.name = unpacked_name(place_name(places[-1]))
+        self.files: list[Place] = [
+            check_remote_file(place) if isinstance(place, str) else existing_file(place)
+            for place in places
+        ]
 
     def __iter__(self) -> Iterator[Any]:
         with contextlib.ExitStack() as opened:
@@ -80,42 +92,37 @@ class TextFile:
             yield from sides[0] if len(sides) == 1 else zip_lines(sides, self.files)
 
     def described(self, show_progress: bool) -> dict[str, Any]:
-        """The number of lines, and each file's size and sha256."""
+        """The number of lines, their sha256, and each file's size and sha256."""
         with Progress(None, f"reading {self.name}", enabled=show_progress):
-            lines = sum(1 for _ in self)
+            lines, text_sha256 = self._read_through()
             files = [
                 {"path": str(file), "sha256": sha256_of_place(file), "bytes": size_of(file)}
                 for file in self.files
             ]
-        return {"lines": lines, "files": files}
+        return {"lines": lines, "text_sha256": text_sha256, "files": files}
 
     def check(self, described: Mapping[str, Any], thoroughly: bool) -> None:
-        """Raise a ValueError if a file changed."""
-        for file, known in zip(self.files, described["files"], strict=True):
-            if size_of(file) != known["bytes"] or (
-                thoroughly and sha256_of_place(file) != known["sha256"]
-            ):
-                raise ValueError(
-                    f"'{file}' changed since the work on it began. Restore the old file, or choose "
-                    "another output folder for the new one."
-                )
+        """Raise a ValueError if the text changed. How it is packed does not matter."""
+        different = [
+            file
+            for file, known in zip(self.files, described["files"], strict=True)
+            if size_of(file) != known["bytes"]
+            or (thoroughly and sha256_of_place(file) != known["sha256"])
+        ]
+        if different and self._read_through()[1] != described.get("text_sha256"):
+            raise ValueError(
+                f"'{different[0]}' changed since the work on it began. Restore the old file, or choose "
+                "another output folder for the new one."
+            )
 
-
-@dataclasses.dataclass(frozen=True)
-class Chunk:
-    """Some lines of one input, which are processed together.
-
-    Attributes:
-        number: Number among the chunks of all inputs, from 0.
-        file: Number of the input, from 0.
-        first: Number of the first line in its file, from 0.
-        lines: Number of lines.
-    """
-
-    number: int
-    file: int
-    first: int
-    lines: int
+    def _read_through(self) -> tuple[int, str]:
+        """The number of lines, or pairs of them, and the sha256 of the text."""
+        digest, lines = hashlib.sha256(), 0
+        for line in self:
+            text = line if isinstance(line, str) else "\n".join(line)
+            digest.update(f"{text}\n".encode())
+            lines += 1
+        return lines, digest.hexdigest()
 
 
 class BulkFolder:
@@ -195,7 +202,7 @@ class BulkFolder:
             self.check()
             if not self.is_claimed():
                 found = [one.described(show_progress) for one in self.inputs]
-                content = {"settings": self._settings, "inputs": found}
+                content = {"settings": self._settings, "inputs": found, JOINED: {}}
                 self.folder.write(MANIFEST, signed_json(content))
             self._described = self._manifest()["inputs"]
         for one, described in zip(self.inputs, self._described, strict=True):
@@ -216,16 +223,16 @@ class BulkFolder:
         """
         k, n = share
         chunks = self._chunks[(k - 1) * len(self._chunks) // n : k * len(self._chunks) // n]
-        joined = {number for number in range(len(self.inputs)) if self.is_joined(number)}
+        joined = self.joined()
         found = {
             (number, name)
             for number in {chunk.file for chunk in chunks} - joined
-            for name in self.folder.names(_part_folder(number))
+            for name in self.folder.names(part_folder(number))
         }
         return [
             chunk
             for chunk in chunks
-            if chunk.file not in joined and (chunk.file, _part_name(chunk)) not in found
+            if chunk.file not in joined and (chunk.file, part_name(chunk)) not in found
         ]
 
     def check_inputs(self, chunks: Sequence[Chunk]) -> None:
@@ -259,14 +266,22 @@ class BulkFolder:
     def write(self, chunk: Chunk, result: str | bytes) -> None:
         """Keep the result of a chunk, whole or not at all."""
         content = result.encode() if isinstance(result, str) else result
-        self.folder.write(f"{_part_folder(chunk.file)}/{_part_name(chunk)}", content)
+        self.folder.write(
+            f"{part_folder(chunk.file)}/{part_name(chunk)}", packed_part(chunk, content)
+        )
 
     def parts(self, number: int) -> Iterator[bytes]:
-        """The results of an input's chunks, in order."""
+        """The results of an input's chunks, in order.
+
+        Raises:
+            DamagedFile: If one was changed or cut off after it was written.
+        """
         for chunk in self._chunks:
             if chunk.file == number:
-                with self.folder.open(f"{_part_folder(number)}/{_part_name(chunk)}") as part:
-                    yield part.read()
+                name = f"{part_folder(number)}/{part_name(chunk)}"
+                with self.folder.open(name) as part:
+                    content = part.read()
+                yield unpacked_part(content, self.folder.place(name), chunk)
 
     def join(self) -> list[Place]:
         """Join the chunks of each input that has all of them; return the results if there are all."""
@@ -275,27 +290,62 @@ class BulkFolder:
             self.join_inputs(missing)
             if missing:
                 return []
-            self.folder.remove(PARTS)
+            if not self.folder.names(PARTS):
+                self.folder.remove(PARTS)
             self.folder.remove_leftovers()
+            self._check_results()
             return self.results()
 
-    def is_joined(self, number: int) -> bool:
-        """Whether an input has its result."""
-        return self.folder.is_file(self.names[number])
+    def joined(self) -> set[int]:
+        """The inputs that have their results.
+
+        Raises:
+            OccupiedPath: If there is a file with the name of a result that is none.
+        """
+        there = {number for number, name in enumerate(self.names) if self.folder.is_file(name)}
+        if there and (known := self._manifest().get(JOINED)) is not None:
+            foreign = [self.names[number] for number in there if self.names[number] not in known]
+            if foreign:
+                raise OccupiedPath(
+                    f"'{self.folder.place(foreign[0])}' exists, and this work did not write it. Nothing "
+                    "was changed. Move it away."
+                )
+        return there  # Older versions did not write down what they joined.
 
     def join_inputs(self, missing: Collection[int]) -> None:
         """Make the result of each input, except those with missing chunks."""
+        joined = self.joined()
         for number, name in enumerate(self.names):
-            if number in missing or self.is_joined(number):
+            if number in missing:
                 continue
-            try:
-                with self.folder.writer(name) as joined:
-                    joined.writelines(self.parts(number))
-            except FileNotFoundError:
-                if not self.is_joined(number):
-                    raise
-                # Without locks, another process may have joined them in the meantime.
-            self.folder.remove(_part_folder(number))
+            if number not in joined:
+                try:
+                    with self.folder.writer(name) as result:
+                        digest = hashlib.sha256()
+                        for part in self.parts(number):
+                            result.write(part)
+                            digest.update(part)
+                        # Before the result appears: without an entry it would be somebody else's.
+                        self._write_down(name, digest.hexdigest())
+                except FileNotFoundError:
+                    if number not in self.joined():
+                        raise
+                    # Without locks, another process may have joined them in the meantime.
+            self.folder.remove(part_folder(number))
+
+    def _write_down(self, name: str, sha256: str) -> None:
+        manifest = self._manifest()
+        manifest[JOINED] = {**manifest.get(JOINED, {}), name: sha256}
+        self.folder.write(MANIFEST, signed_json(manifest))
+
+    def _check_results(self) -> None:
+        """Raise DamagedFile if a result was changed after it was joined."""
+        for name, sha256 in self._manifest().get(JOINED, {}).items():
+            if sha256_of_place(self.folder.place(name)) != sha256:
+                raise DamagedFile(
+                    f"'{self.folder.place(name)}' was changed after it was written. Move it away: the "
+                    "same command makes it again."
+                )
 
     def results(self) -> list[Place]:
         """Where the results are."""
@@ -335,11 +385,3 @@ class BulkFolder:
                 f"'{self.folder}' holds other bulk work ({'; '.join(different)}). Nothing was "
                 f"changed there. {REMEDY[:-1]}, or use the same settings to continue it."
             )
-
-
-def _part_folder(number: int) -> str:
-    return f"{PARTS}/{number:05d}"
-
-
-def _part_name(chunk: Chunk) -> str:
-    return f"{chunk.first:012d}"

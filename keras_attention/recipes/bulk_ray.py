@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.recipes.bulk_folder import Chunk
+from keras_attention.recipes.bulk_parts import Chunk
 from keras_attention.utils.progress import activity, say
 
 try:

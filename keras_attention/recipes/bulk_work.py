@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from keras_attention.recipes.bulk_folder import BulkFolder, Chunk
+from keras_attention.recipes.bulk_folder import BulkFolder
+from keras_attention.recipes.bulk_parts import Chunk
 from keras_attention.utils.checks import check_boolean, check_integer
 from keras_attention.utils.places import Place
 from keras_attention.utils.progress import Progress, say

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_attention.data.text_files import existing_file, is_pipe, unpacked_name
 from keras_attention.utils.checks import check_boolean, check_path, check_text
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class TextOptions:
         data_dir: Folder with the corpus' files; without it they are downloaded.
         source_language: Language code of the source.
         target_language: Language code of the target.
-        source_file: Your own text, one sentence per line, plain or gzip.
+        source_file: Your own text, one sentence per line, plain, gzip, bzip2, xz or Zstandard.
         target_file: Its translation, line by line.
         tsv: Your own pairs in one file, on each line source, tab, target.
         validation_files: Source and target file of the validation set.
@@ -69,10 +70,7 @@ class TextOptions:
                 "--validation-files and --test-files need your own training files: a named corpus has its "
                 "own validation and test sets."
             )
-        for file in self.files:
-            if not file.is_file():
-                raise FileNotFoundError(f"There is no file '{file}'.")
-        self._check_distinct()
+        self._check_files()
 
     @property
     def is_own(self) -> bool:
@@ -104,11 +102,24 @@ class TextOptions:
                     )
                 paths = tuple(check_path(field.name, path) for path in value)
                 object.__setattr__(self, field.name, paths)
-            else:
-                check_text(field.name, value)
+            elif not check_text(field.name, value).strip():
+                option = field.name.replace("_", "-")
+                raise ValueError(
+                    f"--{option} is empty. Leave it out, or name one. Is a shell variable not set?"
+                )
         self._filters()
 
-    def _check_distinct(self) -> None:
+    def _check_files(self) -> None:
+        """Refuse missing files and those that are given twice; pipes are read now, as it goes only once."""
+        for file in self.files:
+            if not file.is_file() and not is_pipe(file):
+                raise FileNotFoundError(f"There is no file '{file}'.")
+        for name in (*PATHS[1:], *PAIRS):
+            value = getattr(self, name)
+            if isinstance(value, tuple):
+                object.__setattr__(self, name, tuple(map(existing_file, value)))
+            elif value is not None:
+                object.__setattr__(self, name, existing_file(value))
         for i, file in enumerate(self.files):
             for other in self.files[:i]:
                 if file.samefile(other):
@@ -143,8 +154,15 @@ class TextOptions:
                 raise ValueError(
                     "--validation-files and --test-files need --source-file and --target-file, not --tsv."
                 )
-            return corpus_from_tsv(self.tsv, name=self.tsv.stem, **languages)
+            return corpus_from_tsv(self.tsv, name=_name_of(self.tsv), **languages)
         if self.source_file is not None and self.target_file is not None:
             files = (self.source_file, self.target_file)
-            return corpus_from_files(files, **held_out, name=self.source_file.stem, **languages)
+            return corpus_from_files(
+                files, **held_out, name=_name_of(self.source_file), **languages
+            )
         return load_corpus(self.corpus or default, data_dir=self.data_dir, **languages)
+
+
+def _name_of(file: Path) -> str:
+    """The name of a corpus, from that of its file."""
+    return Path(unpacked_name(file.name)).stem

@@ -18,11 +18,13 @@ from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.files import (
     DamagedFile,
     atomic_folder,
+    check_destination,
     read_json,
     sha256_of,
     verify_files,
     write_json,
 )
+from keras_attention.utils.ownership import is_own_folder
 
 FORMAT_VERSION = 1
 DECLARATION, WEIGHTS = "spec.json", "weights.npz"
@@ -34,10 +36,11 @@ def save_spec(spec: TransformerSpec, folder: str | os.PathLike[str]) -> None:
 
     Args:
         spec: A complete spec.
-        folder: The folder to write, whole or not at all. An existing folder is replaced.
+        folder: The folder to write, whole or not at all. A spec in it is replaced, and nothing else.
 
     Raises:
         SpecError: If the spec is incomplete.
+        OccupiedPath: If the folder holds anything but an unchanged spec.
         OSError: If the folder cannot be written; an existing one is then unchanged.
 
     Example:
@@ -50,6 +53,7 @@ def save_spec(spec: TransformerSpec, folder: str | os.PathLike[str]) -> None:
     >>> load_spec(folder).options() == model.spec().options()
     True
     """
+    check_destination(folder, folder=True, ours=_is_spec, overwrite=True)
     spec.validate()
     weights = {path: as_array(weight) for path, weight in spec.weights().items()}
     paths = iter(weights)
@@ -100,6 +104,10 @@ def load_spec(folder: str | os.PathLike[str]) -> TransformerSpec:
             ) from None
     spec.validate()
     return spec
+
+
+def _is_spec(folder: Path) -> bool:
+    return is_own_folder(folder, DECLARATION, "spec")
 
 
 def _as_json(value: Any) -> Any:

@@ -14,13 +14,18 @@ import functools
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
-from keras_attention.utils.checks import check_path
+from keras_attention.utils.destinations import (  # noqa: F401
+    OccupiedPath,
+    check_destination,
+    check_kind,
+    is_empty,
+)
 from keras_attention.utils.signed_json import DamagedFile, parse_json, signed_json
 
 PathLike = str | os.PathLike[str]
@@ -29,10 +34,6 @@ PathLike = str | os.PathLike[str]
 PARTIAL = ".keras_attention-partial-"
 REPLACED = ".keras_attention-replaced-"
 LOCK = ".keras_attention-lock-"
-
-
-class OccupiedPath(FileExistsError, ValueError):
-    """Something exists at a path that this package must not replace."""
 
 
 def write_atomically(path: PathLike, content: str | bytes) -> None:
@@ -63,8 +64,7 @@ def atomic_file(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
 
     Example:
 
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "lines.txt"
+    >>>     >>> path = Path(tempfile.mkdtemp()) / "lines.txt"
     >>> with atomic_file(path, "w") as file:
     ...     _ = file.write("first")
     ...     path.exists()
@@ -81,7 +81,7 @@ def atomic_file(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
 def atomic_path(path: PathLike) -> Iterator[Path]:
     """Like `atomic_file`, but return a path to write to, for code that opens the file itself."""
     path = Path(path)
-    _check_kind(path, folder=False)
+    check_kind(path, folder=False)
     with _partial(path) as partial:
         yield partial
         flush(partial)
@@ -107,8 +107,9 @@ def atomic_folder(path: PathLike, replace: bool = False) -> Iterator[Path]:
         OSError: If the folder cannot be written. The message names it.
     """
     path = Path(path)
+    path = path.resolve() if path.name == ".." else path
+    check_kind(path, folder=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _check_kind(path, folder=True)
     with _partial(path) as partial:
         _restore_replaced(path)
         if not replace:
@@ -161,83 +162,15 @@ def locked(path: PathLike, timeout: float = -1) -> Iterator[None]:
     """
     path = Path(path)
     lock = path.with_name(f"{LOCK}{path.name}")
-    with contextlib.ExitStack() as held:
-        try:
-            held.enter_context(FileLock(lock, timeout=timeout))
-        except Timeout:
-            if not lock.exists():  # Nobody holds it; filelock waits also where no file can be made.
-                os.close(os.open(lock, os.O_CREAT | os.O_WRONLY))
-            raise
+    # Where no file can be made, as below /proc, filelock would wait for ever.
+    os.close(os.open(lock, os.O_CREAT | os.O_WRONLY))
+    with FileLock(lock, timeout=timeout):
         try:
             yield
         finally:
             # Deleted while it is held: waiting processes then lock the new file.
             with contextlib.suppress(OSError):
                 lock.unlink()
-
-
-def check_destination(
-    path: PathLike,
-    *,
-    folder: bool = False,
-    ours: Callable[[Path], bool] | None = None,
-    overwrite: bool = False,
-    sources: Iterable[PathLike] = (),
-    option: str = "`overwrite=True`",
-) -> Path:
-    """Raise unless a user's path may be written to. Call it before the work begins.
-
-    Something existing is replaced only if this package wrote it and the user passed `overwrite`.
-
-    Args:
-        path: Path to write to.
-        folder: Whether a folder will be written, not a file. Defaults to False.
-        ours: A function that tells from its content whether this package wrote what exists at the path.
-            None if that cannot be told; nothing is replaced then.
-        overwrite: Whether to replace what this package wrote. Defaults to False.
-        sources: Files that are read to produce the result.
-        option: What a user writes to have it replaced, for the message. Defaults to the argument.
-
-    Returns:
-        The path.
-
-    Raises:
-        OccupiedPath: If something exists that may not be replaced, a link or device among them, or the
-            path is one of the sources.
-        ValueError: If the path's folder does not exist or cannot be written to.
-
-    Example:
-
-    >>> import tempfile
-    >>> check_destination(tempfile.mkdtemp() + "/new.txt").name
-    'new.txt'
-    """
-    path = check_path("path", path)
-    for source in sources:
-        if path.exists() and Path(source).exists() and path.samefile(source):
-            raise OccupiedPath(
-                f"'{path}' is both a file to read and the file to write. Choose another one to write to."
-            )
-    _check_kind(path, folder)
-    is_taken = any(path.iterdir()) if folder and path.exists() else path.exists()
-    if is_taken and ours is not None and not ours(path):
-        raise OccupiedPath(
-            f"'{path}' exists, and keras_attention did not write it, or not all of it. Nothing was "
-            "changed. Choose another path, or move it away."
-        )
-    if is_taken and not (ours and overwrite):
-        raise OccupiedPath(
-            f"'{path}' exists. Nothing was changed. Choose another path, or move it away"
-            + (f", or pass {option} to replace it." if ours else ".")
-        )
-    parent = path.parent
-    while folder and not parent.exists():
-        parent = parent.parent
-    if not parent.is_dir():
-        raise ValueError(f"There is no folder '{parent}' to write '{path}' to. Create it.")
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise ValueError(f"'{path}' cannot be written: no permission to write to '{parent}'.")
-    return path
 
 
 def check_still_there(folder: PathLike) -> None:
@@ -349,21 +282,8 @@ def _partial(path: Path, timeout: float = -1) -> Iterator[Path]:
         raise
 
 
-def _check_kind(path: Path, folder: bool) -> None:
-    """Raise if there is something at a path that a file or folder must not replace: a link, a device, ..."""
-    kind = "folder" if folder else "file"
-    if path.is_symlink():
-        raise OccupiedPath(
-            f"'{path}' is a link to '{os.readlink(path)}', and a {kind} would replace it. Pass the "
-            "target of the link."
-        )
-    if path.exists() and not (path.is_dir() if folder else path.is_file()):
-        other = "folder" if path.is_dir() else "file" if path.is_file() else "device or the like"
-        raise OccupiedPath(f"A {kind} cannot be written to '{path}': it is a {other}.")
-
-
 def _check_free(path: Path) -> None:
-    if path.exists() and any(path.iterdir()):
+    if path.exists() and not is_empty(path):
         raise OccupiedPath(f"'{path}' exists and is not empty. Choose another folder.")
 
 

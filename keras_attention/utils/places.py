@@ -55,16 +55,13 @@ def place_name(place: Place) -> str:
     return str(place).rsplit("/", 1)[-1] if isinstance(place, str) else place.name
 
 
-def check_file(place: Place) -> None:
-    """Raise FileNotFoundError unless a place is a file."""
-    if isinstance(place, str):
-        system, path = _file_system(place)
-        is_file, is_folder = system.isfile(path), system.isdir(path)
-    else:
-        is_file, is_folder = place.is_file(), place.is_dir()
-    if not is_file:
-        what = "is a folder" if is_folder else "does not exist"
-        raise FileNotFoundError(f"'{place}' {what}; a text file, plain or gzip, was expected.")
+def check_remote_file(url: str) -> str:
+    """Raise FileNotFoundError unless a URL is that of a file; return it."""
+    system, path = _file_system(url)
+    if not system.isfile(path):
+        what = "is a folder" if system.isdir(path) else "does not exist"
+        raise FileNotFoundError(f"'{url}' {what}; a text file, plain or packed, was expected.")
+    return url
 
 
 def matching_files(pattern: str) -> list[str]:

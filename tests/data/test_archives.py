@@ -104,6 +104,33 @@ def test_no_flipped_bit_of_a_compressed_archive_is_used(tmp_path):
     assert (tmp_path / "a.en").read_bytes() == text
 
 
+def test_a_plain_archive_that_is_cut_off_or_has_damaged_members_is_seen(tmp_path):
+    """It has no checksum of its own, but an end; and its members have one, if they are packed."""
+    text = b"".join(b"line %d\n" % i for i in range(3000))
+    files = {"a.en.gz": gzip.compress(text), "b.en.gz": gzip.compress(text[::-1])}
+    path = write_archive(tmp_path / "archive.tar", files, "w")
+    content = path.read_bytes()
+    check_is_archive(path)
+    with tarfile.open(path) as archive:
+        (at,) = {member.offset_data for member in archive if member.name == "b.en.gz"}
+    for damaged in (content[: at - 512], content[: at + 700], content.rstrip(b"\0")):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="archive.tar' is damaged"):
+            extract(path, {"a.en.gz": tmp_path / "a.en.gz"})
+        with pytest.raises(
+            ValueError, match="archive.tar' is not a tar archive .*, or not a whole one"
+        ):
+            check_is_archive(path)
+    random = np.random.default_rng(7)
+    for position in random.integers(at + 20, at + len(files["b.en.gz"]), 60):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << random.integers(8)
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="archive.tar' is damaged .*b.en.gz"):
+            extract(path, {"b.en.gz": tmp_path / "b.en.gz"})
+    assert everything(tmp_path) == {"archive.tar"}
+
+
 def test_an_archive_that_is_made_to_fill_the_disk(tmp_path):
     path = write_archive(tmp_path / "archive.tgz", {"a.en": bytes(2**27)})
     with pytest.raises(

@@ -1,7 +1,10 @@
 """TokenBatches: every pair once, few shapes, little padding, purity, and fit."""
 
 import collections
+import copy
 import itertools
+import multiprocessing
+import pickle  # noqa: TID251
 
 import keras
 import numpy as np
@@ -428,3 +431,87 @@ def test_the_signature_fits_every_batch(tmp_path):
             for spec, array in zip(keras.tree.flatten((inputs, labels)), found, strict=True):
                 assert spec.dtype == array.dtype
                 assert all(a in (None, b) for a, b in zip(spec.shape, array.shape, strict=True))
+
+
+def read_in_worker(batches, index):
+    """What a worker answers: its epoch, and the batch that it reads."""
+    return batches.epoch, batches[index]
+
+
+def worker(batches, asked, answers):
+    """A process that reads batches for another one, as long as it is asked."""
+    for index in iter(asked.get, None):
+        answers.put(read_in_worker(batches, index))
+
+
+def train_alone(batches, answers):
+    """A process that trains with the batches it got, and counts its own epochs."""
+    for _ in range(3):
+        batches.on_epoch_begin()
+        list(batches)
+        batches.on_epoch_end()
+    answers.put(batches.epoch)
+
+
+CONTEXTS = sorted(set(multiprocessing.get_all_start_methods()) & {"fork", "spawn", "forkserver"})
+
+
+class TestProcesses:
+    """In a worker, batch i of epoch e is that of this process, however the worker was started."""
+
+    @pytest.mark.parametrize("method", CONTEXTS)
+    def test_a_worker_that_stays_reads_each_epoch(self, small_store, method):
+        context = multiprocessing.get_context(method)
+        batches = TokenBatches(small_store, 50, max_shapes=3)
+        alone = TokenBatches(small_store, 50, max_shapes=3)
+        asked, answers = context.Queue(), context.Queue()
+        process = context.Process(target=worker, args=(batches, asked, answers))
+        process.start()
+        for epoch in (0, 1, 2, 7):
+            if epoch == 7:
+                batches.set_epoch(7)
+            assert batches.epoch == epoch
+            for index in range(len(batches)):
+                asked.put(index)
+                known, batch = answers.get(timeout=60)
+                assert known == epoch and same(batch, alone.batch(epoch, index))
+            batches.on_epoch_end()  # All batches were read, though none in this process.
+        assert batches.epoch == 8
+        asked.put(None)
+        process.join()
+
+    @pytest.mark.parametrize("method", CONTEXTS)
+    def test_a_process_that_trains_alone_leaves_the_epoch_here(self, small_store, method):
+        context = multiprocessing.get_context(method)
+        batches, answers = TokenBatches(small_store, 50), context.Queue()
+        batches.set_epoch(4)
+        process = context.Process(target=train_alone, args=(batches, answers))
+        process.start()
+        assert answers.get(timeout=60) == 7
+        process.join()
+        assert batches.epoch == 4
+
+    def test_a_copy_goes_its_own_way(self, small_store):
+        batches = TokenBatches(small_store, 50, seed=3).from_batch(2, 1).shard(0, 1)
+        batches.on_epoch_begin()
+        expected = [batches[index] for index in range(len(batches))]
+        for again in (pickle.loads(pickle.dumps(batches)), copy.deepcopy(batches)):
+            assert (again.epoch, len(again)) == (2, len(batches))
+            assert all(same(again[i], batch) for i, batch in enumerate(expected))
+            again.set_epoch(5)
+            assert batches.epoch == 2
+        assert len(pickle.dumps(small_store)) < 500  # The files are not copied.
+
+    @pytest.mark.parametrize("name, value", [("workers", 2), ("use_multiprocessing", True)])
+    def test_keras_workers_change_nothing(self, small_store, name, value):
+        histories = []
+        for asked in (False, True):
+            keras.utils.set_random_seed(1)
+            batches = TokenBatches(small_store, batch_tokens=50, max_shapes=4)
+            if asked:
+                with pytest.warns(UserWarning, match=f"{name}={value} has no effect"):
+                    setattr(batches, name, value)
+            model = TestFit().make_model()
+            histories.append(model.fit(batches, epochs=3, shuffle=False, verbose=0).history)
+            assert batches.epoch == 3
+        assert histories[0] == histories[1] and len(set(histories[0]["loss"])) == 3

@@ -1,5 +1,7 @@
 """Downloads from a server of our own on 127.0.0.1, which can cut, refuse and forget."""
 
+import contextlib
+import gzip
 import hashlib
 import http.server
 import random
@@ -10,6 +12,7 @@ import time
 import pytest
 
 from keras_attention.data import download as module
+from keras_attention.data.archives import begins_like_archive
 from keras_attention.data.download import download
 from keras_attention.utils import progress
 from keras_attention.utils.cache import cache_folder
@@ -47,7 +50,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if start:
             self.send_header("Content-Range", f"bytes {start + server.shift}-{size - 1}/{size}")
         if server.tell_length:
-            self.send_header("Content-Length", str(len(body)))
+            told = len(body) if server.told_length is None else server.told_length
+            self.send_header("Content-Length", str(told))
+        self.send_header("Content-Type", server.kind)
         if server.tag:
             self.send_header("ETag", server.tag)
         self.end_headers()
@@ -55,7 +60,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(bytes([byte]))
             time.sleep(server.seconds_a_byte)
         if not server.seconds_a_byte:
-            self.wfile.write(body[: server.cuts.pop(0)] if server.cuts else body)
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(body[: server.cuts.pop(0)] if server.cuts else body)
+                while server.endless:
+                    self.wfile.write(body)
+                    server.sent += len(body)
 
     def log_message(self, *args):
         pass
@@ -68,6 +77,7 @@ def server(monkeypatch):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.content, server.resumable, server.tell_length = CONTENT, True, True
         server.ranges, server.cuts, server.codes = [], [], []
+        server.kind, server.told_length, server.endless, server.sent = "text/plain", None, False, 0
         server.tag, server.shift, server.redirect, server.seconds_a_byte = None, 0, None, 0
         server.url = f"http://127.0.0.1:{server.server_port}/file.gz"
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -224,6 +234,77 @@ def test_changed_byte_is_refused(server, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+PAGE = b"\n<!DOCTYPE html>\n<html><title>Quota exceeded</title>" + b" " * 600
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (PAGE, "text/plain"),
+        (b"\xef\xbb\xbf<HTML>", "text/plain"),
+        (b"sorry", "text/html; charset=utf-8"),
+    ],
+)
+def test_without_a_checksum_a_web_page_is_no_file(server, tmp_path, content, kind):
+    server.content, server.kind = content, kind
+    with pytest.raises(ValueError, match=f"{server.url} was not kept: it is a web page"):
+        download(server.url, tmp_path / "file.gz", None, verbose=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_checksum_a_packed_file_is_read_to_its_end(server, tmp_path):
+    """Of a length that is too short only the file itself knows."""
+    whole = gzip.compress(CONTENT)
+    server.content, server.told_length = whole, len(whole) - 5000
+    with pytest.raises(ValueError, match="is a damaged gzip file"):
+        download(server.url, tmp_path / "file.gz", None, verbose=False)
+    assert list(tmp_path.iterdir()) == []
+    server.told_length = None
+    download(server.url, tmp_path / "file.gz", None, verbose=False)
+    assert gzip.decompress((tmp_path / "file.gz").read_bytes()) == CONTENT
+
+
+def test_without_a_checksum_and_a_length_nothing_is_kept(server, tmp_path):
+    server.tell_length, server.endless = False, True
+    with pytest.raises(ValueError, match="was not kept: the server does not say how long it is"):
+        download(server.url, tmp_path / "file.gz", None, verbose=False)
+    server.endless, server.content = False, b""
+    server.tell_length = True
+    with pytest.raises(ValueError, match="was not kept: it is empty"):
+        download(server.url, tmp_path / "file.gz", None, verbose=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("sha256", [SHA256, None])
+def test_a_body_without_end_is_ended(server, tmp_path, sha256):
+    server.tell_length, server.endless = False, True
+    with pytest.raises(ValueError, match="more than the 2,000,000 expected"):
+        download(server.url, tmp_path / "file.gz", sha256, verbose=False, max_bytes=2_000_000,
+                 validate=lambda path: None)  # fmt: skip
+    server.tell_length, server.endless, server.told_length = True, False, 3_000_000
+    with pytest.raises(ValueError, match="it has 3,000,000 bytes, more than"):
+        download(server.url, tmp_path / "file.gz", sha256, verbose=False, max_bytes=2_000_000)
+    assert list(tmp_path.iterdir()) == []
+    assert server.sent < 50_000_000
+
+
+def test_what_cannot_be_the_file_ends_with_its_first_bytes(server, tmp_path):
+    server.endless, server.tell_length = True, False
+    with pytest.raises(ValueError, match="does not begin as this kind of file does"):
+        download(server.url, tmp_path / "file.tgz", None, verbose=False, validate=lambda path: None,
+                 begins=begins_like_archive)  # fmt: skip
+    assert list(tmp_path.iterdir()) == [] and server.sent < 50_000_000
+
+
+def test_another_programs_part_stays(server, tmp_path):
+    """Browsers, too, keep what they have of a file under this name."""
+    (tmp_path / "file.gz.part").write_bytes(b"theirs")
+    with pytest.raises(ValueError, match="file.gz.part' exists, and this package did not write it"):
+        download(server.url, tmp_path / "file.gz", None, verbose=False)
+    assert names(tmp_path) == ["file.gz.part"]
+    assert (tmp_path / "file.gz.part").read_bytes() == b"theirs"
+
+
 def test_busy_server_is_asked_again_and_a_missing_file_not(server, tmp_path):
     server.codes = [503, 429]
     get(server, tmp_path / "file.gz")
@@ -248,7 +329,7 @@ def test_no_server(tmp_path, monkeypatch):
 def test_cache_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KERAS_ATTENTION_CACHE", raising=False)
-    assert cache_folder() == tmp_path / ".cache" / "keras_attention"
+    assert cache_folder("wmt14") == tmp_path / ".cache" / "keras_attention" / "wmt14"
     monkeypatch.setenv("KERAS_ATTENTION_CACHE", "~/elsewhere")
-    assert cache_folder() == tmp_path / "elsewhere"
-    assert cache_folder(tmp_path / "given") == tmp_path / "given"
+    assert cache_folder("wmt14") == tmp_path / "elsewhere" / "wmt14"
+    assert cache_folder("wmt14", tmp_path / "given") == tmp_path / "given" / "wmt14"

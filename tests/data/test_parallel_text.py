@@ -1,7 +1,13 @@
 """Readers of parallel text: files written byte by byte, expectations written by hand."""
 
+import bz2
 import gzip
+import lzma
+import os
+import sys
+import tarfile
 import tracemalloc
+import zipfile
 
 import pytest
 
@@ -52,6 +58,67 @@ def test_undecodable_bytes_are_named(tmp_path, compress):
     assert [next(lines), next(lines)] == ["gut", "schön"]
     with pytest.raises(ValueError, match=r"latin\.de', line 3, byte 7 of the line: 0xFC.*iconv"):
         next(lines)
+
+
+@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress])
+def test_other_packings(tmp_path, pack):
+    lines = [f"Zeile {i} ü" for i in range(3000)]
+    content = "\ufeff" + "\n".join(lines)
+    middle = len(content.encode()) // 2
+    parts = content.encode()[:middle], content.encode()[middle:]
+    path = write(tmp_path / "text.txt", b"".join(map(pack, parts)))  # several streams in one file
+    assert list(read_lines(path)) == lines
+    whole = pack(content.encode())
+    changed = bytearray(whole)
+    changed[len(whole) // 2] ^= 255
+    with pytest.raises(ValueError, match=r"cut' is a damaged (bzip2|xz) file"):
+        list(read_lines(write(tmp_path / "cut", whole[: len(whole) // 2])))
+    with pytest.raises(
+        ValueError, match=r"changed'"
+    ):  # Its lines may be wrong before its checksum is.
+        list(read_lines(write(tmp_path / "changed", bytes(changed))))
+
+
+ZSTD = bytes.fromhex("28b52ffd00004100006f6e650a74776f0a")  # "one\ntwo\n" packed without a checksum
+
+
+def test_zstandard_is_named_where_it_cannot_be_read(tmp_path, monkeypatch):
+    for library in ("compression.zstd", "backports.zstd", "pyzstd"):
+        monkeypatch.setitem(sys.modules, library, None)
+    path = write(tmp_path / "text", ZSTD)
+    with pytest.raises(ValueError, match="text' cannot be read: .*Zstandard.*pip install"):
+        list(read_lines(path))
+
+
+def test_zstandard(tmp_path):
+    pytest.importorskip("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+    path = write(tmp_path / "text", ZSTD)
+    assert list(read_lines(path)) == ["one", "two"]
+    with pytest.raises(ValueError, match="text' is a damaged Zstandard file"):
+        list(read_lines(write(path, ZSTD[:-3])))
+
+
+def test_what_is_no_text_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "book.xlsx", "w") as archive:
+        archive.writestr("text", "one\n")
+    for mode, name in (("w", "plain"), ("w:gz", "packed")):
+        with tarfile.open(tmp_path / name, mode) as archive:
+            archive.add(tmp_path / "book.xlsx", "book")
+    for name, content, what in (
+        ("book.xlsx", None, "a zip archive, as .xlsx"),
+        ("plain", None, "a tar archive"),
+        ("packed", None, "a tar archive"),
+        ("7z", b"7z\xbc\xaf\x27\x1c123", "a 7z archive"),
+        ("lz4", b"\x04\x22\x4d\x18123", "packed by lz4"),
+        ("Z", b"\x1f\x9d\x90", "packed by compress"),
+        ("pdf", b"%PDF-1.7\n", "a PDF file"),
+        ("le", "ein\n".encode("utf-16"), "UTF-16: .*iconv"),
+        ("be", b"\xfe\xff" + "中文".encode("utf-16-be"), "UTF-16: .*iconv"),
+    ):
+        if content is not None:
+            write(tmp_path / name, content)
+        with pytest.raises(ValueError, match=f"{name}' is no text but {what}"):
+            list(read_lines(tmp_path / name))
 
 
 def test_damaged_gzip(tmp_path):
@@ -115,7 +182,7 @@ def test_all_bad_lines_of_a_tsv_are_told_at_once(tmp_path):
         list(TsvPairs(write(tmp_path / "a.tsv", "\n".join(lines))))
 
 
-@pytest.mark.parametrize("line, tabs", [("one eins", 0), ("one\teins\tuno", 2), ("", 0)])
+@pytest.mark.parametrize("line, tabs", [("one eins", 0), ("one\teins\tuno", 2)])
 def test_tsv_with_another_number_of_columns(tmp_path, line, tabs):
     path = write(tmp_path / "a.tsv", f"good\tgut\n{line}\n")
     with pytest.raises(
@@ -124,13 +191,56 @@ def test_tsv_with_another_number_of_columns(tmp_path, line, tabs):
         len(ParallelText("a", TsvPairs(path)))
 
 
+def test_blank_lines_of_a_tsv_separate_documents(tmp_path):
+    """\u00a0 and a tab alone: what has no text but a tab is a pair with empty sides, as before."""
+    path = write(
+        tmp_path / "a.tsv", "one\teins\n\n  \r\ntwo\tzwei\n\u00a0\n\t\n\t\t\nthree\tdrei\n"
+    )
+    pairs = TsvPairs(path)
+    for _ in range(2):
+        assert list(pairs) == [("one", "eins"), ("two", "zwei"), ("", ""), ("three", "drei")]
+        assert pairs.blank_lines == 4
+    with pytest.raises(ValueError, match="blank.tsv' is empty"):
+        list(TsvPairs(write(tmp_path / "blank.tsv", "\n\n  \n")))
+    with pytest.raises(ValueError, match="line 3: .* 1 other lines: 6[.]$"):
+        list(TsvPairs(write(tmp_path / "bad.tsv", "a\tb\n\nbad\nc\td\n\nbad")))
+
+
+@pytest.mark.parametrize("side", ["source", "target", "tsv"])
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_is_read_once_and_can_be_iterated_again(tmp_path, side):
+    """As a shell's `<(zcat a.gz)` gives it: what comes out of a pipe comes once."""
+    content = {"source": "a\nb\nc\n", "target": "d\ne\nf\n", "tsv": "a\td\nb\te\nc\tf\n"}
+    pipe, writer = os.pipe()
+    os.write(
+        writer,
+        gzip.compress(content[side].encode()) if side == "target" else content[side].encode(),
+    )
+    os.close(writer)
+    paths = {name: write(tmp_path / name, text) for name, text in content.items()}
+    paths[side] = f"/dev/fd/{pipe}"
+    pairs = TsvPairs(paths["tsv"]) if side == "tsv" else FilePairs(paths["source"], paths["target"])
+    os.close(pipe)
+    expected = [("a", "d"), ("b", "e"), ("c", "f")]
+    assert list(pairs) == list(pairs) == expected
+    assert ParallelText("pipe", pairs).fingerprint() == ParallelText("a", expected).fingerprint()
+
+
+@pytest.mark.parametrize("device", [os.devnull, "/dev/zero"])
+def test_a_device_is_no_text(device):
+    with pytest.raises(FileNotFoundError, match="is a device; a text file"):
+        FilePairs(device, device)
+
+
 def test_fingerprint_is_of_the_content(tmp_path):
     pairs = [("a b", "ä"), ("", "c")]
     prints = {ParallelText(name, pairs).fingerprint() for name in ("one", "other")}
     files = write(tmp_path / "source", "a b\n\n"), write(tmp_path / "target", "ä\r\nc")
     prints.add(ParallelText("files", FilePairs(*files)).fingerprint())
-    gz = write(tmp_path / "gz", "a b\tä\n\tc\n", compress=True)
-    prints.add(ParallelText("tsv", TsvPairs(gz)).fingerprint())
+    content = "a b\tä\n\tc\n".encode()
+    for pack in (gzip.compress, bz2.compress, lzma.compress):
+        packed = write(tmp_path / pack.__module__, pack(content))
+        prints.add(ParallelText("tsv", TsvPairs(packed)).fingerprint())
     assert len(prints) == 1 and len(prints.pop()) == 64
     others = [
         pairs,

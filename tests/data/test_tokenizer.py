@@ -1,8 +1,10 @@
 """Tokenizer: round trips, determinism, files; both algorithms against oracles."""
 
 import hashlib
+import io
 import json
 import os
+import pickle  # noqa: TID251
 import random
 import sys
 import unicodedata
@@ -14,7 +16,7 @@ import pytest
 from keras_attention.data.normalization import normalize
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.data.word_pieces import join_words, split_words
-from keras_attention.utils.files import read_json, write_json
+from keras_attention.utils.files import OccupiedPath, read_json, write_json
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
@@ -56,7 +58,12 @@ class TestNormalize:
             ("½ ² … ﬁ ＡＢ", "½ ² … ﬁ ＡＢ"),
             ("GROSS groß", "GROSS groß"),
             ("a\u2581b", "a b"),
-            ("zero\u200bwidth", "zero\u200bwidth"),
+            ("zero\u200bwidth", "zerowidth"),
+            ("\ufeffDo\u00adnau\u2060ufer \u200b", "Donauufer"),
+            ("nul\x00 bell\x07 delete\x7f", "nul bell delete"),
+            ("a\u200b\u0308", "ä"),  # an accent reaches its letter
+            ("\u061c\u200fשלום\u200e \u202bא\u202c \u2067ב\u2069", "שלום א ב"),
+            ("Windows\x92", "Windows\x92"),
             ("\n\t ", ""),
         ],
     )
@@ -66,6 +73,26 @@ class TestNormalize:
     def test_is_idempotent(self):
         for text in HARD_TEXTS:
             assert normalize(normalize(text)) == normalize(text)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "👩\u200d👩\u200d👧 ❤\ufe0f",
+            "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",  # the flag of England
+            "می\u200cخواهم",  # Persian: without the non-joiner, other forms of the letters
+            "क्\u200dष क्\u200cष",  # Devanagari: two forms of one cluster
+            "ᠭ\u180b a\u180eb 葛\U000e0100",  # variants of letters
+            "f\u2061(x)",
+        ],
+    )
+    def test_what_decides_the_reading_stays(self, text):
+        assert normalize(text) == unicodedata.normalize("NFC", text)
+
+    def test_what_goes_is_invisible_for_unicode_too(self):
+        """Categories of Unicode's own table: format characters and controls, nothing that is seen."""
+        gone = [c for c in map(chr, range(sys.maxunicode)) if normalize(f"a{c}b") == "ab"]
+        assert {unicodedata.category(c) for c in gone} == {"Cf", "Cc"}
+        assert not {c for c in gone if c.isspace()} and len(gone) == 46
 
 
 class TestBytePairEncoding:
@@ -146,6 +173,56 @@ class TestBytePairEncoding:
         assert covered.tokens("é")[-1].endswith("é")
         assert rare.tokens("é")[-2:] == ["<0xC3>", "<0xA9>"]
         assert rare.decode(rare.encode("aé")) == "aé"
+
+    @pytest.mark.parametrize("long", ["every line", "some lines"])
+    def test_long_lines_are_learned_from(self, long):
+        """What SentencePiece learns if its limit is raised; by itself it would skip the lines."""
+        import sentencepiece
+
+        words = [f"wort{i % 97}ende{i % 13}" for i in range(900)]
+        texts = [" ".join(words[i:] + words[:i]) for i in range(7)]
+        assert min(len(text) for text in texts) > 8192
+        texts += ["kurze Zeile"] * (2 if long == "some lines" else 0)
+        expected = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=reversed(texts), model_writer=expected, model_type="bpe",
+            vocab_size=350, byte_fallback=True, normalization_rule_name="identity",
+            max_sentence_length=10**6, pad_id=0, eos_id=1, unk_id=2, bos_id=-1,
+            character_coverage=0.99999, minloglevel=2,
+        )  # fmt: skip
+        oracle = sentencepiece.SentencePieceProcessor(model_proto=expected.getvalue())
+        found = Tokenizer.train(texts, vocabulary_size=350)
+        assert found.vocabulary_size == oracle.vocab_size() == 350
+        pieces = set(map(found.id_to_token, range(350)))
+        assert pieces == {oracle.id_to_piece(i) for i in range(350)}
+        assert found.decode(found.encode(texts)) == texts
+
+    def test_a_word_of_any_length_is_learned_from(self):
+        text = "".join(chr(0x4E00 + i % 7) for i in range(30_000))
+        tokenizer = Tokenizer.train([text, f"{text} ab"], 300)
+        assert len(tokenizer.encode(text)) < 8_000
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+    def test_no_letter_hides_its_line(self):
+        """SentencePiece skips lines with U+2585, its own mark."""
+        tokenizer = Tokenizer.train(["zebra \u2585\u2585 giraffe", "\u2585"] * 20, 300)
+        assert tokenizer.tokens("zebra giraffe") == ["▁zebra", "▁giraffe"]
+        assert tokenizer.decode(tokenizer.encode("zebra\u2585")) == "zebra\u2585"
+
+    @pytest.mark.parametrize(
+        "text, mostly",
+        [
+            ("中文翻译", True),
+            ("fox 中文翻译", True),
+            ("The quick fox: 中文", False),
+            (": . ? ,", False),
+            ("", False),
+            ("😀", True),
+            ("größer", False),
+        ],
+    )
+    def test_knows_what_it_does_not_know(self, bpe, text, mostly):
+        assert bpe.is_mostly_unknown([*bpe.encode(text), bpe.end_token_id]) is mostly
 
 
 class TestDropout:
@@ -280,6 +357,16 @@ class TestFiles:
             assert loaded.encode("the fox") == tokenizer.encode("the fox")
             assert sorted(os.listdir(tmp_path / name)) == ["tokenizer.json", "tokenizer.model"]
 
+    def test_goes_to_another_process(self, bpe, word_pieces, tmp_path):
+        (tmp_path / "list").write_text("ein\nWasch@@\nbär\n", "utf-8")
+        presegmented = Tokenizer.from_vocabulary(tmp_path / "list")
+        for tokenizer in (bpe, word_pieces, presegmented):
+            again = pickle.loads(pickle.dumps(tokenizer))
+            assert again.fingerprint() == tokenizer.fingerprint()
+            for text in [*TEXTS, "ein Wasch@@ bär"]:
+                assert again.encode(text) == tokenizer.encode(text)
+                assert again.decode(again.encode(text)) == tokenizer.decode(tokenizer.encode(text))
+
     def test_never_overwrites_another(self, bpe, tmp_path):
         other = Tokenizer.train(TEXTS, 300)
         bpe.save(tmp_path)
@@ -327,12 +414,56 @@ class TestFiles:
     def test_without_its_last_file_it_is_none(self, bpe, tmp_path):
         """As a process leaves it that is killed in a folder with other files."""
         (tmp_path / "notes").write_text("mine")
-        (tmp_path / "tokenizer.model").write_bytes(b"half")
+        bpe.save(tmp_path)
+        (tmp_path / "tokenizer.json").unlink()
         assert not Tokenizer.is_saved_in(tmp_path)
         bpe.save(tmp_path)
         assert Tokenizer.is_saved_in(tmp_path)
         assert Tokenizer.load(tmp_path).fingerprint() == bpe.fingerprint()
         assert sorted(os.listdir(tmp_path)) == ["notes", "tokenizer.json", "tokenizer.model"]
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    @pytest.mark.parametrize(
+        "theirs",
+        [
+            {"tokenizer.model": b"a SentencePiece model of their own"},
+            {"tokenizer.json": b'{"version": "1.0", "model": {"type": "BPE"}}'},
+            {"tokenizer.model": b"LLaMA", "tokenizer.json": b'{"version": "1.0"}'},
+            {"tokenizer.json": b"no JSON"},
+        ],
+    )
+    @pytest.mark.parametrize("beside", [{}, {"weights": b"1 2 3"}])
+    def test_replaces_nothing_of_other_programs(self, bpe, tmp_path, theirs, beside, overwrite):
+        for name, content in (theirs | beside).items():
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(OccupiedPath, match=f"{next(iter(theirs))}.*did not write.*move"):
+            bpe.save(tmp_path, overwrite=overwrite)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == theirs | beside
+
+    @pytest.mark.parametrize("name", ["tokenizer.model", "tokenizer.json"])
+    def test_replaces_no_file_of_its_own_that_was_changed(self, bpe, tmp_path, name):
+        bpe.save(tmp_path)
+        changed = (tmp_path / name).read_bytes()[:-9] + b" changed}"
+        (tmp_path / name).write_bytes(changed)
+        with pytest.raises(OccupiedPath, match=f"{name}.*was changed"):
+            Tokenizer.train(TEXTS, 300).save(tmp_path, overwrite=True)
+        assert (tmp_path / name).read_bytes() == changed
+
+    def test_a_file_of_its_own_that_is_missing_is_written_again(self, bpe, tmp_path):
+        for name in ("tokenizer.model", "tokenizer.json"):
+            bpe.save(tmp_path)
+            (tmp_path / name).unlink()
+            bpe.save(tmp_path)
+            assert Tokenizer.load(tmp_path).fingerprint() == bpe.fingerprint()
+
+    @pytest.mark.parametrize("path", [".", "../here"])
+    def test_into_the_current_folder(self, bpe, tmp_path, monkeypatch, path):
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path / "here")
+        bpe.save(path)
+        Tokenizer.train(TEXTS, 300).save(path, overwrite=True)
+        assert Tokenizer.load(tmp_path / "here").vocabulary_size == 300
+        assert sorted(os.listdir()) == ["tokenizer.json", "tokenizer.model"]
 
     def test_reads_what_older_versions_wrote(self, bpe, tmp_path):
         bpe.save(tmp_path)
@@ -341,6 +472,25 @@ class TestFiles:
         del content["checksum"]
         path.write_text(json.dumps(content))
         assert Tokenizer.load(tmp_path).fingerprint() == bpe.fingerprint()
+
+    def test_earlier_tokenizers_keep_invisible_characters(self, bpe, tmp_path):
+        """Their normalisation is theirs: with another one, a trained model would see other ids."""
+        old = Tokenizer(bpe._model, normalization="nfc")
+        written = hashlib.sha256(b"1 bpe " + bpe._model).hexdigest()
+        assert old.fingerprint() == written != bpe.fingerprint()
+        bpe.save(tmp_path)
+        content = read_json(tmp_path / "tokenizer.json")
+        assert content.pop("normalization") == "nfc_visible"
+        write_json(tmp_path / "tokenizer.json", content | {"fingerprint": written})
+        loaded = Tokenizer.load(tmp_path)
+        text = "The\u200b dog\u00ad barks"
+        assert loaded.fingerprint() == written and loaded.decode(loaded.encode(text)) == text
+        assert loaded.encode(text) == old.encode(text) != bpe.encode(text)
+        loaded.save(tmp_path / "again")
+        assert Tokenizer.load(tmp_path / "again").encode(text) == old.encode(text)
+        assert bpe.encode(text) == bpe.encode("The dog barks")
+        with pytest.raises(ValueError, match="`normalization` must be one of"):
+            Tokenizer(bpe._model, normalization="nfkc")
 
     def test_newer_format(self, bpe, tmp_path):
         bpe.save(tmp_path)
@@ -361,6 +511,10 @@ class TestWordPieces:
         for word in ("cat", "foxi", "dod\u0107"):
             assert word_pieces.encode(f"the {word}") == [3, word_pieces.unknown_token_id]
         assert word_pieces.decode(word_pieces.encode("the cat, fox")) == "the ⁇ , fox"
+
+    def test_knows_what_it_does_not_know(self, word_pieces):
+        texts = ["the fox, cat.", "cat, the mouse. cat"]
+        assert list(map(word_pieces.is_mostly_unknown, word_pieces.encode(texts))) == [False, True]
 
     def test_any_ids_decode(self, word_pieces):
         ids = {word_pieces.id_to_token(i): i for i in range(word_pieces.vocabulary_size)}
@@ -392,6 +546,17 @@ class TestWordPieces:
         assert not any(unicodedata.category(c) == "Cc" for c in "".join(tokenizer.tokens(TEXTS[0])))
         with pytest.raises(ValueError, match="holds no text"):
             Tokenizer.train([" "], 90, "wordpiece")
+
+    @pytest.mark.tensorflow_only
+    def test_words_that_the_vocabulary_cannot_hold_are_told(self):
+        """TensorFlow Text takes the 1,000 most frequent characters."""
+        pytest.importorskip("tensorflow_text")
+        signs = [chr(0x4E00 + i) for i in range(1007)]
+        texts = ["dog"] * 60 + [f"dog {sign}" for sign in signs]
+        with pytest.warns(UserWarning, match="^10 of the 1,008 different words .*unknown token"):
+            tokenizer = Tokenizer.train(texts, 4000, algorithm="wordpiece")
+        lost = [sign for sign in signs if tokenizer.encode(sign) == [tokenizer.unknown_token_id]]
+        assert len(lost) == 10
 
     @pytest.mark.tensorflow_only
     def test_training_learns_what_keras_hub_learns(self):
@@ -437,10 +602,15 @@ class TestGiven:
         assert tokenizer.encode("der </s> <pad> <unk> <s> bär") == [3, 2, 2, 2, 2, 5]
 
     def test_reads_what_older_versions_called_given(self, tokenizer, tmp_path):
-        old = Tokenizer(tokenizer._model, "given")
-        assert old.algorithm == "presegmented" and old.fingerprint() == tokenizer.fingerprint()
-        written = hashlib.sha256(b"1 given " + tokenizer._model).hexdigest()
-        assert tokenizer.fingerprint() == written
+        old = Tokenizer(tokenizer._model, "given", normalization="nfc")
+        assert old.algorithm == "presegmented"
+        assert old.fingerprint() == hashlib.sha256(b"1 given " + tokenizer._model).hexdigest()
+
+    def test_pieces_are_normalised_as_text_is(self, tmp_path):
+        (tmp_path / "vocab").write_text("Do\u00adnau@@\nu\u0308fer\n\u200b\n", "utf-8")
+        tokenizer = Tokenizer.from_vocabulary(tmp_path / "vocab")
+        assert tokenizer.encode("Do\u00adnau@@ u\u0308fer") == [3, 4]
+        assert tokenizer.decode([3, 4]) == "Donauüfer" and tokenizer.vocabulary_size == 5
 
     def test_words_come_back(self, tokenizer):
         rows = [[4, 5, 3, 1, 6], [4, 4, 5], [3, 6, 5], [2, 4], [0, 3]]

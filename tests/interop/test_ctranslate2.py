@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -220,6 +221,32 @@ def test_overwrites_only_models_and_only_when_asked(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="did not write it"):
         export_ctranslate2(first, tokenizer, folder, overwrite=True)
     assert (folder / "notes").read_text() == "2"
+
+
+@needs_ctranslate2
+@pytest.mark.parametrize("name", ["model.bin", "config.json", "tokenizer/tokenizer.model"])
+def test_another_programs_model_with_the_same_names_stays(tokenizer, tmp_path, name):
+    """Names are no proof: CTranslate2's own converters write the same ones."""
+    folder = tmp_path / "model"
+    export_ctranslate2(make_model(tokenizer), tokenizer, folder)
+    theirs = b"theirs" + (folder / name).read_bytes()
+    (folder / name).write_bytes(theirs)
+    with pytest.raises(ValueError, match="did not write it, or not all of it"):
+        export_ctranslate2(make_model(tokenizer, 2.0), tokenizer, folder, overwrite=True)
+    assert (folder / name).read_bytes() == theirs
+
+
+def test_a_taken_folder_is_refused_without_walking_through_it(tokenizer, tmp_path, monkeypatch):
+    (tmp_path / "home" / "deep").mkdir(parents=True)
+    (tmp_path / "home" / "letter").write_text("dear")
+    for walk in ("rglob", "iterdir", "glob"):
+        monkeypatch.setattr(Path, walk, lambda *_: pytest.fail("walks through the folder"))
+    with pytest.raises(ValueError, match="did not write it"):
+        export_ctranslate2(make_model(tokenizer), tokenizer, tmp_path / "home", overwrite=True)
+    monkeypatch.chdir(tmp_path / "home")
+    with pytest.raises(ValueError, match="is the current folder"):
+        export_ctranslate2(make_model(tokenizer), tokenizer, ".", overwrite=True)
+    assert (tmp_path / "home" / "letter").read_text() == "dear"
 
 
 @needs_ctranslate2

@@ -1,9 +1,11 @@
 """Bulk translation: files in chunks, results whole and in order, restarts, shares, and what is refused."""
 
+import bz2
 import concurrent.futures
 import gzip
 import hashlib
 import json
+import lzma
 import os
 import signal
 import subprocess
@@ -13,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from keras_attention.cli import verify
 from keras_attention.recipes.bulk_folder import BulkFolder, TextFile
 from keras_attention.recipes.bulk_work import check_share, run_chunks
-from keras_attention.utils.files import OccupiedPath
+from keras_attention.utils.files import DamagedFile, OccupiedPath, read_json, write_json
 from keras_attention.utils.places import LocalFolder, matching_files
 from tests.recipes.bulk_jobs import Shout
 
@@ -257,6 +260,102 @@ def test_a_folder_that_is_made_while_it_is_listed_is_empty(tmp_path, monkeypatch
     assert LocalFolder(tmp_path / "file").names() == [""]
     assert LocalFolder(tmp_path / "file").names("below") == []
     assert "file" in LocalFolder(tmp_path).names()
+
+
+def stopped(tmp_path, inputs, shout, at="line 29"):
+    """The folder of work that stopped at a line, and its parts."""
+    with pytest.raises(RuntimeError, match="out of order"):
+        run_chunks(folder_for(tmp_path, inputs), Shout(shout.log, at), show_progress=False)
+    # Inputs are joined at the end, so all of them still are in parts.
+    return sorted(path for path in (tmp_path / "out" / "parts").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "swapped"])
+def test_a_damaged_part_is_not_joined(tmp_path, inputs, shout, capsys, damage, place):
+    parts = stopped(tmp_path, inputs, shout)
+    victim = parts[place]
+    whole = victim.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) * (place + 1) // 6] ^= 4
+    other = parts[place - 1].read_bytes()
+    content = {"cut": whole[:-5], "flipped": bytes(flipped), "empty": b"", "swapped": other}[damage]
+    victim.write_bytes(content)
+    with pytest.raises(SystemExit) as ended:
+        verify.main([str(tmp_path / "out")], "verify")
+    assert ended.value.code == 1
+    found = capsys.readouterr().out
+    assert str(victim) in found and "makes it again" in found and " 1 damaged" in found
+    with pytest.raises(DamagedFile, match=f"{victim.name}' is damaged.*Delete it"):
+        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    victim.unlink()
+    run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    assert_is_whole(tmp_path / "out")
+
+
+def test_verify_knows_parts_and_results(tmp_path, inputs, shout, capsys):
+    parts = stopped(tmp_path, inputs, shout)
+    verify.main([str(tmp_path / "out")], "verify")
+    assert capsys.readouterr().out == f"{len(parts) + 1} files compared, 0 damaged.\n"
+    run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    verify.main([str(tmp_path / "out")], "verify")
+    assert capsys.readouterr().out == "5 files compared, 0 damaged.\n"
+    result = tmp_path / "out" / "b.txt"
+    result.write_bytes(result.read_bytes()[:-20])
+    with pytest.raises(SystemExit):
+        verify.main([str(tmp_path / "out")], "verify")
+    assert "b.txt" in capsys.readouterr().out
+    with pytest.raises(DamagedFile, match="b.txt' was changed after it was written. Move it away"):
+        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    result.unlink()
+    run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    assert_is_whole(tmp_path / "out")
+
+
+def test_somebody_elses_file_with_the_name_of_a_result_stays(tmp_path, inputs, shout):
+    stopped(tmp_path, inputs, shout, "line 1")
+    theirs = tmp_path / "out" / "c.txt"
+    theirs.write_text("theirs")
+    with pytest.raises(OccupiedPath, match="c.txt' exists, and this work did not write it"):
+        run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    assert theirs.read_text() == "theirs"
+
+
+def test_a_finished_folder_of_an_older_version_is_known(tmp_path, inputs, shout):
+    run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    file = tmp_path / "out" / "manifest.json"
+    manifest = read_json(file)
+    write_json(file, {name: value for name, value in manifest.items() if name != "sha256"})
+    run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
+    assert shout.seen() == LINES
+    assert_is_whole(tmp_path / "out")
+
+
+def test_an_input_that_is_packed_in_another_way_is_the_same(tmp_path, inputs, shout):
+    """Packed, unpacked, or packed once more at another level: the text is what counts."""
+    stopped(tmp_path, inputs, shout, "line 14")
+    packed = tmp_path / "a.txt.xz"
+    packed.write_bytes(lzma.compress(inputs[0].read_bytes()))
+    plain = tmp_path / "b.txt"
+    plain.write_bytes(gzip.decompress(inputs[1].read_bytes()))
+    repacked = inputs[3].with_name("c.txt.bz2")
+    repacked.write_bytes(bz2.compress(inputs[3].read_bytes()))
+    again = [packed, plain, inputs[2], repacked]
+    run_chunks(folder_for(tmp_path, again), shout, show_progress=False)
+    assert shout.seen() == LINES
+    assert_is_whole(tmp_path / "out")
+    repacked.write_bytes(bz2.compress(inputs[3].read_bytes()[:-1]))
+    with pytest.raises(ValueError, match="c.txt.bz2' changed since"):
+        run_chunks(folder_for(tmp_path, again), shout, show_progress=False)
+
+
+def test_a_pipe_as_an_input(tmp_path, shout):
+    pipe, writer = os.pipe()
+    os.write(writer, b"one\ntwo\nthree\n")
+    os.close(writer)
+    joined = run_chunks(folder_for(tmp_path, [f"/dev/fd/{pipe}"]), shout, show_progress=False)
+    os.close(pipe)
+    assert [path.read_text() for path in joined] == ["0 ONE\n1 TWO\n2 THREE\n"]
 
 
 def test_two_files_whose_lines_belong_together(tmp_path, inputs):

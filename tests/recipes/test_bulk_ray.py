@@ -89,10 +89,6 @@ def start():
     def start(**job):
         job = {name: str(v) if isinstance(v, Path) else v for name, v in job.items()}
         environment = dict(os.environ)
-        if "run" not in job:
-            environment["KERAS_BACKEND"] = (
-                "numpy"  # Nothing is computed, and it is imported soonest.
-            )
         started.append(
             subprocess.Popen(
                 [sys.executable, "-m", "tests.recipes.bulk_jobs", json.dumps(job)],

@@ -8,7 +8,7 @@ import pytest
 from keras_attention.spec import SpecError
 from keras_attention.spec.files import load_spec, save_spec
 from keras_attention.spec.parts import as_array
-from keras_attention.utils.files import DamagedFile, read_json, write_json
+from keras_attention.utils.files import DamagedFile, OccupiedPath, read_json, write_json
 from tests.spec.test_spec import EVERY_OPTION, model_with
 
 
@@ -35,6 +35,26 @@ def test_a_newer_spec_takes_the_place_of_the_old_one(tmp_path):
     expected = as_array(model.token_embedding.embeddings)
     np.testing.assert_array_equal(load_spec(tmp_path / "spec").embedding.embeddings, expected)
     assert sorted(file.name for file in tmp_path.rglob("*")) == ["spec", "spec.json", "weights.npz"]
+
+
+@pytest.mark.parametrize("changed", [None, "spec.json", "weights.npz"])
+def test_nothing_but_an_unchanged_spec_is_replaced(changed, tmp_path, monkeypatch):
+    folder = tmp_path / "thesis"
+    folder.mkdir()
+    (folder / "spec.json").write_text('{"theirs": 1}')
+    if changed is not None:
+        (folder / "spec.json").unlink()
+        save_spec(model_with().spec(), folder)
+        (folder / changed).write_bytes((folder / changed).read_bytes() + b" ")
+        if changed == "spec.json":  # White space does not count; another entry does.
+            (folder / "notes").write_text("mine")
+    before = {file: file.read_bytes() for file in folder.iterdir()}
+    with pytest.raises(OccupiedPath, match="did not write it, or not all of it"):
+        save_spec(model_with().spec(), folder)
+    monkeypatch.chdir(folder)
+    with pytest.raises(OccupiedPath, match="is the current folder"):
+        save_spec(model_with().spec(), ".")
+    assert {file: file.read_bytes() for file in folder.iterdir()} == before
 
 
 def test_a_missing_or_changed_file_is_refused(tmp_path):

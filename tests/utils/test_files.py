@@ -1,8 +1,10 @@
+import contextlib
 import json
 import multiprocessing
 import os
 import signal
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -206,11 +208,48 @@ class TestDestination:
         with pytest.raises(ValueError, match="There is no folder '.*file'"):
             files.check_destination(tmp_path / "file" / "a", folder=True)
 
-    def test_no_permission(self, tmp_path, monkeypatch):
-        # The superuser, who may run this test, may write everywhere.
-        monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path or not mode & os.W_OK)
-        with pytest.raises(ValueError, match="no permission to write to"):
-            files.check_destination(tmp_path / "a")
+    @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+    @pytest.mark.parametrize("folder", [False, True])
+    def test_where_nothing_can_be_written(self, folder):
+        # /proc, where not even the superuser, who may run this test, can make a file.
+        with pytest.raises(ValueError, match="nothing can be written to '/proc'"):
+            files.check_destination("/proc/a", folder=folder)
+        writers = (files.atomic_path, files.atomic_folder, files.locked)
+        for write in writers:
+            with pytest.raises(OSError, match="/proc"), write(Path("/proc/a")):
+                pytest.fail("nothing is there to write to")
+
+    @pytest.mark.parametrize("path", [".", "..", "/", "here", "here/../..", "here/.."])
+    def test_the_current_folder_and_those_above_it_stay(self, tmp_path, monkeypatch, path):
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path)
+        if path == "here":
+            monkeypatch.chdir(tmp_path / "here")
+            path = str(tmp_path / "here")
+        ours = lambda _: pytest.fail("not even looked at")  # noqa: E731
+        for check in (
+            lambda: files.check_destination(path, folder=True, ours=ours, overwrite=True),
+            lambda: files.atomic_folder(path, replace=True).__enter__(),
+        ):
+            with pytest.raises(files.OccupiedPath, match="is the current folder, holds it"):
+                check()
+        assert names(tmp_path) == ["here"]
+
+    def test_a_folder_is_not_listed_to_its_end(self, tmp_path, monkeypatch):
+        """Of a home with a million files, one entry is read."""
+        for name in ("a", "b", "c"):
+            (tmp_path / name).touch()
+        read, scandir = [], os.scandir
+
+        @contextlib.contextmanager
+        def counting(path):
+            with scandir(path) as entries:
+                yield (read.append(entry.name) or entry for entry in entries)
+
+        monkeypatch.setattr(os, "scandir", counting)
+        with pytest.raises(files.OccupiedPath, match="exists"):
+            files.check_destination(tmp_path, folder=True)
+        assert len(read) == 1
 
     @pytest.mark.parametrize("path", [None, "", 3, ["a"]])
     def test_no_path(self, path):

@@ -136,10 +136,13 @@ def test_a_file_is_replaced_only_if_it_is_a_page_and_that_was_said(tmp_path):
     assert path.read_bytes() == before
     save_html(path, entries(1), overwrite=True)
     assert path.read_bytes() != before
-    path.write_text("my own page")
-    with pytest.raises(ValueError, match="not written by this viewer"):
-        save_html(path, entries(0), overwrite=True)
-    assert path.read_text() == "my own page"
+    edited = path.read_text("utf-8").replace("<title>", "<title>Figure 3 of my thesis: ")
+    quoting = f"# Pages\n\nOurs begin with {edited[:200]}"
+    for theirs in (edited, quoting, "my own page"):
+        path.write_text(theirs, "utf-8")
+        with pytest.raises(ValueError, match="not written by this viewer"):
+            save_html(path, entries(0), overwrite=True)
+        assert path.read_text("utf-8") == theirs
     with pytest.raises(ValueError, match="is a folder"):
         save_html(tmp_path, entries(0), overwrite=True)
     assert [file.name for file in tmp_path.iterdir()] == ["a.html"]  # nothing half-written is left

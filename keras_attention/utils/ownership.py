@@ -1,0 +1,54 @@
+"""Whether this package wrote what is in a folder: known by the content, not by the names of the files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from keras_attention.utils.files import read_json, verify_files
+
+
+def is_own_folder(
+    folder: Path,
+    manifest: str,
+    *keys: str,
+    verify: bool = True,
+    beside: tuple[str, ...] = (),
+) -> bool:
+    """Whether a folder holds what this package wrote, all of it, unchanged, and nothing else.
+
+    Args:
+        folder: The folder. It is listed only if the manifest is there, and nothing below it is.
+        manifest: Name of the signed JSON file that lists the other files in its entry "sha256".
+        *keys: Further entries that this kind of manifest has.
+        verify: Whether to compare the checksums of the other files. Defaults to True.
+        beside: Names that are allowed as well; the caller checks them.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_attention.utils.files import sha256_of, write_json
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "weights").write_text("1 2 3")
+    >>> is_own_folder(folder, "spec.json")
+    False
+    >>> write_json(folder / "spec.json", {"sha256": {"weights": sha256_of(folder / "weights")}})
+    >>> is_own_folder(folder, "spec.json")
+    True
+    >>> is_own_folder(folder, "spec.json", "averaged_from")
+    False
+    """
+    try:
+        content: dict[str, Any] = read_json(folder / manifest)
+        listed = content["sha256"]
+        if not all(key in content for key in keys):
+            return False
+        with os.scandir(folder) as entries:
+            if not all(entry.name in {manifest, *listed, *beside} for entry in entries):
+                return False
+        if verify:
+            verify_files(folder, listed)
+    except (OSError, ValueError, KeyError, TypeError):  # A damaged file is a ValueError.
+        return False
+    return True
