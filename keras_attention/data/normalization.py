@@ -6,24 +6,50 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
+# Characters that show nothing and mean nothing, and why each may go. What looks like one but decides what is
+# read stays: the joiners U+200C and U+200D (Indic scripts, Persian, emoji), variation selectors, the tags of
+# flags, invisible operators of formulas, Mongolian and Hangul fillers, U+034F (order of marks), and U+0080 to
+# U+009F, which are often letters and quotation marks of Windows in a wrong encoding.
+INVISIBLE = re.compile(
+    "["
+    "\u0000-\u0008\u000e-\u001b\u007f"  # controls of terminals and files, but white space
+    "\u00ad\u200b"  # soft hyphen, zero width space: a line may end there
+    "\u2060\ufeff"  # word joiner, and the byte order mark, its old form: no line may end there
+    # Arabic letter mark, left-to-right and right-to-left mark, embeddings, overrides, isolates: only the
+    # direction of display. Unicode (UAX #9) has them ignored where text is compared.
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+    "\u206a-\u206f"  # other controls of display, which Unicode has deprecated
+    "]"
+)
+# What a tokenizer does to text first. "nfc" is what earlier versions did: it keeps `INVISIBLE`.
+NORMALIZATIONS = ("nfc_visible", "nfc")
+FORM = "Unicode NFC, no invisible characters, single spaces"
 
-def normalize(text: str) -> str:
-    """Normalise text: Unicode NFC, one space for each run of white space, and none at the ends.
 
-    Nothing else is changed: no case folding, and no compatibility folding (NFKC rewrites "½", "²"
-    and "…", which a detokenised BLEU would then count as errors). White space is what `str.split`
-    splits at, including tabs, line breaks and no-break spaces. U+2581, which SentencePiece writes for a
-    space, counts as one.
+def normalize(text: str, normalization: str = NORMALIZATIONS[0]) -> str:
+    """Normalise text: Unicode NFC, no invisible characters, single spaces, and none at the ends.
+
+    Invisible characters are those of `INVISIBLE`, such as soft hyphens and zero width spaces. Nothing else
+    is changed: no case folding, and no compatibility folding (NFKC rewrites "½", "²" and "…", which a
+    detokenised BLEU would then count as errors). White space is what `str.split` splits at, including tabs,
+    line breaks and no-break spaces. U+2581, which SentencePiece writes for a space, counts as one.
+
+    Args:
+        text: A str.
+        normalization: `"nfc"` keeps invisible characters, for tokenizers of earlier versions. Defaults to
+            `"nfc_visible"`.
 
     Example:
 
-    >>> normalize(" Zwei\\tMa\\u0308nner\\n")
+    >>> normalize(" Zwei\\tMa\\u0308n\\u00adner\\n")
     'Zwei Männer'
     """
+    if normalization != "nfc":
+        text = INVISIBLE.sub("", text)
     return " ".join(unicodedata.normalize("NFC", text).replace("\u2581", " ").split())
 
 
-def normalized_texts(texts: Iterable[str]) -> Iterator[str]:
+def normalized_texts(texts: Iterable[str], normalization: str = NORMALIZATIONS[0]) -> Iterator[str]:
     """Each text normalised.
 
     Raises:
@@ -39,4 +65,4 @@ def normalized_texts(texts: Iterable[str]) -> Iterator[str]:
                 f"Text {position} holds half of a surrogate pair, which is not a character. Was its file "
                 f"read with errors='surrogateescape'? Received: {text!r}"
             )
-        yield normalize(text)
+        yield normalize(text, normalization)

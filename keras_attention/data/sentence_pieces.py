@@ -5,10 +5,31 @@ from __future__ import annotations
 import functools
 import io
 import random
+import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from keras_attention.data.bpe_dropout import BpeDropout
+
+# SentencePiece skips longer lines (bytes), and lines with the letter that it writes for unknown ones.
+LONGEST_LINE = 4192
+MOST_CHARACTERS = LONGEST_LINE // 4  # of at most 4 bytes each
+RESERVED = "\u2585"
+# No option may drop or change text. What is left at its default decides only where pieces may end: at white
+# space, between scripts and at numbers, after at most 16 characters; "▁" is put before the first word, too.
+TRAINER: dict[str, Any] = {
+    "model_type": "bpe",
+    "hard_vocab_limit": False,  # A small corpus gives a smaller vocabulary, not an error.
+    "byte_fallback": True,  # Characters below `character_coverage` are written as bytes: none is lost.
+    "normalization_rule_name": "identity",  # Others rewrite letters.
+    "remove_extra_whitespaces": False,  # Done by `normalize`.
+    "max_sentence_length": LONGEST_LINE,  # `_lines` cuts longer ones: memory stays bounded.
+    "input_sentence_size": 0,  # All lines: `_sampled` has drawn them.
+    "num_threads": 1,  # It is written into the model, so it must not vary.
+    # Warnings would tell of skipped lines, of which there are none, and of a vocabulary that stays smaller
+    # than asked, which `Tokenizer.train` documents.
+    "minloglevel": 2,
+}
 
 
 class SentencePieces:
@@ -41,16 +62,10 @@ class SentencePieces:
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_sampled(sentences, max_sentences),
+                sentence_iterator=_sampled(_lines(sentences), max_sentences),
                 model_writer=model,
-                model_type="bpe",
                 vocab_size=vocabulary_size,
-                hard_vocab_limit=False,  # a small corpus gives a smaller vocabulary, not an error
-                byte_fallback=True,
-                normalization_rule_name="identity",
-                remove_extra_whitespaces=False,
-                num_threads=1,  # It is written into the model, so it must not vary.
-                minloglevel=2,
+                **TRAINER,
                 **options,
             )
         except RuntimeError as error:
@@ -84,6 +99,24 @@ class SentencePieces:
     def decode(self, rows: list[list[int]]) -> list[str]:
         """Text of each row of ids."""
         return self._processor.decode(rows) if rows else []  # of no row it makes ""
+
+
+def _lines(sentences: Iterable[str]) -> Iterator[str]:
+    """Yield lines that SentencePiece takes, from normalised sentences.
+
+    Merges are learned within words, so the parts of a sentence teach the same as the whole. Only a word that
+    is too long itself is cut inside.
+
+    >>> [len(line) for line in _lines([" ".join(["house"] * 1000)])]
+    [1043, 1043, 1043, 1043, 1043, 779]
+    """
+    for sentence in sentences:
+        if RESERVED in sentence:
+            sentence = " ".join(sentence.replace(RESERVED, " ").split())
+        if len(sentence) > MOST_CHARACTERS:
+            yield from textwrap.wrap(sentence, MOST_CHARACTERS, break_on_hyphens=False)
+        elif sentence:
+            yield sentence
 
 
 def _sampled(sentences: Iterable[str], most: int) -> Iterator[str]:

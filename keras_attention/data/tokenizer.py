@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import operator
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,15 +15,30 @@ from typing import Any, overload
 
 import numpy as np
 
-from keras_attention.data.normalization import normalized_texts
-from keras_attention.data.parallel_text import existing_file, read_lines
+from keras_attention.data.normalization import NORMALIZATIONS, normalize, normalized_texts
 from keras_attention.data.presegmented import PresegmentedVocabulary
+from keras_attention.data.saved_tokenizer import (
+    FORMAT_VERSION,
+    METADATA_FILE,
+    MODEL_FILE,
+    OLD_NAMES,
+    OLD_NORMALIZATION,
+    is_saved,
+    read_metadata,
+    tokenizer_fingerprint,
+)
 from keras_attention.data.sentence_pieces import SentencePieces
+from keras_attention.data.text_files import existing_file, read_lines
 from keras_attention.data.word_pieces import WordPieces
-from keras_attention.utils.checks import check_choice, check_integer, check_number, check_path
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_choice,
+    check_integer,
+    check_number,
+    check_path,
+)
 from keras_attention.utils.files import (
     atomic_folder,
-    read_json,
     remove_leftovers,
     write_atomically,
     write_json,
@@ -36,13 +53,9 @@ ALGORITHMS: dict[str, type[SentencePieces] | type[WordPieces] | type[Presegmente
     "wordpiece": WordPieces,
     "presegmented": PresegmentedVocabulary,
 }
-OLD_NAMES = {"given": "presegmented"}  # Names that older versions wrote.
 TRAINABLE = ("bpe", "wordpiece")
 MAX_SENTENCES = 2_000_000
 LARGEST_VOCABULARY = 1_000_000
-FORMAT_VERSION = 1
-MODEL_FILE = "tokenizer.model"
-METADATA_FILE = "tokenizer.json"
 
 
 class Tokenizer:
@@ -52,11 +65,11 @@ class Tokenizer:
     decoder starts from the padding token, whose embedding is the zero vector, as in the authors'
     code.
 
-    Text is first normalised by `normalization.normalize`. The default, `"bpe"`, restores any text:
-    `decode(encode(text)) == normalize(text)`. It writes characters outside the vocabulary as their UTF-8
-    bytes, for which 256 ids are reserved. With `"wordpiece"`, a word with an unknown character becomes
-    the unknown token. `"presegmented"` encodes text that is already split into subwords ("Wasch@@ bär")
-    and decodes to words.
+    Text is first normalised by `normalization.normalize`, which also takes away invisible characters such
+    as soft hyphens. The default, `"bpe"`, restores any text: `decode(encode(text)) == normalize(text)`.
+    It writes characters outside the vocabulary as their UTF-8 bytes, for which 256 ids are reserved. With
+    `"wordpiece"`, a word with an unknown character becomes the unknown token. `"presegmented"` encodes text
+    that is already split into subwords ("Wasch@@ bär") and decodes to words.
 
     Make one with `Tokenizer.train`, `Tokenizer.load` or, for `"presegmented"`,
     `Tokenizer.from_vocabulary`.
@@ -65,9 +78,11 @@ class Tokenizer:
         model: The trained model, as bytes: a SentencePiece model ("bpe"), or UTF-8 text with
             one piece per line ("wordpiece", "presegmented").
         algorithm: `"bpe"`, `"wordpiece"` or `"presegmented"`. Defaults to `"bpe"`.
+        normalization: How text is normalised: see `normalization.normalize`. A tokenizer that an earlier
+            version saved has `"nfc"`, which keeps invisible characters. Defaults to `"nfc_visible"`.
 
     Raises:
-        ValueError: If `algorithm` is unknown, or `model` is not a model of it.
+        ValueError: If `algorithm` or `normalization` is unknown, or `model` is not a model of it.
 
     Example:
 
@@ -89,11 +104,15 @@ class Tokenizer:
     end_token_id = END_TOKEN_ID
     unknown_token_id = UNKNOWN_TOKEN_ID
 
-    def __init__(self, model: bytes, algorithm: str = "bpe") -> None:
+    def __init__(
+        self, model: bytes, algorithm: str = "bpe", normalization: str = NORMALIZATIONS[0]
+    ) -> None:
         check_choice("algorithm", algorithm, (*ALGORITHMS, *OLD_NAMES))
+        check_choice("normalization", normalization, NORMALIZATIONS)
         if not isinstance(model, bytes | bytearray):
             raise ValueError(f"`model` must be bytes. Received: {type(model).__name__}")
         self.algorithm = OLD_NAMES.get(algorithm, algorithm)
+        self.normalization = normalization
         self._model = bytes(model)
         self._pieces = ALGORITHMS[self.algorithm](self._model)
         self.vocabulary_size = self._pieces.vocab_size()
@@ -121,7 +140,8 @@ class Tokenizer:
             character_coverage: Share of the characters in `texts` that get their own id; rarer ones are
                 written as bytes. "bpe" only. At least 0.98. Defaults to 0.99999.
             max_sentences: If there are more texts, a random sample of this size is used. "bpe" only.
-                Defaults to two million, which takes about 1.1 GB of memory on WMT14.
+                Defaults to two million, which takes about 1.1 GB of memory on WMT14. A text of more than
+                1,048 characters counts as several.
 
         Returns:
             A `Tokenizer`.
@@ -178,7 +198,8 @@ class Tokenizer:
         >>> tokenizer.decode([3, 4, 5])
         'ein Waschbär'
         """
-        lines = (line.split() for line in read_lines(existing_file(path)))
+        # As the text will be: a piece with a soft hyphen would never be found in it.
+        lines = (normalize(line).split() for line in read_lines(existing_file(path)))
         pieces = [words[0] for words in lines if words]
         if not pieces:
             raise ValueError(f"'{path}' holds no subword; expected one on each line.")
@@ -212,7 +233,8 @@ class Tokenizer:
         Raises:
             ValueError: If a text is not a str, or `dropout` or `seed` does not fit.
         """
-        normalized = list(normalized_texts([texts] if isinstance(texts, str) else texts))
+        given = [texts] if isinstance(texts, str) else texts
+        normalized = list(normalized_texts(given, self.normalization))
         if dropout == 0:
             rows = self._pieces.encode(normalized)
         elif not isinstance(self._pieces, SentencePieces):
@@ -251,7 +273,7 @@ class Tokenizer:
         if not isinstance(rows, list):
             raise ValueError(f"`ids` must be a sequence of ids, or several. Received: {ids!r}")
         trimmed = [self._without_special(row) for row in ([rows] if single else rows)]
-        decoded = list(normalized_texts(self._pieces.decode(trimmed)))
+        decoded = list(normalized_texts(self._pieces.decode(trimmed), self.normalization))
         return decoded[0] if single else decoded
 
     def tokens(self, text: str) -> list[str]:
@@ -266,14 +288,41 @@ class Tokenizer:
         self._check_ids([token_id])
         return self._pieces.id_to_piece(token_id)
 
+    def is_mostly_unknown(self, ids: Sequence[int]) -> bool:
+        """Whether a text consists mostly of what the vocabulary lacks.
+
+        In "bpe", these are characters that are written as bytes, compared with known letters; otherwise
+        words that became the unknown token, compared with pieces that hold a letter.
+
+        Args:
+            ids: The text's ids, from `encode`.
+        """
+        return sum(map(self._familiarity.__getitem__, ids)) < 0
+
+    @functools.cached_property
+    def _familiarity(self) -> list[int]:
+        """Known letters of each id, or -1 for an unknown character or word."""
+        familiarity = []
+        for token_id in range(self.vocabulary_size):
+            piece = self._pieces.id_to_piece(token_id)
+            byte = re.fullmatch("<0x(..)>", piece) if self.algorithm == "bpe" else None
+            letters = sum(map(str.isalpha, piece))
+            if byte:  # Only the first byte of a character counts.
+                letters = -1 if not 0x80 <= int(byte[1], 16) < 0xC0 else 0
+            elif self.algorithm != "bpe":
+                letters = min(letters, 1)
+            familiarity.append(letters)
+        familiarity[PAD_TOKEN_ID] = familiarity[END_TOKEN_ID] = 0
+        familiarity[UNKNOWN_TOKEN_ID] = -1
+        return familiarity
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What the libraries hold for a model cannot be copied to another process, the model can.
+        return type(self), (self._model, self.algorithm, self.normalization)
+
     def fingerprint(self) -> str:
         """Return the hex SHA-256 of everything that decides the ids; equal for equal tokenizers."""
-        # Computed with the old name, so that existing tokenizers and token stores stay valid.
-        names = {new: old for old, new in OLD_NAMES.items()}
-        algorithm = names.get(self.algorithm, self.algorithm)
-        digest = hashlib.sha256(f"{FORMAT_VERSION} {algorithm} ".encode())
-        digest.update(self._model)
-        return digest.hexdigest()
+        return tokenizer_fingerprint(self._model, self.algorithm, self.normalization)
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write `tokenizer.model` and `tokenizer.json`.
@@ -282,30 +331,32 @@ class Tokenizer:
 
         Args:
             folder: Folder to write to; made if absent.
-            overwrite: Whether to replace another tokenizer in the folder. Defaults to False.
+            overwrite: Whether to replace another tokenizer in the folder that `save` wrote. Files of
+                these names that other programs wrote are never replaced. Defaults to False.
 
         Raises:
-            ValueError: If the folder holds another tokenizer and `overwrite` is False, or is a file.
+            OccupiedPath: If the folder is a file, or holds such a file of another program, or one that
+                was changed.
+            ValueError: If the folder holds another tokenizer and `overwrite` is False.
             OSError: If a file cannot be written; existing ones are then unchanged.
         """
         folder = check_path("folder", folder)
+        check_boolean("overwrite", overwrite)
         remove_leftovers(folder.parent)
-        if self.is_saved_in(folder) and not overwrite:
-            if _read_metadata(folder).get("fingerprint") == self.fingerprint():
-                return
-            raise ValueError(
-                f"'{folder}' holds another tokenizer. "
-                "Save to another folder, or pass `overwrite=True`."
-            )
+        if is_saved(folder, self._model, self.fingerprint(), overwrite):
+            return
         metadata = {
             "format_version": FORMAT_VERSION,
             "algorithm": self.algorithm,
+            "normalization": self.normalization,
             "vocabulary_size": self.vocabulary_size,
             "fingerprint": self.fingerprint(),
             "sha256": {MODEL_FILE: hashlib.sha256(self._model).hexdigest()},
         }
-        is_shared = folder.is_dir() and any(
-            file.name not in (MODEL_FILE, METADATA_FILE) for file in folder.iterdir()
+        # No other folder can take the place of one that holds more, or of the current folder.
+        is_shared = folder.is_dir() and (
+            folder.samefile(".")
+            or any(file.name not in (MODEL_FILE, METADATA_FILE) for file in folder.iterdir())
         )
         place = nullcontext(folder) if is_shared else atomic_folder(folder, replace=True)
         with place as files:
@@ -325,7 +376,7 @@ class Tokenizer:
             ValueError: If a file is missing or damaged, or of a newer format.
         """
         folder = check_path("folder", folder)
-        metadata = _read_metadata(folder)
+        metadata = read_metadata(folder)
         if metadata.get("format_version") != FORMAT_VERSION:
             raise ValueError(
                 f"'{folder / METADATA_FILE}' has format version "
@@ -340,7 +391,12 @@ class Tokenizer:
             ) from None
         damaged = f"'{folder / MODEL_FILE}' is damaged: it does not belong to {METADATA_FILE}. "
         try:
-            tokenizer = cls(model, metadata.get("algorithm", ""))
+            # Earlier versions did not write the normalisation.
+            algorithm, normalization = (
+                metadata.get("algorithm", ""),
+                metadata.get("normalization", OLD_NORMALIZATION),
+            )
+            tokenizer = cls(model, algorithm, normalization)
         except (ValueError, RuntimeError) as error:
             raise ValueError(f"{damaged}Copy it again or train again. ({error})") from error
         if tokenizer.fingerprint() != metadata.get("fingerprint"):
@@ -363,11 +419,3 @@ class Tokenizer:
                 f"Token ids must be from 0 to {self.vocabulary_size - 1}, the vocabulary of this "
                 f"tokenizer. Received: ids from {min(ids)} to {max(ids)}. Are they another tokenizer's?"
             )
-
-
-def _read_metadata(folder: Path) -> dict[str, Any]:
-    try:
-        # The fingerprint verifies everything that decides the ids, so no checksum is needed.
-        return read_json(folder / METADATA_FILE, "Copy it again or train again.", unsigned=True)
-    except (FileNotFoundError, NotADirectoryError):
-        raise ValueError(f"'{folder}' holds no tokenizer: {METADATA_FILE} is missing.") from None

@@ -6,6 +6,7 @@ import collections
 import functools
 import itertools
 import re
+import warnings
 from collections.abc import Iterable
 
 SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")  # ids 0, 1, 2
@@ -96,7 +97,19 @@ class WordPieces:
                 f"No word-piece was learned: `vocabulary_size` ({vocabulary_size}) is too small "
                 "for the characters of the texts. Raise it."
             )
-        return "\n".join(pieces).encode()
+        model = "\n".join(pieces).encode()
+        encode_word = WordPieces(model)._encode_word
+        unknown = [word for word in counts if encode_word(word) == (UNKNOWN_ID,)]
+        if unknown:
+            # The trainer takes the 1,000 most frequent characters, and what the size leaves room for.
+            share = sum(counts[word] for word in unknown) / counts.total()
+            warnings.warn(
+                f"{len(unknown):,} of the {len(counts):,} different words of the texts, {share:.2g} of all "
+                "words, have a character without a word-piece, and become the unknown token: "
+                f"{', '.join(map(repr, unknown[:3]))}, .. algorithm='bpe' knows every character.",
+                stacklevel=4,
+            )
+        return model
 
     def vocab_size(self) -> int:
         """Number of ids."""

@@ -1,6 +1,7 @@
 """BLEU and chrF of translations, computed by sacreBLEU.
 
 Two BLEU numbers are comparable only if text, tokenisation and smoothing agree; the signature names them.
+Every score of this package compares text in one form: both sides are normalised as a `Tokenizer` does it.
 The paper's 27.3 and 28.4 (Table 2) are tokenised BLEU with hyphens split, not this one.
 """
 
@@ -10,6 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from keras_attention.data.normalization import normalize
 from keras_attention.utils.checks import check_boolean, check_choice, check_integer, check_iterable
 
 
@@ -66,7 +68,7 @@ def corpus_bleu(
     """
     from sacrebleu.metrics import BLEU
 
-    hypotheses, references = check_lines(hypotheses, references)
+    hypotheses, references = comparable_lines(hypotheses, references)
     check_choice("tokenize", tokenize, tuple(BLEU.TOKENIZERS))
     check_boolean("lowercase", lowercase)
     check_choice("smoothing", smoothing, tuple(BLEU.SMOOTH_DEFAULTS))
@@ -102,8 +104,8 @@ def corpus_chrf(
     """
     from sacrebleu.metrics import CHRF
 
-    hypotheses, references = check_lines(hypotheses, references)
-    check_integer("word_order", word_order, 0)
+    hypotheses, references = comparable_lines(hypotheses, references)
+    check_integer("word_order", word_order, 0, 10)
     check_boolean("lowercase", lowercase)
     return _scored(CHRF(word_order=word_order, lowercase=lowercase), hypotheses, references)
 
@@ -128,6 +130,21 @@ def check_lines(
     if not hypotheses:
         raise ValueError("There is nothing to score: both lists are empty.")
     return hypotheses, references
+
+
+def comparable_lines(
+    hypotheses: Iterable[str], references: Iterable[str], name: str = "hypotheses"
+) -> tuple[list[str], list[str]]:
+    """Both sides as `check_lines` returns them, in the form in which text is compared.
+
+    A `Tokenizer` gives its translations in this form. References in another one, such as Unicode NFD, would
+    count as errors, though nobody sees a difference.
+
+    >>> comparable_lines(["M\u00e4nner"], ["Ma\u0308n\u00adner"])
+    (['Männer'], ['Männer'])
+    """
+    hypotheses, references = check_lines(hypotheses, references, name)
+    return [normalize(line) for line in hypotheses], [normalize(line) for line in references]
 
 
 def _lines(name: str, values: Iterable[str]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from keras_attention.evaluation.bleu import (
     CorpusScore,
     check_lines,
+    comparable_lines,
     corpus_bleu,
     corpus_chrf,
 )
@@ -36,7 +37,8 @@ class PairedDifference:
         difference: `score` minus `baseline_score`.
         interval: Half the width of the 95 % confidence interval of the system's score.
         baseline_interval: The same for the baseline's score.
-        p_value: Probability of a difference this large if the systems are equally good.
+        p_value: Probability of a difference at least this large if the systems are equally good; 1 for a
+            difference of 0.
         samples: Number of resamples.
         seed: Seed of the resampling.
     """
@@ -122,7 +124,7 @@ def paired_bootstrap(
         raise ValueError(f"`systems` must be a dict of translations by name. Received: {systems!r}")
     translations = {}
     for name, lines in systems.items():
-        translations[name], references = check_lines(lines, references, f"systems[{name!r}]")
+        translations[name], references = comparable_lines(lines, references, f"systems[{name!r}]")
     check_text("language", language)
     check_integer("samples", samples, 1)
     check_integer("seed", seed, 0)
@@ -156,7 +158,8 @@ def paired_bootstrap(
                     difference=float(result.score - base.score),
                     interval=float(result.ci),
                     baseline_interval=float(base.ci),
-                    p_value=float(result.p_value),
+                    # sacreBLEU counts only larger differences, and so calls equal systems different.
+                    p_value=1.0 if result.score == base.score else float(result.p_value),
                     samples=samples,
                     seed=seed,
                 )
@@ -194,7 +197,7 @@ def _sacrebleu_seed(seed: int) -> Iterator[None]:
     """sacreBLEU reads its seed only from the environment."""
     name = "SACREBLEU_SEED"
     before = os.environ.get(name)
-    os.environ[name] = str(seed)
+    os.environ[name] = str(seed or 2**64)  # It takes 0 for no seed.
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from keras_attention.evaluation.bleu import CorpusScore, check_lines
+from keras_attention.evaluation.bleu import CorpusScore, comparable_lines
 from keras_attention.utils.checks import check_boolean, check_text
 
 METRIC_NAME = "tokenised, hyphen-split BLEU (get_ende_bleu.sh)"
@@ -61,7 +61,7 @@ def tokenized_bleu(
     >>> print(score)  # doctest: +ELLIPSIS
     tokenised, hyphen-split BLEU (get_ende_bleu.sh) 100.00 (...|tok:moses-de|hyphens:split|...)
     """
-    hypotheses, references = check_lines(hypotheses, references)
+    hypotheses, references = comparable_lines(hypotheses, references)
     check_text("language", language)
     check_boolean("references_are_tokenized", references_are_tokenized)
     metric = multi_bleu_metric()

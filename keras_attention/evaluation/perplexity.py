@@ -109,7 +109,7 @@ def _one_epoch(batches: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _negative_log_likelihoods(logits: Any, labels: Any) -> Any:
-    """-log P(label), (B, T) float32."""
+    """-log P(label), (B, T)."""
     pairs = zip(logits.shape, labels.shape, strict=False)
     if len(logits.shape) != len(labels.shape) + 1 or any(
         None not in (size, other) and size != other for size, other in pairs

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attention.evaluation.bleu import check_lines
+from keras_attention.data.normalization import FORM
+from keras_attention.evaluation.bleu import check_lines, comparable_lines
 from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.training.checkpoints import average_checkpoints
@@ -68,10 +69,11 @@ def evaluation_report(
         set_weights: Called with the model and checkpoints; sets the model's weights to their mean.
 
     Returns:
-        A JSON-serialisable dict: `test_set`, `sentences`, `systems` (by name: scores with
-        signatures, perplexity, checkpoints, seconds of translation), `averaging`, `significance`,
-        `training_cost`, `decoding`, and `translations` of the last system, which is the average.
-        See `report_text` and `write_report`.
+        A JSON-serialisable dict: `test_set`, `sentences`, `text` (the form in which text is compared, and how
+        many lines of each side were changed to it), `systems` (by name: scores with signatures,
+        perplexity, checkpoints, seconds of translation), `averaging`, `significance`, `training_cost`,
+        `decoding`, and `translations` of the last system, which is the average. See `report_text` and
+        `write_report`.
 
     Raises:
         ValueError: If there is no checkpoint, or sources and references do not match.
@@ -122,6 +124,7 @@ def evaluation_report(
         "test_set": name,
         "sentences": len(sources),
         "language": language,
+        "text": text_form(translations, references),
         "decoding": dict(decoding or {}),
         "systems": systems,
         "averaging": _averaging(systems),
@@ -129,6 +132,19 @@ def evaluation_report(
         "training_cost": dict(cost) if cost else None,
         "translations": translations[list(systems)[-1]],
     }
+
+
+def text_form(systems: Mapping[str, Sequence[str]], references: Sequence[str]) -> dict[str, Any]:
+    """The form in which text is compared, and how many lines of each side were changed to it.
+
+    >>> text_form({"one": ["Männer"]}, ["Ma\u0308nner"])["changed"]
+    {'references': 1, 'one': 0}
+    """
+    changed = {}
+    for name, lines in {"references": references, **systems}.items():
+        compared, _ = comparable_lines(lines, references)
+        changed[name] = sum(map(str.__ne__, lines, compared))
+    return {"form": FORM, "changed": changed}
 
 
 def _check_dicts(**values: Any) -> None:

@@ -12,7 +12,7 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
     """The text of a report.
 
     Args:
-        report: What `evaluation_report` returned.
+        report: What `evaluation_report` or `recipes.compare.runs_report` returned.
         title: Name of the run, for the headline.
 
     Returns:
@@ -27,21 +27,37 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
         [
             ["test set", f"{report['test_set']}, {report['sentences']:,} sentences"],
             *([["decoding", decoding]] if decoding else []),
+            *text_form_rows(report["text"]),
         ]
     )
-    for name, section in (
-        ("Scores", _scores),
-        ("Averaging", _averaging),
-        ("More than chance? (paired bootstrap resampling)", _significance),
-        ("Training cost", _cost),
-        ("Signatures", _signatures),
+    for key, name, section in (
+        ("systems", "Scores", _scores),
+        ("averaging", "Averaging", _averaging),
+        ("significance", "More than chance? (paired bootstrap resampling)", _significance),
+        ("training_cost", "Training cost", _cost),
+        ("systems", "Signatures", _signatures),
     ):
-        lines += ["", name, "-" * len(name), *section(report)]
+        if key in report:
+            lines += ["", name, "-" * len(name), *section(report)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
+def text_form_rows(text: Mapping[str, Any]) -> list[list[str]]:
+    """What `text_form` returned, as rows of a table.
+
+    >>> text_form_rows({"form": "Unicode NFC", "changed": {"references": 7, "one": 0, "other": 2}})
+    [['compared as', 'Unicode NFC'], ['lines changed', '7 of references, 2 of translations']]
+    """
+    references = text["changed"]["references"]
+    translations = sum(text["changed"].values()) - references
+    return [
+        ["compared as", text["form"]],
+        ["lines changed", f"{references:,} of references, {translations:,} of translations"],
+    ]
+
+
 def _scores(report: Mapping[str, Any]) -> list[str]:
-    systems = dict(reversed(report["systems"].items()))  # The average, the result, comes first.
+    systems = dict(reversed(report["systems"].items()))  # The last is the result.
     first = next(iter(systems.values()))
     rows = [["", *systems]]
     for key, score in first["scores"].items():

@@ -1,4 +1,4 @@
-"""Translations of the same lines in several precisions, or with several settings of the search."""
+"""Translations of the same lines by several runs, in several precisions or with several search settings."""
 
 from __future__ import annotations
 
@@ -8,10 +8,99 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from keras_attention.data.text_files import read_lines
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.bleu import CorpusScore, corpus_bleu
+from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
+from keras_attention.evaluation.report import text_form
+from keras_attention.utils.run_folder import RunFolder
 
 PLAIN = "plain"
+
+
+def own_translations(
+    runs: Mapping[str, RunFolder],
+) -> tuple[dict[str, list[str]], list[str]]:
+    """The translations of their own test set that finished runs have kept, and its references.
+
+    Args:
+        runs: Folders of finished runs, by name.
+
+    Raises:
+        ValueError: If a run has kept none, or its test set is another one than that of the first run.
+    """
+    remedy = "Give --source-file and --reference-file: all runs then translate these."
+    translations: dict[str, list[str]] = {}
+    test_sets = {}
+    for name, run in runs.items():
+        for file in (run.report, run.translations, run.references):
+            if not file.is_file():
+                raise ValueError(
+                    f"'{name}' has no {file.name}: it is not finished, or an earlier version trained it. "
+                    f"{remedy}"
+                )
+        settings = run.settings()
+        translations[name] = list(read_lines(run.translations))
+        # The fingerprint tells of the sources, too.
+        fingerprint = settings.get("test_fingerprint", settings.get("validation_fingerprint"))
+        test_sets[name] = fingerprint, list(read_lines(run.references))
+    first, *others = test_sets
+    for other in others:
+        if test_sets[other] != test_sets[first]:
+            sizes = [f"{len(test_sets[name][1]):,}" for name in (first, other)]
+            raise ValueError(
+                f"'{first}' and '{other}' have different test sets, of {' and '.join(sizes)} sentences: "
+                f"their translations cannot be compared. {remedy}"
+            )
+    return translations, test_sets[first][1]
+
+
+def runs_report(
+    translations: Mapping[str, Sequence[str]],
+    references: Sequence[str],
+    *,
+    name: str,
+    language: str,
+    decoding: Mapping[str, Any] | None = None,
+    samples: int = 1000,
+) -> dict[str, Any]:
+    """Scores of several runs on one test set, and whether they differ from the first by more than chance.
+
+    Args:
+        translations: The translations of each run, by its name.
+        references: Their reference translations.
+        name: Name of the test set.
+        language: Language of the translations.
+        decoding: Search settings, by the name of the run.
+        samples: Resamples of the paired bootstrap.
+
+    Returns:
+        A dict for `report_text`: like that of `evaluation_report`, without averaging and cost.
+    """
+    return {
+        "test_set": name,
+        "sentences": len(references),
+        "language": language,
+        "text": text_form(translations, references),
+        "decoding": dict(decoding or {}),
+        # `report_text` shows the last first.
+        "systems": {
+            run: {
+                "scores": {
+                    key: dataclasses.asdict(score)
+                    for key, score in corpus_scores(lines, references, language).items()
+                },
+                "perplexity": None,
+            }
+            for run, lines in reversed(list(translations.items()))
+        },
+        "significance": [
+            dataclasses.asdict(difference)
+            for difference in paired_bootstrap(
+                translations, references, language=language, samples=samples
+            )
+        ],
+    }
 
 
 def compare_precisions(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.ops.crossentropy import token_nll
 from keras_attention.utils.progress import Progress
 
@@ -22,6 +23,7 @@ def log_probabilities(
     sources: Sequence[str],
     translations: Sequence[str],
     show_progress: bool = True,
+    unusual: UnusualTexts | None = None,
 ) -> list[float]:
     """log P(translation | source) of each pair: the sum over its tokens, end token included.
 
@@ -31,6 +33,7 @@ def log_probabilities(
         sources: Sentences.
         translations: Their translations.
         show_progress: Whether a progress line is shown.
+        unusual: Collects the sources unlike those of the training.
 
     Returns:
         Natural logarithms, one per pair.
@@ -47,6 +50,8 @@ def log_probabilities(
     sides = [
         [[*ids, end] for ids in tokenizer.encode(list(side))] for side in (sources, translations)
     ]
+    if unusual is not None:
+        unusual.add(sides[0], tokenizer, unusual.longest)
     longest = [max(map(len, pair)) for pair in zip(*sides, strict=True)]
     order = sorted(range(len(sources)), key=lambda index: longest[index])
     results = [0.0] * len(sources)

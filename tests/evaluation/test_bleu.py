@@ -1,10 +1,13 @@
 """BLEU and chrF against the vectors of the facts and a chrF counted by hand."""
 
 import math
+import unicodedata
 
 import numpy as np
 import pytest
 
+from keras_attention.data.normalization import NORMALIZATIONS
+from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
 from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
 from keras_attention.evaluation.moses_bleu import tokenized_bleu
@@ -88,3 +91,38 @@ def test_whatever_holds_lines_is_scored_as_a_list_is(score, kind):
 def test_bad_lists(score, hypotheses, references, message):
     with pytest.raises(ValueError, match=message):
         score(hypotheses, references)
+
+
+FORMS = {
+    "nfd": lambda line: unicodedata.normalize("NFD", line),
+    "soft hyphens": lambda line: line.replace("nd", "n\u00add").replace("ein", "ei\u200bn"),
+    "byte order mark": lambda line: f"\ufeff{line}",
+    "direction": lambda line: f"\u200e{line}\u200f",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("changed", ["hypotheses", "references"])
+@pytest.mark.parametrize(
+    "score", [corpus_bleu, corpus_chrf, tokenized_bleu, corpus_scores, bootstrapped]
+)
+def test_both_sides_are_compared_in_one_form(score, form, changed):
+    """What nobody sees is no error. Each side alone is in another form."""
+    hypotheses = ["Dreißig Männer und Kinder über dem Fluß", "ein Mädchen träumt und schläft nun"]
+    references = ["Dreißig Männer und Kinder über dem See", "ein Mädchen träumt und schläft ein"]
+    other = {"hypotheses": hypotheses, "references": references}
+    other[changed] = list(map(FORMS[form], other[changed]))
+    assert other[changed] != (references if changed == "references" else hypotheses)
+    assert score(*other.values()) == score(hypotheses, references)
+
+
+@pytest.mark.parametrize("form", ["nfc", *FORMS])
+def test_a_tokenizer_restores_its_references(form):
+    plain = ["Dreißig Männer und Kinder warten.", "Zwei Mädchen träumen und eine schläft ein."]
+    references = list(map(FORMS.get(form, str), plain))
+    for normalization in NORMALIZATIONS:
+        model = Tokenizer.train(references, 320)._model
+        tokenizer = Tokenizer(model, normalization=normalization)
+        found = tokenizer.decode(tokenizer.encode(references))
+        for name, score in corpus_scores(found, references).items():
+            assert score.score == pytest.approx(100), (name, normalization)

@@ -2,6 +2,7 @@
 
 import math
 import os
+import unicodedata
 
 import numpy as np
 import pytest
@@ -89,11 +90,28 @@ def test_seeds_decide_and_the_environment_is_left_alone(monkeypatch):
         paired_bootstrap(systems, REFERENCES, samples=30, seed=seed) for seed in (3, 3, 4)
     )
     assert first == again
+    zero = [paired_bootstrap(systems, REFERENCES, samples=30, seed=0) for _ in range(2)]
+    assert zero[0] == zero[1]
     assert [d.interval for d in first] != [d.interval for d in other]
     assert os.environ["SACREBLEU_SEED"] == "99"
     monkeypatch.delenv("SACREBLEU_SEED")
     assert paired_bootstrap(systems, REFERENCES, samples=30, seed=3) == first
     assert "SACREBLEU_SEED" not in os.environ
+
+
+@pytest.mark.parametrize(
+    "systems",
+    [
+        {"one": GOOD, "same": list(GOOD)},
+        {"one": GOOD, "in NFD": [unicodedata.normalize("NFD", line) for line in GOOD]},
+        {"one": ["Haus"] * 8, "other": ["Wald"] * 8},  # no score at all
+    ],
+)
+def test_equal_systems_do_not_differ(systems):
+    """A difference of 0 or more is certain; sacreBLEU asks for more than 0."""
+    for found in paired_bootstrap(systems, REFERENCES, samples=19):
+        if found.metric != "chrF2" or "other" not in systems:
+            assert (found.difference, found.p_value) == (0.0, 1.0), found
 
 
 @pytest.mark.parametrize(

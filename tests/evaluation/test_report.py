@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 
 import pytest
 
@@ -31,7 +32,9 @@ def set_mean(model, paths):
     model.weight = sum(int(path[-1]) for path in paths) / len(paths)
 
 
-def make_report(paths=("run/update-1", "run/update-3", "run/update-5"), **options):
+def make_report(
+    paths=("run/update-1", "run/update-3", "run/update-5"), references=REFERENCES, **options
+):
     model = Model()
 
     def translate(texts):
@@ -59,7 +62,7 @@ def make_report(paths=("run/update-1", "run/update-3", "run/update-5"), **option
         },
         **options,
     }
-    return model, evaluation_report(model, translate, list(paths), SOURCES, REFERENCES, **options)
+    return model, evaluation_report(model, translate, list(paths), SOURCES, references, **options)
 
 
 def expected_bleu(right):
@@ -89,6 +92,28 @@ def test_scores_before_and_after_averaging():
     assert change["gain"] == pytest.approx(expected_bleu(3) - expected_bleu(5))
     compared = [(d["baseline"], d["system"]) for d in report["significance"]]
     assert compared == [(titles[1], titles[0]), (titles[1], titles[2])] * 3
+
+
+def test_text_is_compared_in_one_form_and_the_lines_that_it_changed_are_counted():
+    nfd = [unicodedata.normalize("NFD", line) for line in REFERENCES]
+    assert sum(map(str.__ne__, nfd, REFERENCES)) == 3
+    _, report = make_report(references=nfd)
+    titles = list(report["systems"])
+    for title, right in zip(titles, (1, 5, 3), strict=True):
+        bleu = report["systems"][title]["scores"]["bleu"]["score"]
+        assert bleu == pytest.approx(expected_bleu(right))
+    assert report["text"]["changed"] == {"references": 3, **dict.fromkeys(titles, 0)}
+    text = report_text(report)
+    assert re.search("compared as +Unicode NFC", text)
+    assert re.search("lines changed +3 of references, 0 of translations\n", text)
+
+    def spaced(texts):
+        return [f"{line}\u200b" for line in REFERENCES[:5]] + REFERENCES[5:]
+
+    report = evaluation_report(
+        Model(), spaced, ["run/update-2"], SOURCES, REFERENCES, set_weights=set_mean
+    )
+    assert list(report["text"]["changed"].values()) == [0, 5]
 
 
 def test_the_average_is_the_first_column():

@@ -1,0 +1,77 @@
+"""Texts that are unlike a model's training text. It translates them all the same, but hardly well."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+SHOWN = 10  # numbers of texts in a message
+
+
+class UnusualText(UserWarning):
+    """Some texts are longer than any in training, or the vocabulary lacks most of their characters."""
+
+
+@dataclasses.dataclass
+class UnusualTexts:
+    """Collects the numbers of unusual texts, for one message about all of them.
+
+    Attributes:
+        what: What the texts are called in the message.
+        first: Number of the next text.
+        count: How many texts were looked at.
+        longest: Tokens of the longest source in training, end token included; None if not known.
+        long: Numbers of the texts that are longer.
+        unknown: Numbers of the texts that consist mostly of unknown characters.
+
+    Example:
+
+    >>> UnusualTexts("lines", count=500, longest=40, long=[7, 300]).message()
+    '2 of 500 lines are longer than any in training (40 tokens): 7, 300. Split them into sentences.'
+    """
+
+    what: str = "texts"
+    first: int = 0
+    count: int = 0
+    longest: int | None = None
+    long: list[int] = dataclasses.field(default_factory=list)
+    unknown: list[int] = dataclasses.field(default_factory=list)
+
+    def add(self, sources: Sequence[Sequence[int]], tokenizer: Any, longest: int | None) -> None:
+        """Look at the token ids of some texts, end token included; `[]` for an empty one."""
+        self.longest = longest
+        # A tokenizer of one's own need not know what it does not know.
+        is_unknown = getattr(tokenizer, "is_mostly_unknown", lambda ids: False)
+        for number, ids in enumerate(sources, start=self.first):
+            if longest is not None and len(ids) > longest:
+                self.long.append(number)
+            if is_unknown(ids):
+                self.unknown.append(number)
+        self.first += len(sources)
+        self.count += len(sources)
+
+    def message(self) -> str:
+        """What is unusual, and what to do about it; "" if nothing is."""
+        long = f"longer than any in training ({self.longest} tokens)"
+        parts = []
+        for numbers, problem, remedy in (
+            (self.long, f"are {long}", "Split them into sentences."),
+            (
+                self.unknown,
+                "consist mostly of characters that the vocabulary lacks",
+                "Are they in the model's source language?",
+            ),
+        ):
+            if numbers:
+                listed = ", ".join(map(str, numbers[:SHOWN])) + ", .." * (len(numbers) > SHOWN)
+                parts.append(
+                    f"{len(numbers):,} of {self.count:,} {self.what} {problem}: {listed}. {remedy}"
+                )
+        return " ".join(parts)
+
+    def warn(self) -> None:
+        """Warn the caller of the caller, if anything is unusual."""
+        if message := self.message():
+            warnings.warn(message, UnusualText, stacklevel=3)
