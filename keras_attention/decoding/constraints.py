@@ -9,6 +9,7 @@ Shape letters: B sentences, W beams, V vocabulary, P tokens of a prefix or phras
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_attention.decoding.plain_search import Constraint
+from keras_attention.decoding.plain_search import Constraint, check_states
 from keras_attention.utils.checks import check_callable, check_has, check_integer
 
 
@@ -51,7 +52,7 @@ class TextConstraint:
     def of_batch(self, texts: Sequence[str], max_lengths: Sequence[int], beam_size: int) -> Any:
         """Return the states for a batch, which may have more rows than texts."""
         texts = [*texts, *[""] * (len(max_lengths) - len(texts))]
-        return self.start(texts, max_lengths, beam_size)
+        return check_states(self.start(texts, max_lengths, beam_size), len(texts), beam_size)
 
 
 class ForcedPrefix:
@@ -82,9 +83,10 @@ class ForcedPrefix:
         Raises:
             ValueError: If a token is not in the vocabulary.
         """
-        tokens = np.full((len(prefixes), max(1, *map(len, prefixes))), -1, "int32")
-        for row, prefix in enumerate(prefixes):
+        for prefix in check_rows("prefixes", prefixes):
             check_ids("prefixes", prefix, self.vocabulary_size)
+        tokens = np.full((len(prefixes), max([1, *map(len, prefixes)])), -1, "int32")
+        for row, prefix in enumerate(prefixes):
             tokens[row, : len(prefix)] = prefix
         return for_each_beam({"prefix": tokens}, beam_size)
 
@@ -132,13 +134,16 @@ class RequiredPhrases:
         Raises:
             ValueError: If a phrase is empty or holds an invalid token, or the phrases are too long.
         """
-        number = max(1, *map(len, phrases))
+        room = check_counts("max_lengths", max_lengths, len(check_rows("phrases", phrases)))
+        for wanted in phrases:
+            for phrase in check_rows("phrases", wanted):
+                check_ids("phrases", phrase, self.vocabulary_size, self.end_token_id)
+        number = max([1, *map(len, phrases)])
         longest = max([1, *(len(phrase) for row in phrases for phrase in row)])
         tokens = np.full((len(phrases), number, longest), -1, "int32")
         lengths = np.zeros((len(phrases), number), "int32")
         for row, wanted in enumerate(phrases):
             for place, phrase in enumerate(wanted):
-                check_ids("phrases", phrase, self.vocabulary_size, self.end_token_id)
                 if not len(phrase):
                     raise ValueError(f"A phrase needs tokens. Received: phrases[{row}]={wanted!r}")
                 tokens[row, place, : len(phrase)] = phrase
@@ -153,7 +158,7 @@ class RequiredPhrases:
             "lengths": lengths,
             "back": _failure(tokens, lengths),
             "matched": np.zeros_like(lengths),
-            "room": np.array(max_lengths, "int32"),
+            "room": room,
         }
         return for_each_beam(state, beam_size)
 
@@ -197,6 +202,7 @@ class RequiredPhrases:
 
 def for_each_beam(state: Any, beam_size: int) -> Any:
     """Repeat arrays (B, ...) for each beam: return tensors (B, W, ...)."""
+    check_integer("beam_size", beam_size, 1)
     return keras.tree.map_structure(
         lambda leaf: ops.repeat(ops.convert_to_tensor(leaf)[:, None], beam_size, axis=1), state
     )
@@ -226,11 +232,35 @@ def _failure(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return table
 
 
-def check_ids(name: str, ids: Sequence[int], vocabulary_size: int, never: int = -1) -> None:
-    """Raise a ValueError unless all are ids of tokens, and none is `never`."""
-    wrong = [i for i in ids if not 0 <= i < vocabulary_size or i == never]
+def check_ids(name: str, ids: Any, vocabulary_size: int, never: int = -1) -> None:
+    """Raise a ValueError unless `ids` is a list of token ids, and none is `never`."""
+    wrong = [
+        i for i in check_rows(name, ids) if not _is_count(i) or i >= vocabulary_size or i == never
+    ]
     if wrong:
         raise ValueError(
             f"`{name}` must hold token ids from 0 to {vocabulary_size - 1}"
             f"{f', but not the end token {never}' if never >= 0 else ''}. Received: {wrong}"
         )
+
+
+def check_rows(name: str, rows: Any, number: int | None = None) -> Any:
+    """Return `rows`; raise a ValueError unless it is a list or an array, of so many entries."""
+    is_list = isinstance(rows, list | tuple) or (isinstance(rows, np.ndarray) and rows.ndim > 0)
+    if not is_list or (number is not None and len(rows) != number):
+        of = "" if number is None else f" with an entry for each of {number} sentences"
+        raise ValueError(f"`{name}` must be a list{of}. Received: {name}={rows!r}")
+    return rows
+
+
+def check_counts(name: str, counts: Any, number: int | None = None) -> np.ndarray:
+    """Return a list of integers of at least 0 as an array; raise a ValueError if it is none."""
+    wrong = [count for count in check_rows(name, counts, number) if not _is_count(count)]
+    if wrong:
+        raise ValueError(f"`{name}` must hold integers of at least 0. Received: {wrong}")
+    return np.array(counts, "int32")
+
+
+def _is_count(value: Any) -> bool:
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
+    return is_integer and 0 <= value < 2**31

@@ -34,10 +34,14 @@ class BeamSearchResult(NamedTuple):
     finished: Any  # (B, W) bool, True if the hypothesis ends with EOS
 
 
+# The buffers of a search grow with the square of its beam.
+LARGEST_BEAM = 1000
+
+
 def check_search_options(beam_size: int, length_penalty: float, stop: str = "best") -> None:
     """Raise a ValueError if an option of a search is invalid."""
-    check_integer("beam_size", beam_size, 1)
-    check_number("length_penalty", length_penalty, least=0)
+    check_integer("beam_size", beam_size, 1, LARGEST_BEAM)
+    check_number("length_penalty", length_penalty, least=0, most=10)
     check_choice("stop", stop, STOPPING_RULES)
 
 

@@ -31,6 +31,20 @@ from keras_attention.utils.checks import check_callable, check_has, check_intege
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
+def check_states(state: Any, rows: int | None, beam_size: int) -> Any:
+    """Return the states of a batch; raise a ValueError unless all are tensors (B, W, ...)."""
+    for leaf in keras.tree.flatten(state):
+        shape = tuple(getattr(leaf, "shape", ()))
+        fits = len(shape) > 1 and shape[0] in (None, rows) and shape[1] in (None, beam_size)
+        if not fits and rows is not None:
+            raise ValueError(
+                f"The states of a constraint must be tensors ({rows}, {beam_size}, ...), for the sentences "
+                f"and the beams of the batch. Received: one of shape {shape}. Give `start` an entry for each "
+                "sentence, and the beam size of the search."
+            )
+    return state
+
+
 class Constraint(Protocol):
     """A constraint on hypotheses: a state for each hypothesis, and the tokens allowed in that state.
 
@@ -189,7 +203,9 @@ def beam_search(
         return grown._replace(done=beams.done | decided | at_limit), cache, state
 
     beams = _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_id)
-    state = {} if constraint is None else constraint_state
+    state = {}
+    if constraint is not None:
+        state = check_states(constraint_state, max_lengths.shape[0], beam_size)
     beams, _, _ = ops.while_loop(unfinished, advance, (beams, cache, state))
     return result(
         beams.alive_sequences,

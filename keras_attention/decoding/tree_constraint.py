@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_attention.decoding.constraints import check_ids, for_each_beam, number_at, one_at
+from keras_attention.decoding.constraints import (
+    check_counts,
+    check_ids,
+    check_rows,
+    for_each_beam,
+    number_at,
+    one_at,
+)
 from keras_attention.utils.checks import check_has, check_integer, check_iterable
 
 WIDTH_STEP = 64
@@ -95,11 +102,11 @@ class WellFormedTrees:
                 a word has no tokens, or one that is a phrase's symbol or the end.
         """
         table: dict[str, np.ndarray] = {}
+        room = check_counts("max_lengths", max_lengths, len(check_rows("words", words)))
         if self._has_tags:
-            number = np.array(words, "int32")
+            number = check_counts("words", words)
         else:
-            number, table = self._table_of_words(words, max(max_lengths, default=1))
-        room = np.array(max_lengths, "int32")
+            number, table = self._table_of_words(words, max(room.tolist(), default=1))
         short = np.flatnonzero((number > 0) & (room < number + 3))
         if len(short):
             row = short[0]

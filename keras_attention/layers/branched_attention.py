@@ -12,6 +12,7 @@ from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.seeds import part_initializer, part_seed
 from keras_attention.ops.branches import sum_of_branches
 from keras_attention.ops.linear import linear
+from keras_attention.ops.reference import matmul
 from keras_attention.ops.simplex import RandomSimplex, Simplex
 from keras_attention.spec.parts import (
     BRANCH_FEED_FORWARDS,
@@ -115,10 +116,10 @@ class BranchedAttention(MultiHeadAttention):
     def _branch_weights(self, name: str) -> Any:
         seed = getattr(self._kernel_initializer, "seed", None)
         seed = part_seed(seed, name) if isinstance(seed, int) else None
-        # float32 under every policy: in half precision nothing sums to 1 to six digits.
+        # float32, unless the policy has float64: in half precision nothing sums to 1 to six digits.
         return self.add_weight(
             shape=(self.num_heads,),
-            dtype="float32",
+            dtype="float64" if self.variable_dtype == "float64" else "float32",
             autocast=False,
             initializer=RandomSimplex(seed),
             constraint=Simplex(),
@@ -156,16 +157,18 @@ class BranchedAttention(MultiHeadAttention):
             last = ops.multiply(outer_bias[0], ops.cast(ops.sum(alpha), dtype))
             y = linear(hidden, outer[0], last)
         else:
-            hidden = [ops.matmul(rows[:, i], ops.matmul(kernel[i], inner[i])) for i in range(heads)]
+            hidden = [matmul(rows[:, i], matmul(kernel[i], inner[i])) for i in range(heads)]
             added = inner_bias
             if bias is not None:
-                added = [ops.add(b, ops.matmul(bias[i], inner[i])) for i, b in enumerate(added)]
+                added = [
+                    ops.add(b, matmul(bias[i : i + 1], inner[i])[0]) for i, b in enumerate(added)
+                ]
             hidden = ops.add(ops.stack(hidden, axis=1), ops.stack(added))
             hidden = self.activation(hidden)
             hidden = self.activation_dropout_layer(hidden, training=training)
             weights = ops.cast(alpha, dtype)
             kernel = ops.multiply(ops.stack(outer), weights[:, None, None])
-            last = ops.matmul(weights[None], ops.stack(outer_bias))[0]
+            last = matmul(weights[None], ops.stack(outer_bias))[0]
             y = linear(hidden, kernel, last, input_axes=2)
         return ops.reshape(y, (*ops.shape(outputs)[:-2], y.shape[-1]))
 
@@ -184,9 +187,23 @@ class BranchedAttention(MultiHeadAttention):
             feed_forwards=tuple(layer.spec() for layer in self.feed_forwards),
         )
 
+    _refused: ValueError | None = None
+
     def load_own_variables(self, store: Any) -> None:
-        for name, values in zip(("kappa", "alpha"), (store["0"], store["1"]), strict=True):
-            check_on_simplex(f"{self.name}: `{name}`", values)
+        try:
+            weights = store["0"], store["1"]
+        except KeyError:
+            # Keras visits a layer that was refused again, with an empty store, and tells the last error.
+            if self._refused is None:
+                raise
+            raise self._refused from None
+        try:
+            for name, values in zip(("kappa", "alpha"), weights, strict=True):
+                check_on_simplex(f"{self.name}: `{name}`", values)
+        except ValueError as error:
+            self._refused = error
+            raise
+        self._refused = None
         super().load_own_variables(store)
 
     def get_config(self) -> dict[str, Any]:

@@ -72,7 +72,9 @@ def activation_name(layer: Any) -> str:
 
 def norm_spec(layer: Any) -> NormSpec:
     """The spec of Keras' `LayerNormalization` over the last axis."""
-    if type(layer) is not keras.layers.LayerNormalization:
+    from keras_attention.layers.residual import LayerNormalization  # which imports this module
+
+    if type(layer) not in (keras.layers.LayerNormalization, LayerNormalization):
         raise SpecError(f"{layer.name!r} is a {type(layer).__name__}, not a LayerNormalization.")
     if not (layer.scale and layer.center) or layer.rms_scaling or layer.gamma.ndim != 1:
         raise SpecError(

@@ -1,6 +1,5 @@
 """The token embedding, one table for source, target and softmax (section 3.4 of the paper)."""
 
-import math
 from typing import Any
 
 import keras
@@ -8,8 +7,9 @@ from keras import ops
 
 from keras_attention.layers.declared import check_declares_itself, check_has_plain_weights
 from keras_attention.layers.masks import padding_mask
-from keras_attention.ops.linear import tied_projection
+from keras_attention.ops.linear import linear, tied_projection
 from keras_attention.ops.lookup import lookup
+from keras_attention.ops.nan import one_or_nan
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import EmbeddingSpec, SpecError
 from keras_attention.utils.checks import check_boolean, check_integer
@@ -96,17 +96,19 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         is_id = ops.logical_and(inputs >= 0, inputs < self.vocabulary_size)
         if keras.backend.is_float_dtype(keras.backend.standardize_dtype(inputs.dtype)):
             is_id = ops.logical_and(is_id, ops.equal(inputs, ids))
-        scale = ops.where(is_id, self.hidden_dim**0.5, math.nan)
+        # As a Python number it would be float32 for float64, too.
+        scale = ops.convert_to_tensor(self.hidden_dim**0.5, embedded.dtype)
+        scale = scale * one_or_nan(is_id, embedded.dtype)
         if self.pad_token_id is not None:
             scale = ops.where(ops.equal(inputs, self.pad_token_id), 0.0, scale)
-        return ops.multiply(embedded, ops.cast(scale, embedded.dtype)[..., None])
+        return ops.multiply(embedded, scale[..., None])
 
     def _project(self, rows: Any) -> Any:
-        is_product = self.tie_weights and self.logit_soft_cap is None
-        if not is_product or self.quantization_mode is not None:
+        if self.logit_soft_cap is not None or self.quantization_mode is not None:
             return super().call(rows, reverse=True)
-        rows, table = (ops.cast(x, self.reverse_dtype) for x in (rows, self.embeddings))
-        return tied_projection(rows, table)
+        table = self.embeddings if self.tie_weights else self.reverse_embeddings
+        rows, table = (ops.cast(x, self.reverse_dtype) for x in (rows, table))
+        return tied_projection(rows, table) if self.tie_weights else linear(rows, table)
 
     def spec(self) -> EmbeddingSpec:
         """Describe what this layer computes."""

@@ -1,10 +1,11 @@
 """Attention masks, built and merged only here. All are boolean, True = may attend."""
 
-import math
 from typing import Any
 
 import numpy as np
 from keras import ops
+
+from keras_attention.ops.nan import one_or_nan
 
 
 def padding_mask(token_ids: Any, pad_token_id: int = 0) -> Any:
@@ -55,7 +56,8 @@ def check_masks(arguments: dict[str, Any]) -> None:
     Only NumPy arrays and lists are checked. A tensor may have no values yet: see `nan_if_additive`.
 
     Args:
-        arguments: The call arguments of a layer, by name. Those that are masks are checked.
+        arguments: The call arguments of a layer, by name. Those that are masks are checked; lists become
+            arrays.
 
     Raises:
         ValueError: If a mask holds other numbers than 0 and 1. The message says how to make it boolean.
@@ -67,9 +69,9 @@ def check_masks(arguments: dict[str, Any]) -> None:
     ValueError: `attention_mask` must be boolean (True where a query may attend), or hold only 0 and 1. ...
     """
     for name, mask in arguments.items():
-        if "mask" not in name.split("_") or not isinstance(mask, (np.ndarray, list)):
+        if "mask" not in name.split("_") or not isinstance(mask, (np.ndarray, list, tuple)):
             continue
-        values = np.asarray(mask)
+        values = arguments[name] = np.asarray(mask)
         if name != "head_mask" and values.dtype.kind == "f" and not np.isin(values, (0, 1)).all():
             raise ValueError(
                 f"`{name}` must be boolean (True where a query may attend), or hold only 0 and 1. "
@@ -83,7 +85,7 @@ def nan_if_additive(outputs: Any, mask: Any) -> Any:
     if mask is None or "float" not in ops.dtype(mask):
         return outputs
     is_boolean = ops.all(ops.logical_or(ops.equal(mask, 0), ops.equal(mask, 1)))
-    return ops.where(is_boolean, outputs, ops.cast(math.nan, outputs.dtype))
+    return ops.multiply(outputs, one_or_nan(is_boolean, outputs.dtype))
 
 
 def ring_mask(size: Any, window: Any, position: Any) -> Any:

@@ -107,13 +107,16 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         use_bias: bool = True,
         **kwargs: Any,
     ):
-        check_integer("num_heads", num_heads, least=1)
-        check_integer("key_dim", key_dim, least=1)
-        if value_dim is not None:
-            check_integer("value_dim", value_dim, least=1)
         check_number("dropout", dropout, least=0, below=1)
         check_boolean("use_bias", use_bias)
         super().__init__(num_heads, key_dim, value_dim, dropout, use_bias, **kwargs)
+        for name, size in (
+            ("num_heads", num_heads),
+            ("key_dim", key_dim),
+            ("value_dim", value_dim),
+        ):
+            if isinstance(size, bool):  # Keras takes it for a number.
+                check_integer(name, size, least=1)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         check_masks(kwargs)

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_attention.layers.declared import check_declares_itself
+from keras_attention.ops.dispatch import backend_choice
 from keras_attention.spec.parts import LAYOUTS, PositionsSpec, sinusoid
 from keras_attention.utils.checks import check_choice, check_integer
 
@@ -58,7 +59,7 @@ class PositionalEncoding(keras.layers.Layer):
                 initializer="glorot_uniform",
             )
         else:
-            self._table = sinusoid(np.arange(self.max_length), hidden_dim, self.layout)
+            self._table = self._sinusoid(self.max_length)
         self.built = True
 
     def call(self, inputs: Any, start_index: Any = 0) -> Any:
@@ -80,16 +81,22 @@ class PositionalEncoding(keras.layers.Layer):
         return PositionsSpec(self.layout, self.positions if self.layout == "learned" else None)
 
     def _rows(self, length: int) -> np.ndarray:
-        if length > len(self._table):
-            hidden_dim = self._table.shape[-1]
-            return sinusoid(np.arange(length), hidden_dim, self.layout)
-        return self._table[:length]
+        return self._sinusoid(length) if length > len(self._table) else self._table[:length]
+
+    def _sinusoid(self, length: int) -> np.ndarray:
+        return sinusoid(np.arange(length), self._hidden_dim, self.layout, self._float())
+
+    def _float(self) -> str:
+        """The dtype in which encodings are computed."""
+        return "float64" if self.compute_dtype == "float64" else "float32"
 
     def _computed(self, length: Any, start_index: Any, inputs: Any) -> Any:
         """The sinusoid of positions that are known only when the graph runs."""
         hidden_dim = self._hidden_dim  # While PyTorch traces, `inputs.shape` holds tensors.
         positions = ops.add(ops.arange(length, dtype="int32"), ops.cast(start_index, "int32"))
-        positions = ops.cast(positions, "float32")[:, None]
+        positions = ops.cast(positions, self._float())[:, None]
+        # Keras' own is float32 for float64 on JAX.
+        sine = backend_choice("A sine", jax=_jax_sine, default=ops.sin)
         columns = np.arange(hidden_dim)
         if self.layout == "interleaved":
             rates = 10000.0 ** (-2 * (columns // 2) / hidden_dim)
@@ -101,8 +108,8 @@ class PositionalEncoding(keras.layers.Layer):
             is_sine = columns < half
             is_pad = columns >= 2 * half
         # cos(x) = sin(x + pi/2): one pass of sines gives both halves.
-        phase = np.where(is_sine, 0.0, np.pi / 2).astype("float32")
-        encoding = ops.sin(ops.add(ops.multiply(positions, rates.astype("float32")), phase))
+        phase = np.where(is_sine, 0.0, np.pi / 2).astype(self._float())
+        encoding = sine(ops.add(ops.multiply(positions, rates.astype(self._float())), phase))
         if is_pad.any():
             encoding = ops.where(is_pad, ops.zeros_like(encoding), encoding)
         return ops.cast(encoding, inputs.dtype)
@@ -121,3 +128,9 @@ class PositionalEncoding(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "layout": self.layout, "max_length": self.max_length}
+
+
+def _jax_sine(angles: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.sin(angles)

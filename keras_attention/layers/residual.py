@@ -7,9 +7,21 @@ from keras import ops
 
 from keras_attention.layers.declared import check_declares_itself, norm_spec
 from keras_attention.layers.dropout import Dropout
+from keras_attention.ops.reference import is_float64, layer_norm
 from keras_attention.ops.residual import dropout_add_norm
 from keras_attention.spec.parts import NormSpec
 from keras_attention.utils.checks import check_boolean, check_integer, check_number
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class LayerNormalization(keras.layers.LayerNormalization):
+    """`keras.layers.LayerNormalization` over the last axis, whose float64 is float64 on every backend."""
+
+    def call(self, inputs: Any) -> Any:
+        if not is_float64(inputs):
+            return super().call(inputs)
+        outputs = layer_norm(inputs, self.gamma, self.beta, self.epsilon)
+        return ops.cast(outputs, self.compute_dtype)
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -63,7 +75,7 @@ class ResidualConnection(keras.layers.Layer):
         self.epsilon = check_number("epsilon", epsilon, above=0)
         self.seed = None if seed is None else check_integer("seed", seed, least=0)
         self.supports_masking = True
-        self.normalization = keras.layers.LayerNormalization(
+        self.normalization = LayerNormalization(
             epsilon=epsilon, dtype=self.dtype_policy, name="normalization"
         )
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")

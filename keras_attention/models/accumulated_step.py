@@ -43,7 +43,7 @@ def _tensorflow(model, steps, data):
             lambda t: tf.reshape(t, tf.concat([[rows // steps, steps], tf.shape(t)[1:]], 0)),
             (x, y, sample_weight),
         )
-    count = model.loss.token_count(y, sample_weight)
+    count = _token_count(model, y, sample_weight)
 
     def add_slice(index, total, gradients):
         x, y, sample_weight = _map(lambda t: t[:, index], slices)
@@ -62,7 +62,7 @@ def _tensorflow(model, steps, data):
     _, total, gradients = tf.while_loop(
         lambda index, *_: index < steps,
         add_slice,
-        (0, tf.zeros(()), [tf.zeros(w.shape, w.dtype) for w in weights]),
+        (0, tf.zeros((), count.dtype), [tf.zeros(w.shape, w.dtype) for w in weights]),
         parallel_iterations=1,
     )
     # Keras' tracker takes the mean over the replicas; their shares are to be summed.
@@ -83,7 +83,7 @@ def _jax(model, steps, state, data):
         lambda t: jnp.moveaxis(jnp.reshape(t, (rows // steps, steps, *t.shape[1:])), 1, 0),
         (x, y, sample_weight),
     )
-    count = model.loss.token_count(y, sample_weight)
+    count = _token_count(model, y, sample_weight)
 
     def slice_loss(trainable, non_trainable, x, y, sample_weight):
         y_pred, non_trainable = model.stateless_call(trainable, non_trainable, x, training=True)
@@ -105,7 +105,7 @@ def _jax(model, steps, state, data):
         return (total + value, gradients, non_trainable, metrics_state), None
 
     zeros = [jnp.zeros_like(value) for value in trainable]
-    start = (jnp.zeros(()), zeros, non_trainable, metrics_state)
+    start = (jnp.zeros((), count.dtype), zeros, non_trainable, metrics_state)
     (total, gradients, non_trainable, metrics_state), _ = jax.lax.scan(add_slice, start, slices)
     trainable, optimizer_state = model.optimizer.stateless_apply(
         optimizer_state, gradients, trainable
@@ -122,7 +122,7 @@ def _torch(model, steps, data):
 
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     rows = _check_rows(y, steps)
-    count = model.loss.token_count(y, sample_weight)
+    count = _token_count(model, y, sample_weight)
     model.zero_grad()
     total = 0.0
     for index in range(steps):
@@ -138,6 +138,12 @@ def _torch(model, steps, data):
     with torch.no_grad():
         model.optimizer.apply([weight.value.grad for weight in weights], weights)
     return model.get_metrics_result()
+
+
+def _token_count(model, y, sample_weight):
+    """The real tokens of the whole update, in the dtype of the loss."""
+    is_float64 = model.compute_dtype == "float64"  # A user's own loss may know no `dtype`.
+    return model.loss.token_count(y, sample_weight, **{"dtype": "float64"} if is_float64 else {})
 
 
 def _map(function, data):

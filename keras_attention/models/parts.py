@@ -10,8 +10,10 @@ from keras_attention.layers.branched_attention import check_split
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.embedding import TokenEmbedding
 from keras_attention.layers.positional_encoding import PositionalEncoding
+from keras_attention.layers.residual import LayerNormalization
 from keras_attention.spec.parts import BRANCH_FEED_FORWARDS, BRANCHED_DECODERS, LAYOUTS
 from keras_attention.utils.checks import check_choice, check_integer, check_number, did_you_mean
+from keras_attention.utils.forks import check_process
 
 BLOCK_ARGUMENTS = (
     "num_heads",
@@ -50,6 +52,7 @@ class Parts:
     """
 
     def __init__(self, config: dict[str, Any], dtype: Any):
+        _check_has_float64(dtype)
         self.config = config
         self.dtype = dtype
         self.sequence_shape = (None, None, config["hidden_dim"])
@@ -109,9 +112,9 @@ class Parts:
             blocks.append(layer)
         return blocks
 
-    def final_normalization(self, kind: str) -> keras.layers.LayerNormalization:
+    def final_normalization(self, kind: str) -> LayerNormalization:
         """The layer normalisation at the end of a stack of pre-norm blocks."""
-        layer = keras.layers.LayerNormalization(
+        layer = LayerNormalization(
             epsilon=self.config["layer_norm_epsilon"],
             dtype=self.dtype,
             name=f"{kind}_normalization",
@@ -148,6 +151,24 @@ def check_room(blocks: list[Any], cache: list[dict[str, Any]], start_index: Any)
             )
 
 
+def _check_has_float64(policy: Any) -> None:
+    """Refuse float64 on JAX unless it is switched on there: JAX would compute in float32.
+
+    Raises:
+        ValueError: The message says how to switch it on.
+    """
+    if keras.backend.backend() != "jax" or policy.compute_dtype != "float64":
+        return
+    import jax
+
+    if not jax.config.jax_enable_x64:
+        raise ValueError(
+            "JAX makes float32 of float64 unless its 64-bit numbers are switched on. Call "
+            'jax.config.update("jax_enable_x64", True) before anything is computed, or set '
+            f"JAX_ENABLE_X64=1. Received: dtype={policy.name!r}"
+        )
+
+
 def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> None:
     """Check the arguments of a `Transformer`.
 
@@ -157,7 +178,9 @@ def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> Non
 
     Raises:
         ValueError: If an argument is unknown or out of range.
+        ForkedProcess: If the process was forked after another model had been made.
     """
+    check_process()
     for name in others:
         if name not in KERAS_ARGUMENTS:
             hint = did_you_mean(name, (*config, *KERAS_ARGUMENTS))

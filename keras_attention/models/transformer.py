@@ -11,10 +11,11 @@ from keras_attention.layers.masks import padding_mask
 from keras_attention.layers.recompute import recomputed_call
 from keras_attention.models.declared import declared_transformer, with_weights_of
 from keras_attention.models.parts import Parts, check_arguments, check_room, empty_cache
-from keras_attention.models.presets import preset_arguments
 from keras_attention.models.token_ids import INPUT_NAMES, check_inputs, check_token_ids
 from keras_attention.models.trainable import TrainableModel
+from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec import TransformerSpec
+from keras_attention.spec.presets import preset_arguments
 
 Cache = list[dict[str, Any]]
 Memory = dict[str, Any]
@@ -59,7 +60,8 @@ class Transformer(TrainableModel):
         recompute: Whether training keeps only the blocks' inputs and computes the rest again in the
             backward pass: less memory, a third more work, the same results. Defaults to False.
         seed: Integer seed of the initial weights and the dropout, or None. Defaults to None.
-        **kwargs: `name`, `dtype`.
+        **kwargs: `name`, `dtype`. A `"float64"` model computes all in float64; on JAX its 64-bit numbers
+            must be switched on.
 
     Call arguments:
         inputs: Dict of `encoder_token_ids` `(B, S)` and `decoder_token_ids` `(B, T)`, integers.
@@ -152,8 +154,8 @@ class Transformer(TrainableModel):
         """Build an untrained model of a named size.
 
         Args:
-            name: A key of `keras_attention.models.PRESETS`: `"base"`, `"big"`, the rows of Table 3
-                (`"table3_a_heads_1"`, ...), and sizes for small corpora, `"small"` and `"tiny"`.
+            name: A key of `keras_attention.PRESETS`: `"base"`, `"big"`, a row of Table 3, or a size for small
+                corpora, `"small"` or `"tiny"`. Not a run's folder: `Translator.from_run` reads that.
             vocabulary_size: Number of tokens V.
             **kwargs: Arguments of `Transformer` that replace those of the preset.
 
@@ -249,7 +251,7 @@ class Transformer(TrainableModel):
             cache: From `initial_cache` or the previous step, with the beams in the order of `token_ids`.
 
         Returns:
-            The logits, float32 `(B, W, V)`, and the new cache.
+            The logits `(B, W, V)`, float32, or float64 of a float64 model, and the new cache.
         """
         check_token_ids({"token_ids": token_ids}, self.vocabulary_size)
         check_room(self.decoder_blocks, cache, start_index)
@@ -274,7 +276,7 @@ class Transformer(TrainableModel):
                 {k: ops.reshape(v, (batch_size, beam_size, *v.shape[1:])) for k, v in rows.items()}
             )
         logits = ops.reshape(self._project(x), (batch_size, beam_size, self.vocabulary_size))
-        return ops.cast(logits, "float32"), new_cache
+        return at_least_float32(logits), new_cache
 
     def spec(self) -> TransformerSpec:
         """Describe this model and its weights, for engines, exports and `from_spec`.

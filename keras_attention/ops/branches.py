@@ -19,10 +19,10 @@ def sum_of_branches(
         inputs: Tensor of shape `(R, M, V)`: a row for each position, the outputs of its M heads.
         kernels: Tensor of shape `(M, V, F)`, of the same dtype.
         biases: Tensor of shape `(M, F)`.
-        weights: Tensor of shape `(M,)`, in float32 whatever the other dtypes, of numbers of at least 0:
+        weights: Tensor of shape `(M,)`, in float32 (float64 if the others are), of numbers of at least 0:
             `weights_i relu(z) = relu(weights_i z)` may be used. The paper's alpha.
         activation: A function of `keras.activations`; ReLU by default, which alone has fast forms.
 
     Returns:
-        Tensor of shape `(R, F)`, of the dtype of `inputs`; the sum itself is formed in float32.
+        Tensor of shape `(R, F)`, of the dtype of `inputs`; the sum is formed in that of `weights`.
     """

@@ -6,7 +6,7 @@ from keras_attention.ops.dispatch import operation
 
 
 def token_nll(logits: Any, labels: Any) -> Any:
-    """Negative log-likelihood of the labels, in float32.
+    """Negative log-likelihood of the labels, in float32, of float64 logits in float64.
 
     Args:
         logits: Tensor of shape `(rows, V)`.
@@ -29,5 +29,5 @@ def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: 
         off_value: Probability of each other token.
 
     Returns:
-        Tensor of shape `(rows,)`, float32, nats.
+        Tensor of shape `(rows,)`, float32, of float64 logits float64, nats.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.ops.reference import DEFINITIONS
+from keras_attention.ops.reference import DEFINITIONS, is_float64
 
 # The backends that have fast forms, each in a module of that name in `keras_attention.ops.backends`.
 BACKENDS = ("jax", "tensorflow", "torch")
@@ -17,7 +17,8 @@ def operation(signature: Callable[..., Any]) -> Callable[..., Any]:
     """Decorates the signature and docstring of an operation; gives the function that computes it.
 
     That is the running backend's kernel of the same name if it has one, else the definition. A kernel
-    knows by itself which inputs it is good for, and calls the definition for the others.
+    knows by itself which inputs it is good for, and calls the definition for the others. No kernel gets
+    float64: kernels form sums in float32, and whoever asks for float64 wants its digits.
 
     Args:
         signature: A function without a body, named as in `DEFINITIONS`.
@@ -26,7 +27,16 @@ def operation(signature: Callable[..., Any]) -> Callable[..., Any]:
         KeyError: There is no definition of that name.
     """
     name = signature.__name__
-    return kernels().get(name, DEFINITIONS[name])
+    definition, kernel = DEFINITIONS[name], kernels().get(name)
+    if kernel is None:
+        return definition
+
+    def compute(first: Any, *args: Any, **kwargs: Any) -> Any:
+        tensor = first[0] if isinstance(first, list | tuple) and first else first
+        chosen = definition if is_float64(tensor) else kernel
+        return chosen(first, *args, **kwargs)
+
+    return functools.update_wrapper(compute, kernel)
 
 
 @functools.cache

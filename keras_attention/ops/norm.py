@@ -14,7 +14,8 @@ def global_norm(gradients: Sequence[Any]) -> Any:
         gradients: Tensors of any shapes and float dtypes; on TensorFlow also `tf.IndexedSlices`.
 
     Returns:
-        A scalar, float32; infinite or NaN if one of the numbers is, or the norm is above float32.
+        A scalar, float32, of float64 gradients float64; infinite or NaN if one of the numbers is, or
+        the norm is above the range.
 
     Example:
 

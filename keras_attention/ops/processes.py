@@ -5,6 +5,7 @@ On the other backends, and where nobody joined, there is one process, and all of
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import datetime
 import json
@@ -13,7 +14,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 # Between two things that processes do together, such as two updates; decoding for BLEU lies between.
@@ -63,7 +64,6 @@ def joined() -> Iterator[None]:
     global _signs
     import torch
     import torch.distributed as dist
-    from torch.distributed.rendezvous import rendezvous
 
     if dist.is_initialized():  # The user's own, who ends it, too.
         yield
@@ -74,8 +74,7 @@ def joined() -> Iterator[None]:
         backend = "cpu:gloo,cuda:nccl"
     timeout = datetime.timedelta(minutes=timeout_minutes())
     try:
-        store, rank, size = next(rendezvous("env://", timeout=timeout))
-        store = _store_of_this_start(store, rank, size, timeout)
+        store, rank, size = _in_time(lambda: _found_store(timeout), timeout)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     except (RuntimeError, ValueError) as error:
         where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
@@ -91,6 +90,37 @@ def joined() -> Iterator[None]:
         _signs.end()
         _signs = None
         dist.destroy_process_group()
+
+
+def _in_time(function: Callable[[], Any], timeout: datetime.timedelta) -> Any:
+    """What a function returns, or a RuntimeError soon after the time-out.
+
+    PyTorch's store waits without limit for a server that accepts a connection and never answers.
+    """
+    done: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def call() -> None:
+        try:
+            done.set_result(function())
+        except Exception as error:
+            done.set_exception(error)
+
+    threading.Thread(
+        target=call, daemon=True
+    ).start()  # The end of the process does not wait for it.
+    try:
+        # The store's own errors, which say more, come at the time-out.
+        return done.result(timeout.total_seconds() + GONE_SECONDS)
+    except concurrent.futures.TimeoutError:
+        raise RuntimeError(f"no answer in {timeout.total_seconds():g} seconds") from None
+
+
+def _found_store(timeout: datetime.timedelta) -> tuple[Any, int, int]:
+    """The store of all processes, the number of this one, and how many there are."""
+    from torch.distributed.rendezvous import rendezvous
+
+    store, rank, size = next(rendezvous("env://", timeout=timeout))
+    return _store_of_this_start(store, rank, size, timeout), rank, size
 
 
 def _store_of_this_start(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:

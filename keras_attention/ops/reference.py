@@ -3,6 +3,7 @@
 This file imports nothing of the package. `DEFINITIONS` names all operations.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -11,10 +12,40 @@ from typing import Any
 import keras
 from keras import backend, ops
 
-# Far below any score, yet finite: a fully masked row must not become NaN. Softmax runs in float32.
+# Far below any score, yet finite: a fully masked row must not become NaN.
 MASKED_SCORE = -1e9
 # Fast forms leave inputs narrower than this to the definitions: there is nothing to save.
 SMALLEST_WIDTH = 64
+
+
+def is_float64(tensor: Any) -> bool:
+    """Whether a tensor or variable is float64, of which Keras makes float32 in more than one place.
+
+    On JAX and PyTorch, `keras.backend.result_type("float64")` is float32.
+    """
+    dtype = getattr(tensor, "dtype", None)
+    return dtype is not None and backend.standardize_dtype(dtype) == "float64"
+
+
+def at_least_float32(tensor: Any) -> Any:
+    """Return the tensor in float32, or as it is in float64: what sums are formed in."""
+    return tensor if is_float64(tensor) else ops.cast(tensor, "float32")
+
+
+def matmul(x1: Any, x2: Any) -> Any:
+    """`ops.matmul`, which is float32 for float64 on PyTorch."""
+    return x1 @ x2 if is_float64(x1) and is_float64(x2) else ops.matmul(x1, x2)
+
+
+def layer_norm(inputs: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
+    """`ops.layer_normalization` over the last axis, which is float32 for float64 on JAX and PyTorch."""
+    if not is_float64(inputs):
+        return ops.layer_normalization(inputs, gamma, beta, -1, epsilon)
+    width = inputs.shape[-1]
+    centered = inputs - ops.sum(inputs, axis=-1, keepdims=True) / width
+    variance = ops.sum(centered * centered, axis=-1, keepdims=True) / width
+    gamma, beta = ops.convert_to_tensor(gamma), ops.convert_to_tensor(beta)
+    return centered / ops.sqrt(variance + epsilon) * gamma + beta
 
 
 def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
@@ -34,7 +65,7 @@ def linear(
     leading, output_axes = ops.shape(inputs)[:-input_axes], kernel.shape[input_axes:]
     rows = math.prod(kernel.shape[:input_axes])
     # A product of rank 2 with rank 2 is the form for which backends call their fastest GEMM.
-    outputs = ops.matmul(ops.reshape(inputs, (-1, rows)), ops.reshape(kernel, (rows, -1)))
+    outputs = matmul(ops.reshape(inputs, (-1, rows)), ops.reshape(kernel, (rows, -1)))
     if bias is not None:
         outputs = ops.add(outputs, ops.reshape(bias, (-1,)))
     outputs = ops.relu(outputs) if relu else outputs
@@ -58,11 +89,11 @@ def joined_linear(
 
 def tied_projection(inputs: Any, table: Any) -> Any:
     """The definition of `keras_attention.ops.linear.tied_projection`."""
-    return ops.matmul(inputs, ops.transpose(table))
+    return matmul(inputs, ops.transpose(table))
 
 
 def masked_softmax(scores: Any, mask: Any = None, axis: int | tuple[int, ...] = -1) -> Any:
-    """Softmax over the allowed positions, computed in float32, returned in the dtype of `scores`.
+    """Softmax over the allowed positions, in float32 or float64, returned in the dtype of `scores`.
 
     Args:
         scores: Attention scores, shape `(..., T, S)`.
@@ -74,8 +105,7 @@ def masked_softmax(scores: Any, mask: Any = None, axis: int | tuple[int, ...] = 
         allowed position is all zeros.
     """
     dtype = backend.standardize_dtype(scores.dtype)
-    if dtype != "float64":
-        scores = ops.cast(scores, "float32")
+    scores = at_least_float32(scores)
     if mask is not None:
         scores = ops.where(mask, scores, ops.cast(MASKED_SCORE, scores.dtype))
     if isinstance(axis, tuple) or scores.shape[axis] == 1:  # of one position `ops.softmax` warns
@@ -103,13 +133,14 @@ def dot_product_attention(
             "and JAX on GPUs; the running backend has none here. Leave flash_attention=None: the "
             "kernel is used where there is one. Received: flash_attention=True"
         )
-    query = ops.multiply(query, ops.cast(scale, query.dtype))
+    # A cast would go through float32.
+    query = ops.multiply(query, ops.convert_to_tensor(scale, query.dtype))
     query = ops.transpose(query, (0, 2, 1, 3))
     key = ops.transpose(key, (0, 2, 3, 1))
     value = ops.transpose(value, (0, 2, 1, 3))
-    weights = masked_softmax(ops.matmul(query, key), mask)
+    weights = masked_softmax(matmul(query, key), mask)
     applied = weights if dropout is None else dropout(weights)
-    outputs = ops.matmul(applied, value)
+    outputs = matmul(applied, value)
     return ops.transpose(outputs, (0, 2, 1, 3)), weights
 
 
@@ -149,7 +180,7 @@ def dropout_add_norm(
     """The definition of `keras_attention.ops.residual.dropout_add_norm`."""
     if rate > 0.0:
         update = dropout(update, rate, seed)
-    return ops.layer_normalization(ops.add(inputs, update), gamma, beta, -1, epsilon)
+    return layer_norm(ops.add(inputs, update), gamma, beta, epsilon)
 
 
 def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: float) -> Any:
@@ -158,7 +189,7 @@ def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: 
     `-sum_v q(v) log p(v) = total log sum_v exp(z_v) - (on - off) z_label - off sum_v z_v`.
     """
     total = on_value + (logits.shape[-1] - 1) * off_value
-    logits, labels = ops.cast(logits, "float32"), ops.cast(labels, "int32")
+    logits, labels = at_least_float32(logits), ops.cast(labels, "int32")
     log_normalizer = ops.logsumexp(logits, axis=-1)
     label_logits = ops.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     loss = total * log_normalizer - (on_value - off_value) * label_logits
@@ -167,8 +198,8 @@ def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: 
 
 def global_norm(gradients: Sequence[Any]) -> Any:
     """The definition of `keras_attention.ops.norm.global_norm`."""
-    squares = [ops.sum(ops.square(ops.cast(gradient, "float32"))) for gradient in gradients]
-    return ops.sqrt(sum(squares))
+    squares = [ops.sum(ops.square(at_least_float32(gradient))) for gradient in gradients]
+    return ops.sqrt(functools.reduce(ops.add, squares))
 
 
 def sum_of_branches(
@@ -178,7 +209,7 @@ def sum_of_branches(
     activation = ops.relu if activation is None else activation
 
     def branch(rows: Any, kernel: Any, bias: Any, weight: Any) -> Any:
-        hidden = activation(ops.add(ops.matmul(rows, kernel), bias))
+        hidden = activation(ops.add(matmul(rows, kernel), bias))
         return ops.multiply(ops.cast(hidden, weight.dtype), weight)
 
     # Of a branch nothing is kept but what it was made of.

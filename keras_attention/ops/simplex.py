@@ -8,6 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.ops.reference import at_least_float32
+
 # How far a sum in float32 may be from 1, and a number below 0.
 TOLERANCE = 1e-6
 
@@ -29,13 +31,13 @@ def simplex_projection(vector: Any) -> Any:
     [0.3499999940395355, 0.6499999761581421, 0.0]
     """
     vector = ops.convert_to_tensor(vector)
-    numbers = ops.cast(vector, "float32")
+    numbers = at_least_float32(vector)
     is_there = ops.logical_and(
         ops.all(ops.greater_equal(numbers, 0.0)),
         ops.less_equal(ops.abs(ops.subtract(ops.sum(numbers), 1.0)), TOLERANCE / 4),
     )
     sorted_ = ops.flip(ops.sort(numbers))
-    ranks = ops.arange(1, numbers.shape[0] + 1, dtype="float32")
+    ranks = ops.arange(1, numbers.shape[0] + 1, dtype=numbers.dtype)
     offsets = ops.divide(ops.subtract(ops.cumsum(sorted_), 1.0), ranks)
     # The largest numbers stay above 0 if all lose as much as brings their sum to 1.
     stay = ops.sum(ops.cast(ops.greater(sorted_, offsets), "int32"))
@@ -91,6 +93,7 @@ class RandomSimplex(keras.initializers.Initializer):
         numbers = keras.random.uniform(
             shape, minval=0.0, maxval=1.0, dtype="float32", seed=self.seed
         )
+        numbers = ops.cast(numbers, "float64" if dtype == "float64" else "float32")
         numbers = ops.add(numbers, keras.config.epsilon())  # they are not all 0
         return ops.cast(ops.divide(numbers, ops.sum(numbers)), dtype or "float32")
 

@@ -304,8 +304,10 @@ def check_on_simplex(name: str, values: Weight) -> None:
         )
 
 
-def sinusoid(positions: np.ndarray, hidden_dim: int, layout: str = "interleaved") -> np.ndarray:
-    """Return the sinusoidal encoding of `positions` (T,) as a float32 array (T, D).
+def sinusoid(
+    positions: np.ndarray, hidden_dim: int, layout: str = "interleaved", dtype: str = "float32"
+) -> np.ndarray:
+    """Return the sinusoidal encoding of `positions` (T,) as an array (T, D).
 
     Args:
         positions: Integer positions, counted from 0.
@@ -313,6 +315,7 @@ def sinusoid(positions: np.ndarray, hidden_dim: int, layout: str = "interleaved"
         layout: `"interleaved"` is the paper's formula: columns 2i and 2i+1 hold the sine and cosine
             of `position / 10000^(2i / D)`. `"halves"` is the authors' code (tensor2tensor): all sines
             first, then all cosines, of `position / 10000^(k / (D/2 - 1))`; an odd D ends in a zero column.
+        dtype: Of the array; it is computed in float64. Defaults to float32.
 
     Example:
 
@@ -331,10 +334,10 @@ def sinusoid(positions: np.ndarray, hidden_dim: int, layout: str = "interleaved"
     if layout == "interleaved":
         columns = np.arange(hidden_dim)
         angles = positions / 10000.0 ** (2 * (columns // 2) / hidden_dim)
-        return np.where(columns % 2 == 0, np.sin(angles), np.cos(angles)).astype("float32")
+        return np.where(columns % 2 == 0, np.sin(angles), np.cos(angles)).astype(dtype)
     if layout == "halves":
         timescales = hidden_dim // 2
         angles = positions / 10000.0 ** (np.arange(timescales) / max(timescales - 1, 1))
         parts = [np.sin(angles), np.cos(angles), np.zeros((len(positions), hidden_dim % 2))]
-        return np.concatenate(parts, axis=1).astype("float32")
+        return np.concatenate(parts, axis=1).astype(dtype)
     raise ValueError(f"`layout` must be 'interleaved' or 'halves'. Received: layout={layout!r}")

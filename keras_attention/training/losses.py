@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_attention.ops.crossentropy import smoothed_crossentropy
+from keras_attention.ops.nan import one_or_nan
 from keras_attention.training.distribution import sum_over_replicas
 from keras_attention.utils.checks import check_boolean, check_integer, check_number
 
@@ -67,7 +68,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         total = self.token_sum(y_true, y_pred, sample_weight)
-        return ops.divide(total, self.token_count(y_true, sample_weight))
+        return ops.divide(total, self.token_count(y_true, sample_weight, total.dtype))
 
     def token_sum(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Return the sum of the losses of the real tokens in these rows: of one replica or slice.
@@ -85,23 +86,27 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         """
         labels, y_pred = check_labels(y_true, y_pred, self.pad_token_id)
         losses = self.call(labels, y_pred)
-        weights = label_weights(y_true, self.pad_token_id, sample_weight, y_pred.shape[-1])
-        weights = ops.cast(weights, losses.dtype)
+        weights = label_weights(
+            y_true, self.pad_token_id, sample_weight, y_pred.shape[-1], losses.dtype
+        )
         # Not only a product: at padding, 0 times NaN would be NaN.
         return ops.sum(ops.where(ops.equal(weights, 0), 0.0, ops.multiply(losses, weights)))
 
-    def token_count(self, y_true: Any, sample_weight: Any = None) -> Any:
+    def token_count(self, y_true: Any, sample_weight: Any = None, dtype: Any = "float32") -> Any:
         """Return the number of real tokens of the whole update, over all replicas; at least 1.
 
         Args:
             y_true: Integer labels `(B, T)`: all rows of this replica.
             sample_weight: Optional weights broadcastable to `(B, T)`; tokens count by their weight.
+            dtype: Of the result. Defaults to float32.
 
         Returns:
-            A scalar, float32.
+            A scalar.
         """
-        weights = label_weights(y_true, self.pad_token_id, sample_weight)
-        return ops.maximum(sum_over_replicas(ops.sum(weights)), 1.0)
+        weights = label_weights(y_true, self.pad_token_id, sample_weight, dtype=dtype)
+        count = sum_over_replicas(ops.sum(weights))
+        # Not `ops.maximum`, which is float32 for float64 on PyTorch.
+        return ops.where(ops.less(count, 1.0), ops.ones_like(count), count)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """The loss of every token, `(B, T)`, padding included."""
@@ -175,9 +180,13 @@ def _check_label_values(labels: np.ndarray, vocabulary_size: int, pad_token_id: 
 
 
 def label_weights(
-    y_true: Any, pad_token_id: int, sample_weight: Any = None, vocabulary_size: int | None = None
+    y_true: Any,
+    pad_token_id: int,
+    sample_weight: Any = None,
+    vocabulary_size: int | None = None,
+    dtype: Any = "float32",
 ) -> Any:
-    """Return the weight of each token, float32 `(B, T)`: 0 for padding, else 1 or its sample weight.
+    """Return the weight of each token, `(B, T)`: 0 for padding, else 1 or its sample weight.
 
     A graph cannot raise an error. So with a `vocabulary_size`, a label outside the vocabulary has the
     weight NaN: the loss becomes NaN, and the model does not learn a wrong word.
@@ -187,14 +196,15 @@ def label_weights(
         pad_token_id: Label of padding.
         sample_weight: Optional weights, `(B,)` or broadcastable to `(B, T)`.
         vocabulary_size: Number of tokens V, or None to leave the labels unchecked. Defaults to None.
+        dtype: Of the weights. Defaults to float32.
     """
     y_true = ops.convert_to_tensor(y_true)
-    weights = ops.ones_like(y_true, dtype="float32")
+    weights = ops.ones_like(y_true, dtype=dtype)
     if vocabulary_size is not None:
         is_label = ops.logical_and(y_true >= 0, y_true < vocabulary_size)
-        weights = ops.where(is_label, weights, math.nan)
+        weights = ops.multiply(weights, one_or_nan(is_label))
     if sample_weight is not None:
-        sample_weight = ops.cast(sample_weight, "float32")
+        sample_weight = ops.cast(sample_weight, dtype)
         if len(sample_weight.shape) == 1:
             sample_weight = sample_weight[:, None]
         weights = ops.multiply(weights, sample_weight)

@@ -16,14 +16,19 @@ class _TokenMean(keras.metrics.Metric):
     def __init__(self, name: str, pad_token_id: int = 0, **kwargs: Any):
         super().__init__(name=name, **kwargs)
         self.pad_token_id = check_integer("pad_token_id", pad_token_id)
-        self.total = self.add_variable(shape=(), initializer="zeros", name="total")
-        self.count = self.add_variable(shape=(), initializer="zeros", name="count")
+        self.total = self.add_variable(
+            shape=(), initializer="zeros", dtype=self.dtype, name="total"
+        )
+        self.count = self.add_variable(
+            shape=(), initializer="zeros", dtype=self.dtype, name="count"
+        )
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         labels, y_pred = check_labels(y_true, y_pred, self.pad_token_id)
         values = self.token_values(labels, y_pred)
-        weights = label_weights(y_true, self.pad_token_id, sample_weight, y_pred.shape[-1])
-        weights = ops.cast(weights, values.dtype)
+        weights = label_weights(
+            y_true, self.pad_token_id, sample_weight, y_pred.shape[-1], values.dtype
+        )
         # Not only a product: at padding, 0 times NaN would be NaN.
         values = ops.where(ops.equal(weights, 0), 0.0, ops.multiply(values, weights))
         self.total.assign_add(ops.cast(ops.sum(values), self.dtype))
@@ -34,7 +39,13 @@ class _TokenMean(keras.metrics.Metric):
         raise NotImplementedError
 
     def result(self) -> Any:
-        return ops.divide_no_nan(self.total, self.count)
+        total, count = ops.convert_to_tensor(self.total), ops.convert_to_tensor(self.count)
+        is_empty = ops.equal(count, 0)  # `ops.divide_no_nan` is float32 for float64 on PyTorch.
+        return ops.where(
+            is_empty,
+            ops.zeros_like(total),
+            total / ops.where(is_empty, ops.ones_like(count), count),
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "pad_token_id": self.pad_token_id}

@@ -334,3 +334,38 @@ def test_what_cannot_have_constraints_is_named():
         spec = small_model(seed=11).spec()
         spec = spec.map_weights(keras.ops.convert_to_numpy)
         Translator(spec, LetterTokenizer(), constraint=constraint)
+
+
+@pytest.mark.parametrize(
+    "start, message",
+    [
+        (lambda: ForcedPrefix(9).start([[1.5]], 2), r"`prefixes` must hold token ids.*1\.5"),
+        (lambda: ForcedPrefix(9).start([[True]], 2), "`prefixes` must hold token ids.*True"),
+        (lambda: ForcedPrefix(9).start([[3, -1]], 2), "`prefixes` must hold token ids.*-1"),
+        (lambda: ForcedPrefix(9).start([3, 4], 2), "`prefixes` must be a list.*prefixes=3"),
+        (lambda: ForcedPrefix(9).start("word", 2), "`prefixes` must be a list.*'word'"),
+        (lambda: ForcedPrefix(9).start([[3]], 0), "`beam_size` must be an int"),
+        (lambda: RequiredPhrases(9, 1).start([["ab"]], [7], 2), "`phrases` must be a list.*'ab'"),
+        (lambda: RequiredPhrases(9, 1).start([[[3]]], [7, 7], 2), "each of 1 sentences"),
+        (
+            lambda: RequiredPhrases(9, 1).start([[[3]]], [7.5], 2),
+            "`max_lengths` must hold integers",
+        ),
+        (lambda: RequiredPhrases(9, 1).start(None, [7], 2), "`phrases` must be a list.*None"),
+    ],
+)
+def test_what_a_constraint_cannot_start_with_is_named(start, message):
+    with pytest.raises(ValueError, match=message):
+        start()
+
+
+def test_states_of_another_batch_are_refused():
+    constraint = ForcedPrefix(4)
+    step = lambda token_ids, index, cache: (ops.zeros((2, 3, 4)), cache)  # noqa: E731
+    options = {"beam_size": 3, "start_token_id": 0, "end_token_id": 1, "constraint": constraint}
+    for state in (constraint.start([[2]], 3), constraint.start([[2], [3]], 5), {"prefix": 1.5}):
+        with pytest.raises(ValueError, match=r"must be tensors \(2, 3, \.\.\.\)"):
+            beam_search(step, {}, [4, 4], constraint_state=state, **options)
+    given = TextConstraint(constraint, lambda texts, lengths, beams: constraint.start([[2]], beams))
+    with pytest.raises(ValueError, match=r"must be tensors \(2, 3, \.\.\.\)"):
+        given.of_batch(["a"], [4, 0], 3)

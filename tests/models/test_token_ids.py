@@ -137,3 +137,31 @@ def test_more_tokens_than_learned_positions_are_refused(entrance, name):
         ValueError, match="learned positions for 3 tokens.*of 4 tokens.*max_length=4"
     ):
         ENTRANCES[entrance](model, data)
+
+
+@pytest.mark.tensorflow_only
+def test_a_search_for_nan_finds_none_in_a_healthy_model():
+    """Nor in its training and its engine, but where an id is no id."""
+    import tensorflow as tf
+
+    from keras_attention import Adam, LabelSmoothedCrossentropy, Translator
+    from tests.decoding.test_translator import LetterTokenizer
+
+    inputs = {
+        "encoder_token_ids": np.array([[3, 5, 1, 0], [4, 1, 0, 0], [9, 8, 7, 1]]),
+        "decoder_token_ids": np.array([[0, 3, 0], [0, 6, 2], [0, 0, 0]]),
+    }
+    labels = np.array([[3, 1, 0], [6, 2, 1], [1, 0, 0]])
+    tf.debugging.enable_check_numerics()
+    try:
+        model = Transformer(17, 1, 12, 20, 3)
+        model.compile(Adam(1e-3), LabelSmoothedCrossentropy(0.1))
+        assert np.isfinite(model.train_on_batch(inputs, labels))
+        assert np.isfinite(model.predict_on_batch(inputs)).all()
+        translator = Translator(model, LetterTokenizer(), beam_size=2, engine="tensorflow")
+        assert len(translator(["cab", "gab"])) == 2
+        with pytest.raises(tf.errors.InvalidArgumentError, match="NaN"):
+            wrong = {name: tf.constant(ids + 0.5) for name, ids in inputs.items()}
+            tf.function(lambda: model(wrong))()
+    finally:
+        tf.debugging.disable_check_numerics()

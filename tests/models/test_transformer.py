@@ -1,6 +1,7 @@
 """The Transformer against the paper in NumPy, and what users do with a model."""
 
 import json
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -343,13 +344,42 @@ def test_bad_arguments_are_named(arguments, message):
         small(**arguments)
 
 
+@pytest.mark.parametrize(
+    "name, meant",
+    [
+        ("Tiny", "Did you mean 'tiny'"),
+        ("transformer_big", "Did you mean 'big'"),
+        ("weighted-small", "Did you mean 'weighted_small'"),
+        ("table3_a", "Did you mean 'table3_a_heads_1' or 'table3_a_heads_4'"),
+        ("gigantic", "Received: "),
+        ("", "Received: "),
+        (3, "Received: "),
+        (["tiny"], "Received: "),
+        ("runs/tiny", "no folder or file is one.*`Translator.from_run.folder.`"),
+        (Path("tiny"), "no folder or file is one.*`keras.saving.load_model"),
+    ],
+)
+def test_a_wrong_preset_is_answered_by_what_was_meant(name, meant):
+    told = f"`preset` must be the name of a model size. .*{meant}"
+    with pytest.raises(ValueError, match=told) as error:
+        Transformer.from_preset(name, vocabulary_size=9)
+    text = str(error.value)
+    assert f"Received: preset={name!r}. The sizes for small corpora are tiny, small" in text
+    assert sum(preset in text for preset in PRESETS if preset.startswith("table3")) <= 3
+
+
+def test_a_folder_of_the_working_directory_is_no_preset(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "tiny").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="no folder or file is one"):
+        Transformer.from_preset("mine", vocabulary_size=9)
+    assert Transformer.from_preset("tiny", vocabulary_size=9, num_layers=1).hidden_dim == 128
+
+
 def test_bad_inputs_are_named():
     with pytest.raises(ValueError, match="encoder_token_ids"):
         small()({"tokens": SOURCE})
-    with pytest.raises(ValueError, match="one of base, big.*Received: preset='huge'"):
-        Transformer.from_preset("huge", vocabulary_size=9)
-    with pytest.raises(ValueError, match="Did you mean 'tiny'?"):
-        Transformer.from_preset("Tiny", vocabulary_size=9)
     with pytest.raises(ValueError, match="no argument 'n_layers'. Did you mean 'num_layers'?"):
         Transformer(9, n_layers=1)
 

@@ -12,9 +12,9 @@ from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.engine.select import EngineSelector
 from keras_attention.evaluation.cost import ModelSizes
 from keras_attention.interop.ctranslate2 import export_ctranslate2
-from keras_attention.models.presets import PRESETS
 from keras_attention.spec import SpecError
 from keras_attention.spec.files import load_spec, save_spec
+from keras_attention.spec.presets import PRESETS
 from keras_attention.utils.progress import Progress
 from tests.helpers import numpy
 from tests.training import resumed_run
@@ -254,3 +254,18 @@ def test_in_files_and_back(tmp_path):
     copy = Transformer.from_spec(load_spec(tmp_path / "spec"))
     expected = numpy(Transformer.from_spec(spec)(INPUTS))
     np.testing.assert_allclose(numpy(copy(INPUTS)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("load", ["model", "weights"])
+def test_a_saved_model_off_the_simplex_is_refused_with_the_reason(tmp_path, load):
+    sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2}
+    model = Transformer(11, **sizes, branch_feed_forward="shared")
+    (kappa,) = (w for w in model.encoder_blocks[0].trainable_variables if w.name == "kappa")
+    kappa.assign([0.75, 0.5])
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    with pytest.raises(ValueError, match=r"kappa.*sum to 1"):
+        if load == "model":
+            keras.saving.load_model(tmp_path / "model.keras")
+        else:
+            model.load_weights(tmp_path / "model.weights.h5")

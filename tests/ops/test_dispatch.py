@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 
 import keras
+import numpy as np
 import pytest
 
 from keras_attention.ops import dispatch
@@ -41,8 +42,14 @@ def test_an_operation_is_the_kernel_or_the_definition(monkeypatch):
     def lookup(table, token_ids):
         """The signature."""
 
-    monkeypatch.setattr(dispatch, "kernels", lambda: {"lookup": len})
-    assert dispatch.operation(lookup) is len
+    monkeypatch.setattr(dispatch, "kernels", lambda: {"lookup": lambda *_: "kernel"})
+    monkeypatch.setitem(DEFINITIONS, "lookup", lambda *_: "definition")
+    chosen = dispatch.operation(lookup)
+    ids = np.zeros(3, "int32")
+    assert chosen(np.zeros((2, 5), "float32"), ids) == "kernel"
+    assert chosen([np.zeros((2, 5), "float32")], ids) == "kernel"
+    assert chosen(np.zeros((2, 5), "float64"), ids) == "definition"
+    assert chosen(keras.Variable(np.zeros((2, 5)), dtype="float64"), ids) == "definition"
     monkeypatch.setattr(dispatch, "kernels", dict)
     assert dispatch.operation(lookup) is DEFINITIONS["lookup"]
 

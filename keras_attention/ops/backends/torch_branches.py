@@ -18,7 +18,7 @@ def sum_of_branches(
 ) -> Any:
     """See `keras_attention.ops.branches.sum_of_branches`."""
     is_relu = activation in (None, keras.activations.relu)
-    if not is_relu or not is_fast(kernels.shape[-1]) or inputs.dtype == torch.float64:
+    if not is_relu or not is_fast(kernels.shape[-1]):
         return reference.sum_of_branches(inputs, kernels, biases, weights, activation)
     is_in_cache = inputs.device.type == "cpu" and inputs.dtype == torch.float32
     form = _SumInCache if is_in_cache else _SumOfBranches

@@ -1,9 +1,19 @@
 """Named model sizes, as data: the rows of the paper's Table 3, Weighted Transformers, and our own sizes."""
 
 import copy
+import difflib
+import os
 from typing import Any
 
-from keras_attention.utils.checks import did_you_mean
+# The arguments that are the size of a model; what else a recipe sets is no matter of its size.
+SIZES = (
+    "num_layers",
+    "hidden_dim",
+    "intermediate_dim",
+    "num_heads",
+    "key_dim",
+    "value_dim",
+)
 
 # Table 3, "base": what the other rows leave unchanged.
 BASE: dict[str, Any] = {
@@ -123,11 +133,30 @@ def preset_arguments(name: str) -> dict[str, Any]:
     """A copy of the arguments of a preset.
 
     Raises:
-        ValueError: If there is no such preset. The message suggests the most similar name.
+        ValueError: If there is no such preset. The message begins with the most similar names, or says what
+            reads a folder.
     """
-    if name in PRESETS:
+    if isinstance(name, str) and name in PRESETS:
         return copy.deepcopy(PRESETS[name])
     raise ValueError(
-        f"`preset` must be one of {', '.join(PRESETS)}.{did_you_mean(name, PRESETS)} "
-        f"Received: preset={name!r}"
+        f"`preset` must be the name of a model size.{_meant(name)} Received: preset={name!r}. The sizes for "
+        "small corpora are tiny, small and medium; base and big are the paper's. "
+        "`sorted(keras_attention.PRESETS)` lists all."
     )
+
+
+def _meant(name: Any) -> str:
+    """A sentence, after a space, on what somebody meant who gave this in place of a preset's name; or ""."""
+    text = os.fspath(name) if isinstance(name, str | os.PathLike) else ""
+    if text and (isinstance(name, os.PathLike) or os.sep in text or os.path.exists(text)):
+        return (
+            " A preset makes an untrained model, so no folder or file is one. A finished run is read "
+            "by `Translator.from_run(folder)`, and its model by "
+            "`keras.saving.load_model('<folder>/model.keras')`."
+        )
+    text = text.lower().replace("-", "_")
+    likely = sorted((known for known in PRESETS if len(text) > 2 and text in known), key=len)
+    likely += [known for known in PRESETS if known in text]
+    likely += difflib.get_close_matches(text, PRESETS)
+    listed = " or ".join(map(repr, [*dict.fromkeys(likely)][:3]))
+    return listed and f" Did you mean {listed}?"
