@@ -1,5 +1,6 @@
 """Ends training cleanly on Ctrl-C or SIGTERM."""
 
+import contextlib
 import signal
 from typing import Any
 
@@ -28,7 +29,8 @@ class TrainingStopped(KeyboardInterrupt):
 class StopOnSignal(keras.callbacks.Callback):
     """Ends training cleanly on Ctrl-C or SIGTERM, after the current batch.
 
-    A second Ctrl-C interrupts at once, as usual.
+    Python handles signals in the main thread alone: a training in another thread leaves them as they are. A
+    second Ctrl-C interrupts at once, as usual.
 
     Args:
         at_once: Whether this callback ends the training. Pass False for several processes, which must
@@ -51,7 +53,10 @@ class StopOnSignal(keras.callbacks.Callback):
         # The signal handler must not use `self.model`: on JAX that moves the state, perhaps within a step.
         self._trained = self.model
         for number in (signal.SIGINT, signal.SIGTERM):
-            self._previous[number] = signal.signal(number, self._stop)
+            # A handler that is not Python's own could not be put back.
+            if signal.getsignal(number) is not None:
+                with contextlib.suppress(ValueError):  # of any thread but the main one
+                    self._previous[number] = signal.signal(number, self._stop)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         # The signal may have come before `fit` set `stop_training` to False.

@@ -8,7 +8,9 @@ from typing import Any
 
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
+from keras_attention.cli.streams import typed_text
 from keras_attention.utils.files import atomic_folder, check_destination
+from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 from keras_attention_viewer.page import is_page as is_viewer_page
 
 PAGE = ".html"
@@ -32,10 +34,11 @@ def main(arguments: Sequence[str], program: str) -> None:
         epilog=EXAMPLE,
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
-    parser.add_argument("sentence", metavar="SENTENCE", help="a sentence in the source language")
-    parser.add_argument(
-        "translation", nargs="?", metavar="TRANSLATION", help="its translation (the model's own)"
-    )
+    add: Any = parser.add_argument
+    text = "a sentence in the source language"
+    add("sentence", type=typed_text, metavar="SENTENCE", help=text)
+    text = "its translation (the model's own)"
+    add("translation", type=typed_text, nargs="?", metavar="TRANSLATION", help=text)
     parser.add_argument(
         "--output",
         type=Path,
@@ -66,6 +69,9 @@ def main(arguments: Sequence[str], program: str) -> None:
         overwrite=overwrite,
         option="--overwrite",
     )
+    run = RunFolder(options.run)
+    run.settings(SEARCH_SETTINGS)
+    run.check_finished()
     start_backend()
     from keras_attention.decoding.translator import Translator
     from keras_attention.visualization.attention_page import save_attention
@@ -83,7 +89,11 @@ def main(arguments: Sequence[str], program: str) -> None:
 
 def _are_pictures(folder: Path) -> bool:
     """Whether a folder holds only pictures that this command wrote."""
-    return all(path.is_file() and MAKER.encode() in path.read_bytes() for path in folder.iterdir())
+    return all(path.is_file() and _is_picture(path.read_bytes()) for path in folder.iterdir())
+
+
+def _is_picture(content: bytes) -> bool:
+    return content.startswith(b"\x89PNG\r\n") and b"tEXtSoftware\0" + MAKER.encode() in content
 
 
 def _save_pictures(

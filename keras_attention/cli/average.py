@@ -7,6 +7,7 @@ from pathlib import Path
 
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
+from keras_attention.utils.checks import check_integer, counted
 from keras_attention.utils.files import atomic_path, check_destination
 from keras_attention.utils.progress import activity
 from keras_attention.utils.run_folder import RunFolder
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str], program: str) -> None:
     settings = run.settings(["averaged_checkpoints"])
     if options.output.suffix != ".keras":
         raise ValueError(f"--output must end in .keras. Received: {options.output}")
+    if options.last is not None:
+        check_integer("--last", options.last, least=1)
     check_destination(options.output)
     trained = run.trained_model()
     start_backend()
@@ -61,7 +64,7 @@ def main(arguments: Sequence[str], program: str) -> None:
             f"--last must be at most {len(chosen)}, the number of checkpoints in '{run.checkpoints}' that "
             f"the run would average. Received: {options.last}. Give less, or leave --last out."
         )
-    with activity(f"averaging {len(chosen)} checkpoints"):
+    with activity(f"averaging {counted(len(chosen), 'checkpoint')}"):
         model = keras.saving.load_model(trained, compile=False)
         model.compile(optimizer=None)  # Weights are wanted, not the state of an optimizer.
         average_checkpoints(model, chosen)

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from keras_attention.utils.checks import check_integer
 from keras_attention.utils.places import matching_files
 
 SPREAD = ("chunk", "chunk_lines", "ray", "workers")
@@ -43,6 +44,8 @@ def spread(options: argparse.Namespace) -> dict[str, Any]:
     >>> spread(argparse.Namespace(chunk="17/400", ray=True, workers=None))
     {'ray': True, 'share': (17, 400)}
     """
+    from keras_attention.recipes.bulk_work import check_spread
+
     names = ("chunk_lines", "ray", "workers")
     found = {name: getattr(options, name, None) for name in names}
     given = {name: value for name, value in found.items() if value is not None}
@@ -56,6 +59,9 @@ def spread(options: argparse.Namespace) -> dict[str, Any]:
                 f"--chunk must be K/N with K from 1 to N, such as 17/400. Received: {options.chunk}"
             )
         given["share"] = k, n
+    if "chunk_lines" in given:
+        check_integer("--chunk-lines", given["chunk_lines"], 1)
+    check_spread(given.get("share", (1, 1)), given.get("ray", False), given.get("workers"), True)
     return given
 
 

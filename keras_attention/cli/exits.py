@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+from keras_attention.cli.streams import open_standard_streams
+
 FAILURE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 
 
 @contextlib.contextmanager
 def orderly_exit(program: str) -> Iterator[None]:
-    """End the process with a message instead of a traceback.
+    """Open the standard streams, and end the process with a message instead of a traceback.
 
     Exit codes: 2 for bad use or bad input, 1 for a failure (training that diverged, a full disk, no
     memory left), 130 after Ctrl-C, 143 after SIGTERM, 141 if whoever reads the output has closed it.
@@ -24,6 +26,7 @@ def orderly_exit(program: str) -> Iterator[None]:
     Args:
         program: Name of the command, for the message.
     """
+    open_standard_streams()
     try:
         yield
         sys.stdout.flush()

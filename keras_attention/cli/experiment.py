@@ -13,6 +13,7 @@ from typing import Any
 from keras_attention.cli.exits import naming_the_folder, orderly_exit
 from keras_attention.cli.options import Parser, add_options
 from keras_attention.cli.quiet import start_backend
+from keras_attention.cli.streams import typed_text
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.progress import say
@@ -50,15 +51,16 @@ def run(
         help=f"folder for the results (runs/{name}-TIME); the same command continues there",
     )
     add_options(parser)
-    options = vars(parser.parse_args(arguments))
     fresh = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    is_given = "output_dir" in options
-    output_dir = options.pop("output_dir", fresh)
-    with orderly_exit(parser.prog), naming_the_folder(output_dir, is_given):
-        if "cores" in options:
-            _use_cores(options.pop("cores"))
-        start_backend()
-        return start(output_dir, options)
+    with orderly_exit(parser.prog):
+        options = vars(parser.parse_args(arguments))
+        is_given = "output_dir" in options
+        output_dir = options.pop("output_dir", fresh)
+        with naming_the_folder(output_dir, is_given):
+            if "cores" in options:
+                _use_cores(options.pop("cores"))
+            start_backend()
+            return start(output_dir, options)
     raise AssertionError("`orderly_exit` ends the process after an error.")
 
 
@@ -77,11 +79,15 @@ def _figures_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--run", type=Path, metavar="RUN", help="a finished run (one of the demo corpus is trained)"
     )
-    add("--sentence", help="a sentence in the run's source language")
-    add("--translation", help="its translation (the model's own)")
+    add("--sentence", type=typed_text, help="a sentence in the run's source language")
+    add("--translation", type=typed_text, help="its translation (the model's own)")
     add("--kind", choices=("encoder", "decoder", "cross"), help="which attention (encoder)")
     add("--layer", type=int, metavar="N", help="the layer, from 1 (the last but one)")
-    add("--word", help="the word whose attention Figure 3 shows (the one that looks farthest)")
+    add(
+        "--word",
+        type=typed_text,
+        help="the word whose attention Figure 3 shows (the one that looks farthest)",
+    )
     add("--heads", type=int, nargs=4, metavar="H", help="two for Figure 4, two for Figure 5")
 
 

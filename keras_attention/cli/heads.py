@@ -8,6 +8,8 @@ from pathlib import Path
 
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
+from keras_attention.data.parallel_text import FilePairs
+from keras_attention.utils.run_folder import RunFolder
 
 EXAMPLE = """
 example:
@@ -37,18 +39,17 @@ def main(arguments: Sequence[str], program: str) -> None:
     options = parser.parse_args(arguments)
     if options.pairs < 1:
         raise ValueError(f"--pairs must be at least 1. Received: {options.pairs}")
+    run = RunFolder(options.run)
+    run.settings()
+    run.check_finished()
+    files = FilePairs(options.source_file, options.target_file)
     start_backend()
-    from keras_attention.data.parallel_text import FilePairs
     from keras_attention.decoding.translator import Translator
     from keras_attention.evaluation.head_importance import head_importance
     from keras_attention.visualization.attention_entries import padded_pairs
 
     translator = Translator.from_run(options.run)
-    pairs = [
-        pair
-        for pair in FilePairs(options.source_file, options.target_file)
-        if all(text.strip() for text in pair)
-    ]
+    pairs = [pair for pair in files if all(text.strip() for text in pair)]
     pairs = list(itertools.islice(pairs, options.pairs))
     if not pairs:
         raise ValueError(f"'{options.source_file}' holds no sentence with a translation.")

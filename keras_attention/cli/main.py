@@ -36,6 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: The command and its arguments, `sys.argv[1:]` if not given.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    with orderly_exit(" ".join([PROGRAM, *given[:1]])):
+        _run(given)
+
+
+def _run(given: list[str]) -> None:
     if not given or given[0] in ("-h", "--help"):
         print(_overview(), end="")
         raise SystemExit(0 if given else BAD_INPUT)
@@ -51,9 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{PROGRAM}: there is no command '{command}'.{hint}", file=sys.stderr)
         print(f"The commands are {', '.join(COMMANDS)}.", file=sys.stderr)
         raise SystemExit(BAD_INPUT)
-    program = f"{PROGRAM} {command}"
-    with orderly_exit(program):
-        importlib.import_module(f"keras_attention.cli.{command}").main(rest, program)
+    module = importlib.import_module(f"keras_attention.cli.{command}")
+    module.main(rest, f"{PROGRAM} {command}")
 
 
 def _overview() -> str:

@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import json
 import re
+import sys
 import tomllib
 import types
 import typing
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from keras_attention.cli.streams import typed_text
 from keras_attention.recipes.config import literal_choices
 
 NONE = "none"
@@ -25,6 +27,15 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **arguments: Any) -> None:
         layout = argparse.RawDescriptionHelpFormatter
         super().__init__(**{"formatter_class": layout, "allow_abbrev": False, **arguments})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse empty arguments, as unset variables of a shell make them: `Path("")` is the folder "."."""
+        given = [str(word) for word in (sys.argv[1:] if args is None else args)]
+        for before, word in zip(["", *given], given, strict=False):
+            if not word.strip() or re.fullmatch(r"--[\w-]+=\s*", word):
+                name = before if not word.strip() else word
+                self.error(f"an argument is empty, after '{name}'. Is a shell variable not set?")
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """End with the usage and a message; argparse calls it."""
@@ -59,8 +70,9 @@ def add_options(
     fields = {field.name: field for field in dataclasses.fields(cls)}
     for name in fields if names is None else names:
         default = (defaults or {}).get(name, fields[name].default)
-        text = help_of[name].rstrip(".").replace("`", "")
-        text = text[0].lower() + text[1:]
+        # Without docstrings, as under `python -OO`, options have no help.
+        text = help_of.get(name, "").rstrip(".").replace("`", "")
+        text = text[:1].lower() + text[1:]
         shown = "" if default in (None, dataclasses.MISSING) else f" ({_as_text(default)})"
         flags = [f"--{name.replace('_', '-')}", *(aliases or {}).get(name, ())]
         group.add_argument(
@@ -92,7 +104,7 @@ def read_toml(path: Path, allowed: Iterable[str]) -> dict[str, Any]:
         ValueError: If it is not TOML, or has a name that is not allowed.
     """
     allowed = sorted(allowed)
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         raise FileNotFoundError(f"--config: there is no file '{path}'.")
     try:
         values = tomllib.loads(path.read_text("utf-8"))
@@ -143,7 +155,8 @@ def _kind(annotation: Any) -> dict[str, Any]:
     if typing.get_origin(kind) is tuple:
         return {"type": Path, "nargs": 2, "metavar": ("SOURCE", "TARGET")}
     metavar = {int: "N", float: "X", Path: "PATH", str: "TEXT"}[kind]
-    return {"type": _or_none(kind, optional), "metavar": metavar}
+    parse = typed_text if kind is str else kind
+    return {"type": _or_none(parse, optional), "metavar": metavar}
 
 
 def _union(annotation: Any) -> tuple[Any, ...]:
@@ -155,7 +168,7 @@ def _or_none(kind: Any, optional: bool) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         return None if optional and text == NONE else kind(text)
 
-    parse.__name__ = kind.__name__  # argparse names it in its errors
+    parse.__name__ = "str" if kind is typed_text else kind.__name__  # argparse names it in errors
     return parse
 
 

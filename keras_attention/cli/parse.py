@@ -51,8 +51,8 @@ def run(
         The report; see `parsing_report`.
     """
     parser = _parser(description, program)
-    options = vars(parser.parse_args(arguments))
     with orderly_exit(parser.prog):
+        options = vars(parser.parse_args(arguments))
         start_backend()
         return _run(options)
     raise AssertionError("`orderly_exit` ends the process after an error.")

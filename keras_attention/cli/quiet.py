@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import platform
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 from keras_attention.utils.backend import check_backend
+from keras_attention.utils.cache import cache_folder
 from keras_attention.utils.progress import activity
+
+MOST_COMPILED = 2**30  # bytes of what JAX keeps; it then drops what was not used for longest
 
 
 def start_backend() -> None:
@@ -30,6 +36,8 @@ def start_backend() -> None:
         # Keras can load a saved model only if its classes are registered.
         from keras_attention import layers, models, training  # noqa: F401
 
+        if keras.backend.backend() == "jax":
+            _keep_compiled()
         if keras.backend.backend() == "tensorflow":
             import tensorflow as tf
 
@@ -41,6 +49,23 @@ def start_backend() -> None:
                 import tensorflow  # noqa: F401
 
 
+def _keep_compiled() -> None:
+    """Have JAX keep what it compiles, so that the next start of a run does not compile for minutes again."""
+    import jax
+
+    if jax.config.jax_compilation_cache_dir:
+        return  # The user has chosen a folder.
+    cpuinfo = Path(
+        "/proc/cpuinfo"
+    )  # Code for one processor may not run on another that shares the folder.
+    told = cpuinfo.read_text("utf-8", "replace") if cpuinfo.exists() else platform.processor()
+    flags = [line for line in told.splitlines() if line.startswith(("flags", "Features"))] or [told]
+    processor = hashlib.sha256(flags[0].encode()).hexdigest()[:16]
+    folder = cache_folder("jax") / f"{platform.machine()}-{processor}"
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_compilation_cache_max_size", MOST_COMPILED)
+
+
 @contextlib.contextmanager
 def _held_back() -> Iterator[None]:
     """Hold back what C libraries write to the standard error; write it only if there is an error."""
@@ -48,7 +73,7 @@ def _held_back() -> Iterator[None]:
     python_stderr = sys.stderr
     terminal = os.dup(2)
     # Never closed: loggers that libraries set up here write to it later.
-    shown = open(terminal, "w", buffering=1)
+    shown = open(terminal, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
     with tempfile.TemporaryFile() as notes:
         os.dup2(notes.fileno(), 2)
         sys.stderr = shown  # What Python writes, such as progress, still appears.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from keras_attention.cli.bulk_options import (
     add_bulk_options,
@@ -17,8 +16,11 @@ from keras_attention.cli.bulk_options import (
 )
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
+from keras_attention.cli.streams import CHUNK_LINES, chunks_as_they_come
+from keras_attention.data.parallel_text import FilePairs
+from keras_attention.utils.progress import say
+from keras_attention.utils.run_folder import RunFolder
 
-CHUNK_LINES = 1000
 EXAMPLE = """
 examples:
   keras-attention score runs/demo --source-file new.en --target-file new.de
@@ -48,6 +50,9 @@ def main(arguments: Sequence[str], program: str) -> None:
     options = parser.parse_args(arguments)
     if (options.source_file is None) != (options.target_file is None):
         raise ValueError("--source-file and --target-file belong together.")
+    run = RunFolder(options.run)
+    run.settings()
+    run.check_finished()
     if options.output_dir is not None:
         _score_corpus(options)
         return
@@ -55,22 +60,36 @@ def main(arguments: Sequence[str], program: str) -> None:
     for name in ("source_file", "target_file"):
         if len(getattr(options, name) or ()) > 1:
             raise ValueError(f"Several files of --{name.replace('_', '-')} need --output-dir.")
+    files = None
+    if options.source_file is not None:
+        files = FilePairs(options.source_file[0], options.target_file[0])
     start_backend()
-    from keras_attention.data.parallel_text import FilePairs, lines_of
     from keras_attention.decoding.translator import Translator
+    from keras_attention.decoding.unusual_texts import UnusualTexts
     from keras_attention.recipes.scoring import log_probabilities
 
     translator = Translator.from_run(options.run)
-    stdin: Any = sys.stdin.buffer
-    lines = lines_of(stdin, "the standard input")
-    pairs: Iterator[tuple[str, str]] = map(_pair, itertools.count(1), lines)
-    if options.source_file is not None:
-        pairs = iter(FilePairs(options.source_file[0], options.target_file[0]))
-    while chunk := list(itertools.islice(pairs, CHUNK_LINES)):
-        sources, targets = zip(*chunk, strict=True)
-        for value in log_probabilities(translator.model, translator.tokenizer, sources, targets):
+    parts = translator.model, translator.tokenizer
+    unusual = UnusualTexts("sources", first=1, longest=translator.longest_source)
+
+    def answer(pairs: Sequence[tuple[str, str]]) -> None:
+        sources, targets = zip(*pairs, strict=True)
+        for value in log_probabilities(*parts, sources, targets, unusual=unusual):
             print(f"{value:.6f}")
         sys.stdout.flush()
+
+    if files is None:
+        chunks_as_they_come(
+            sys.stdin.buffer,
+            "the standard input",
+            lambda done, lines: answer(list(map(_pair, itertools.count(done + 1), lines))),
+        )
+    else:
+        pairs = iter(files)
+        while chunk := list(itertools.islice(pairs, CHUNK_LINES)):
+            answer(chunk)
+    if message := unusual.message():
+        say(f"{program}: {message}")
 
 
 def _score_corpus(options: argparse.Namespace) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,11 @@ from keras_attention.cli.bulk_options import add_bulk_options, refuse_spread, sp
 from keras_attention.cli.exits import naming_the_folder, orderly_exit
 from keras_attention.cli.options import Parser, add_options, as_toml, read_toml
 from keras_attention.cli.quiet import start_backend
-from keras_attention.data.parallel_text import read_lines
-from keras_attention.recipes.catalog import RECIPES, recipe_for
+from keras_attention.data.text_files import existing_file, is_pipe, read_lines
+from keras_attention.recipes.catalog import BY_SIZE, RECIPES, recipe_for
 from keras_attention.recipes.config import ModelOptions, TranslationConfig
-from keras_attention.recipes.text import OWN_FILES, TextOptions
-from keras_attention.utils.checks import check_number, did_you_mean
+from keras_attention.recipes.text import OWN_FILES, PAIRS, PATHS, TextOptions
+from keras_attention.utils.checks import did_you_mean
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import activity, say
 from keras_attention.utils.run_folder import RunFolder
@@ -35,6 +36,7 @@ TRAINING = (
     "max_shapes",
     "warmup_steps",
     "peak_learning_rate",
+    "cooldown",
     "learning_rate_factor",
     "label_smoothing",
     "checkpoint_minutes",
@@ -42,11 +44,13 @@ TRAINING = (
     "averaged_checkpoints",
     "bleu_every",
     "attention_log",
-    "attention_images",
     "seed",
 )
 SEARCH = ("beam_size", "length_penalty")
 DEVICES = ("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "row_multiple")
+# What --plan and --dump-config make no use of.
+NOT_PLANNED = ("output_dir", "translate")
+DEPENDS = "depends on your text"  # its size, or its recipe
 ALIASES = {"tokenizer_algorithm": ["--tokenizer"], "averaged_checkpoints": ["--average"]}
 DESCRIPTION = """Train a Transformer to translate, and score it.
 
@@ -90,11 +94,12 @@ def run(
         The run's report, or the figures of the plan.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    defaults = recipes.get(_early_corpus(given, default_corpus))
+    named = _early_corpus(given, None if default_corpus == "demo" else default_corpus)
+    shown = _shown_defaults(recipes.get(named or OWN_FILES), recipes.values())
     text = {"corpus": default_corpus, "target_language": default_target_language}
-    parser = _parser(description, program, defaults, text)
-    options = vars(parser.parse_args(given))
+    parser = _parser(description, program, shown, text)
     with orderly_exit(parser.prog):
+        options = vars(parser.parse_args(given))
         if "config" in options:
             options = {**read_toml(options.pop("config"), _setting_names()), **options}
         options.setdefault("target_language", default_target_language)
@@ -108,15 +113,29 @@ def _run(
     recipes: Mapping[str, TranslationConfig],
     plan: bool,
 ) -> dict[str, Any]:
+    for name in ("corpus", *PATHS, *PAIRS):
+        if name in options and options[name] is None:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(
+                f"{option} none: leave it out, or write ./none for a file of this name."
+            )
     text = TextOptions(**_part(options, TextOptions))
     plan = plan or "plan_json" in options
     _check_outputs(options, text, plan)
+    if plan or "dump_config" in options:
+        names = NOT_PLANNED if plan else (*NOT_PLANNED, "prepare_only")
+        unused = [f"--{name.replace('_', '-')}" for name in names if name in options]
+        if unused:
+            say(f"Nothing is trained: {' and '.join(unused)} will not be used.")
     name = OWN_FILES if text.is_own else text.corpus or default_corpus
     recipe = _recipe(name, options, recipes)
-    if recipe is not None:
-        configured(recipe, options)  # Refuses wrong settings before anything is read.
+    # Wrong settings are refused before anything is read, and before the backend starts.
+    if "preset" in options:
+        from keras_attention.spec.presets import preset_arguments
+
+        preset_arguments(options["preset"])
+    configured(recipe or recipe_for(0), options)
     if not options.pop("dump_config", False):
-        start_backend()
         return _train(options, text, name, recipe, plan)
     if recipe is None:
         recipe = recipe_for(len(text.load(default_corpus).train))
@@ -134,7 +153,16 @@ def _train(
 ) -> dict[str, Any]:
     with activity("reading the text"):
         corpus = text.load(name)
-    config = configured(recipe or recipe_for(len(corpus.train)), options)
+    recipe = recipe or recipe_for(len(corpus.train))
+    config = configured(recipe, options)
+    finish = options.get("finish", False)
+    if "output_dir" in options and not plan:
+        from keras_attention.recipes.start import check_start
+
+        check_start(corpus, config, RunFolder(options["output_dir"]), finish)
+    if config.preset != recipe.preset:
+        say(_kept_text(recipe, config))
+    start_backend()
     if plan:
         return _plan(corpus, config, options)
     from keras_attention.recipes.run import train_translation
@@ -148,13 +176,28 @@ def _train(
         store = prepare_corpus(corpus, config, folder.path, **spread(argparse.Namespace(**options)))
         return {} if store is None else {"store": str(store)}
     with naming_the_folder(folder.path, "output_dir" in options):
-        report = train_translation(corpus, config, folder.path)
+        report = train_translation(corpus, config, folder.path, finish)
     if "translate" in options and report:  # Of several processes one has it.
         _translate_file(folder, *options["translate"])
     return report
 
 
-def _early_corpus(arguments: Sequence[str], default: str) -> str:
+def _shown_defaults(
+    recipe: TranslationConfig | None, recipes: Iterable[TranslationConfig]
+) -> dict[str, Any]:
+    """What the help says is taken if an option is not given: of this recipe, or what holds for all texts."""
+    if recipe is not None:
+        return {**dataclasses.asdict(recipe), **recipe.model_arguments}
+    rows = [dataclasses.asdict(one) for one in (*recipes, *(config for _, config in BY_SIZE))]
+    shown = {
+        name: value if all(row[name] == value for row in rows) else DEPENDS
+        for name, value in rows[0].items()
+    }
+    set_by_some = {name for row in rows for name in row["model_arguments"]}
+    return {**shown, **dict.fromkeys(set_by_some, DEPENDS)}
+
+
+def _early_corpus(arguments: Sequence[str], default: str | None) -> str | None:
     """The corpus, before all arguments are read: its recipe's settings are shown in the help."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name in ("--corpus", "--source-file", "--tsv"):
@@ -169,7 +212,7 @@ def _early_corpus(arguments: Sequence[str], default: str) -> str:
 def _parser(
     description: str | None,
     program: str | None,
-    recipe: TranslationConfig | None,
+    defaults: Mapping[str, Any],
     text: Mapping[str, Any],
 ) -> argparse.ArgumentParser:
     parser = Parser(
@@ -178,22 +221,16 @@ def _parser(
         description=description,
         epilog=EXAMPLE,
     )
-    known: dict[str, Any] = {}
-    where = "if not given, chosen by the size of the text"
-    if recipe is not None:
-        known, where = dataclasses.asdict(recipe), "defaults in brackets"
-    unknown = dict.fromkeys({field.name for field in dataclasses.fields(TranslationConfig)})
-    defaults = {**unknown, **known}
 
     def settings(title: str, names: Sequence[str]) -> Any:
-        group = parser.add_argument_group(f"{title} ({where})")
+        group = parser.add_argument_group(f"{title} (defaults in brackets)")
         add_options(group, TranslationConfig, names, defaults, ALIASES)
         return group
 
     add_options(parser.add_argument_group("text"), TextOptions, defaults=text)
     settings("budget: whichever ends first", BUDGET)
     model = settings("model and vocabulary", MODEL)
-    add_options(model, ModelOptions, defaults=known.get("model_arguments"))
+    add_options(model, ModelOptions, defaults=defaults)
     settings("training", TRAINING)
     settings("search", SEARCH)
     devices = settings("devices", DEVICES)
@@ -206,6 +243,8 @@ def _parser(
         help="the same as --dtype mixed_bfloat16",
     )
     _add_run_options(parser.add_argument_group("what to do"))
+    many = parser.add_argument_group("--prepare-only on several machines")
+    add_bulk_options(functools.partial(many.add_argument, default=argparse.SUPPRESS), output=False)
     return parser
 
 
@@ -221,6 +260,12 @@ def _add_run_options(group: Any) -> None:
         metavar=("IN", "OUT"),
         help="translate a file after training",
     )
+    add(
+        "--finish",
+        action="store_true",
+        help="end the stopped run in --output-dir instead of training to the end of its budget: its learning "
+        "rate falls in a few more updates, then come translations and report",
+    )
     add("--config", type=Path, metavar="FILE", help="read settings from a TOML file")
     add("--dump-config", action="store_true", help="print the settings as TOML and exit")
     add(
@@ -228,11 +273,7 @@ def _add_run_options(group: Any) -> None:
         action="store_true",
         help="make the tokenizer and the token ids, then exit",
     )
-    add_bulk_options(add, output=False)
     add("--plan", action="store_true", help="print what the run will read and cost, then exit")
-    for name, kind, letter, text in PLAN_DEVICES:
-        option = f"--{name.replace('_', '-')}"
-        add(option, type=kind, metavar=letter, help=f"plan: {text}")
     add(
         "--plan-json", type=Path, metavar="FILE", help="also write the plan as JSON; implies --plan"
     )
@@ -251,20 +292,6 @@ def _add_run_options(group: Any) -> None:
         )
 
 
-# What `scaling_estimate` is told of the devices: option, its unit, what it is.
-PLAN_DEVICES = (
-    ("plan_devices", int, "N", "devices that share a batch"),
-    (
-        "plan_tflops",
-        float,
-        "X",
-        "TFLOP/s that a device reaches in training, about 0.4 of its peak",
-    ),
-    ("plan_bandwidth", float, "X", "GB/s between two devices"),
-    ("plan_price", float, "X", "price of one device per hour"),
-)
-
-
 def _part(options: Mapping[str, Any], cls: type) -> dict[str, Any]:
     """The options that are fields of a dataclass."""
     names = {field.name for field in dataclasses.fields(cls)}
@@ -276,17 +303,21 @@ def _setting_names() -> set[str]:
     return {field.name for cls in classes for field in dataclasses.fields(cls)}
 
 
-def _check_outputs(options: Mapping[str, Any], text: TextOptions, plan: bool) -> None:
+def _check_outputs(options: dict[str, Any], text: TextOptions, plan: bool) -> None:
     """Refuse what cannot be written, before hours of training and not after."""
     if "plan_try" in options and not plan:
         raise ValueError("--plan-try and --plan-no-try need --plan.")
-    given = [name for name, *_ in PLAN_DEVICES if name in options]
-    for name in given:
-        check_number(name, options[name], above=0)
-    needed = [name for name, *_ in PLAN_DEVICES[:3] if name not in options]
-    if given and (needed or not plan):
-        names = ", ".join(f"--{name.replace('_', '-')}" for name, *_ in PLAN_DEVICES[:3])
-        raise ValueError(f"To plan for several devices, give --plan and all of {names}.")
+    if "finish" in options:
+        if "output_dir" not in options or plan or "prepare_only" in options:
+            raise ValueError(
+                "--finish needs --output-dir, the folder of a run that was stopped, and cannot be combined "
+                "with --plan or --prepare-only."
+            )
+        if {"steps", "minutes"} & {*options}:
+            raise ValueError(
+                "Give --finish or a budget, not both: a smaller --steps or --minutes alone also ends a run "
+                "early, where you say."
+            )
     if "prepare_only" not in options:
         refuse_spread(argparse.Namespace(**options), "--prepare-only")
     elif "output_dir" not in options or plan or "translate" in options:
@@ -297,8 +328,10 @@ def _check_outputs(options: Mapping[str, Any], text: TextOptions, plan: bool) ->
         check_destination(options["plan_json"], sources=text.files)
     if "translate" in options:
         source, target = options["translate"]
-        if not source.is_file():
+        if not source.is_file() and not is_pipe(source):
             raise FileNotFoundError(f"--translate: there is no file '{source}'.")
+        source = existing_file(source)
+        options["translate"] = source, target
         check_destination(target, sources=[source, *text.files])
         folder = options.get("output_dir")
         if folder is not None and Path(folder).resolve() in target.resolve().parents:
@@ -338,14 +371,13 @@ def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> Transla
         asked = {"checkpoint_updates": None, **asked}
     elif "checkpoint_updates" in asked:
         asked["checkpoint_minutes"] = None
+    if asked.get("peak_learning_rate", 1) is None:
+        asked = {"cooldown": None, **asked}  # The paper's learning rate has none.
     if asked.get("preset", recipe.preset) != recipe.preset:
-        # What was chosen for the recipe's own model.
-        asked = {"model_arguments": {}, **asked}
-        if recipe.peak_learning_rate is not None:
-            own = None if "minutes" in asked else recipe.steps
-            steps = asked.get("steps", own) or sys.maxsize
-            warmup_steps = min(TranslationConfig.warmup_steps, max(1, steps // 10))
-            asked = {"peak_learning_rate": None, "warmup_steps": warmup_steps, **asked}
+        from keras_attention.spec.presets import SIZES
+
+        kept = {k: v for k, v in recipe.model_arguments.items() if k not in SIZES}
+        asked = {"model_arguments": kept, **asked}
     model = ModelOptions(**_part(options, ModelOptions)).given()
     if model:
         own = asked.get("model_arguments", recipe.model_arguments)
@@ -355,26 +387,26 @@ def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> Transla
     return dataclasses.replace(recipe, **asked)
 
 
+def _kept_text(recipe: TranslationConfig, config: TranslationConfig) -> str:
+    """What another preset leaves as it is."""
+    from keras_attention.spec.presets import SIZES
+
+    rate = config.peak_learning_rate
+    model = {k: v for k, v in config.model_arguments.items() if k not in SIZES}
+    kept = {**model, **({} if rate is None else {"peak_learning_rate": rate})}
+    names = ", ".join(f"{name} {value}" for name, value in kept.items())
+    return (
+        f"--preset {config.preset} changes the size of the model alone. All else is what the recipe has with "
+        f"{recipe.preset}{f', such as {names}' if names else ''}."
+    )
+
+
 def _plan(corpus: Corpus, config: TranslationConfig, options: Mapping[str, Any]) -> dict[str, Any]:
     from keras_attention.recipes.plan import plan_training
 
     plan = plan_training(corpus, config, try_longest=options.get("plan_try"))
     print(plan)
     figures = plan.as_dict()
-    if "plan_devices" in options:
-        from keras_attention.evaluation.scaling import scaling_estimate
-
-        estimate = scaling_estimate(
-            plan.flops / plan.batches,
-            plan.parameters,
-            options["plan_devices"],
-            options["plan_tflops"] * 1e12,
-            options["plan_bandwidth"] * 1e9,
-            plan.steps,
-            options.get("plan_price"),
-        )
-        print(f"On {estimate}")
-        figures["scaling"] = dataclasses.asdict(estimate)
     if "plan_json" in options:
         write_atomically(options["plan_json"], json.dumps(figures, indent=2) + "\n")
     return figures

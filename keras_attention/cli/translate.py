@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
-import itertools
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,14 +18,14 @@ from keras_attention.cli.bulk_options import (
 )
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
-from keras_attention.data.parallel_text import lines_of
+from keras_attention.cli.streams import chunks_as_they_come
 from keras_attention.decoding.result_lines import result_lines
+from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.utils.backend import BACKENDS
 from keras_attention.utils.files import atomic_file, check_destination
 from keras_attention.utils.progress import Progress, say
+from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
-# Lines that are sorted by length and translated together.
-CHUNK_LINES = 1000
 EXAMPLE = """
 examples:
   echo "The dog sleeps." | keras-attention translate runs/demo
@@ -39,8 +37,7 @@ examples:
 def main(arguments: Sequence[str], program: str) -> None:
     """Translate the standard input, or a file."""
     options = _parser(program).parse_args(arguments)
-    if not 1 <= options.n_best:
-        raise ValueError(f"--n-best must be at least 1. Received: {options.n_best}")
+    _check_search(options)
     if options.output_dir is not None:
         _translate_corpus(options)
         return
@@ -51,7 +48,7 @@ def main(arguments: Sequence[str], program: str) -> None:
                 f"Several files of --input need --output-dir. Received: {len(options.input)} files"
             )
         options.input = Path(options.input[0])
-    if options.input is not None and not options.input.is_file():
+    if options.input is not None and (options.input.is_dir() or not options.input.exists()):
         raise FileNotFoundError(f"--input: there is no file '{options.input}'.")
     if options.output is not None:
         sources = [] if options.input is None else [options.input]
@@ -68,12 +65,19 @@ def main(arguments: Sequence[str], program: str) -> None:
             written = files.enter_context(atomic_file(options.output, "w"))
         name = str(options.input or "the standard input")
         progress = files.enter_context(Progress(None, name, enabled=shows))
-        for number, chunk in _chunks(lines, name):
-            found = result_lines(translator, chunk, number, options.n_best, options.json)
-            for text in found:
+        unusual = UnusualTexts("lines", first=1)
+
+        def answer(number: int, chunk: list[str]) -> None:
+            for text in result_lines(
+                translator, chunk, number, options.n_best, options.json, options.unique, unusual
+            ):
                 written.write(f"{text}\n")
             written.flush()
             progress.values(f"{number + len(chunk):,} lines")
+
+        chunks_as_they_come(lines, name, answer)
+        if message := unusual.message():
+            say(f"{program}: {message}")
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
@@ -84,6 +88,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="the run's folder")
+    add(
+        "--checkpoint",
+        metavar="NAME",
+        help="translate with a checkpoint of the run, which need not be finished: last, average (of those "
+        "that the run would average now), or a name such as update-00000400 (the finished model)",
+    )
     add(
         "--input",
         nargs="+",
@@ -101,6 +111,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
         metavar="N",
         help="number of translations per line, written as by Moses: LINE ||| TEXT ||| SCORE (1: only "
         "the text)",
+    )
+    add(
+        "--unique",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether the n best differ in their text; there may be fewer then (yes)",
     )
     add("--json", action="store_true", help="write a JSON object per line, with all n best")
     add("--batch-tokens", type=int, metavar="N", help="source positions in a batch (2048)")
@@ -123,26 +139,46 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
     from keras_attention.decoding.translator import Translator
     from keras_attention.spec import SpecError
 
-    try:
-        translator = Translator.from_spec(options.run, **given)
-    except SpecError:  # There is none, or no engine that runs it without Keras.
-        _start_backend(options)
-        translator = Translator.from_run(options.run, **given)
-    if options.n_best > translator.beam_size:
-        raise ValueError(
-            f"--n-best must be at most the beam size, which is {translator.beam_size}. Raise "
-            f"--beam-size. Received: {options.n_best}"
-        )
+    if options.checkpoint is not None:
+        start_backend()
+        from keras_attention.recipes.from_checkpoint import checkpoint_translator
+
+        translator = checkpoint_translator(options.run, options.checkpoint, **given)
+    else:
+        try:
+            translator = Translator.from_spec(options.run, **given)
+        except SpecError:  # There is none, or no engine that runs it without Keras.
+            start_backend()
+            translator = Translator.from_run(options.run, **given)
     name, reason = translator.engine_for(1)
     say(f"{program}: decoded by {name}. {reason}")
     return translator
 
 
-def _start_backend(options: argparse.Namespace) -> None:
-    """Start Keras, on the backend whose engine was asked for."""
+def _check_search(options: argparse.Namespace) -> None:
+    """Refuse what needs no backend to be refused, which takes long to start."""
+    from keras_attention.decoding.translator import check_options
+
+    check_options(_search_options(options))
+    run = RunFolder(options.run)
+    settings = run.settings(SEARCH_SETTINGS)
+    if options.checkpoint is None:
+        run.check_finished()
+    else:
+        run.check_checkpoint(options.checkpoint)
+    beam_size = options.beam_size or settings["beam_size"]
+    if not 1 <= options.n_best <= beam_size:
+        raise ValueError(
+            f"--n-best must be at least 1 and at most the beam size, which is {beam_size}. Lower it, or "
+            f"raise --beam-size. Received: {options.n_best}"
+        )
     if options.engine in BACKENDS:
-        os.environ.setdefault("KERAS_BACKEND", options.engine)
-    start_backend()
+        chosen = os.environ.setdefault("KERAS_BACKEND", options.engine)
+        if chosen != options.engine:
+            raise ValueError(
+                f"--engine {options.engine} needs the backend {options.engine}, but KERAS_BACKEND is "
+                f"{chosen}. Leave one of them out."
+            )
 
 
 def _search_options(options: argparse.Namespace) -> dict[str, Any]:
@@ -154,9 +190,11 @@ def _translate_corpus(options: argparse.Namespace) -> None:
     """Many files or large ones, in chunks."""
     if options.input is None or options.output is not None:
         raise ValueError("--output-dir needs --input, and cannot be combined with --output.")
+    if options.checkpoint is not None:
+        raise ValueError("--checkpoint cannot be combined with --output-dir.")
     inputs = expanded("--input", options.input)
     given = spread(options)
-    _start_backend(options)
+    start_backend()
     from keras_attention.recipes.bulk import translate_corpus
 
     results = translate_corpus(
@@ -164,19 +202,10 @@ def _translate_corpus(options: argparse.Namespace) -> None:
         inputs,
         options.output_dir,
         n_best=options.n_best,
+        unique=options.unique,
         as_json=options.json,
         **given,
         **_search_options(options),
     )
     for path in results:
         print(path)
-
-
-def _chunks(lines: io.BufferedReader, name: str) -> Iterator[tuple[int, list[str]]]:
-    """Some lines at a time, with the number of the first; single ones where somebody types them."""
-    size = 1 if lines.isatty() else CHUNK_LINES
-    number = 0
-    texts = lines_of(lines, name)
-    while chunk := list(itertools.islice(texts, size)):
-        yield number, chunk
-        number += len(chunk)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.cli.options import Parser
+from keras_attention.recipes.bulk_folder import MANIFEST
+from keras_attention.recipes.bulk_parts import PARTS, check_part
 from keras_attention.utils.files import (
     LOCK,
     PARTIAL,
@@ -40,6 +42,7 @@ REMEDIES = {
     "config.json": "Restore it from a copy",
     "report.json": "Move it away: the command that started the run writes it again",
     "model.keras": "Move it and report.json away: the command that started the run writes both again",
+    PARTS: "The same command makes it again",
     "metrics.jsonl": "Delete that line: nothing else needs it",
 }
 OWN = (LOCK, PARTIAL, REPLACED)  # files of running and of killed writers
@@ -90,6 +93,9 @@ def _verify(file: Path) -> Iterator[Path]:
     """Compare a file, and those whose checksums it holds; yields them."""
     if file.suffix == ".keras":
         verify_archive(file)
+        yield file
+    elif file.parent.parent.name == PARTS and (file.parents[2] / MANIFEST).is_file():
+        check_part(file)
         yield file
     elif file.suffix == ".sha256":
         yield from _verify_record(file)

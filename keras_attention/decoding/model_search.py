@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +21,10 @@ from keras_attention.decoding.hypotheses import (
 )
 from keras_attention.decoding.incremental_search import incremental_search
 from keras_attention.engine.base import Engine, SearchingEngine, SteppingEngine
-from keras_attention.engine.select import ENGINES, EngineChoice, EngineSelector
+from keras_attention.engine.select import EngineChoice, EngineSelector, check_engine
 from keras_attention.spec import SpecError, TransformerSpec
+from keras_attention.utils.backend import BACKENDS
+from keras_attention.utils.forks import check_process, note_process
 from keras_attention.utils.progress import Progress
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from keras_attention.decoding.constrained_steps import ConstrainedSteps
     from keras_attention.decoding.constraints import TextConstraint
 
-PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 # A longer source is named while it is translated: the time grows with the square of its length.
 LONG_TOKENS = 1000
 SHOWN_LETTERS = 30
@@ -68,13 +67,9 @@ class ModelSearch:
         engine: str = "auto",
         constraint: TextConstraint | None = None,
     ):
-        if precision not in (None, *PRECISIONS):
-            raise ValueError(
-                f"`precision` must be one of {PRECISIONS}, or None. Received: {precision!r}"
-            )
-        if engine not in ENGINES:
-            raise ValueError(f"`engine` must be one of {ENGINES}. Received: {engine!r}")
-        self._process = os.getpid()
+        check_engine(engine, precision)
+        if not isinstance(model, TransformerSpec):
+            note_process()
         self._model = model
         self._max_extra_length = max_extra_length
         self._options = {
@@ -154,9 +149,8 @@ class ModelSearch:
         few_shapes = self._engines is None or self._engines.fixed_shapes
         lengths = [len(source) for source in sources]
         batches = (batching.of_few_shapes if few_shapes else batching.of_like_length)(lengths)
-        # In a forked process, PyTorch would wait for ever for threads that only its parent has.
-        if os.getpid() != self._process and "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(1)
+        if batches:
+            check_process(self._engines is None or self._engines.choice.name in BACKENDS)
         search: Callable[..., BeamSearchResult] = self._search_plainly
         if batches and self._engines is not None:
             search = functools.partial(self._search_by_engine, self._engines.engine())
@@ -246,5 +240,5 @@ def _said(
             f"a line of up to {length:,} tokens takes long: '{texts[0][:SHOWN_LETTERS]}...'"
         )
     if needs_compiling:
-        notes.append(f"compiling for {rows} x {length} tokens")
+        notes.append(f"compiling for {rows} x {length} tokens, then translating them")
     return progress.during("; ".join(notes)) if notes else contextlib.nullcontext()

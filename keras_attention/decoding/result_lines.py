@@ -7,10 +7,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from keras_attention.decoding.translator import LongText
+from keras_attention.decoding.unusual_texts import UnusualTexts
 
 
 def result_lines(
-    translator: Any, sources: Sequence[str], first: int, n_best: int, as_json: bool
+    translator: Any,
+    sources: Sequence[str],
+    first: int,
+    n_best: int,
+    as_json: bool,
+    unique: bool = True,
+    unusual: UnusualTexts | None = None,
 ) -> Iterator[str]:
     """Translate lines, and yield the result as lines without line ends.
 
@@ -21,12 +28,14 @@ def result_lines(
         n_best: Number of translations per line. More than 1 are written in Moses' form,
             `LINE ||| TEXT ||| SCORE`; 1 is written as the text alone.
         as_json: Whether to write a JSON object per source instead, with all n best.
+        unique: Whether the n best differ in their text; there may be fewer then. Defaults to True.
+        unusual: Collects the lines unlike those of the training, instead of a warning.
 
     Raises:
         ValueError: If a line is too long for the model. The message has its number, from 1.
     """
     try:
-        results = translator.translate(sources, n_best)
+        results = translator.translate(sources, n_best, unique, unusual)
     except LongText as error:
         raise ValueError(f"Line {first + error.index + 1} {error.problem}") from None
     for index, (source, found) in enumerate(zip(sources, results, strict=True), start=first):

@@ -8,19 +8,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from keras_attention.data.parallel_text import read_lines
+from keras_attention.data.text_files import read_lines
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.hypotheses import BeamSearchResult, check_search_options
 from keras_attention.decoding.model_search import ModelSearch
-from keras_attention.engine.select import EngineChoice
+from keras_attention.decoding.unusual_texts import UnusualTexts
+from keras_attention.engine.select import EngineChoice, check_engine
 from keras_attention.spec.files import load_spec
 from keras_attention.utils.checks import check_boolean, check_has, check_integer, check_path
 from keras_attention.utils.files import check_destination, write_atomically
+from keras_attention.utils.forks import check_process
 from keras_attention.utils.progress import Progress
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
@@ -96,6 +97,8 @@ class Translator:
       anything is translated; sinusoids have no limit;
     * characters unknown to the tokenizer become whatever it makes of them (bytes, or its unknown
       token);
+    * each call warns once (`UnusualText`) of texts that consist mostly of such characters and, with the
+      model of a run, of those that are longer than any in its training;
     * a beam larger than the vocabulary works, and there may be fewer than `n_best` translations;
     * a forked process translates with one PyTorch thread, because threads do not survive a fork.
       Processes started with `multiprocessing.get_context("spawn")` have all threads.
@@ -123,7 +126,6 @@ class Translator:
             translations; see `export_ctranslate2`. Defaults to `"auto"`.
         constraint: A `TextConstraint` on the translations, which needs the backend's own engine or the plain
             search. Defaults to none.
-        fast: Deprecated: `fast=False` is `engine="plain"`, `fast=True` is `engine="auto"`.
 
     Raises:
         ValueError: If an argument is out of range, the tokenizer does not belong to the model, or the
@@ -156,25 +158,11 @@ class Translator:
     precision: str | None = None
     engine: str = "auto"
     constraint: TextConstraint | None = None
-    fast: bool | None = None
+    # Tokens of the longest source in training, end token included; None if not known.
+    longest_source: int | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        if self.fast is not None:
-            check_boolean("fast", self.fast)
-            engine = "auto" if self.fast else "plain"
-            warnings.warn(
-                f"`fast` will go in the next version: write engine={engine!r} instead.",
-                DeprecationWarning,
-                stacklevel=3,
-            )
-            object.__setattr__(self, "engine", engine)
-            object.__setattr__(self, "fast", None)
-        check_search_options(self.beam_size, self.length_penalty)
-        smallest = {"beam_size": 1, "max_extra_length": 0, "batch_tokens": 1, "batch_size": 1}
-        for name, least in smallest.items():
-            value = getattr(self, name)
-            if value is not None or name != "batch_size":
-                check_integer(name, value, least)
+        check_options({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
         check_boolean("show_progress", self.show_progress)
         if self.constraint is not None:
             check_has("constraint", self.constraint, "a TextConstraint", "constraint", "of_batch")
@@ -188,6 +176,10 @@ class Translator:
                     "together. Use the tokenizer that the model was trained with."
                 )
         _ = self._search  # Refuses what cannot be decoded now, not at the first text.
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was compiled stays behind: a copy in another process compiles for itself.
+        return {name: value for name, value in self.__dict__.items() if name != "_search"}
 
     @classmethod
     def from_run(cls, folder: str | os.PathLike[str], **options: Any) -> Translator:
@@ -203,6 +195,7 @@ class Translator:
         import keras  # Only here: running a spec does not need it.
 
         def load(run: RunFolder) -> Any:
+            check_process()
             return keras.saving.load_model(run.trained_model(), compile=False)
 
         return cls._of_run(folder, load, options)
@@ -236,7 +229,9 @@ class Translator:
         settings = run.settings(SEARCH_SETTINGS)
         run.check_finished()
         search = {name: settings[name] for name in SEARCH_SETTINGS}
-        return cls(load(run), Tokenizer.load(run.tokenizer), **{**search, **options})
+        translator = cls(load(run), Tokenizer.load(run.tokenizer), **{**search, **options})
+        object.__setattr__(translator, "longest_source", run.longest_source())
+        return translator
 
     @overload
     def __call__(self, texts: str) -> str: ...  # type: ignore[overload-overlap]
@@ -250,42 +245,64 @@ class Translator:
         return [best[0].text for best in self.translate(texts)]
 
     @overload
-    def translate(self, texts: str, n_best: int = 1) -> list[Translation]: ...  # type: ignore[overload-overlap]
+    def translate(  # type: ignore[overload-overlap]
+        self,
+        texts: str,
+        n_best: int = ...,
+        unique: bool = ...,
+        unusual: UnusualTexts | None = ...,
+    ) -> list[Translation]: ...
     @overload
-    def translate(self, texts: Iterable[str], n_best: int = 1) -> list[list[Translation]]: ...
+    def translate(
+        self,
+        texts: Iterable[str],
+        n_best: int = ...,
+        unique: bool = ...,
+        unusual: UnusualTexts | None = ...,
+    ) -> list[list[Translation]]: ...
 
-    def translate(self, texts, n_best=1):
+    def translate(self, texts, n_best=1, unique=True, unusual=None):
         """The `n_best` translations, best first.
 
         Args:
             texts: A string, or an iterable of strings.
             n_best: Number of translations, at most `beam_size`. The best one does not depend on it.
                 Defaults to 1.
+            unique: Whether translations must differ in their text. Other tokens may spell the same text;
+                of those the best one is kept, and the next best hypotheses of the beam fill up the list.
+                If False, the hypotheses are returned as they are. Defaults to True.
+            unusual: An `UnusualTexts` that collects the texts unlike those of the training, instead of a
+                warning. Defaults to none.
 
         Returns:
             A list of `Translation` for a string, or a list of such lists for several. There may be fewer
-            than `n_best`: those that ended within the maximum length or, if there are none, those that
-            were cut off.
+            than `n_best`: a larger `beam_size` gives more to choose from. They are those that ended
+            within the maximum length or, if there are none, those that were cut off.
 
         Raises:
             TypeError: If an item is not a string. The message names its index.
             ValueError: If `n_best` is out of range, or a line is too long for the model.
             NonFiniteLogits: If the model's logits are infinite or NaN.
         """
+        check_boolean("unique", unique)
         if isinstance(texts, str):
-            return self.translate([texts], n_best)[0]
+            return self.translate([texts], n_best, unique, unusual)[0]
         if not 1 <= n_best <= self.beam_size:
             raise ValueError(
                 f"n_best must be between 1 and beam_size, which is {self.beam_size}; got {n_best}."
             )
         texts = _checked(texts)
         sources = self._encode(texts)
+        noted = UnusualTexts() if unusual is None else unusual
+        noted.add(sources, self.tokenizer, self.longest_source)
+        if unusual is None:
+            noted.warn()
         results = [[Translation("", 0.0, (), True)] for _ in sources]
         batching = Batching(self.batch_tokens, self.batch_size, self.model.max_length)
         total = sum(1 for source in sources if source)
         with Progress(total, "translating", "sentences", self.show_progress) as progress:
             for lines, result in self._search(sources, texts, batching, progress, n_best):
-                found = self._translations(result, len(lines), n_best)
+                found = self._translations(result, len(lines), n_best, unique)
                 for line, translations in zip(lines, found, strict=True):
                     if not translations:
                         raise NonFiniteLogits(
@@ -299,7 +316,7 @@ class Translator:
     def translate_file(
         self, source: str | os.PathLike[str], destination: str | os.PathLike[str]
     ) -> None:
-        """Translate a UTF-8 text file, plain or gzip, line by line.
+        """Translate a UTF-8 text file, plain or packed, line by line.
 
         The result is written when it is complete: an interrupted translation leaves no file.
 
@@ -345,18 +362,19 @@ class Translator:
         return sources
 
     def _translations(
-        self, result: BeamSearchResult, number: int, n_best: int
+        self, result: BeamSearchResult, number: int, n_best: int, unique: bool
     ) -> Iterator[list[Translation]]:
         for row in range(number):
-            yield [
-                self._translation(
-                    result.sequences[row, k, : result.lengths[row, k]].tolist(),
-                    float(result.scores[row, k]),
-                    bool(result.finished[row, k]),
-                )
-                for k in range(n_best)
-                if result.lengths[row, k]
-            ]
+            kept: dict[Any, Translation] = {}
+            for k in range(self.beam_size):
+                if len(kept) < n_best and result.lengths[row, k]:
+                    found = self._translation(
+                        result.sequences[row, k, : result.lengths[row, k]].tolist(),
+                        float(result.scores[row, k]),
+                        bool(result.finished[row, k]),
+                    )
+                    kept.setdefault(found.text if unique else k, found)
+            yield list(kept.values())
 
     def _translation(self, token_ids: list[int], score: float, is_finished: bool) -> Translation:
         if is_finished:
@@ -374,6 +392,27 @@ class Translator:
             self.engine,
             self.constraint,
         )
+
+
+LEAST = {"beam_size": 1, "max_extra_length": 0, "batch_tokens": 1, "batch_size": 1}
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse arguments of `Translator` that no model can be decoded with, before there is a model.
+
+    Args:
+        options: The arguments that are given.
+
+    Raises:
+        ValueError: If one is out of range or unknown, or its engine is not installed.
+    """
+    for name in LEAST.keys() & options.keys():
+        if options[name] is not None or name != "batch_size":
+            check_integer(name, options[name], LEAST[name])
+    defaults = {field.name: field.default for field in dataclasses.fields(Translator)}
+    known = {**defaults, **options}
+    check_search_options(known["beam_size"], known["length_penalty"])
+    check_engine(known["engine"], known["precision"])
 
 
 def _checked(texts: Iterable[str]) -> list[str]:

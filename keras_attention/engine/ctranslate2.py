@@ -32,7 +32,7 @@ MAX_POSITIONS = 4096  # written of sinusoids, which have no limit
 class CTranslate2Engine(SearchingEngine):
     """Runs a spec by `ctranslate2.Translator` on a CPU, in `"float32"` or `"int8"`.
 
-    A spec of NumPy arrays, which stay as they are, is written once, into `cache_folder()`, under a name
+    A spec of NumPy arrays, which stay as they are, is written once, into the cache, under a name
     made of its weights and of CTranslate2's version; one whose weights change goes into a folder that
     is deleted.
     """
@@ -42,7 +42,7 @@ class CTranslate2Engine(SearchingEngine):
     def read_weights(self) -> None:
         weights = self.spec.weights()
         if all(isinstance(weight, np.ndarray) for weight in weights.values()):
-            folder = cache_folder() / "ctranslate2" / self._fingerprint(weights)
+            folder = cache_folder("ctranslate2") / self._fingerprint(weights)
             if not (folder / MODEL_FILE).is_file():
                 with atomic_folder(folder, replace=True) as partial:
                     self._write(partial)

@@ -24,7 +24,8 @@ class Abilities(NamedTuple):
     by_steps: bool = True  # not the whole search at once
 
 
-FLOATS = ("float32", "bfloat16", "float16", "float64")
+# float64 is left to the model itself: engines form sums in float32.
+FLOATS = ("float32", "bfloat16", "float16")
 ABILITIES = {
     "numba": Abilities(
         "keras_attention.engine.numba.engine",
@@ -44,6 +45,9 @@ ABILITIES = {
 }
 # "plain" is no engine, but the search over the model itself.
 ENGINES = ("auto", *ABILITIES, "plain")
+PRECISIONS = ("float32", "bfloat16", "float16", "int8")
+# What engines need besides the package and its backend.
+LIBRARIES = {"numba": "Numba", "ctranslate2": "CTranslate2"}
 _lock = threading.Lock()
 
 
@@ -162,17 +166,46 @@ def is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
+def check_engine(engine: str, precision: str | None) -> None:
+    """Refuse an engine and a precision that no model can be decoded with, before there is a model.
+
+    Raises:
+        ValueError: If one of them is unknown, the engine is not installed or has no such precision.
+    """
+    if precision not in (None, *PRECISIONS):
+        raise ValueError(
+            f"`precision` must be one of {PRECISIONS}, or None. Received: {precision!r}"
+        )
+    if engine not in ENGINES:
+        raise ValueError(f"`engine` must be one of {ENGINES}. Received: {engine!r}")
+    if engine == "plain" and precision is not None:
+        raise ValueError(
+            "engine='plain' computes in the model's own dtype: leave `precision` out. Received: "
+            f"precision={precision!r}"
+        )
+    reason = None if engine in ("auto", "plain") else _unable(engine, precision)
+    if reason is not None:
+        raise ValueError(reason)
+
+
+def _unable(name: str, precision: str | None) -> str | None:
+    """Why an engine can run nothing in a precision."""
+    precisions = ABILITIES[name].precisions
+    if name in LIBRARIES and not is_installed(name):
+        return (
+            f"engine={name!r} needs {LIBRARIES[name]}, which is not installed: pip install {name}."
+        )
+    if precision not in (None, *precisions):
+        return f"engine={name!r} computes in {', '.join(precisions)}. Received: precision={precision!r}"
+    return None
+
+
 def refusal(name: str, spec: TransformerSpec, precision: str) -> str | None:
     """Why an engine cannot run a spec in a precision; None if it can."""
     abilities = ABILITIES[name]
-    library = {"numba": "Numba", "ctranslate2": "CTranslate2"}.get(name)
-    if library and not is_installed(name):
-        return f"engine={name!r} needs {library}, which is not installed: pip install {name}."
-    if precision not in abilities.precisions:
-        return (
-            f"engine={name!r} computes in {', '.join(abilities.precisions)}. Received: "
-            f"precision={precision!r}"
-        )
+    unable = _unable(name, precision)
+    if unable is not None:
+        return unable
     for kind, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
         for index, block in enumerate(stack.blocks):
             where = f"{kind} block {index + 1}"

@@ -13,6 +13,7 @@ from keras_attention.engine.base import State, SteppingEngine
 from keras_attention.engine.forward import Operations, decode, encode, present_weights
 from keras_attention.ops.top_k import top_k
 from keras_attention.spec import TransformerSpec
+from keras_attention.utils.forks import is_forked
 
 
 class TensorFlowOperations(Operations):
@@ -262,7 +263,12 @@ def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
             [tf.raw_ops.Fingerprint(data=row, method="farmhash64") for row in rows], axis=0
         )
 
-    return lambda: fingerprints().numpy().tobytes()
+    def version() -> Any:
+        # In a forked process, a program would wait for ever for threads that only the parent has.
+        found = fingerprints.python_function() if is_forked() else fingerprints()
+        return found.numpy().tobytes()
+
+    return version
 
 
 def _pairs(parts: Any) -> list[tuple[Any, Any]]:

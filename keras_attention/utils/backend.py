@@ -20,8 +20,9 @@ def check_backend() -> None:
     """
     if "keras" in sys.modules:
         return
-    home = os.environ.get("KERAS_HOME")
-    settings = (Path(home) if home else Path.home() / ".keras") / "keras.json"
+    # Unlike `Path.home`, this does not fail where the system knows no home.
+    home = os.environ.get("KERAS_HOME") or os.path.expanduser("~/.keras")
+    settings = Path(home) / "keras.json"
     name = os.environ.get("KERAS_BACKEND")
     if name is None and settings.exists():
         return  # Keras reads the backend from this file.

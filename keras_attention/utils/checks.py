@@ -190,6 +190,15 @@ def check_iterable(name: str, values: Any) -> Any:
     raise ValueError(f"`{name}` must be a list or another iterable. Received: {name}={values!r}")
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number and what it counts, for messages.
+
+    >>> counted(1, "checkpoint"), counted(2000, "line")
+    ('1 checkpoint', '2,000 lines')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def divisors(number: int) -> str:
     """Return the divisors of a number, for error messages.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 import threading
@@ -17,15 +18,15 @@ SILENT_SECONDS = 3.0
 TERMINAL_SECONDS = 0.5
 # In a file or a pipe: often enough to see that something moves, then less often.
 PIPE_SECONDS, PIPE_SECONDS_LATER, LATER = 10.0, 30.0, 120.0
-# In a narrower terminal the bar would leave no room for the numbers.
-BAR_COLUMNS = 100
 # The thread that updates the line ends when nothing has been shown for this long.
 IDLE_SECONDS = 5.0
 
-TERMINAL_FORMAT = (
-    "{desc}: {percentage:3.0f}%|{bar:20}| {n_fmt} of {total_fmt} {unit}, {remaining} left{postfix}"
-)
-PIPE_FORMAT = "{desc}: {n_fmt} of {total_fmt} {unit}, {percentage:.0f}%, {remaining} left{postfix}"
+LEFT = ", {remaining} left"
+# From the longest to the shortest: the first that fits is shown.
+COUNT = "{n_fmt} of {total_fmt} {unit}"
+TERMINAL_FORMAT = f"{{desc}}: {{percentage:3.0f}}%|{{bar:20}}| {COUNT}{LEFT}{{postfix}}"
+PIPE_FORMAT = f"{{desc}}: {COUNT}, {{percentage:.0f}}%{LEFT}{{postfix}}"
+NARROW_FORMAT = f"{{desc}}: {COUNT}, {{percentage:.0f}}%{LEFT}"
 UNCOUNTED_FORMAT = "{desc} ... {elapsed}{postfix}"
 
 _active: list[Progress] = []  # from the outermost, which is shown, to the innermost
@@ -113,6 +114,11 @@ class Progress:
         self._values = text
         self._show()
 
+    def left(self, seconds: float | None) -> None:
+        """Sets how many seconds are left, in place of an estimate; None: it is not known yet."""
+        if self._bar is not None:
+            self._bar.left = (seconds,)
+
     def note(self, text: str) -> None:
         """Shows what is going on, such as "compiling"; an empty text removes the note."""
         self._note = text
@@ -139,13 +145,15 @@ class Progress:
 
     def _new_bar(self) -> Any:
         stream = self._stream or sys.stderr
+        if stream is None:  # a daemon's, or a program without a console
+            return None
         on_terminal = stream.isatty()
         columns, rows = shutil.get_terminal_size((0, 0))
         has_size = columns > 0 and rows > 0
         if self._total is None:
             shown = UNCOUNTED_FORMAT
         else:
-            shown = TERMINAL_FORMAT if on_terminal and columns >= BAR_COLUMNS else PIPE_FORMAT
+            shown = TERMINAL_FORMAT if on_terminal else PIPE_FORMAT
         self._lines = None if on_terminal else _Lines(stream)
         return _Bar(
             total=self._total,
@@ -186,13 +194,33 @@ class Progress:
 class _Bar(tqdm):
     monitor_interval = 0  # tqdm's own monitor thread is not needed.
     beside = 0.0  # seconds during notes, which do not count for the speed
+    left: tuple[float | None] | None = None  # what `Progress.left` said
 
     @property
     def format_dict(self) -> dict[str, Any]:
         known = super().format_dict
         if self.total is not None:
             known["elapsed"] = max(known["elapsed"] - self.beside, 1e-6)
+        if self.left is not None:
+            (seconds,) = self.left
+            if seconds is None:
+                known["bar_format"] = known["bar_format"].replace(LEFT, "")
+            else:  # tqdm divides what is left by the rate.
+                known["rate"] = max(self.total - self.n, 1e-6) / max(seconds, 1e-6)
         return known
+
+    def __str__(self) -> str:
+        """The longest line that fits; a line that is cut off would show numbers without their units."""
+        known = self.format_dict
+        columns, removed = known["ncols"], "" if LEFT in known["bar_format"] else LEFT
+        if self.bar_format != TERMINAL_FORMAT or not columns:
+            return super().__str__()
+        for shown in (TERMINAL_FORMAT, PIPE_FORMAT, NARROW_FORMAT):
+            shown = shown.replace(removed, "") if removed else shown
+            text = self.format_meter(**{**known, "ncols": None, "bar_format": shown})
+            if len(text) < columns:
+                return text
+        return self.format_meter(**{**known, "bar_format": shown})
 
 
 class _Lines:
@@ -238,8 +266,30 @@ def say(text: str, stream: TextIO | None = None) -> None:
         stream: Stream to write to. Defaults to standard error.
     """
     stream = stream or sys.stderr
+    if stream is None:  # tqdm would write to the standard output, among the results
+        return
     tqdm.write(text, file=stream)
     stream.flush()
+
+
+def show(text: str) -> None:
+    """Prints a result on the standard output, with escapes for what its encoding lacks: no result is lost."""
+    try:
+        print(text)
+    except UnicodeEncodeError:
+        encoding = sys.stdout.encoding
+        print(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Discards all output within this context, as of the processes beside the one that prints."""
+    with (
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+    ):
+        yield
 
 
 def _start_ticker() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
+import shlex
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 import filelock
 
+from keras_attention.utils.checks import did_you_mean
 from keras_attention.utils.files import (
     LOCK,
     PARTIAL,
@@ -33,6 +34,7 @@ FINGERPRINT = "train_fingerprint"
 # Errors that say that a run cannot be started like this.
 REFUSALS = (ValueError, TypeError, ImportError)
 SEARCH_SETTINGS = ("beam_size", "length_penalty")
+MANIFEST = "manifest.json"  # of a checkpoint
 # The settings that the tokenizer depends on.
 TOKENIZER_FIELDS = (FINGERPRINT, "vocabulary_size", "tokenizer_algorithm")
 
@@ -53,6 +55,7 @@ class RunFolder:
         model: The averaged model, `model.keras`.
         spec: Folder of the model's spec, which can be run without Keras.
         translations: Translations of the test set, one per line.
+        references: Their reference translations.
         report: All results of the run, `report.json`.
         report_text: The same as readable text.
         logs: Folder for TensorBoard.
@@ -79,6 +82,7 @@ class RunFolder:
         self.model = self.path / "model.keras"
         self.spec = self.path / "spec"
         self.translations = self.path / "translations.txt"
+        self.references = self.path / "references.txt"
         self.report = self.path / "report.json"
         self.report_text = self.path / "report.txt"
         self.logs = self.path / "logs"
@@ -133,12 +137,36 @@ class RunFolder:
         remedy = "Move it away: the same command writes it again."
         return read_json(self.report, remedy, unsigned=True)
 
+    def longest_source(self) -> int | None:
+        """Return the tokens of the longest source in training, end token included; None if not known.
+
+        The runs of earlier versions know only the limit of their training.
+        """
+        report: dict[str, Any] = {}
+        with contextlib.suppress(DamagedFile):
+            report = self.finished_report() or {}
+        limit = self.settings().get("max_length")
+        return report.get("batches", {}).get("longest_source", limit)
+
     def check_finished(self) -> None:
         """Raise ValueError unless the run has written its model."""
         if not self.model.is_file():
             raise ValueError(
-                f"The run in '{self.path}' is not finished: it has no {self.model.name}. Run the command "
-                "that started it again to continue it."
+                f"The run in '{self.path}' is not finished: it has no {self.model.name}. To continue it, "
+                f"give the command that started it --output-dir {shlex.quote(str(self.path))}. To "
+                "translate with what it has learned, give `keras-attention translate` --checkpoint last."
+            )
+
+    def check_checkpoint(self, name: str) -> None:
+        """Raise a ValueError unless it is "last", "average", or the name of a checkpoint that is there."""
+        names = sorted(path.name for path in self.checkpoints.glob("update-*"))
+        if not names:
+            raise ValueError(f"The run in '{self.path}' has no checkpoint yet.")
+        known = ("last", "average", *names)
+        if name not in known:
+            raise ValueError(
+                f"A checkpoint must be one of {', '.join(known)}.{did_you_mean(name, known)} "
+                f"Received: {name!r}"
             )
 
     def trained_model(self) -> Path:
@@ -153,13 +181,29 @@ class RunFolder:
         verify_archive(self.model, remedy)
         return self.model
 
-    def check(self, settings: Mapping[str, Any], changeable: Collection[str] = ()) -> None:
+    def last_checkpoint(self) -> dict[str, Any]:
+        """Return what the manifest of the last checkpoint says; {} if there is none that can be read.
+
+        Its weights are not verified.
+        """
+        for path in sorted(self.checkpoints.glob("update-*"), reverse=True):
+            with contextlib.suppress(OSError, DamagedFile):
+                return read_json(path / MANIFEST)
+        return {}
+
+    def check(
+        self,
+        settings: Mapping[str, Any],
+        changeable: Collection[str] = (),
+        reasons: Mapping[str, str] | None = None,
+    ) -> None:
         """Refuse a folder that holds something else than this run. Nothing is changed.
 
         Args:
             settings: JSON-serialisable settings that decide the result of the run, including the
                 fingerprint of the training text.
             changeable: Names of settings that may change when a run is resumed, such as its budget.
+            reasons: Why a setting, by name, may not change, as the end of a sentence.
 
         Raises:
             ValueError: If the folder holds other files, or a run with other settings that has already
@@ -168,7 +212,7 @@ class RunFolder:
         if self.config.exists():
             there = self._own_settings()
             if self.has_trained():
-                self._check_same(there, _as_json(settings), changeable)
+                self._check_same(there, _as_json(settings), changeable, reasons or {})
         elif self.path.exists() and (not self.path.is_dir() or self._foreign_files()):
             raise self._foreign()
 
@@ -276,25 +320,35 @@ class RunFolder:
             raise self._foreign() from None
 
     def _check_same(
-        self, there: dict[str, Any], wanted: dict[str, Any], changeable: Collection[str]
+        self,
+        there: dict[str, Any],
+        wanted: dict[str, Any],
+        changeable: Collection[str],
+        reasons: Mapping[str, str],
     ) -> None:
         different = [
-            f"{key}: {_shown(there.get(key))} there, {_shown(wanted.get(key))} asked for"
+            key
             for key in sorted({*there, *wanted})
             if key not in changeable and there.get(key) != wanted.get(key)
         ]
         if different:
+            pairs = "; ".join(
+                _difference(key, there.get(key), wanted.get(key)) for key in different
+            )
+            why = dict.fromkeys(f" Here {reasons[key]}." for key in different if key in reasons)
             raise ValueError(
-                f"The run in '{self.path}' has another configuration ({'; '.join(different)}). "
+                f"The run in '{self.path}' has another configuration ({pairs}). "
                 "Nothing was changed there. Choose another output folder, or the same settings to "
-                "continue that run."
+                f"continue that run.{''.join(why)}"
             )
 
 
-def _shown(value: Any) -> str:
-    """Return a readable form of a setting; a fingerprint is shortened."""
-    is_fingerprint = isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value)
-    return f"{value[:12]}.." if is_fingerprint else repr(value)
+def _difference(name: str, there: Any, wanted: Any) -> str:
+    """A setting of a run and the one asked for, in words."""
+    part = name.removesuffix("_fingerprint")
+    if part != name:
+        return f"the {part} text differs" if there and wanted else f"only one has a {part} text"
+    return f"{name}: {there!r} there, {wanted!r} asked for"
 
 
 def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:

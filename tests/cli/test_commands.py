@@ -1,6 +1,7 @@
 """The commands that use a finished run: their output, their files, their exit codes."""
 
 import gzip
+import importlib
 import io
 import json
 import os
@@ -16,8 +17,10 @@ import pytest
 
 from keras_attention import Tokenizer, Translator
 from keras_attention.cli import main as commands
-from keras_attention.cli import translate
+from keras_attention.cli import streams, translate
+from keras_attention.cli.attention import MAKER
 from keras_attention.cli.main import COMMANDS, main
+from keras_attention.engine import select
 from keras_attention.utils import progress
 from tests.recipes.small_runs import write_files
 
@@ -92,7 +95,7 @@ def test_a_pipe_is_read_as_a_file_is(run, typed, capsys, tmp_path):
 def test_progress_of_a_pipe(run, typed, capsys, monkeypatch):
     monkeypatch.setattr(progress, "SILENT_SECONDS", 0.0)
     monkeypatch.setattr(progress, "PIPE_SECONDS", 0.0)
-    monkeypatch.setattr(translate, "CHUNK_LINES", 2)
+    monkeypatch.setattr(streams, "CHUNK_LINES", 2)
     note = progress.Progress.note
 
     def note_at_once(self, text):
@@ -123,6 +126,45 @@ def test_the_engine_is_asked_for_and_named(run, translator, typed, capsys, engin
     if engine != "ctranslate2":  # it has a search of its own
         assert shown.out.splitlines() == [" ".join(t.splitlines()) for t in translator(LINES)]
     assert len(shown.out.splitlines()) == len(LINES)
+
+
+@pytest.fixture
+def short_run(run, tmp_path):
+    """A run that was trained on sources of up to 12 tokens."""
+    folder = shutil.copytree(run, tmp_path / "short")
+    report = json.loads((run / "report.json").read_text())
+    (folder / "report.json").write_text(json.dumps({**report, "batches": {"longest_source": 12}}))
+    return folder
+
+
+UNUSUAL = ["A dog.", "世界", "", "A woman sees the small house. " * 4, "A dog.", "世界 A"]
+
+
+def test_unusual_lines_are_named_once(short_run, tmp_path, typed, capsys, monkeypatch):
+    monkeypatch.setattr(streams, "CHUNK_LINES", 2)
+    message = (
+        r"1 of 6 lines are longer than any in training \(12 tokens\): 4\. .*"
+        "2 of 6 lines consist mostly of characters that the vocabulary lacks: 2, 6"
+    )
+    typed("".join(f"{line}\n" for line in UNUSUAL).encode())
+    main(["translate", str(short_run)])
+    shown = capsys.readouterr()
+    assert len(re.findall(message, shown.err)) == 1 and len(shown.out.splitlines()) == 6
+    typed("".join(f"{line}\tEin Hund\n" for line in UNUSUAL).encode())
+    main(["score", str(short_run)])
+    assert len(re.findall(message.replace("lines", "sources"), capsys.readouterr().err)) == 1
+    typed(b"A dog.\n")
+    main(["translate", str(short_run)])
+    assert "training" not in capsys.readouterr().err
+
+
+def test_bulk_translation_names_the_first_unusual_lines(short_run, tmp_path, capsys):
+    (tmp_path / "a.en").write_text("".join(f"{line}\n" for line in UNUSUAL), "utf-8")
+    main(["translate", str(short_run), "--input", str(tmp_path / "a.en"), "--chunk-lines", "4",
+          "--output-dir", str(tmp_path / "out")])  # fmt: skip
+    error = capsys.readouterr().err
+    assert "Input 1, from line 1: 1 of 4 lines are longer" in error and "lacks: 2. " in error
+    assert error.count("Input 1") == 1
 
 
 def test_a_file_into_a_new_file(run, translator, tmp_path, capsys):
@@ -188,8 +230,8 @@ def test_another_model_does_not_go_on_with_a_corpus(run, tmp_path, capsys):
         (["--chunk", "3/2"], "17/400.*Received: 3/2"),
         (["--chunk", "one"], "17/400.*Received: one"),
         (["--workers", "2"], "`workers` needs `ray`"),
-        (["--chunk-lines", "0"], "chunk_lines"),
-        (["--n-best", "3"], "n_best.*from 1 to 2"),
+        (["--chunk-lines", "0"], "chunk-lines"),
+        (["--n-best", "3"], "at most the beam size, which is 2"),
         (["--precision", "float7"], "float7"),
         (["--output", "x"], "cannot be combined with --output"),
     ],
@@ -345,10 +387,12 @@ def test_pictures_of_attention(run, tmp_path, capsys):
     main([*arguments[:3], "Die Katze", *arguments[4:], "--overwrite"])
     after = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert sorted(after) == names and all(after[name] != before[name] for name in names[:2])
-    (folder / "notes.txt").write_text("mine")
+    (folder / "notes.txt").write_text(f"mine, about `{MAKER}`")
     assert exit_code(*arguments, "--overwrite") == 2
     assert "keras_attention did not write it" in capsys.readouterr().err
-    assert (folder / "notes.txt").read_text() == "mine" and len(list(folder.iterdir())) == 4
+    assert (folder / "notes.txt").read_text().startswith("mine") and len(
+        list(folder.iterdir())
+    ) == 4
 
 
 def sentence_of(page):
@@ -512,3 +556,50 @@ def test_exit_codes(monkeypatch, error, code, capsys):
     monkeypatch.setattr(commands.importlib, "import_module", lambda name: Command())
     assert exit_code("train") == code
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("engine", ["numba", "ctranslate2"])
+def test_an_engine_that_is_not_installed_is_refused_at_once(run, capsys, monkeypatch, engine):
+    monkeypatch.setattr(select, "is_installed", lambda package: False)
+    monkeypatch.setattr(translate, "start_backend", lambda: pytest.fail("the backend started"))
+    assert exit_code("translate", run, "--engine", engine) == 2
+    assert f"not installed: pip install {engine}." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["score", "no run"], "is not the folder of a run"),
+        (["heads", "no run", "--source-file", "a", "--target-file", "b"], "is not the folder"),
+        (["attention", "no run", "A dog."], "is not the folder of a run"),
+        (
+            ["evaluate", "{run}", "--source-file", "a", "--reference-file", "b"],
+            "'a' does not exist",
+        ),
+        (["heads", "{run}", "--source-file", "a", "--target-file", "b"], "'a' does not exist"),
+        (["score", "{run}", "--source-file", "a", "--target-file", "b"], "'a' does not exist"),
+        (["average", "{run}", "--last", "0", "--output", "new.keras"], "--last"),
+        (["train", "--preset", "bas"], "'base'"),
+        (["train", "--hidden-dim", "0"], "hidden_dim"),
+        (["translate", "{run}", "--engine", "plain", "--precision", "float32"], "own dtype"),
+        (["translate", "{run}", "--engine", "jax"], "KERAS_BACKEND is torch"),
+        (["translate", "{run}", "--input", "a", "--output-dir", "b", "--n-best", "3"], "n-best"),
+    ],
+)
+def test_what_needs_no_backend_is_refused_before_it_starts(
+    run, capsys, monkeypatch, tmp_path, arguments, message
+):
+    module = importlib.import_module(f"keras_attention.cli.{arguments[0]}")
+    monkeypatch.setattr(module, "start_backend", lambda: pytest.fail("the backend started"))
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    monkeypatch.chdir(tmp_path)
+    assert exit_code(*(word.format(run=run) for word in arguments)) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_options_of_many_machines_stand_apart(capsys):
+    assert exit_code("train", "--help") == 0
+    *_, before, last = re.split(r"\n(?=\S.*:\n)", capsys.readouterr().out.partition("\nexample")[0])
+    assert last.startswith("--prepare-only on several machines:")
+    for option in ("--chunk", "--ray", "--workers"):
+        assert f"  {option} " in last and f"  {option} " not in before

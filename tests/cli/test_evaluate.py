@@ -1,13 +1,18 @@
 """The report on a run's folder, made after the fact by the command."""
 
+import dataclasses
 import gzip
 import json
+import re
+import shutil
 
 import pytest
 
 from keras_attention.cli.main import main
+from keras_attention.decoding.translator import Translator
+from keras_attention.evaluation import corpus_bleu, paired_bootstrap, report_text
 from keras_attention.recipes import compare
-from keras_attention.recipes import evaluate as recipe
+from keras_attention.recipes import run as recipe
 from keras_attention.utils.files import read_json, write_json
 
 
@@ -17,18 +22,25 @@ def command(run, *more, suffix=""):
     main(["evaluate", str(run), *pair, "--samples", "5", *more])
 
 
-def test_report_of_a_folder(run, capsys, monkeypatch):
+def files_of(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_report_of_a_folder(run, tmp_path, capsys, monkeypatch):
     def translator(model, tokenizer, **decoding):
         assert decoding == {"beam_size": 2, "length_penalty": 0.6}
         return lambda sources: [f"Ein {source}" for source in sources]  # a search takes its time
 
     monkeypatch.setattr(recipe, "Translator", translator)
-    command(run, "--device", "P100", "--devices", "8", "--name", "five")
+    (run / "report.txt").write_text("of the training")
+    before = files_of(run)
+    output = ["--output", str(tmp_path / "new.json")]
+    command(run, "--device", "P100", "--devices", "8", "--name", "five", *output)
+    assert files_of(run) == before  # among them the report of the training
     printed = capsys.readouterr().out
-    assert printed == (run / "report.txt").read_text("utf-8")
-    report = json.loads((run / "report.json").read_text("utf-8"))
-    assert report["parameters"] == 5
-    evaluation = report["evaluation"]
+    evaluation = read_json(tmp_path / "new.json")
+    assert "translations" not in evaluation
+    assert printed == report_text(evaluation, title=run.name)
     assert evaluation["sentences"] == 5 and evaluation["test_set"] == "five"
     names = ["update-00000004", "update-00000006"]
     assert list(evaluation["systems"]) == [
@@ -45,13 +57,13 @@ def test_report_of_a_folder(run, capsys, monkeypatch):
     assert 0 < cost["flops_of_tokens"] < cost["flops"]
 
 
-def test_the_share_of_the_peak_is_of_the_runs_own_peak(run, monkeypatch):
+def test_the_share_of_the_peak_is_of_the_runs_own_peak(run, tmp_path, monkeypatch):
     report = read_json(run / "report.json", unsigned=True)
     write_json(run / "report.json", {**report, "training": {"device_peak": 3e9}})
     monkeypatch.setattr(recipe, "Translator", lambda *_, **__: list)
     monkeypatch.setattr(recipe, "matmul_peak", pytest.fail)
-    command(run)
-    cost = json.loads((run / "report.json").read_text("utf-8"))["evaluation"]["training_cost"]
+    command(run, "--output", str(tmp_path / "new.json"))
+    cost = read_json(tmp_path / "new.json")["training_cost"]
     assert cost["paper_flops"] == pytest.approx(60 * 3e9)
     assert cost["mfu"] == pytest.approx(cost["flops"] / 60 / 3e9)
 
@@ -86,6 +98,102 @@ def test_settings_of_the_search_are_compared(run, capsys, monkeypatch):
     assert "not both" in capsys.readouterr().err
 
 
+@pytest.fixture
+def two_runs(run, tmp_path):
+    """A run, and one that translates the same test set better: 3 of its 5 lines are right."""
+    references = (run / "dev.de").read_text("utf-8").splitlines()
+    for name, right in {"one": 1, "other": 3}.items():
+        folder = shutil.copytree(run, tmp_path / name)
+        lines = [*references[:right], *("Das Haus steht im Wald ." for _ in references[right:])]
+        (folder / "translations.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        shutil.copy(run / "dev.de", folder / "references.txt")
+    return tmp_path / "one", tmp_path / "other"
+
+
+def test_two_runs_are_compared_on_the_test_set_that_they_share(two_runs, tmp_path, capsys):
+    before = files_of(tmp_path)
+    output = tmp_path / "compared.json"
+    main(["evaluate", *map(str, two_runs), "--samples", "50", "--output", str(output)])
+    printed = capsys.readouterr().out
+    report = read_json(output)
+    assert {
+        path: content for path, content in files_of(tmp_path).items() if path != output
+    } == before
+    lines = {
+        run.name: (run / "translations.txt").read_text("utf-8").splitlines() for run in two_runs
+    }
+    references = (two_runs[0] / "references.txt").read_text("utf-8").splitlines()
+    for name, translations in lines.items():
+        score = corpus_bleu(translations, references).score
+        assert report["systems"][name]["scores"]["bleu"]["score"] == pytest.approx(score)
+        assert f"{score:.2f}" in printed
+    expected = paired_bootstrap(lines, references, samples=50)
+    assert report["significance"] == [dataclasses.asdict(one) for one in expected]
+    assert expected[0].system == "other" and expected[0].difference > 10
+    assert f"{expected[0].p_value:.4f}" in printed and "compared as" in printed
+    assert "Averaging" not in printed and "Training cost" not in printed
+
+
+def test_two_runs_translate_the_same_file(two_runs, run, capsys, monkeypatch):
+    asked = []
+
+    def of_run(folder, **options):
+        asked.append(folder.name)
+        words = {"one": "Ein", "other": "Der"}[folder.name]
+        return lambda sources: [f"{words} {source}" for source in sources]
+
+    monkeypatch.setattr(Translator, "from_run", of_run)
+    files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "dev.de")]
+    main(["evaluate", *map(str, two_runs), *files, "--samples", "5"])
+    printed = capsys.readouterr().out
+    assert asked == ["one", "other"] and "dev.en, 5 sentences" in printed
+    assert "one: beam_size 2 length_penalty 0.6" in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("references.txt", "Ein anderer Satz.\n", "'one' and 'other' have different test sets"),
+        ("config.json", {"validation_fingerprint": "ab"}, "'one' and 'other' have different test"),
+        ("config.json", {"languages": ["en", "fr"]}, "'one' translates en to de, 'other' en to fr"),
+        ("references.txt", None, "'other' has no references.txt.*--source-file"),
+        ("report.json", None, "'other' has no report.json: it is not finished"),
+    ],
+)
+def test_runs_that_cannot_be_compared(two_runs, capsys, name, content, message):
+    file = two_runs[1] / name
+    if content is None:
+        file.unlink()
+    elif isinstance(content, dict):
+        file.write_text(json.dumps(json.loads(file.read_text()) | content))
+    else:
+        file.write_text(content)
+    with pytest.raises(SystemExit) as end:
+        main(["evaluate", *map(str, two_runs)])
+    assert end.value.code == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["{one}", "{one}"], "same run is given twice"),
+        (["{one}", "{other}", "--try-beam-size", "3"], "need one run"),
+        (["{one}", "{other}", "--devices", "2"], "cost of one run"),
+        (["{one}"], "needs --source-file and --reference-file"),
+        (["{one}", "{other}", "--source-file", "{one}/dev.en"], "belong together"),
+        (["{one}", "{other}", "--output", "{one}/report.json"], "exists"),
+    ],
+)
+def test_bad_use_of_runs(two_runs, capsys, options, message):
+    before = files_of(two_runs[0])
+    places = {run.name: str(run) for run in two_runs}
+    with pytest.raises(SystemExit):
+        main(["evaluate", *(option.format(**places) for option in options)])
+    assert message in capsys.readouterr().err
+    assert files_of(two_runs[0]) == before
+
+
 def test_a_folder_without_a_run_is_refused(tmp_path, run, capsys):
     files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "dev.de")]
     with pytest.raises(SystemExit) as end:
@@ -100,5 +208,5 @@ def test_files_that_do_not_fit(run, capsys):
     with pytest.raises(SystemExit):
         files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "train.de")]
         main(["evaluate", str(run), *files, "--device", "K80"])
-    assert "needs its reference" in capsys.readouterr().err
+    assert "Line i of one must be the translation" in capsys.readouterr().err
     assert (run / "report.json").read_text() == before

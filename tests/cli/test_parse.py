@@ -50,9 +50,10 @@ def test_another_preset_brings_its_own_sizes(received, trees, tmp_path):
     own = ["--train", trees, "--validation", trees, "--test", trees]
     parse.run("", [*own, "--preset", "parsing", "--steps", "9"])
     [(_, config, _, options)] = received
-    assert (config.preset, config.model_arguments, config.steps) == ("parsing", {}, 9)
+    kept = {"normalize_first": True}  # no matter of size
+    assert (config.preset, config.model_arguments, config.steps) == ("parsing", kept, 9)
     assert options["leaves"] == "words"
-    assert (config.peak_learning_rate, config.minutes) == (None, None)
+    assert (config.peak_learning_rate, config.minutes) == (0.002, None)
 
 
 def test_the_papers_setting_is_a_recipe():

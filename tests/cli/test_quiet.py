@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 import pytest
 
-from keras_attention.cli.quiet import _held_back
+from keras_attention.cli.quiet import _held_back, _keep_compiled
 from keras_attention.utils.backend import check_backend
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,3 +71,20 @@ def test_what_libraries_wrote_is_shown_to_explain_an_error_alone(error, capfd):
         os.write(2, b"a note of a C library\n")
         raise error
     assert ("a note" in capfd.readouterr().err) == (error is ImportError)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX keeps what it compiles")
+def test_jax_keeps_what_it_compiles_unless_told_otherwise(monkeypatch, tmp_path):
+    import jax
+
+    monkeypatch.setenv("KERAS_ATTENTION_CACHE", str(tmp_path))
+    names = ("jax_compilation_cache_dir", "jax_compilation_cache_max_size")
+    before = {name: getattr(jax.config, name) for name in names}
+    try:
+        for own, parent in ((None, tmp_path / "jax"), ("elsewhere/mine", Path("elsewhere"))):
+            jax.config.update(names[0], own)
+            _keep_compiled()
+            assert Path(jax.config.jax_compilation_cache_dir).parent == parent
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)

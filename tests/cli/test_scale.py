@@ -12,6 +12,7 @@ import pytest
 from keras_attention.cli.main import main
 from keras_attention.recipes import bulk
 from keras_attention.recipes import run as recipe
+from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import write_files
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "scale.md").read_text("utf-8")
@@ -44,7 +45,7 @@ def test_commands_that_train(line, monkeypatch, tmp_path):
         german.rename(f"{name}.de")
     asked = []
 
-    def record(corpus, config, output_dir):
+    def record(corpus, config, output_dir, finish=False):
         asked.append((config, output_dir))
         return {"bleu": 1.5}
 
@@ -66,26 +67,6 @@ def test_commands_that_train(line, monkeypatch, tmp_path):
         assert starter.module and starter.max_restarts == 3
 
 
-def test_the_command_that_plans(monkeypatch, tmp_path, capsys):
-    (line,) = [line for line in COMMANDS if " --plan " in line]
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KERAS_ATTENTION_CACHE", str(tmp_path / "cache"))
-    english, german = write_files(tmp_path, "x", 0, 60)
-    english.rename("train.en")
-    german.rename("train.de")
-    small = [
-        "--vocabulary-size",
-        "320",
-        "--batch-tokens",
-        "900",
-        "--preset",
-        "tiny",
-        "--plan-no-try",
-    ]
-    main([*arguments_of(line)[1], *small])
-    assert "On 8 device(s): " in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "line, expected",
     [
@@ -99,6 +80,9 @@ def test_the_command_that_plans(monkeypatch, tmp_path, capsys):
 def test_commands_that_translate(line, expected, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus").mkdir()
+    run = RunFolder("runs/de-en")
+    run.claim({"train_fingerprint": "ab", "beam_size": 4, "length_penalty": 0.6})
+    run.model.write_bytes(b"")
     for name in ("b.gz", "a.gz"):
         (tmp_path / "corpus" / name).write_bytes(b"")
     asked = []
@@ -108,9 +92,9 @@ def test_commands_that_translate(line, expected, monkeypatch, tmp_path):
     main(arguments_of(line)[1])
     ((given, more),) = asked
     assert given == (Path("runs/de-en"), ["corpus/a.gz", "corpus/b.gz"], "translated")
-    assert more == {"n_best": 1, "as_json": False, **expected}
+    assert more == {"n_best": 1, "as_json": False, "unique": True, **expected}
 
 
 def test_every_command_is_one_of_these():
-    assert len(COMMANDS) == 13
+    assert len(COMMANDS) == 12
     assert all(re.search(" (train|translate|score) ", line) for line in COMMANDS)

@@ -1,16 +1,24 @@
 """The command line of the examples: what it understands, refuses, and does with a user's files."""
 
+import bz2
 import contextlib
 import dataclasses
+import gzip
 import json
+import lzma
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from keras_attention.cli.train import run
+from keras_attention.recipes import RECIPES as RECIPES_OF_ALL
 from keras_attention.recipes import TranslationConfig
+from keras_attention.recipes import plan as planning
 from keras_attention.recipes import run as recipe
+from keras_attention.recipes.start import run_settings
+from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import SMALL, write_files
 
 RECIPES = {"demo": TranslationConfig(steps=3, minutes=2.0), "files": SMALL}
@@ -21,7 +29,7 @@ def asked(monkeypatch):
     """What `train_translation` is called with, instead of training."""
     calls = []
 
-    def record(corpus, config, output_dir):
+    def record(corpus, config, output_dir, finish=False):
         calls.append((corpus, config, output_dir))
         return {"bleu": 1.5}
 
@@ -45,7 +53,7 @@ def test_without_arguments_the_recipe_runs(asked, monkeypatch, tmp_path):
 def test_a_folder_that_nobody_named_is_named_at_the_end(monkeypatch, tmp_path, capsys, error):
     """Else "the same command continues this run" would be wrong: it makes another folder."""
 
-    def trains(corpus, config, output_dir):
+    def trains(corpus, config, output_dir, finish=False):
         folders.append(str(output_dir))
         if not isinstance(error, ValueError):  # a start that is refused leaves none
             output_dir.mkdir(parents=True)
@@ -87,7 +95,7 @@ def test_another_preset_drops_what_the_recipe_changed_in_its_own(asked, tmp_path
     run("Trains.", arguments=own, recipes=RECIPES)
     run("Trains.", arguments=[*own, "--preset", "small"], recipes=RECIPES)
     assert asked[0][1].model_arguments == SMALL.model_arguments
-    assert asked[1][1].model_arguments == {}
+    assert asked[1][1].model_arguments == {}  # All that it has are sizes.
     assert asked[0][0].name == "mine"
     assert asked[0][2].parent == Path("runs") and asked[0][2].name.startswith("mine-tiny-20")
 
@@ -99,6 +107,95 @@ def test_tab_separated_pairs(asked, tmp_path):
     corpus = asked[0][0]
     assert corpus.name == "pairs" and corpus.target_language == "fr"
     assert ("line 7", "Zeile 7") in [pair for part in corpus.splits.values() for pair in part]
+
+
+def test_text_from_pipes(asked, tmp_path):
+    """As a shell's `--source-file <(zcat train.en.gz)` gives it."""
+    opened, arguments = [], []
+    files = write_files(tmp_path, "mine", 0, 60)
+    for option, file in zip(("--source-file", "--target-file"), files, strict=True):
+        reader, writer = os.pipe()
+        os.write(writer, gzip.compress(file.read_bytes()))
+        os.close(writer)
+        opened.append(reader)
+        arguments += [option, f"/dev/fd/{reader}"]
+    run("Trains.", arguments=arguments, recipes=RECIPES)
+    for reader in opened:
+        os.close(reader)
+    plain = ["--source-file", str(files[0]), "--target-file", str(files[1])]
+    run("Trains.", arguments=plain, recipes=RECIPES)
+    piped, expected = (
+        {name: list(text) for name, text in corpus.splits.items()} for corpus, *_ in asked
+    )
+    assert piped == expected and sum(map(len, piped.values())) == 60
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_packed_text_is_the_same_run(asked, tmp_path, pack):
+    """What a text is, is its content: a run is continued under another name, and with another packing."""
+    files = write_files(tmp_path, "train", 0, 60)
+    packed = [tmp_path / f"{name}.packed" for name in ("one", "other")]
+    for file, other in zip(files, packed, strict=True):
+        other.write_bytes(pack(file.read_bytes()))
+    for source, target in (files, packed):
+        run("Trains.", arguments=["--source-file", str(source), "--target-file", str(target)])
+    (first, config, _), (second, *_) = asked
+    assert (first.name, second.name) == ("train", "one")
+    folder = RunFolder(tmp_path / "run")
+    folder.claim(run_settings(first, config), config.changeable)
+    (folder.checkpoints / "update-00000001").mkdir(parents=True)
+    folder.check(run_settings(second, config), config.changeable)
+    packed[0].write_bytes(pack(files[0].read_bytes() + b"one more\n"))
+    packed[1].write_bytes(pack(files[1].read_bytes() + b"noch eins\n"))
+    run("Trains.", arguments=["--source-file", str(packed[0]), "--target-file", str(packed[1])])
+    with pytest.raises(ValueError, match="another configuration .*train text differs"):
+        folder.check(run_settings(asked[2][0], config), config.changeable)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--corpus", ""], "an argument is empty, after '--corpus'"),
+        (["--corpus="], "an argument is empty, after '--corpus='"),
+        (["--tsv", ""], "an argument is empty, after '--tsv'"),
+        (["--output-dir", " "], "an argument is empty, after '--output-dir'"),
+        (["--tsv", "none"], "--tsv none: leave it out"),
+        (["--corpus", "none"], "--corpus none: leave it out"),
+        (["--source-file", "none", "--target-file", "none"], "--source-file none: leave it out"),
+    ],
+)
+def test_an_empty_or_absent_text_is_not_the_demo(
+    asked, tmp_path, monkeypatch, capsys, arguments, message
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as left:
+        run("Trains.", arguments=arguments, recipes=RECIPES)
+    assert left.value.code == 2 and message in capsys.readouterr().err
+    (tmp_path / "empty.toml").write_text(
+        f"{arguments[0].strip('-=').replace('-', '_')} = {arguments[-1]!r}"
+    )
+    if len(arguments) == 2 and "--output-dir" not in arguments:
+        with pytest.raises(SystemExit):
+            run("Trains.", arguments=["--config", "empty.toml"], recipes=RECIPES)
+    assert asked == []
+
+
+@pytest.mark.parametrize("mode", ["--plan", "--dump-config"])
+def test_what_a_plan_does_not_use_is_named(asked, tmp_path, monkeypatch, capsys, mode):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(planning, "plan_training", lambda *_, **__: Plan())
+    (tmp_path / "new.en").write_text("A dog.\n")
+    run("Trains.", arguments=[mode, "--translate", "new.en", "new.de", "--output-dir", "mine"],
+        recipes=RECIPES)  # fmt: skip
+    assert "--output-dir and --translate will not be used" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.en"]
+
+
+class Plan:
+    """Stands for a plan."""
+
+    def as_dict(self):
+        return {}
 
 
 def test_every_setting_has_an_option(asked):
@@ -132,20 +229,34 @@ def test_no_clock_ends_the_demo_or_decides_what_it_averages(asked):
     assert config.steps == 1350 and config.averaged_checkpoints * config.checkpoint_updates < 1350
 
 
-def test_a_rate_that_ends_at_0_ends_with_the_budget(asked):
-    """It was chosen for the recipe's model, and for no other."""
-    recipe = dataclasses.replace(
-        SMALL, steps=600, minutes=20.0, peak_learning_rate=0.01, warmup_steps=7
-    )
-    for arguments in (["--minutes", "5"], ["--steps", "70"], ["--preset", "base"],
-                      ["--preset", "base", "--minutes", "5"],
-                      ["--preset", "base", "--minutes", "5", "--peak-learning-rate", "0.001"]):  # fmt: skip
-        run("Trains.", arguments=arguments, recipes={"demo": recipe})
-    budgets = [(c.steps, c.minutes, c.peak_learning_rate) for _, c, _ in asked]
-    # A tenth of the updates, if these are known.
-    assert [c.warmup_steps for _, c, _ in asked] == [7, 7, 60, 4000, 4000]
-    assert budgets == [(None, 5.0, 0.01), (70, None, 0.01), (600, 20.0, None), (None, 5.0, None),
-                       (None, 5.0, 0.001)]  # fmt: skip
+def test_another_size_changes_nothing_else(asked, tmp_path, capsys):
+    """Size and recipe are separate: so it is said, and so it is for every size of text."""
+    lines = "".join(f"line {i}\tZeile {i}\n" for i in range(1500))
+    (tmp_path / "pairs.tsv").write_text(lines)
+    own = ["--tsv", str(tmp_path / "pairs.tsv")]
+    for arguments in ([], ["--preset", "small"], ["--preset", "base", "--minutes", "5"]):
+        run("Trains.", arguments=[*own, *arguments])
+    recipe, small, base = (config for _, config, _ in asked)
+    assert recipe.model_arguments == {"normalize_first": True} and recipe.cooldown
+    assert small == dataclasses.replace(recipe, preset="small")
+    assert base == dataclasses.replace(recipe, preset="base", minutes=5.0, steps=None)
+    said = capsys.readouterr().err
+    rate = recipe.peak_learning_rate
+    for preset in ("small", "base"):
+        assert f"--preset {preset} changes the size of the model alone." in said
+    assert said.count(f"with tiny, such as normalize_first True, peak_learning_rate {rate}.") == 2
+    # Of a recipe for one size of model, what is no size is kept.
+    run("Trains.", arguments=["--corpus", "demo", "--preset", "medium"])
+    assert asked[-1][1] == dataclasses.replace(RECIPES_OF_ALL["demo"], preset="medium")
+
+
+def test_without_a_peak_there_is_no_cooldown(asked, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("".join(f"line {i}\tZeile {i}\n" for i in range(60)))
+    own = ["--tsv", str(tmp_path / "pairs.tsv")]
+    run("Trains.", arguments=[*own, "--peak-learning-rate", "none"])
+    run("Trains.", arguments=[*own, "--cooldown", "none"])
+    rates = [(config.peak_learning_rate is None, config.cooldown) for _, config, _ in asked]
+    assert rates == [(True, None), (False, None)]
 
 
 def test_word_pieces_switch_bpe_dropout_off(asked):
@@ -217,40 +328,15 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         run("Trains.", arguments=arguments, recipes=RECIPES)
     assert left.value.code == 2 and "exists" in capsys.readouterr().err
     assert (tmp_path / "plan.json").read_bytes() == before
-    devices = [
-        "--plan-devices",
-        "4",
-        "--plan-tflops",
-        "0.5",
-        "--plan-bandwidth",
-        "2",
-        "--plan-price",
-        "9",
-    ]
-    found = run("Trains.", arguments=[*arguments[:-2], *devices], recipes=RECIPES)
-    # The tokenizer and the store are found again.
-    compute = figures["flops"] / figures["batches"] / 0.5e12 / 4
-    summed = 2 * 3 / 4 * 4 * figures["parameters"] / 2e9
-    assert found["scaling"]["compute_seconds"] == pytest.approx(compute)
-    assert found["scaling"]["communication_seconds"] == pytest.approx(summed)
-    hours = SMALL.steps * (compute + summed) / 3600
-    assert found["scaling"]["cost"] == pytest.approx(hours * 4 * 9)
-    assert found["scaling"]["efficiency"] == pytest.approx(compute / (compute + summed))
+    run(
+        "Trains.", arguments=arguments[:-2], recipes=RECIPES
+    )  # The tokenizer and the store are found again.
     assert "Tokenizer:" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        (["--plan", "--plan-devices", "2"], "--plan-devices, --plan-tflops, --plan-bandwidth"),
-        (
-            ["--plan-devices", "2", "--plan-tflops", "1", "--plan-bandwidth", "1"],
-            "give --plan and all of",
-        ),
-        (
-            ["--plan", "--plan-devices", "2", "--plan-tflops", "0", "--plan-bandwidth", "1"],
-            "`plan_tflops` must be a finite number above 0",
-        ),
         (["--replicas", "2"], "`replicas` (2) needs a `strategy`"),
         (
             ["--strategy", "mirrored", "--replicas", "0"],
@@ -274,6 +360,14 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--data-dir", ".", "--tsv", __file__], "Give --data-dir or your own files"),
         (["--source-file", __file__, "--target-file", __file__], "is given twice"),
         (["--plan-try"], "need --plan"),
+        (["--finish"], "--finish needs --output-dir"),
+        (
+            ["--finish", "--output-dir", "run", "--steps", "9"],
+            "Give --finish or a budget, not both",
+        ),
+        (["--finish", "--output-dir", "run"], "has no checkpoint yet"),
+        (["--cooldown", "0.2"], "`cooldown` (0.2) needs a `peak_learning_rate`"),
+        (["--cooldown", "0.7", "--peak-learning-rate", "0.1"], "`cooldown` must be"),
         (["--minutes", "nan"], "`minutes` must be a finite number above 0"),
         (["--translate", __file__, __file__], "is both a file to read and the file to write"),
         (["--translate", __file__, pytest.__file__], "__init__.py' exists"),
@@ -333,20 +427,22 @@ def test_help_names_the_choices(capsys):
 
 
 @pytest.mark.parametrize(
-    "text, taken, warmup",
+    "text, warmup",
     [
-        ([], "defaults in brackets", r" \(400\)"),
-        (["--corpus", "multi30k"], "defaults in brackets", r" \(2000\)"),
-        (["--tsv", "mine.tsv"], "if not given, chosen by the size of the text", ""),
+        ([], "depends on your text"),
+        (["--corpus", "demo"], "400"),
+        (["--corpus", "multi30k"], "2000"),
+        (["--tsv", "mine.tsv"], "depends on your text"),
     ],
 )
-def test_help_shows_what_the_recipe_takes(text, taken, warmup, capsys, monkeypatch):
+def test_help_shows_what_the_recipe_takes(text, warmup, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     with pytest.raises(SystemExit):
         run("Trains.", arguments=[*text, "--help"])
     shown = capsys.readouterr().out
-    assert f"training ({taken}):" in shown
-    assert re.search(rf"--warmup-steps N +updates [^()\n]*peak{warmup}\n", shown)
+    assert "training (defaults in brackets):" in shown
+    assert re.search(rf"--warmup-steps N +updates [^()\n]*peak \({warmup}\)\n", shown)
+    assert re.search(r"--label-smoothing X +the paper's epsilon_ls \(0.1\)\n", shown)  # of all
 
 
 def test_from_two_text_files_to_translations(tmp_path, capsys):
@@ -372,8 +468,7 @@ def test_from_two_text_files_to_translations(tmp_path, capsys):
 def test_a_training_that_diverges_ends_with_1(tmp_path, capsys):
     files = write_files(tmp_path, "mine", 0, 60)
     arguments = ["--source-file", str(files[0]), "--target-file", str(files[1]), "--steps", "8",
-                 "--peak-learning-rate", "1e30", "--attention-images",
-                 "--output-dir", str(tmp_path / "run")]  # fmt: skip
+                 "--peak-learning-rate", "1e30", "--output-dir", str(tmp_path / "run")]  # fmt: skip
     with pytest.raises(SystemExit) as error:
         run("Trains.", arguments=arguments, recipes=RECIPES)
     assert error.value.code == 1

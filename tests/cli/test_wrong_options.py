@@ -11,7 +11,7 @@ import pytest
 from keras_attention.cli.main import COMMANDS, main
 from keras_attention.recipes import plan as planning
 from keras_attention.recipes import run as recipe
-from keras_attention.recipes.prepare import check_model
+from keras_attention.recipes.prepare import Resolved
 from tests.recipes.small_runs import write_files
 
 WRONG = {
@@ -72,9 +72,17 @@ def test_a_wrong_value_is_refused(
     run, pairs, tmp_path, monkeypatch, capsys, command, names, count, value
 ):
     def trains(corpus, config, *_, **__):
-        check_model(config)  # what it does first
+        Resolved(config).check_model()  # what it does first
         pytest.fail(f"{names[0]} {value!r} was accepted")
 
+    def starts():
+        pytest.fail(f"{names[0]} {value!r} was not refused before the backend started")
+
+    module = importlib.import_module(f"keras_attention.cli.{command}")
+    monkeypatch.setattr(
+        importlib.import_module("keras_attention.cli.train"), "start_backend", starts
+    )
+    monkeypatch.setattr(module, "start_backend", starts, raising=False)
     monkeypatch.setattr(recipe, "train_translation", trains)
     monkeypatch.setattr(planning, "plan_training", trains)
     monkeypatch.chdir(tmp_path)

@@ -112,14 +112,3 @@ def test_unavailable_engines_and_precisions_are_refused(make_model, options, mes
     model = make_model()
     with pytest.raises(ValueError, match=message):
         Translator(model, LetterTokenizer(model.vocabulary_size), **options)
-
-
-def test_fast_becomes_engine():
-    """Of the version before, for one version."""
-    model = small_model()
-    with pytest.warns(DeprecationWarning, match="engine='plain' instead"):
-        plain = Translator(model, LetterTokenizer(), fast=False)
-    with pytest.warns(DeprecationWarning, match="engine='auto' instead"):
-        fast = Translator(model, LetterTokenizer(), fast=True)
-    assert (plain.engine, fast.engine) == ("plain", "auto")
-    assert plain.engine_for(1).name == "plain" != fast.engine_for(1).name

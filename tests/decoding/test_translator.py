@@ -1,18 +1,24 @@
 """The Translator against a slow search over the training forward, and its edges."""
 
 import dataclasses
+import functools
 import math
 import multiprocessing
+import pickle  # noqa: TID251
+import warnings
 
 import keras
 import numpy as np
 import pytest
 
 from keras_attention.decoding import model_search
+from keras_attention.decoding.constraints import ForcedPrefix, TextConstraint
 from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.translator import Translation, Translator
+from keras_attention.decoding.unusual_texts import UnusualText, UnusualTexts
 from keras_attention.models.transformer import Transformer
 from keras_attention.ops.compile import compile_for_inference
+from keras_attention.spec.parts import as_array
 from keras_attention.utils import progress
 from tests.decoding.oracle_search import greedy, penalty, slow_beam_search
 
@@ -220,6 +226,37 @@ def test_many_lines_keep_their_order(copier):
     assert small(texts) == texts
 
 
+@pytest.mark.parametrize("kind", ["model", "spec", "constrained"])
+def test_goes_to_another_process(model, kind):
+    """With its search compiled, of which the copy knows nothing."""
+    options = {"beam_size": 3, "length_penalty": 0.3, "max_extra_length": 4, "batch_size": 2}
+    if kind == "spec":
+        pytest.importorskip("numba")
+        options["engine"] = "numba"
+    if kind == "constrained":
+        prefixes = ForcedPrefix(model.vocabulary_size)
+        options["constraint"] = TextConstraint(prefixes, functools.partial(begins_with_c, prefixes))
+    decoded = model.spec().map_weights(as_array) if kind == "spec" else model
+    translator = Translator(decoded, LetterTokenizer(), **options)
+    texts = ["abc", "", "ddaab", "b"]
+    expected = translator.translate(texts, n_best=2)
+    again = pickle.loads(pickle.dumps(translator))
+    assert {name: getattr(again, name) for name in options if name != "constraint"} == {
+        name: value for name, value in options.items() if name != "constraint"
+    }
+    found = again.translate(texts, n_best=2)
+    for best, wanted in zip(found, expected, strict=True):
+        assert [one.text for one in best] == [one.text for one in wanted]
+        np.testing.assert_allclose(
+            [one.score for one in best], [one.score for one in wanted], rtol=1e-5
+        )
+        assert kind != "constrained" or not best[0].text or best[0].text.startswith("c")
+
+
+def begins_with_c(prefixes, texts, max_lengths, beam_size):
+    return prefixes.start([[5] if text else [] for text in texts], beam_size)
+
+
 def test_translates_with_the_present_weights():
     """The compiled search must not hold the weights of its first use."""
     translator = Translator(CopyModel(), LetterTokenizer(31), beam_size=2)
@@ -276,6 +313,36 @@ def test_longer_than_learned_positions():
         translator([fits, "", too_long])
     with pytest.raises(ValueError, match="^Line 1003 has 10 tokens, .*: 'abcdefghi'"):
         list(result_lines(translator, [fits, "", too_long], first=1000, n_best=1, as_json=False))
+
+
+class KnowingTokenizer(LetterTokenizer):
+    """Knows what it does not know."""
+
+    def is_mostly_unknown(self, ids):
+        return 2 * sum(i == UNKNOWN for i in ids) > len(ids)
+
+
+def test_one_warning_tells_of_all_unusual_texts():
+    translator = Translator(CopyModel(), KnowingTokenizer(31), beam_size=1)
+    texts = ["bed", "日本", "abcdefg", "", "b日d", "日本語ab" * 2, "abcdef"]
+    message = "^2 of 7 texts consist mostly of .*: 1, 5. Are they"
+    with pytest.warns(UnusualText, match=message) as told:
+        expected = translator(texts)
+    assert len(told) == 1
+    object.__setattr__(translator, "longest_source", 7)
+    message = (
+        r"^2 of 7 texts are longer than any in training \(7 tokens\): 2, 5. Split.* 2 of 7 .*: 1, 5"
+    )
+    with pytest.warns(UnusualText, match=message) as told:
+        assert translator(texts) == expected
+    assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        translator(["bed", "b日d", "", "abcdef"])
+        noted = UnusualTexts("lines", first=1)
+        for part in (texts[:2], texts[2:]):
+            list(result_lines(translator, part, 0, n_best=1, as_json=False, unusual=noted))
+    assert (noted.long, noted.unknown, noted.count) == ([3, 6], [2, 6], 7)
 
 
 def test_limit_is_the_own_length():
@@ -449,3 +516,35 @@ def test_forked_process_translates():
     finally:
         torch.set_num_threads(threads)
     assert answered and found == wanted
+
+
+class ShoutingTokenizer(LetterTokenizer):
+    """Spells two tokens with each letter: half of the alphabet is that of the other half."""
+
+    def decode(self, ids):
+        return "".join(chr(ord("a") + (int(id) - 2) // 2) for id in ids)
+
+
+@pytest.mark.parametrize("engine", ["auto", "plain", BACKEND, "ctranslate2"])
+def test_the_n_best_differ_in_their_text(engine):
+    """The oracle: the whole beam as it is, of which later ones of a text are left out."""
+    if engine == "ctranslate2":
+        pytest.importorskip(engine)
+    translator = Translator(
+        small_model(), ShoutingTokenizer(), beam_size=7, max_extra_length=2, engine=engine
+    )
+    texts = ["cab", "gabel", "", "hid"]
+    beams = translator.translate(texts, n_best=7, unique=False)
+    lists = translator.translate(texts, n_best=3)
+    repeats = 0
+    for beam, found in zip(beams, lists, strict=True):
+        wanted = {}
+        for one in beam:
+            wanted.setdefault(one.text, one)
+        assert [one.token_ids for one in found] == [one.token_ids for one in [*wanted.values()][:3]]
+        repeats += len({one.text for one in beam[:3]}) < 3
+    assert repeats
+    (every,) = translator.translate(texts[1:2], n_best=7)
+    assert [one.text for one in every] == list(dict.fromkeys(one.text for one in beams[1]))
+    with pytest.raises(ValueError, match="`unique` must be True or False"):
+        translator.translate(texts, 2, unique=2)

@@ -158,3 +158,21 @@ def test_the_outermost_work_may_end_first(impatient, monkeypatch):
         time.sleep(0.1)
         assert ticker.is_alive()
     assert not errors
+
+
+@pytest.mark.parametrize("columns", [60, 100, 140])
+def test_a_line_on_a_terminal_keeps_the_units_of_its_numbers(impatient, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    with Progress(1350, "training", "updates", stream=stream) as shown:
+        shown.values("loss 2.314, perplexity 31.41, 12,413 tokens/s")
+        shown.add(983)
+        _wait_for("983", stream)
+    lines = {line.strip() for line in stream.getvalue().split("\r")} - {""}
+    assert lines
+    for line in lines:
+        assert len(line) < columns and re.search(
+            r"\d+ of 1350 updates, .* left(, .*tokens/s)?$", line
+        )
+    assert any("tokens/s" in line for line in lines) == (columns > 60)
+    assert any("|" in line for line in lines) == (columns == 140)

@@ -1,0 +1,82 @@
+"""What a process that was forked, as `gunicorn --preload` does, can do with its parent's translator."""
+
+import dataclasses
+import multiprocessing
+import os
+
+import keras
+import pytest
+
+from keras_attention.decoding.translator import Translator
+from keras_attention.models.transformer import Transformer
+from keras_attention.utils.forks import ForkedProcess
+from tests.decoding.test_translator import LetterTokenizer, small_model
+
+BACKEND = keras.backend.backend()
+TEXTS = ["cab", "gabel", "hid"]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+def work_in_child(work, connection):
+    try:
+        connection.send(work())
+    except Exception as error:
+        connection.send((type(error).__name__, str(error)))
+
+
+def in_child(work):
+    """What some work returns, or its error, in a process that is forked now."""
+    here, there = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(
+        target=work_in_child, args=(work, there), daemon=True
+    )
+    child.start()
+    answered = here.poll(120)
+    found = here.recv() if answered else "no answer"
+    child.kill()
+    child.join()
+    return found
+
+
+@pytest.mark.parametrize("has_translated", [False, True])
+def test_numba_decodes_in_a_forked_process(has_translated):
+    """With the weights that the parent has, and with those that the child gives it."""
+    pytest.importorskip("numba")
+    model, other = small_model(seed=7), small_model(seed=11)
+    translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=3)
+    wanted = Translator(small_model(seed=7), LetterTokenizer(), beam_size=2, max_extra_length=3)(
+        TEXTS
+    )
+    later = dataclasses.replace(translator, model=other)(TEXTS)
+    if has_translated:
+        assert translator(TEXTS) == wanted
+    weights = [keras.ops.convert_to_numpy(weight) for weight in other.weights]
+
+    def work():
+        before = translator(TEXTS)
+        narrower = dataclasses.replace(translator, beam_size=1)(TEXTS[0])
+        for own, value in zip(model.weights, weights, strict=True):
+            own.assign(value)
+        return before, len(narrower) >= 0, translator(TEXTS)
+
+    assert in_child(work) == (wanted, True, later)
+    assert later != wanted
+
+
+@pytest.mark.parametrize("engine", [BACKEND, "plain"])
+def test_the_backend_decodes_or_says_at_once_that_it_cannot(engine):
+    translator = Translator(small_model(), LetterTokenizer(), beam_size=2, engine=engine)
+    wanted = translator(TEXTS)
+    found = in_child(lambda: translator(TEXTS))
+    if BACKEND == "torch":  # with one thread
+        assert found == wanted
+    else:
+        assert found[0] == ForkedProcess.__name__
+        assert f"forked after '{BACKEND}' had started" in found[1] and "spawn" in found[1]
+
+
+def test_a_model_is_not_made_where_it_would_wait_for_ever():
+    small_model()
+    found = in_child(lambda: Transformer(9, 1, 8, 12, 2).count_params())
+    expected = Transformer(9, 1, 8, 12, 2).count_params()
+    assert found == expected if BACKEND == "torch" else found[0] == "ForkedProcess"
