@@ -35,7 +35,16 @@ KERAS_HUB = "KerasHub BART float32"
 MODELS = ("tiny, trained", "tiny", "small", "medium", "base")
 # The programs of the memory benchmark -> their column in the table.
 PROGRAMS = {"hf": "Marian", "recompute": "ours, `recompute`", "sliced": "ours, 4 slices"}
-README_PROCESSORS = ("AMX", "AVX512-BF16", "AVX2 (emulated)", "AVX2")
+RATIO_PROCESSORS = ("AMX", "AVX512-BF16", "AVX2 (emulated)", "AVX2")
+# The rows of the comparison that the README shows: large and small models, and where we are slowest.
+README_ROWS = (
+    ("training: update, base, bfloat16", MARIAN),
+    ("training: update, tiny, float32", MARIAN),
+    ("translating: base, batches of 32", CTRANSLATE2["float32"]),
+    ("translating: base, batches of 32", CTRANSLATE2["int8"]),
+    ("translating: small, batches of 1", CTRANSLATE2["float32"]),
+    ("translating: tiny, trained, batches of 8", CTRANSLATE2["float32"]),
+)
 
 Record = dict[str, Any]
 
@@ -237,28 +246,40 @@ TABLES: tuple[Callable[[Sequence[Record]], str], ...] = (
     verifications,
     pipeline,
     start,
+    lambda records: ratio_table(ratios(records)),
 )
 
 
 def readme_table(records: Sequence[Record]) -> str:
+    """The rows of `ratios` that stand for the others."""
+    rows = {(job, peer): cells for job, peer, *cells in ratios(records)}
+    return ratio_table([[*row, *rows[row]] for row in README_ROWS])
+
+
+def ratio_table(rows: Iterable[Sequence[str]]) -> str:
+    """Rows of `ratios` as a table."""
+    return table(["job", "against", *RATIO_PROCESSORS], rows)
+
+
+def ratios(records: Sequence[Record]) -> list[list[str]]:
     """The other programs' time divided by ours: a row for each job and peer, a column for each processor."""
     rows = []
     for workload, dtype in JOBS:
         case = {"workload": workload, "dtype": dtype}
         for title, peer in ((MARIAN, lambda name: MARIAN), ("KerasHub, same backend", keras_hub)):
-            found = readme_cells(records, case, peer, OURS_TRAINING)
+            found = ratio_cells(records, case, peer, OURS_TRAINING)
             rows.append([f"training: {case_text(case)}", title, *found])
     peers = [(name, OURS[precision]) for precision, name in CTRANSLATE2.items()]
     for model in reversed(MODELS):
         for batch in (1, 8, 32, 64):
             case = {"model": model, "batch_size": batch}
             for peer, ours in (*peers, (KERAS_HUB, OURS["float32"])):
-                found = readme_cells(records, case, lambda name, peer=peer: peer, ours)
+                found = ratio_cells(records, case, lambda name, peer=peer: peer, ours)
                 rows.append([f"translating: {model}, batches of {batch}", peer, *found])
-    return table(["job", "against", *README_PROCESSORS], [row for row in rows if any(row[2:])])
+    return [row for row in rows if any(row[2:])]
 
 
-def readme_cells(
+def ratio_cells(
     records: Sequence[Record],
     case: dict[str, Any],
     peer: Callable[[str], str],
@@ -266,7 +287,7 @@ def readme_cells(
 ) -> list[str]:
     """For each processor, the peer's time divided by that of each of ours, in the newest run of both."""
     row = []
-    for name in README_PROCESSORS:
+    for name in RATIO_PROCESSORS:
         texts: list[str] = []
         for record in records:
             # Runs against KerasHub have few rounds, so they are used for KerasHub only.

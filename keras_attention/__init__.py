@@ -65,7 +65,6 @@ _PUBLIC_NAMES = {
     "interop": ("export_ctranslate2",),
     "spec": ("TransformerSpec",),
     "callbacks": (
-        "AttentionHeatmaps",
         "AttentionLog",
         "HugePages",
         "MetricsLog",

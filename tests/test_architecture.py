@@ -26,7 +26,7 @@ ALLOWED = {
     "decoding": {"data", "engine", "ops", "spec", "utils"},
     "interop": {"spec", "utils"},
     "training": {"ops", "utils"},
-    "evaluation": {"ops", "training", "utils"},
+    "evaluation": {"data", "ops", "training", "utils"},
     "visualization": {"utils"},
     "callbacks": {"evaluation", "training", "utils", "visualization"},
 }
@@ -118,11 +118,14 @@ def test_nobody_imports_private_keras():
 CALLED_ON_IMPORT = {
     "_crossentropy.defvjp",
     "_relu_branches.defvjp",
+    "_amx_only",
     "_dense",
-    "_intrinsic",
     "_island",
     "_layer",
+    "_scores_kernel",
+    "_tile_intrinsic",
     "_weight",
+    "_weighted_sum_kernel",
     "check_backend",
     "count",
     "dataclasses.field",
@@ -137,6 +140,7 @@ CALLED_ON_IMPORT = {
     "range",
     "re.compile",
     "sorted",
+    "types.int32",
 }
 
 
@@ -184,7 +188,7 @@ def test_no_weight_is_recognised_by_the_end_of_its_name():
 
 
 # Files longer than this are two subjects.
-MOST_LINES = 400
+MOST_LINES = 500
 
 
 def test_files_can_be_read_in_a_sitting():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from keras_attention.cli.main import main
 from keras_attention.recipes.config import RESUMABLE_FIELDS
 from tests.test_architecture import ALLOWED, TOP
 
@@ -53,3 +54,22 @@ def test_searches_are_tried_by_the_names_that_the_help_shows():
     text = (ROOT / "docs" / "training.md").read_text("utf-8")
     options = re.findall(r"--[\w-]*(?:beam-size|length-penalty)", text)
     assert options and all(option.startswith("--try-") for option in options)
+
+
+def test_the_options_of_all_commands_exist(capsys):
+    """In README and docs: each option is one that the command's help shows, and each script is there."""
+    known = {}
+    for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        blocks = re.findall(r"```(?:sh|bash)\n(.*?)```", path.read_text("utf-8"), re.DOTALL)
+        for line in "".join(blocks).replace("\\\n", " ").splitlines():
+            words = line.partition(" # ")[0].split()
+            assert all((ROOT / word).exists() for word in words if re.match(r"\w+/\w+\.py$", word))
+            for program in {"keras-attention", "keras_attention"}.intersection(words):
+                command, *rest = words[words.index(program) + 1 :]
+                if command not in known and command != "--help":
+                    with pytest.raises(SystemExit):
+                        main([command, "--help"])
+                    known[command] = set(re.findall(r"--[\w-]+", capsys.readouterr().out))
+                options = {word.partition("=")[0] for word in rest if word.startswith("--")}
+                assert options <= known[command], (path.name, line)
+    assert {"train", "plan", "translate", "attention", "evaluate", "score"} <= known.keys()

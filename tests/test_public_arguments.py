@@ -94,6 +94,7 @@ KERAS_OWN = {
     "kernel_initializer",
     "kernel_regularizer",
     "kwargs",
+    "dtype",
     "options",  # of `Translator`, which checks them
     "name",
     "output_shape",
@@ -102,23 +103,6 @@ KERAS_OWN = {
 # callable -> (its right arguments, parameter -> wrong values); `x` has a model, a tokenizer, ...
 TABLE = {
     # callbacks
-    "AttentionHeatmaps": (
-        lambda x: {
-            "model": x.model,
-            "tokenizer": x.tokenizer,
-            "sentence_pair": PAIR,
-            "writer": x.writer,
-        },
-        {
-            "model": THING,
-            "tokenizer": THING,
-            "sentence_pair": [*TEXTS, ["x"], ["x", "y", "z"]],
-            "writer": THING,
-            "every": COUNT,
-            "note": TEXT,
-            "interrupted": FUNCTION,
-        },
-    ),
     "AttentionLog": (
         lambda x: {"writer": x.writer, "tokenizer": x.tokenizer, "pairs": [PAIR]},
         {
@@ -141,6 +125,8 @@ TABLE = {
             "minutes": POSITIVE,
             "seconds_before": AT_LEAST_0,
             "batches": OPTIONAL_THING,
+            "cooldown": [0.0, 0.6, -0.1, math.nan, "x"],
+            "patience": SIZE,
         },
     ),
     "Checkpoints": (
@@ -155,11 +141,17 @@ TABLE = {
             "average_updates": SIZE,
             "stateful": [3, "x", None, [3]],
             "write": SWITCH,
+            "milestone": [*FUNCTION, None],
         },
     ),
     "ConsoleProgress": (
         lambda x: {"budget": x.budget},
-        {"budget": THING, "monitor": OPTIONAL_THING, "stream": OPTIONAL_THING},
+        {
+            "budget": THING,
+            "monitor": OPTIONAL_THING,
+            "stream": OPTIONAL_THING,
+            "announce": FUNCTION,
+        },
     ),
     "HugePages": (lambda x: {}, {}),
     "MetricsLog": (lambda x: {"path": x.folder / "log"}, {"path": PATH}),
@@ -175,7 +167,12 @@ TABLE = {
     "StopOnSignal": (lambda x: {}, {"at_once": SWITCH}),
     "StopWithoutGain": (
         lambda x: {"patience": 2},
-        {"patience": SIZE, "monitor": TEXT, "cut_short": [*FUNCTION, None]},
+        {
+            "patience": SIZE,
+            "monitor": TEXT,
+            "cut_short": [*FUNCTION, None],
+            "finish": FUNCTION,
+        },
     ),
     "TrainingMonitor": (
         lambda x: {"writer": x.writer},
@@ -274,7 +271,11 @@ TABLE = {
     "TokenStore": (lambda x: {"folder": x.batches.store.folder}, {"folder": PATH}),
     "Tokenizer": (
         lambda x: {"model": x.tokenizer._model},
-        {"model": [None, 3, "x", b"no model"], "algorithm": [*WORD, None]},
+        {
+            "model": [None, 3, "x", b"no model"],
+            "algorithm": [*WORD, None],
+            "normalization": [*WORD, None],
+        },
     ),
     "corpus_from_files": (
         lambda x: {"train": x.files, "validation": x.held_out},
@@ -329,7 +330,6 @@ TABLE = {
             "precision": WORD,
             "engine": [*WORD, None],
             "constraint": OPTIONAL_THING,
-            "fast": [3, "x"],
         },
     ),
     "WellFormedTrees": (
@@ -565,11 +565,12 @@ TABLE = {
             "strategy": WORD,
             "dtype": [*WORD, None],
             "steps": SIZE,
+            "cooldown": [0.0, 0.6, -0.1, math.nan, "x"],
             "bpe_dropout": RATE,
             "label_smoothing": RATE,
             "length_penalty": [-1, math.nan, math.inf, "x", None],
             "seed": COUNT,
-            **dict.fromkeys(("recompute", "attention_log", "attention_images"), SWITCH),
+            **dict.fromkeys(("recompute", "attention_log"), SWITCH),
             **dict.fromkeys(("minutes", "peak_learning_rate", "checkpoint_minutes"), POSITIVE),
             "learning_rate_factor": [*POSITIVE, None],
             **dict.fromkeys(("replicas", "patience", "checkpoint_updates"), [*SIZE, 10**20]),
@@ -590,6 +591,10 @@ TABLE = {
                 [*SIZE, 10**20, None],
             ),
         },
+    ),
+    "checkpoint_translator": (
+        lambda x: {"folder": x.folder / "run"},
+        {"folder": PATH, "checkpoint": TEXT},
     ),
     "plan_training": (
         lambda x: {"corpus": x.corpus, "config": x.config},
@@ -631,13 +636,14 @@ TABLE = {
             "output_dir": PATH,
             "n_best": [*SIZE, None],
             "as_json": SWITCH,
+            "unique": SWITCH,
             "chunk_lines": [*SIZE, None],
             **SPREAD,
         },
     ),
     "train_translation": (
         lambda x: {"corpus": x.corpus, "config": x.config, "output_dir": x.folder / "run"},
-        {"corpus": THING, "config": THING, "output_dir": PATH},
+        {"corpus": THING, "config": THING, "output_dir": PATH, "finish": SWITCH},
     ),
     # training
     "Adam": (
@@ -657,6 +663,7 @@ TABLE = {
             "last_step": COUNT[:-1],
         },
     ),
+    "CooldownToBudget": (lambda x: {"peak": 0.1, "warmup_steps": 4}, {}),
     "CosineToBudget": (lambda x: {"peak": 0.1, "warmup_steps": 4}, {}),
     "LabelSmoothedCrossentropy": (lambda x: {}, {"subtract_minimum": SWITCH}),
     **dict.fromkeys(("Perplexity", "TokenAccuracy"), (lambda x: {}, {})),
@@ -742,18 +749,6 @@ TABLE = {
             "scores": THING,
             "source_tokens": [*TEXTS, ["x"]],
             "target_tokens": TEXTS,
-            "note": TEXT,
-        },
-    ),
-    "attention_lines_figure": (
-        lambda x: {"scores": np.full((2, 2, 2), 0.5), "source_tokens": ["x", "y"]},
-        {
-            "scores": [None, "x", [1.0], np.full((2, 2, 2), math.nan)],
-            "source_tokens": [*TEXTS, ["x"]],
-            "target_tokens": [t for t in [*TEXTS, ["x"]] if t is not None],
-            "query": [2, -1, "x", 0.5],
-            "heads": [2, -1, "x", [0.5], []],
-            "title": TEXT,
             "note": TEXT,
         },
     ),

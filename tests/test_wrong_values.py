@@ -24,7 +24,7 @@ from keras_attention import (
     TransformerEncoderBlock,
     as_tf_dataset,
 )
-from keras_attention.training import CosineToBudget
+from keras_attention.training import CooldownToBudget, CosineToBudget
 
 SIZE = [0, -1, 2.5, math.nan, True, "3", [1]]
 RATE = [-0.1, 1.0, math.nan, math.inf, "0.1", None, [0.1]]
@@ -92,6 +92,11 @@ DOORS = [
         LearningRateSchedule,
         {"hidden_dim": 512},
         {"hidden_dim": [*SIZE, None], "warmup_steps": POSITIVE, "factor": POSITIVE},
+    ),
+    (
+        CooldownToBudget,
+        {"peak": 0.1, "warmup_steps": 4},
+        {"peak": POSITIVE, "warmup_steps": POSITIVE},
     ),
     (
         CosineToBudget,

@@ -1,6 +1,5 @@
 """Keras callbacks: progress, budgets, checkpoints, scores, logs and pictures."""
 
-from keras_attention.callbacks.attention_heatmaps import AttentionHeatmaps
 from keras_attention.callbacks.attention_log import AttentionLog
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
@@ -15,7 +14,6 @@ from keras_attention.callbacks.signals import StopOnSignal, TrainingStopped
 from keras_attention.callbacks.translation_scores import TranslationScores
 
 __all__ = [
-    "AttentionHeatmaps",
     "AttentionLog",
     "Budget",
     "Checkpoints",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Mapping
@@ -10,11 +11,31 @@ from typing import Any
 import keras
 
 from keras_attention.training.distribution import chief_says
-from keras_attention.training.learning_rate import CosineToBudget
+from keras_attention.training.learning_rate import BudgetSchedule, CooldownToBudget
 from keras_attention.utils.checks import check_integer, check_iterable, check_number
+from keras_attention.utils.cooldown import cooldown_start, finishing_steps
 
-# The schedule is told of each new share of this size: the rate is never far from the cosine.
+# With a clock, the schedule is told of each new share of this size: the rate is never far from its curve.
 RATE_STEP = 1 / 400
+# An update's time is known after this many, which took at least so long: a mean of fewer would jump.
+KNOWN_UPDATES, KNOWN_SECONDS = 5, 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Cooldown:
+    """The last share of a training, in which the learning rate falls to 0.
+
+    Attributes:
+        updates, seconds: Where it began.
+        steps: Its last update, if it began before the budget said so; else None.
+        limits: What it answers to: the patience if it began early, else the budget. With other limits, the
+            updates of this cool-down are not part of the training.
+    """
+
+    updates: int
+    seconds: float
+    steps: int | None
+    limits: list[float | None]
 
 
 class Budget(keras.callbacks.Callback):
@@ -23,7 +44,8 @@ class Budget(keras.callbacks.Callback):
     Minutes are minutes of training: compilation, validation and other work between two epochs do not
     count. The first batch of each shape compiles, so its time is not counted.
 
-    If the optimizer has a `CosineToBudget` schedule, this callback tells it which share is used.
+    If the optimizer has a `CosineToBudget` or `CooldownToBudget` schedule, this callback tells it which
+    share of the budget or of the cool-down is used.
 
     Args:
         steps: Number of optimizer updates, over all starts of a run; None for no limit.
@@ -31,10 +53,15 @@ class Budget(keras.callbacks.Callback):
         seconds_before: Seconds of training in earlier starts of the run. Defaults to 0.
         batches: The training data, with a method `batch_shape(epoch, index)`, as in `TokenBatches`.
             Without it, only the very first batch is expected to compile.
+        cooldown: Share of the budget that is the cool-down of a `CooldownToBudget`; None for none.
+        patience: Of the `StopWithoutGain` that may call `finish`; a stopped run with another one goes on
+            at its full rate.
 
     Attributes:
         updates: Number of updates so far.
         seconds: Seconds of training so far.
+        shape: (B, S, T) of the current batch; None if the batches do not say it.
+        compiling: Seconds that the batches with a new shape took, in the start where they took longest.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -46,6 +73,8 @@ class Budget(keras.callbacks.Callback):
         minutes: float | None = None,
         seconds_before: float = 0.0,
         batches: Any = None,
+        cooldown: float | None = None,
+        patience: int | None = None,
     ):
         super().__init__()
         if steps is not None:
@@ -55,80 +84,202 @@ class Budget(keras.callbacks.Callback):
         check_number("seconds_before", seconds_before, least=0)
         if batches is not None:
             check_iterable("batches", batches)
+        if cooldown is not None:
+            check_number("cooldown", cooldown, above=0, most=0.5)
+        if patience is not None:
+            check_integer("patience", patience, 1)
         self.steps = steps
         self.minutes = minutes
         self.batches = batches
+        self.cooldown = cooldown
+        self.patience = patience
         self.updates = 0
         self.seconds = seconds_before
+        self.shape: tuple[int, int, int] | None = None
+        self.compiling = 0.0
+        self._cools: Cooldown | None = None
+        self._compiling = 0.0  # in this start
+        # Updates whose time counts, and these seconds: of earlier starts, of this one.
+        self._measured_before, self._measured = (0, 0.0), (0, 0.0)
         self._shapes: set[Any] = set()  # compiled by this process
         self._epoch = 0
-        self._batch_began: float | None = None  # None while time does not count
-        self._rate_from = -math.inf
+        self._batch_began: float | None = None  # None between two batches
+        self._is_timed = False  # whether the time of the current batch counts
+        self._schedule: BudgetSchedule | None = None
+        self._told = -math.inf
 
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed run needs to continue counting."""
-        return {"seconds": self.seconds}
+        cools = None if self._cools is None else dataclasses.asdict(self._cools)
+        return {
+            "seconds": self.seconds,
+            "measured": list(self._known_speed()),
+            "compiling": self.compiling,
+            "cooldown": cools,
+        }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from the result of `get_state`."""
         self.seconds = state["seconds"]
+        updates, seconds = state.get("measured", (0, 0.0))
+        self._measured_before = (updates, seconds)
+        self.compiling = state.get("compiling", 0.0)
+        cools = state.get("cooldown")
+        self._cools = None if cools is None else Cooldown(**cools)
+        if self.is_outdated(state):  # A checkpoint from where the cool-down began.
+            self._cools = None
+
+    def is_outdated(self, state: Mapping[str, Any]) -> bool:
+        """Whether a state is of a cool-down that another budget began."""
+        cools = state.get("cooldown")
+        if cools is None:
+            return False
+        return cools["limits"] != self._limits(is_early=cools["steps"] is not None)
+
+    def _limits(self, is_early: bool) -> list[float | None]:
+        return [self.patience] if is_early else [self.steps, self.minutes]
 
     def is_over(self, updates: int) -> bool:
         """Whether a run with this number of updates has used up the budget."""
-        return (self.steps is not None and updates >= self.steps) or (
+        return (self.last_step is not None and updates >= self.last_step) or (
             self.minutes is not None and self.seconds >= 60 * self.minutes
         )
 
     @property
+    def last_step(self) -> int | None:
+        """The last update: the budget's, or that of a cool-down that has begun early."""
+        early = None if self._cools is None else self._cools.steps
+        return min((end for end in (self.steps, early) if end is not None), default=None)
+
+    @property
+    def cools_from(self) -> int | None:
+        """The update after which the cool-down has begun; None before it."""
+        return None if self._cools is None else self._cools.updates
+
+    @property
     def is_timed(self) -> bool:
         """Whether the time of the current batch counts: not if it compiles."""
-        return self._batch_began is not None
+        return self._is_timed
+
+    @property
+    def seconds_per_update(self) -> float | None:
+        """The mean time of an update, in this start if it is known, else in earlier ones; None if unknown."""
+        updates, seconds = self._known_speed()
+        return seconds / updates if _is_known(updates, seconds) else None
+
+    def _known_speed(self) -> tuple[int, float]:
+        is_better = _is_known(*self._measured) or not _is_known(*self._measured_before)
+        return self._measured if is_better else self._measured_before
+
+    def seconds_left(self, updates: int) -> float | None:
+        """Seconds of training until the end, after this many updates; None until it is known."""
+        ends = []
+        if self.last_step is not None:
+            mean = self.seconds_per_update
+            if mean is None:
+                return None
+            ends.append(mean * (self.last_step - updates))
+        if self.minutes is not None:
+            ends.append(60 * self.minutes - self.seconds)
+        return max(0.0, min(ends, default=0.0))
 
     @property
     def used(self) -> float:
         """The share of the budget that is used, from 0 to 1."""
+        return self._share_since(0, 0.0)
+
+    def _share_since(self, updates: int, seconds: float) -> float:
+        """The share of the budget's rest, after these updates and seconds, that is used."""
         shares = [0.0]
-        if self.steps is not None:
-            shares.append(self.updates / self.steps)
+        if self.last_step is not None:
+            shares.append((self.updates - updates) / max(1, self.last_step - updates))
         if self.minutes is not None:
-            shares.append(self.seconds / (60 * self.minutes))
+            shares.append((self.seconds - seconds) / max(1e-9, 60 * self.minutes - seconds))
         return min(1.0, max(shares))
+
+    def finish(self) -> None:
+        """Begin the cool-down now; the training ends with it. Does nothing if it has begun."""
+        assert self.cooldown is not None
+        if self._cools is None:
+            self._begin_cooldown(finishing_steps(max(1, self.updates), self.cooldown))
+
+    def _begin_cooldown(self, steps: int | None) -> None:
+        limits = self._limits(is_early=steps is not None)
+        self._cools = Cooldown(self.updates, self.seconds, steps, limits)
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.updates = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        self._compiling = 0.0
+        self._measured = (0, 0.0)
         self._batch_began = None
+        # `LossScaleOptimizer` wraps the optimizer that has the schedule.
+        optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
+        schedule = getattr(optimizer, "_learning_rate", None)
+        self._schedule = schedule if isinstance(schedule, BudgetSchedule) else None
+        self._told = -math.inf
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
+        if self.cooldown is not None and self.patience is not None:
+            # The chief alone knows when the patience is over.
+            began = chief_says(-1.0 if self._cools is None else self._cools.seconds)
+            if began >= 0:
+                self.finish()
+                assert self._cools is not None
+                self._cools = dataclasses.replace(self._cools, seconds=began)
 
     # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._count_time()
         if self.minutes is not None:
             self.seconds = chief_says(self.seconds)  # The learning rate may depend on it.
-        shape = None
         if self.batches is not None:
-            shape = self.batches.batch_shape(self._epoch, batch)
-        self._batch_began = time.monotonic() if shape in self._shapes else None
-        self._shapes.add(shape)
-        if self.used - self._rate_from >= RATE_STEP:
-            self._rate_from = self.used
-            self._tell_schedule()
+            self.shape = self.batches.batch_shape(self._epoch, batch)
+        self._batch_began, self._is_timed = time.monotonic(), self.shape in self._shapes
+        self._shapes.add(self.shape)
+        if self.cooldown is not None and self._cools is None and self._cooldown_is_due():
+            self._begin_cooldown(None)
+        self._tell_schedule()
         self.updates += 1
         if self.used >= 1.0:
             self.model.stop_training = True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._count_time()
-        self._batch_began = None
+        self._batch_began, self._is_timed = None, False
 
     def _count_time(self) -> None:
-        if self._batch_began is not None:
-            self.seconds += time.monotonic() - self._batch_began
+        if self._batch_began is None:
+            return
+        took = time.monotonic() - self._batch_began
+        if self._is_timed:
+            self.seconds += took
+            updates, seconds = self._measured
+            self._measured = (updates + 1, seconds + took)
+        else:
+            self._compiling += took
+            self.compiling = max(self.compiling, self._compiling)
+
+    def _cooldown_is_due(self) -> bool:
+        assert self.cooldown is not None
+        if self.steps is not None and self.updates >= cooldown_start(self.steps, self.cooldown):
+            return True
+        full = 1 - self.cooldown
+        return self.minutes is not None and self.seconds >= full * 60 * self.minutes
 
     def _tell_schedule(self) -> None:
-        # `LossScaleOptimizer` wraps the optimizer that has the schedule.
-        optimizer = getattr(self.model.optimizer, "inner_optimizer", self.model.optimizer)
-        schedule = getattr(optimizer, "_learning_rate", None)
-        if isinstance(schedule, CosineToBudget):
-            schedule.used.assign(self._rate_from)
+        if self._schedule is None:
+            return
+        share = self.used
+        if isinstance(self._schedule, CooldownToBudget):
+            cools = self._cools
+            share = 0.0 if cools is None else self._share_since(cools.updates, cools.seconds)
+        # The rate of a run with a clock is never the same twice; without one it is exact.
+        if share > self._told + (0.0 if self.minutes is None else RATE_STEP):
+            self._told = share
+            assert self.model is not None  # On JAX, asking for it brings the variables up to date.
+            self._schedule.used.assign(share)
+
+
+def _is_known(updates: int, seconds: float) -> bool:
+    return updates >= KNOWN_UPDATES and seconds >= KNOWN_SECONDS

@@ -11,8 +11,10 @@ import keras
 import numpy as np
 
 from keras_attention.training.checkpoint_store import (
+    MANIFEST,
     DamagedCheckpoint,
     averages,
+    check_resumable,
     first_nonfinite,
     load_checkpoint,
     read_manifest,
@@ -36,7 +38,8 @@ from keras_attention.utils.checks import (
     check_path,
 )
 from keras_attention.utils.files import check_still_there, remove_folder, remove_leftovers
-from keras_attention.utils.progress import activity
+from keras_attention.utils.ownership import is_own_folder
+from keras_attention.utils.progress import activity, say
 
 
 class Checkpoints(keras.callbacks.Callback):
@@ -58,6 +61,8 @@ class Checkpoints(keras.callbacks.Callback):
             None, one per epoch. See `select_checkpoints`.
         stateful: Callbacks to save as well, with `get_state()`, JSON-serialisable, and `set_state(state)`.
         write: Whether this process writes. Only one of several processes should. Defaults to True.
+        milestone: A function: the number of updates after which one more checkpoint is written, which is
+            kept as long as the function returns that number; None for none.
 
     Attributes:
         epoch: Number of complete epochs.
@@ -93,12 +98,14 @@ class Checkpoints(keras.callbacks.Callback):
         average_updates: int | None = None,
         stateful: Sequence[Any] = (),
         write: bool = True,
+        milestone: Callable[[], int | None] = lambda: None,
     ):
         super().__init__()
-        check_path("folder", folder)
-        check_integer("keep", keep, 1)
-        check_callable("interrupted", interrupted)
-        check_boolean("write", write)
+        self.folder = check_path("folder", folder)
+        self.keep = check_integer("keep", keep, 1)
+        self.interrupted = check_callable("interrupted", interrupted)
+        self.milestone = check_callable("milestone", milestone)
+        self.write = check_boolean("write", write)
         if every_minutes is not None:
             check_number("every_minutes", every_minutes, above=0)
         if every_updates is not None:
@@ -106,9 +113,6 @@ class Checkpoints(keras.callbacks.Callback):
         for callback in check_iterable("stateful", stateful):
             check_has("stateful", callback, "callbacks", "get_state", "set_state")
         check_intervals(average_minutes, average_updates, "average_")
-        self.folder = Path(folder)
-        self.keep = keep
-        self.interrupted = interrupted
         self.every_minutes = every_minutes
         self.every_updates = every_updates
         self.average_minutes = average_minutes
@@ -116,7 +120,6 @@ class Checkpoints(keras.callbacks.Callback):
         self.stateful = {type(callback).__name__: callback for callback in stateful}
         if len(self.stateful) != len(stateful):
             raise ValueError(f"`stateful` may hold one callback of a class. Received: {stateful!r}")
-        self.write = write
         self.epoch = self.batch = self.updates = 0
         self.seconds = 0.0
         self.history: list[dict[str, Any]] = []
@@ -143,8 +146,9 @@ class Checkpoints(keras.callbacks.Callback):
             The number of complete epochs; 0 if there is no checkpoint.
 
         Raises:
-            ValueError: If the checkpoint belongs to another model, or none is intact.
+            ValueError: If the checkpoint is another model's, none is intact, or the optimizer is refused.
         """
+        check_resumable(model)
         manifest = self._last_intact(lambda path: load_checkpoint(model, path))
         if manifest is not None:
             self._take(manifest)
@@ -163,6 +167,39 @@ class Checkpoints(keras.callbacks.Callback):
         if self.write:
             self._last_intact(read_manifest)
 
+    def rewind(self, is_outdated: Callable[[dict[str, Any]], bool]) -> bool:
+        """Delete the newest checkpoints, back to the last intact one that is not outdated.
+
+        Args:
+            is_outdated: A function of a checkpoint's manifest: whether training must not continue from it.
+
+        Returns:
+            Whether there was anything to delete. Only the process that writes deletes.
+
+        Raises:
+            ValueError: If all intact checkpoints are outdated. None is deleted then.
+        """
+        outdated, paths = [], self.paths if self.write else []
+        for path in reversed(paths):
+            try:
+                if is_outdated(read_manifest(path, verify=False)):
+                    outdated.append(path)
+                    continue
+                if outdated:
+                    read_manifest(path)
+                break
+            except DamagedCheckpoint:
+                continue
+        else:
+            if outdated:
+                raise ValueError(
+                    f"The learning rate of the run in '{self.folder.parent}' has begun to fall, and the "
+                    "checkpoint from before is gone. So its budget cannot change: give the old one."
+                )
+        for path in outdated:  # From the newest: a process killed meanwhile leaves a valid rest.
+            remove_folder(path)
+        return bool(outdated)
+
     def _last_intact(self, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any] | None:
         """Return what `read` returns for the last intact checkpoint; None if there is no checkpoint."""
         paths = self.paths
@@ -171,7 +208,7 @@ class Checkpoints(keras.callbacks.Callback):
                 return read(path)
             except DamagedCheckpoint as error:
                 aside = set_aside(path) if self.write else path
-                print(f"{error} It is kept as '{aside.name}'; the one before it is used.")
+                say(f"{error} It is kept as '{aside.name}'; the one before it is used.")
         if paths:
             raise ValueError(
                 f"None of the {len(paths)} checkpoints in '{self.folder}' is intact. To start from "
@@ -193,6 +230,7 @@ class Checkpoints(keras.callbacks.Callback):
                 self.stateful[name].set_state(state)
 
     def on_train_begin(self, logs: Any = None) -> None:
+        check_resumable(self.model)
         if averages.get(self.model):
             raise ValueError(
                 f"The weights of the model are the average of {averages[self.model]}. Load a checkpoint "
@@ -256,6 +294,8 @@ class Checkpoints(keras.callbacks.Callback):
             return False
         if self.every_updates is not None and self.updates % self.every_updates == 0:
             return True
+        if self.updates == self.milestone():
+            return True
         return self._interval() > self._saved_interval
 
     def _save(self, kind: str) -> None:
@@ -282,7 +322,7 @@ class Checkpoints(keras.callbacks.Callback):
             }
             check_still_there(self.folder)
             with computing_alone():
-                write_checkpoint(self.folder / f"update-{self.updates:08d}", model, record)
+                write_checkpoint(self._path(self.updates), model, record)
             self._delete_old()
         self._saved_updates, self._saved_interval = self.updates, self._interval()
 
@@ -292,9 +332,16 @@ class Checkpoints(keras.callbacks.Callback):
         kept.update(
             select_checkpoints(self.folder, self.keep, self.average_minutes, self.average_updates)
         )
+        milestone = self.milestone()
+        if milestone is not None:
+            kept.add(self._path(milestone))
         for path in paths:
-            if path not in kept:
+            # Users keep notes in them.
+            if path not in kept and is_own_folder(path, MANIFEST, "variables", verify=False):
                 remove_folder(path)
+
+    def _path(self, updates: int) -> Path:
+        return self.folder / f"update-{updates:08d}"
 
 
 def fit_resumably(
@@ -317,6 +364,7 @@ def fit_resumably(
         epochs: Total number of epochs. Defaults to no limit.
 
     Raises:
+        ValueError: If the training cannot be resumed, because of its optimizer or of a callback.
         FloatingPointError: If training was stopped because a gradient or a weight was not finite.
     """
     check_has("model", model, "a compiled Keras model", "fit")
@@ -325,8 +373,7 @@ def fit_resumably(
     check_integer("epochs", epochs, 1)
     if checkpoints not in check_iterable("callbacks", callbacks):
         raise ValueError("`checkpoints` must be among `callbacks`.")
-    if getattr(model, "steps_per_execution", 1) != 1:
-        raise ValueError("`steps_per_execution` must be 1: a training may stop after every batch.")
+    check_resumable(model, [c for c in callbacks if c not in checkpoints.stateful.values()])
     epoch, start = checkpoints.epoch, checkpoints.batch
     batches.set_epoch(epoch)
     _make_metrics(model, batches, checkpoints)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TextIO
 
 import keras
 
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.monitor import TrainingMonitor, spoken_name
-from keras_attention.utils.checks import check_has
+from keras_attention.utils.checks import check_callable, check_has
 from keras_attention.utils.progress import Progress, say
 
 
@@ -22,10 +23,15 @@ class ConsoleProgress(keras.callbacks.Callback):
         budget: The `Budget` of the run.
         monitor: The `TrainingMonitor` of the run; without one, the progress line has no loss and speed.
         stream: Stream to write to. Defaults to standard error.
+        announce: A function that is called once, as soon as the time of an update is known.
     """
 
     def __init__(
-        self, budget: Budget, monitor: TrainingMonitor | None = None, stream: TextIO | None = None
+        self,
+        budget: Budget,
+        monitor: TrainingMonitor | None = None,
+        stream: TextIO | None = None,
+        announce: Callable[[], None] | None = None,
     ):
         super().__init__()
         check_has("budget", budget, "a Budget", "steps", "minutes")
@@ -33,9 +39,13 @@ class ConsoleProgress(keras.callbacks.Callback):
             check_has("monitor", monitor, "a TrainingMonitor", "last")
         if stream is not None:
             check_has("stream", stream, "a file to write to", "write")
+        if announce is not None:
+            check_callable("announce", announce)
         self.budget = budget
         self.monitor = monitor
         self.stream = stream
+        self.announce = announce
+        self._batch = 0
         self._progress = Progress(None, "training", enabled=False)
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -46,13 +56,20 @@ class ConsoleProgress(keras.callbacks.Callback):
             total, unit, done = round(60 * (budget.minutes or 0)), "seconds", round(budget.seconds)
         self._progress = Progress(total, "training", unit, initial=done, stream=self.stream)
         self._progress.__enter__()
+        self._progress.left(budget.seconds_left(budget.updates))
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         budget = self.budget
-        self._progress.note("" if budget.is_timed else "compiling")
+        self._batch = batch
+        self._progress.note("" if budget.is_timed else _first_of(budget.shape))
         # `budget` has counted the batch that begins now, which is not done yet.
-        done = budget.updates - 1 if budget.steps is not None else round(budget.seconds)
+        updates = budget.updates - 1
+        done = updates if budget.steps is not None else round(budget.seconds)
+        if self.announce is not None and budget.seconds_per_update is not None:
+            announce, self.announce = self.announce, None
+            announce()
         self._progress.values(self._numbers())
+        self._progress.left(budget.seconds_left(updates))
         self._progress.reach(done)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
@@ -64,7 +81,11 @@ class ConsoleProgress(keras.callbacks.Callback):
         values = "; ".join(
             [", ".join(own), *(["validation " + ", ".join(validation)] if validation else [])]
         )
-        say(f"epoch {epoch + 1}, update {self.budget.updates:,}: {values}", self.stream)
+        done, all_batches = self._batch + 1, (self.params or {}).get("steps")
+        name = f"epoch {epoch + 1}"
+        if all_batches is not None and done < all_batches:
+            name += f" (part of it: {done:,} of {all_batches:,} batches)"
+        say(f"{name}, update {self.budget.updates:,}: {values}", self.stream)
 
     def on_train_end(self, logs: Any = None) -> None:
         if self.budget.steps is not None:
@@ -86,3 +107,9 @@ class ConsoleProgress(keras.callbacks.Callback):
         if "tokens_per_second" in entry:
             parts.append(f"{entry['tokens_per_second']:,.0f} tokens/s")
         return ", ".join(parts)
+
+
+def _first_of(shape: tuple[int, int, int] | None) -> str:
+    """What happens in a batch whose shape is new: more than compiling, and it may take long."""
+    size = "" if shape is None else f" of {shape[0]:,} x {max(shape[1:]):,} tokens"
+    return f"compiling, then training on the first batch{size}"

@@ -63,8 +63,18 @@ class MetricsLog:
         check_still_there(self.path.parent)
         with naming_errors(self.path), open(self.path, "ab+") as file:
             if not _ends_with_line(file):
+                self._check_cut_short()
                 file.truncate(sum(len(whole) for whole in self._lines()))
             file.write(line.encode("utf-8"))
+
+    def _check_cut_short(self) -> None:
+        """Raise unless the file is a log whose last line a crash cut short: only that may be removed."""
+        self.read()
+        if not self.path.read_bytes().rpartition(b"\n")[2].startswith(b"{"):
+            raise DamagedFile(
+                f"'{self.path}' is no log: its last line is not one that was cut short. Nothing was "
+                "changed. Choose another file."
+            )
 
     def read(self) -> list[dict[str, Any]]:
         """Return all entries, without a last line that a crash cut short.

@@ -19,11 +19,12 @@ class StopWithoutGain(keras.callbacks.Callback):
         patience: Number of epochs without a new lowest value; None to never stop.
         monitor: Name of the number in Keras' logs. A callback that adds it must come before this one.
             Defaults to `"val_perplexity"`.
-        cut_short: A function, called at the end of an epoch: whether a signal cut the epoch short. Such an
-            epoch does not count.
+        cut_short: A function, called at the end of an epoch: whether the epoch does not count, for instance
+            because a signal cut it short.
+        finish: A function that is called instead of stopping at once, such as `Budget.finish`.
 
     Attributes:
-        is_over: Whether this callback has stopped training.
+        is_over: Whether the patience is over.
 
     Raises:
         ValueError: If `patience` is not positive.
@@ -45,15 +46,19 @@ class StopWithoutGain(keras.callbacks.Callback):
         patience: int | None,
         monitor: str = "val_perplexity",
         cut_short: Callable[[], bool] = lambda: False,
+        finish: Callable[[], None] | None = None,
     ):
         super().__init__()
         if patience is not None:
             check_integer("patience", patience, 1)
         check_text("monitor", monitor)
         check_callable("cut_short", cut_short)
+        if finish is not None:
+            check_callable("finish", finish)
         self.patience = patience
         self.monitor = monitor
         self.cut_short = cut_short
+        self.finish = finish
         self.is_over = False
         self._best = math.inf
         self._epochs_since = 0
@@ -78,8 +83,13 @@ class StopWithoutGain(keras.callbacks.Callback):
             return
         self._epochs_since += 1
         if self._epochs_since >= self.patience:
-            self.is_over = self.model.stop_training = True
+            self.is_over = True
             say(
-                f"Training stops: {self.monitor.removeprefix('val_')} of the validation set has not "
-                f"fallen below {self._best:.3f} for {self.patience} epochs."
+                f"{'Training stops' if self.finish is None else 'The learning rate falls from here on'}: "
+                f"{self.monitor.removeprefix('val_')} of the validation set has not fallen below "
+                f"{self._best:.3f} for {self.patience} epochs."
             )
+            if self.finish is None:
+                self.model.stop_training = True
+            else:
+                self.finish()

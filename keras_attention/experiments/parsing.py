@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import keras
-
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.treebanks import Treebank
-from keras_attention.data.trees import read_trees
-from keras_attention.evaluation.cost import matmul_peak
+from keras_attention.data.trees import escape_word, read_trees, write_tree
 from keras_attention.experiments.parsing_baselines import Pcfg, RightBranching, WordTags
 from keras_attention.experiments.parsing_report import parsing_report, write_parsing_report
 from keras_attention.experiments.published import PARSING
 from keras_attention.experiments.tree_parser import VOCABULARY_FILE, Parse, Parser, TreeText
-from keras_attention.recipes.config import BUDGET, RESUMABLE_FIELDS, TranslationConfig
-from keras_attention.recipes.messages import batches_text, forecast
-from keras_attention.recipes.prepare import (
-    check_model,
-    check_room,
-    compiled_model,
-    prepared_batches,
-    prepared_tokenizer,
-    replica_count,
-    row_multiple,
-)
-from keras_attention.recipes.train import average_last, save_model, train_to_budget
-from keras_attention.training.distribution import distribution_scope
+from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes.run import Run
+from keras_attention.training.agreement import chief_first
+from keras_attention.training.distribution import is_chief
 from keras_attention.utils.files import DamagedFile, read_json, write_json
-from keras_attention.utils.progress import Progress, activity, say
-from keras_attention.utils.run_folder import RunFolder
+from keras_attention.utils.progress import Progress, say
+from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 if TYPE_CHECKING:
     from nltk import Tree
@@ -129,28 +118,87 @@ def train_parser(
         TrainingStopped: A `KeyboardInterrupt`: after Ctrl-C or SIGTERM; the run can be resumed.
     """
     _check_options(systems, test_sentences)
-    check_model(config)
-    corpus = treebank.corpus(leaves)
-    check_room(corpus.train, config)
-    settings = _settings(corpus, config, leaves)
-    changeable = _changeable(config)
-    folder = RunFolder(output_dir)
-    folder.check(settings, changeable)
-    with folder.locked(), distribution_scope(config.strategy, config.replicas):
-        folder.claim(settings, changeable)
-        keras.utils.set_random_seed(config.seed)
-        say(f"Treebank {treebank.name}: {treebank.description}")
-        say("  " + ", ".join(f"{name} {len(text):,}" for name, text in corpus.splits.items()))
-        parser_of, updates = _trained(treebank, corpus, config, leaves, folder)
-        golds = _spread(list(treebank.test), test_sentences)
+    run = ParserRun(treebank, config, output_dir, leaves)
+    with run.started():
+        run.train()
+        run.average()
+        run.save()
+        if run.is_chief:
+            run.parse(_spread(list(treebank.test), test_sentences), systems)
+    return run.report or {}
+
+
+class ParserRun(Run):
+    """A run whose text is trees, and which is evaluated by parsing.
+
+    Args:
+        treebank: What to train on.
+        config: The settings.
+        folder: The run's folder.
+        leaves: What a tree has for each word.
+    """
+
+    more_changeable = SEARCH_SETTINGS
+
+    def __init__(
+        self,
+        treebank: Treebank,
+        config: TranslationConfig,
+        folder: str | os.PathLike[str],
+        leaves: str,
+    ):
+        super().__init__(treebank.corpus(leaves), config, folder)
+        self.treebank = treebank
+        self.leaves = leaves
+        self.more_settings = {"leaves": leaves}
+
+    @functools.cached_property
+    def tree_text(self) -> TreeText:
+        """Words and symbols of the trees, from the training set; saved beside the tokenizer."""
+        tags = WordTags(self.treebank.train)
+        text = TreeText.train(self.corpus, self.config.vocabulary_size, tags, self.leaves)
+        with chief_first():
+            if is_chief():
+                text.save(self.folder.tokenizer)
+        return text
+
+    @functools.cached_property
+    def text(self) -> Corpus:
+        """The trees as symbols, and their sentences as pieces."""
+        vocabulary = self.folder.tokenizer / VOCABULARY_FILE
+        return self.tree_text.corpus(self.corpus, vocabulary, self.config.vocabulary_size)
+
+    def found_report(self) -> None:
+        """Parse again: `parses/` knows which systems have parsed."""
+        return None
+
+    def parser(self, constrained: bool) -> Parser:
+        """A parser with the run's model and its settings of the search."""
+        return Parser(
+            self.model,
+            self.tokenizer,
+            self.tree_text,
+            beam_size=self.config.beam_size,
+            length_penalty=self.config.length_penalty,
+            max_extra_length=PARSING["max_extra_length"],
+            constrained=constrained,
+        )
+
+    def parse(self, golds: Sequence[Tree], systems: Collection[str]) -> None:
+        """Parse sentences with several systems, score the parses and write the report.
+
+        Args:
+            golds: The true trees of the sentences.
+            systems: Names of the systems.
+        """
+        updates, treebank, folder = self.training["updates"], self.treebank, self.folder
         parses = {
-            system: _parses(folder, system, updates, golds, _maker(system, treebank, parser_of))
+            system: _parses(folder, system, updates, golds, _maker(system, treebank, self.parser))
             for system in (*SYSTEMS, *OPTIONAL_SYSTEMS)
             if system in systems
         }
-        report = parsing_report(golds, parses, treebank, settings, updates)
-        write_parsing_report(report, golds, parses, folder)
-    return report
+        self.report = parsing_report(golds, parses, treebank, self.settings, updates)
+        write_parsing_report(self.report, golds, parses, folder)
 
 
 def _check_options(systems: Collection[str], test_sentences: int | None) -> None:
@@ -164,62 +212,6 @@ def _check_options(systems: Collection[str], test_sentences: int | None) -> None
         raise ValueError(
             f"`test_sentences` must be at least 1. Received: test_sentences={test_sentences!r}"
         )
-
-
-def _settings(corpus: Corpus, config: TranslationConfig, leaves: str) -> dict[str, Any]:
-    """The settings that identify a run."""
-    return {
-        **dataclasses.asdict(config),
-        "row_multiple": row_multiple(config),
-        "corpus": corpus.name,
-        "languages": [corpus.source_language, corpus.target_language],
-        "leaves": leaves,
-        **{f"{name}_fingerprint": text.fingerprint() for name, text in corpus.splits.items()},
-    }
-
-
-def _changeable(config: TranslationConfig) -> tuple[str, ...]:
-    """Settings that may change between two starts: the search, and those of a translation run."""
-    follows_budget = config.peak_learning_rate is not None
-    fields = [name for name in RESUMABLE_FIELDS if not (follows_budget and name in BUDGET)]
-    return (*fields, "beam_size", "length_penalty")
-
-
-def _trained(
-    treebank: Treebank,
-    corpus: Corpus,
-    config: TranslationConfig,
-    leaves: str,
-    folder: RunFolder,
-) -> tuple[Callable[[bool], Parser], int]:
-    """Train to the end of the budget; return a function that makes a parser, and the number of updates."""
-    text = TreeText.train(corpus, config.vocabulary_size, WordTags(treebank.train), leaves)
-    text.save(folder.tokenizer)
-    cut = text.corpus(corpus, folder.tokenizer / VOCABULARY_FILE, config.vocabulary_size)
-    tokenizer = prepared_tokenizer(cut, config, folder.tokenizer)
-    batches, validation = prepared_batches(cut, config, tokenizer, folder.store)
-    say(batches_text(batches, config))
-    with activity("building the model"):
-        model = compiled_model(config, tokenizer)
-        peak = replica_count(config) * matmul_peak(config.dtype)
-    say(f"Model {config.preset}, {config.dtype}. {forecast(model, batches, config, peak)}.")
-    checkpoints = train_to_budget(model, batches, validation, tokenizer, cut, config, folder, peak)
-    average_last(model, checkpoints, config, folder)
-    with activity("saving the model"):
-        save_model(model, folder)
-
-    def parser_of(constrained: bool) -> Parser:
-        return Parser(
-            model,
-            tokenizer,
-            text,
-            beam_size=config.beam_size,
-            length_penalty=config.length_penalty,
-            max_extra_length=PARSING["max_extra_length"],
-            constrained=constrained,
-        )
-
-    return parser_of, int(keras.ops.convert_to_numpy(model.optimizer.iterations))
 
 
 def _maker(
@@ -252,7 +244,8 @@ def _parses(
     file = folder.path / "parses" / f"{system}.json"
     sentences = [gold.leaves() for gold in golds]
     settings = folder.settings()
-    of = {"updates": updates, "sentences": sentences} | {
+    written = [list(map(escape_word, words)) for words in sentences]
+    of = {"updates": updates, "sentences": written} | {
         name: settings[name] for name in ("beam_size", "length_penalty")
     }
     if file.exists():
@@ -271,7 +264,7 @@ def _parses(
     file.parent.mkdir(exist_ok=True)
     found: Mapping[str, Any] = {
         "of": of,
-        "trees": [" ".join(str(one.tree).split()) for one in parses],
+        "trees": [write_tree(one.tree) for one in parses],
         "well_formed": [one.is_well_formed for one in parses],
         "seconds": seconds,
     }

@@ -12,6 +12,7 @@ from keras_attention.data.treebanks import Treebank
 from keras_attention.evaluation.bracketing import BracketingScore, SentenceScore, bracketing_counts
 from keras_attention.experiments.published import TABLE_4
 from keras_attention.utils.files import atomic_file, write_atomically, write_json
+from keras_attention.utils.progress import show
 from keras_attention.utils.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def write_parsing_report(
 ) -> None:
     """Prints the table; writes `report.txt`, `.md` and `.json`, and `f1_by_length.png` and `.svg`."""
     text = report_text(report)
-    print(text)
+    show(text)
     write_atomically(folder.report_text, text)
     write_atomically(folder.report_text.with_suffix(".md"), report_markdown(report))
     figure = f1_by_length(sentence_scores(golds, parses))
@@ -185,7 +186,7 @@ def write_parsing_report(
             figure.savefig(file, format=suffix)
     # Last: this file marks the run as finished.
     write_json(folder.report, json.loads(json.dumps(report)))
-    print(f"The run's folder is {folder.path}: report.txt, .md, .json, f1_by_length.png, .svg")
+    show(f"The run's folder is {folder.path}: report.txt, .md, .json, f1_by_length.png, .svg")
 
 
 def f1_by_length(scores: Mapping[str, Sequence[SentenceScore]]) -> Any:

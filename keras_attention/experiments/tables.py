@@ -12,8 +12,8 @@ from typing import Any
 
 import filelock
 
-from keras_attention.recipes.config import LOGGED_FIELDS, TranslationConfig
-from keras_attention.recipes.run import environment
+from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes.environment import environment
 from keras_attention.utils.files import (
     atomic_file,
     locked,
@@ -21,6 +21,7 @@ from keras_attention.utils.files import (
     write_atomically,
     write_json,
 )
+from keras_attention.utils.progress import show
 
 FORMATS = ("png", "svg")
 # The file that marks a folder as an experiment's.
@@ -138,7 +139,7 @@ class Measurements:
 
 def deciding_settings(config: TranslationConfig) -> dict[str, Any]:
     """The settings of a recipe that decide results: all but what is logged."""
-    return {name: value for name, value in vars(config).items() if name not in LOGGED_FIELDS}
+    return {name: value for name, value in vars(config).items() if name != "attention_log"}
 
 
 def write_results(
@@ -158,14 +159,14 @@ def write_results(
         data: Every figure, for programs; the environment is added.
     """
     text = "\n".join(table.text() for table in tables)
-    print(text)
+    show(text)
     write_atomically(folder / f"{name}.txt", text)
     write_atomically(folder / f"{name}.md", "\n".join(table.markdown() for table in tables))
     write_json(folder / f"{name}.json", {**data, "environment": environment()})
     for title, figure in figures.items():
         save_figure(figure, folder / title)
     pictures = "".join(f", {title}.png, {title}.svg" for title in figures)
-    print(f"The results are in {folder}: {name}.txt, {name}.md, {name}.json{pictures}")
+    show(f"The results are in {folder}: {name}.txt, {name}.md, {name}.json{pictures}")
 
 
 def save_figure(figure: Any, path: Path, dpi: int = 150) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from keras_attention.evaluation.cost import SUSTAINED_FLOPS, flops_by_part, paper_training_cost
 from keras_attention.experiments.published import TABLE_2, TRAINING
 from keras_attention.experiments.tables import Measurements, Table, write_results
-from keras_attention.models.presets import PRESETS
+from keras_attention.spec.presets import PRESETS
 from keras_attention.utils.run_folder import RunFolder
 
 NAME = "table2"

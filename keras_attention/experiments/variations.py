@@ -23,9 +23,9 @@ from keras_attention.experiments.tables import (
     verdict,
     write_results,
 )
-from keras_attention.models.presets import PRESETS
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.run import train_translation
+from keras_attention.spec.presets import PRESETS
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.progress import say
 

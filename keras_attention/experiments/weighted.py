@@ -16,9 +16,7 @@ import numpy as np
 
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.data.corpus import Corpus
-from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.bleu import corpus_bleu
-from keras_attention.evaluation.cost import matmul_peak
 from keras_attention.experiments.fits import half_width
 from keras_attention.experiments.published import WEIGHTED_TABLE_1, WEIGHTED_TABLE_2
 from keras_attention.experiments.tables import (
@@ -31,16 +29,10 @@ from keras_attention.experiments.tables import (
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.catalog import DEMO
 from keras_attention.recipes.config import TranslationConfig
-from keras_attention.recipes.prepare import (
-    check_model,
-    compiled_model,
-    prepared_batches,
-    prepared_tokenizer,
-)
-from keras_attention.recipes.train import average_last, train_to_budget
+from keras_attention.recipes.prepare import Resolved
+from keras_attention.recipes.run import Run
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.progress import say
-from keras_attention.utils.run_folder import RunFolder
 from keras_attention.visualization.figures import Canvas
 
 NAME = "weighted_transformer"
@@ -115,7 +107,7 @@ def compare_weighted(
         for system in SYSTEMS
     }
     for each in configs.values():
-        check_model(each)
+        Resolved.of(each).check_model()
     settings = {
         **deciding_settings(config),
         **branches,
@@ -165,41 +157,29 @@ def _measured(
 ) -> dict[str, Any]:
     """Train one model to its end, and return its figures."""
     say(f"Run {path.name}")
-    folder = RunFolder(path)
+    # Tokenizer and token store are the same for all runs.
+    run = Run(corpus, config, path, shared=path.parent)
     path.mkdir(parents=True, exist_ok=True)
     keras.utils.set_random_seed(config.seed)
-    # Tokenizer and token store are the same for all runs.
-    tokenizer = prepared_tokenizer(corpus, config, path.parent / "tokenizer")
-    batches, validation = prepared_batches(corpus, config, tokenizer, path.parent / "store")
-    model = compiled_model(config, tokenizer)
     if starts_small:
-        shrink(model, start_ratio(model, branch_feed_forward))
-    peak = matmul_peak(config.dtype, seconds=0.1)
-    checkpoints = train_to_budget(
-        model, batches, validation, tokenizer, corpus, config, folder, peak
-    )
-    average_last(model, checkpoints, config, folder)
+        shrink(run.model, start_ratio(run.model, branch_feed_forward))
+    run.train()
+    run.average()
     split = "validation" if corpus.test is None else "test"
     sources = list(corpus.splits[split].sources())[:test_sentences]
     references = list(corpus.references(split))[:test_sentences]
-    translator = Translator(
-        model,
-        tokenizer,
-        beam_size=config.beam_size,
-        length_penalty=config.length_penalty,
-        show_progress=False,
-    )
-    entries = [entry for entry in MetricsLog(folder.metrics).read() if "loss" in entry]
+    translations = run.translator(run.model, show_progress=False)(sources)
+    entries = [entry for entry in MetricsLog(run.folder.metrics).read() if "loss" in entry]
     trained = [entry for entry in entries if entry["kind"] == "train"]
     speeds = [e["batches_per_second"] for e in trained if e.get("batches_per_second")]
-    branches = MetricsLog(folder.branches).read()
+    branches = MetricsLog(run.folder.branches).read()
     return {
-        "parameters": model.count_params(),
+        "parameters": run.model.count_params(),
         "updates": [entry["update"] for entry in trained],
         "losses": [entry["loss"] for entry in trained],
         "seconds_per_update": 1.0 / statistics.median(speeds),
-        "perplexity": checkpoints.history[-1]["val_perplexity"],
-        "bleu": corpus_bleu(translator(sources), references).score,
+        "perplexity": run.training["history"][-1]["val_perplexity"],
+        "bleu": corpus_bleu(translations, references).score,
         "branches": [{k: v for k, v in e.items() if k != "time"} for e in branches],
     }
 

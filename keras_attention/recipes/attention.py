@@ -1,14 +1,12 @@
-"""The attention that a run logs: for the viewer, and as pictures."""
+"""The attention that a run logs for the viewer."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from keras_attention.callbacks.attention_heatmaps import AttentionHeatmaps
 from keras_attention.callbacks.attention_log import MOST_TOKENS, AttentionLog
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.data.corpus import Corpus
@@ -63,21 +61,6 @@ def attention_log(
         interrupted=interrupted,
     )
     return [log]
-
-
-def attention_images(
-    writer: SummaryWriter,
-    tokenizer: Tokenizer,
-    corpus: Corpus,
-    model: Any,
-    interrupted: Callable[[], bool] = lambda: False,
-) -> list[AttentionHeatmaps]:
-    """The callback that logs the attention on one pair as pictures, before and after training."""
-    note = "synthetic data" if corpus.synthetic else ""
-    return [
-        AttentionHeatmaps(model, tokenizer, pair, writer, 0, note, interrupted)
-        for pair in middling_pairs(corpus, tokenizer)[:1]
-    ]
 
 
 def middling_pairs(corpus: Corpus, tokenizer: Tokenizer) -> list[tuple[str, str]]:

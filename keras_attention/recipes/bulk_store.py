@@ -17,11 +17,9 @@ from keras_attention.recipes.bulk import tokenizer_files
 from keras_attention.recipes.bulk_folder import BulkFolder
 from keras_attention.recipes.bulk_work import Work, check_spread, packed, run_chunks, unpacked
 from keras_attention.recipes.config import TranslationConfig
-from keras_attention.recipes.prepare import check_model, check_room, prepared_tokenizer, sampling
-from keras_attention.recipes.run import changeable, run_settings
-from keras_attention.utils.checks import check_has, check_path
+from keras_attention.recipes.run import Run
+from keras_attention.recipes.start import reasons
 from keras_attention.utils.files import remove_folder
-from keras_attention.utils.run_folder import RunFolder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,9 +89,9 @@ class StoreFolder(BulkFolder):
         )
         self._store, self._tokenizer, self._wanted = store, tokenizer, wanted
 
-    def is_joined(self, number: int) -> bool:
-        """Whether the store is there."""
-        return self._store.exists()
+    def joined(self) -> set[int]:
+        """All inputs if the store is there, else none."""
+        return set(range(len(self.inputs))) if self._store.exists() else set()
 
     def join_inputs(self, missing: Collection[int]) -> None:
         """Make the store, if no chunk is missing."""
@@ -145,25 +143,23 @@ def prepare_corpus(
     train_translation(corpus, config, "runs/de-en")
     ```
     """
-    check_has("corpus", corpus, "a Corpus", "splits", "train", "validation")
-    check_has("config", config, "a TranslationConfig", "preset", "steps")
-    run = RunFolder(check_path("output_dir", output_dir))
+    run = Run(corpus, config, output_dir)
     check_spread(share, ray, workers, show_progress)
-    check_model(config)
-    check_room(corpus.train, config)
-    settings = run_settings(corpus, config)
-    run.check(settings, changeable(config))
-    with run.locked(timeout=-1):  # If several shares start at once, one makes the tokenizer.
-        run.claim(settings, changeable(config))
-        tokenizer = prepared_tokenizer(corpus, config, run.tokenizer)
-    wanted = TokenStore.wanted(corpus.train, tokenizer, **sampling(config))
-    store = TokenStore.path(run.store, wanted["text_fingerprint"], tokenizer, **sampling(config))
+    run.resolved.check(corpus.train)
+    run.folder.check(run.settings, run.changeable, reasons(config))
+    with run.folder.locked(timeout=-1):  # If several shares start at once, one makes the tokenizer.
+        run.folder.claim(run.settings, run.changeable)
+        tokenizer = run.tokenizer
+    sampling = run.resolved.sampling
+    wanted = TokenStore.wanted(corpus.train, tokenizer, **sampling)
+    store = TokenStore.path(run.folder.store, wanted["text_fingerprint"], tokenizer, **sampling)
     folder = StoreFolder(store, corpus.train, tokenizer, wanted)
     if not store.exists():
-        files = packed(tokenizer_files(run.tokenizer), run.tokenizer)
+        files = packed(tokenizer_files(run.folder.tokenizer), run.folder.tokenizer)
         job = TokenizeChunk(files, sampling_of(wanted))
         if not run_chunks(folder, job, share, ray, workers, show_progress, "tokenizing"):
             return None
-    if folder.folder.exists():
+    if folder.is_claimed():
+        folder.check()  # that it is this folder
         remove_folder(str(folder.folder))
     return store

@@ -12,7 +12,6 @@ from keras_attention.utils.checks import (
 )
 
 BUDGET = ("steps", "minutes")
-LOGGED_FIELDS = ("attention_log", "attention_images")
 # What may change between two starts of a run: how long it trains, on what hardware, and what is logged.
 RESUMABLE_FIELDS = (
     *BUDGET,
@@ -21,7 +20,7 @@ RESUMABLE_FIELDS = (
     "replicas",
     "accumulation_steps",
     "recompute",
-    *LOGGED_FIELDS,
+    "attention_log",
 )
 
 
@@ -57,9 +56,12 @@ class TranslationConfig:
         warmup_steps: Updates until the learning rate reaches its peak.
         learning_rate_factor: Factor that multiplies the paper's learning rate.
         peak_learning_rate: Peak of a learning rate that replaces the paper's schedule. The rate rises to
-            the peak in `warmup_steps` updates and falls along half a cosine to 0 at the end of the
-            budget. With `minutes` it depends on the machine's speed. With `steps` alone, and without
+            the peak in `warmup_steps` updates and falls to 0 at the end of the budget: see `cooldown`.
+            With `minutes` it depends on the machine's speed. With `steps` alone, and without
             `checkpoint_minutes`, a run can be repeated exactly.
+        cooldown: Share of the budget, at most 0.5, in which a learning rate with a peak falls to 0. Before,
+            it stays at the peak, so the budget of a run may change. With none, it falls along half a cosine
+            from the end of the warm-up on, and the budget of a run may not change.
         label_smoothing: The paper's epsilon_ls.
         checkpoint_minutes: Minutes between two checkpoints; none for one per epoch, and every ten minutes
             one that is not averaged but lets a stopped run continue.
@@ -68,7 +70,6 @@ class TranslationConfig:
         bleu_every: Epochs between two BLEU scores of the validation set during training.
         attention_log: Whether to log the attention on some sentences, and the importance of heads, for
             the Attention tab of TensorBoard; a few seconds for each time.
-        attention_images: Whether to log heat maps of one sentence's attention as pictures, too.
         beam_size: Hypotheses kept in the beam search.
         length_penalty: The paper's alpha: the higher, the longer the translations.
         dtype: Dtype policy of Keras: float32, or mixed_bfloat16 on hardware that supports it.
@@ -95,13 +96,13 @@ class TranslationConfig:
     warmup_steps: int = 4000
     learning_rate_factor: float = 1.0
     peak_learning_rate: float | None = None
+    cooldown: float | None = None
     label_smoothing: float = 0.1
     checkpoint_minutes: float | None = None
     checkpoint_updates: int | None = None
     averaged_checkpoints: int = 5
     bleu_every: int = 5
     attention_log: bool = True
-    attention_images: bool = False
     beam_size: int = 4
     length_penalty: float = 0.6
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
@@ -117,15 +118,16 @@ class TranslationConfig:
                 most = LARGEST_VOCABULARY if name == "vocabulary_size" else LARGEST
                 check_integer(name, value, LEAST_INTEGERS[name], most)
             elif name in POSITIVE:
-                check_number(name, value, above=0)
+                check_number(name, value, above=0, most=LARGEST_TIMES.get(name))
             elif name in FRACTIONS:
                 check_number(name, value, least=0, below=1)
+        if self.cooldown is not None:
+            check_number("cooldown", self.cooldown, above=0, most=0.5)
         check_text("preset", self.preset)
         check_has("model_arguments", self.model_arguments, "a dict", "items")
         check_boolean("recompute", self.recompute)
         check_boolean("attention_log", self.attention_log)
-        check_boolean("attention_images", self.attention_images)
-        check_number("length_penalty", self.length_penalty, least=0, below=100)
+        check_number("length_penalty", self.length_penalty, least=0, most=10)
         for field in dataclasses.fields(self):
             choices = literal_choices(field.type)
             value = getattr(self, field.name)
@@ -148,11 +150,35 @@ class TranslationConfig:
                 f"`bpe_dropout` ({self.bpe_dropout}) needs tokenizer_algorithm 'bpe'. "
                 f"Received: tokenizer_algorithm={self.tokenizer_algorithm!r}"
             )
+        if self.cooldown is not None and self.peak_learning_rate is None:
+            raise ValueError(
+                f"`cooldown` ({self.cooldown}) needs a `peak_learning_rate`: the paper's learning rate does "
+                "not depend on the budget. Give one, or leave `cooldown` out."
+            )
         if self.strategy is None and self.replicas not in (None, 1):
             raise ValueError(
                 f"`replicas` ({self.replicas}) needs a `strategy`: 'mirrored' on TensorFlow, "
                 "'data_parallel' on JAX and PyTorch."
             )
+
+    @property
+    def changeable(self) -> tuple[str, ...]:
+        """The settings that may change between two starts: not a budget that a learning rate follows.
+
+        The name of the corpus may, which comes from that of its file: fingerprints say what its text is.
+        """
+        followed: tuple[str, ...] = ("steps",) if self.is_weighted else ()
+        if self.peak_learning_rate is not None and self.cooldown is None:
+            followed = BUDGET
+        return ("corpus", *(name for name in RESUMABLE_FIELDS if name not in followed))
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether the model has branches: its kappa and alpha are frozen at a share of `steps`."""
+        from keras_attention.spec.presets import preset_arguments  # `--help` needs no NumPy.
+
+        arguments = {**preset_arguments(self.preset), **self.model_arguments}
+        return arguments.get("branch_feed_forward") is not None
 
 
 # The smallest value of every integer; the settings that must be positive, or at least 0 and below 1.
@@ -174,6 +200,7 @@ LEAST_INTEGERS = {
     "beam_size": 1,
     "seed": 0,
 }
+LARGEST_TIMES = {"minutes": 5_000_000, "checkpoint_minutes": 5_000_000}  # almost ten years
 POSITIVE = ("minutes", "learning_rate_factor", "peak_learning_rate", "checkpoint_minutes")
 FRACTIONS = ("bpe_dropout", "label_smoothing")
 OPTIONAL = (
@@ -182,6 +209,7 @@ OPTIONAL = (
     "minutes",
     "patience",
     "peak_learning_rate",
+    "cooldown",
     "checkpoint_minutes",
     "checkpoint_updates",
 )
@@ -233,6 +261,19 @@ class ModelOptions:
     branched_decoder: Literal["cross", "self"] | None = None
     position_layout: Literal["interleaved", "halves", "learned"] | None = None
     attention_window: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.given().items():
+            if name in (
+                "num_layers",
+                "hidden_dim",
+                "intermediate_dim",
+                "num_heads",
+                "attention_window",
+            ):
+                check_integer(name, value, 1)
+            elif name in ("dropout", "attention_dropout"):
+                check_number(name, value, least=0, below=1)
 
     def given(self) -> dict[str, Any]:
         """The arguments that are given."""

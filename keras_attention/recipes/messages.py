@@ -14,12 +14,9 @@ from typing import Any
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.filters import FilteredText, describe
-from keras_attention.evaluation.cost import training_flops
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.utils.run_folder import RunFolder
 
-# The share of a machine's peak that small models reach in training. The progress line soon knows better.
-EXPECTED_UTILIZATION = 0.3
 # Below this BLEU nobody would call the output a translation.
 LEAST_BLEU = 2.0
 # If the best validation perplexity is below this share of the last one, the rise is not noise: overfitting.
@@ -53,38 +50,12 @@ def batches_text(batches: TokenBatches, config: TranslationConfig) -> str:
     )
 
 
-def forecast(model: Any, batches: TokenBatches, config: TranslationConfig, peak: float) -> str:
-    """A forecast of the training: its updates, and about how long they take.
-
-    Args:
-        model: The model.
-        batches: The training batches.
-        config: The run's settings.
-        peak: FLOP/s of all devices together.
-    """
-    shapes = batches.shape_statistics()
-    flops = sum(shape["batches"] * training_flops(model, [shape["shape"]]) for shape in shapes)
-    seconds = flops / len(batches) / (EXPECTED_UTILIZATION * peak)  # of an update
-    of = f"{_millions(model.count_params())} parameters on {batches.statistics()['pairs']:,} pairs"
-    compiling = f"and the time to compile {len(shapes)} batch shapes"
-    if config.steps is None:
-        assert config.minutes is not None  # The configuration was checked.
-        updates = 60 * config.minutes / seconds
-        return (
-            f"Training takes {duration(60 * config.minutes)}: about {rounded(updates):,} updates of {of} "
-            f"({updates / len(batches):,.1f} epochs), {compiling}"
-        )
-    longest = config.steps * seconds
-    at_most = ""
-    if config.minutes is not None:
-        longest = min(longest, 60 * config.minutes)
-        at_most = f", at most {duration(60 * config.minutes)}"
-    early = (
-        "" if config.patience is None else ", fewer if the validation perplexity stops improving"
-    )
+def model_text(model: Any, batches: TokenBatches, config: TranslationConfig) -> str:
+    """The model and what it is trained on."""
     return (
-        f"About {duration(longest)}: {config.steps:,} updates{early}{at_most}, of {of} "
-        f"({config.steps / len(batches):,.1f} epochs), {compiling}"
+        f"Model {config.preset}, {config.dtype}: {_millions(model.count_params())} parameters, trained on "
+        f"{batches.statistics()['pairs']:,} pairs. The first batch of each of the "
+        f"{len(batches.shape_statistics())} shapes compiles first, which does not count as training."
     )
 
 
@@ -113,10 +84,15 @@ def _how_to_go_on(report: Mapping[str, Any], can_go_on: bool) -> str:
             "anyway, run the same command with a higher --patience."
         )
     if can_go_on:
-        return f"To continue it, run the same command with a higher {budget}."
+        again = " It goes on from where the learning rate began to fall."
+        return (
+            f"To continue it, run the same command with a higher {budget}."
+            f"{again if settings.get('cooldown') else ''}"
+        )
     return (
         "Its learning rate followed its budget to the end, so it cannot continue. To train longer, start a "
-        f"new run in another --output-dir, with a higher {budget}."
+        f"new run in another --output-dir, with a higher {budget}, or with --cooldown 0.2, which can "
+        "continue."
     )
 
 
@@ -162,8 +138,6 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
         lines.append("")
     name = shlex.quote(str(folder.path))
     sentence = shlex.quote(test["examples"][0]["source"]) if test["examples"] else '"..."'
-    # For a folder of runs TensorBoard shows their names; for a single run's logs it shows a dot.
-    logs = folder.path.parent if folder.path.parent.name == "runs" else folder.path
     lines += [
         f"The run is in {name}: the model in {folder.model.name}, all figures in "
         f"{folder.report_text.name} and {folder.report.name}, all translations in "
@@ -171,7 +145,7 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
         _how_to_go_on(report, can_go_on),
         f"  echo {sentence} | {_command('keras-attention')} translate {name}",
         f"  {_command('keras-attention')} attention {name} {sentence} --output {name}-attention",
-        f"  {_command('tensorboard')} --logdir {shlex.quote(str(logs))}",
+        f"  {_command('tensorboard')} --logdir {name}",
     ]
     return "\n".join(lines)
 
@@ -226,23 +200,3 @@ def _as_typed(path: Path) -> str:
 
 def _millions(number: int) -> str:
     return f"{number / 1e6:.1f} M" if number >= 1e5 else f"{number:,}"
-
-
-def rounded(number: float) -> int:
-    """Rounded to two digits, so that nobody takes it for exact."""
-    return int(float(f"{number:.1e}"))
-
-
-def duration(seconds: float) -> str:
-    """A time in a unit that is easy to read.
-
-    >>> [duration(seconds) for seconds in (20, 540, 9000, 300_000)]
-    ['a minute', '9 minutes', '2.5 hours', '3.5 days']
-    """
-    if seconds < 90:
-        return "a minute"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} minutes"
-    if seconds < 129_600:
-        return f"{seconds / 3600:.1f} hours"
-    return f"{seconds / 86_400:.1f} days"

@@ -11,18 +11,12 @@ from keras_attention.data.corpora import Corpus
 from keras_attention.data.filters import FilteredText, describe
 from keras_attention.evaluation.cost import ModelSizes, paper_training_cost, training_flops
 from keras_attention.evaluation.memory import TrainingMemory, training_memory
-from keras_attention.models.presets import PRESETS
 from keras_attention.recipes.config import TranslationConfig
-from keras_attention.recipes.messages import duration, rounded
-from keras_attention.recipes.prepare import (
-    check_model,
-    check_room,
-    compiled_model,
-    prepared_batches,
-    prepared_tokenizer,
-    replica_count,
-)
+from keras_attention.recipes.forecast import Forecast
+from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.probe_step import StepProbe, probe_step, worth_trying
+from keras_attention.recipes.run import Run
+from keras_attention.spec.presets import PRESETS
 from keras_attention.utils.cache import cache_folder
 from keras_attention.utils.checks import check_boolean, check_has, check_path
 from keras_attention.utils.progress import activity
@@ -50,6 +44,7 @@ class Plan:
             one after the other.
         steps: Updates in the budget, or None if only the time is limited.
         minutes: Minutes in the budget, or None if only the updates are limited.
+        advised: Updates that the recipe for this much text has.
         flops: Counted FLOPs of an epoch, padding included.
         paper_cost: Cost of this many updates as Table 2 counts it, or None if the paper did not time
             this model.
@@ -77,6 +72,7 @@ class Plan:
     accumulation_steps: int
     steps: int | None
     minutes: float | None
+    advised: int
     flops: int
     paper_cost: float | None
     largest_part: tuple[int, int, int]
@@ -99,15 +95,19 @@ class Plan:
     @property
     def updates_in_time(self) -> float | None:
         """Updates that fit into the minutes at the speed of the trial; None without minutes or trial."""
-        seconds = self._seconds_of_an_update
-        return None if self.minutes is None or seconds is None else 60 * self.minutes / seconds
+        return self.forecast.updates_in_time
 
     @property
-    def _seconds_of_an_update(self) -> float | None:
-        if self.trial is None:
-            return None
-        update_flops = self.flops / self.batches / self.replicas
-        return self.trial.seconds * update_flops / self.part_flops
+    def forecast(self) -> Forecast:
+        """What the budget comes to, at the speed of the trial."""
+        seconds = None
+        if self.trial is not None:
+            update_flops = self.flops / self.batches / self.replicas
+            seconds = self.trial.seconds * update_flops / self.part_flops
+        source = "as a step that was tried"
+        return Forecast(
+            self.steps, self.minutes, self.batches, self.advised, seconds=seconds, source=source
+        )
 
     @property
     def epochs(self) -> float | None:
@@ -165,29 +165,16 @@ class Plan:
             )
         return lines
 
-    def _time_line(self, minutes: float) -> str:
-        limit = f"Budget: {'' if self.steps is None else 'at most '}{duration(60 * minutes)}"
-        updates = self.updates_in_time
-        if updates is None:
-            return f"{limit}; to estimate the number of updates, try a step with --plan-try"
-        return (
-            f"{limit}, about {rounded(updates):,} updates ({updates / self.batches:,.1f} epochs) at the "
-            "speed of the step that was tried"
-        )
-
     def _cost_lines(self) -> list[str]:
-        lines = []
-        if self.steps is not None:
-            seconds = self._seconds_of_an_update
-            time_needed = "" if seconds is None else f" about {duration(self.steps * seconds)},"
-            lines.append(
-                f"Budget: {self.steps:,} updates,{time_needed} {self.epochs:,.2f} epochs, "
-                f"{self.total_flops:.3g} FLOPs counted"
-            )
-        if self.minutes is not None:
-            lines.append(self._time_line(self.minutes))
+        lines = [str(self.forecast)]
+        if self.trial is None:
+            lines[0] += " To know it now, try a step with --plan-try."
+        if self.forecast.advice:
+            lines.append(self.forecast.advice)
+        total = "" if self.total_flops is None else f", {self.total_flops:.3g} in all"
         lines.append(
-            f"Cost: {self.flops:.3g} FLOPs per epoch, {self.flops / self.batches:.3g} per update"
+            f"Cost: {self.flops:.3g} FLOPs counted per epoch, {self.flops / self.batches:.3g} per "
+            f"update{total}"
         )
         if self.paper_cost is not None:
             lines.append(
@@ -238,36 +225,30 @@ def plan_training(
     (10000, 10000)
     """
     started = time.monotonic()
-    check_has("corpus", corpus, "a Corpus", "train", "validation")
-    check_has("config", config, "a TranslationConfig", "preset", "steps")
     if try_longest is not None:
         check_boolean("try_longest", try_longest)
-    check_model(config)
-    check_room(corpus.train, config)
+    check_has("corpus", corpus, "a Corpus", "train", "validation")
+    check_has("config", config, "a TranslationConfig", "preset", "steps")
     if folder is not None:
-        folder = check_path("folder", folder)
-    else:
-        name = f"{corpus.train.fingerprint()[:16]}-{config.tokenizer_algorithm}-{config.vocabulary_size}"
-        folder = cache_folder() / "plans" / name
-    tokenizer = prepared_tokenizer(corpus, config, folder / "tokenizer")
-    batches, _ = prepared_batches(corpus, config, tokenizer, folder / "store")
+        check_path("folder", folder)
+    run = Run(corpus, config, _plan_folder(corpus, config) if folder is None else folder)
+    run.resolved.check(corpus.train)
+    batches = run.batches
     statistics, shapes = batches.statistics(), batches.shape_statistics()
     sizes = ModelSizes.of(
         {
             **PRESETS[config.preset],
             **config.model_arguments,
-            "vocabulary_size": tokenizer.vocabulary_size,
+            "vocabulary_size": run.tokenizer.vocabulary_size,
             "recompute": config.recompute,
         }
     )
-    replicas = replica_count(config)
-    parts = replicas * config.accumulation_steps
-    part, memory = _largest_part(sizes, shapes, parts, config)
+    part, memory = _largest_part(sizes, shapes, run.resolved)
     part_flops = training_flops(sizes, [part])
     trial = None
     if try_longest or (try_longest is None and worth_trying(part_flops, memory)):
         with activity("trying a step on the largest batch"):
-            trial = probe_step(compiled_model(config, tokenizer), *part)
+            trial = probe_step(run.model, *part)
     seconds = PAPER_SECONDS.get(config.preset)
     return Plan(
         corpus=corpus.name,
@@ -276,17 +257,18 @@ def plan_training(
         pairs=statistics["pairs"],
         dropped_empty=batches.store.metadata["dropped_empty"],
         dropped_long=statistics["dropped_long"],
-        vocabulary_size=tokenizer.vocabulary_size,
+        vocabulary_size=run.tokenizer.vocabulary_size,
         parameters=sizes.parameters,
         source_tokens=statistics["source_tokens"],
         target_tokens=statistics["target_tokens"],
         batches=statistics["batches"],
         padding=statistics["padding"],
         shapes=shapes,
-        replicas=replicas,
+        replicas=run.resolved.replicas,
         accumulation_steps=config.accumulation_steps,
         steps=config.steps,
         minutes=config.minutes,
+        advised=Forecast.of(config, corpus, len(batches)).advised,
         flops=sum(shape["batches"] * training_flops(sizes, [shape["shape"]]) for shape in shapes),
         paper_cost=paper_training_cost(config.steps * seconds)
         if config.steps and seconds
@@ -299,14 +281,23 @@ def plan_training(
     )
 
 
+def _plan_folder(corpus: Corpus, config: TranslationConfig) -> Path:
+    """Where tokenizer and store of a plan are kept for the next one."""
+    name = (
+        f"{corpus.train.fingerprint()[:16]}-{config.tokenizer_algorithm}-{config.vocabulary_size}"
+    )
+    return cache_folder("plans") / name
+
+
 def _largest_part(
-    sizes: ModelSizes, shapes: list[dict[str, Any]], parts: int, config: TranslationConfig
+    sizes: ModelSizes, shapes: list[dict[str, Any]], resolved: Resolved
 ) -> tuple[tuple[int, int, int], TrainingMemory]:
     """The part of the largest batch that a device computes at once: (B, S, T), and its memory."""
+    config = resolved.config
     found = []
     for shape in shapes:
         rows, source, target = shape["shape"]
-        part = -(-rows // parts), source, target
+        part = -(-rows // resolved.parts), source, target
         memory = training_memory(sizes, *part, config.dtype, config.accumulation_steps > 1)
         found.append((memory.total, part, memory))
     _, part, memory = max(found, key=lambda item: item[:2])

@@ -1,75 +1,89 @@
-"""Train a Transformer to translate, and report how well it does (sections 5 and 6.1 of the paper)."""
+"""A run: from a text to a trained model and its report (sections 5 and 6.1); the place of its order."""
+
+from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
-import importlib.metadata
 import os
-import platform
 import uuid
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import keras
 
-from keras_attention.callbacks.checkpoints import Checkpoints
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.cost import matmul_peak
-from keras_attention.evaluation.report import write_report
+from keras_attention.evaluation.perplexity import PerplexityMeter
+from keras_attention.evaluation.report import evaluation_report, write_report
+from keras_attention.evaluation.training_cost import training_cost
 from keras_attention.models.transformer import Transformer
-from keras_attention.recipes.config import BUDGET, RESUMABLE_FIELDS, TranslationConfig
-from keras_attention.recipes.evaluate import evaluate_run
+from keras_attention.recipes.config import BUDGET, TranslationConfig
+from keras_attention.recipes.environment import environment
+from keras_attention.recipes.loop import run_updates, train
 from keras_attention.recipes.messages import (
     batches_text,
     corpus_text,
     finished_text,
-    forecast,
+    model_text,
     results_text,
 )
-from keras_attention.recipes.prepare import (
-    check_model,
-    check_room,
-    compiled_model,
-    prepared_batches,
-    prepared_tokenizer,
-    replica_count,
-    row_multiple,
-)
-from keras_attention.recipes.train import average_last, save_model, train_to_budget
+from keras_attention.recipes.prepare import Resolved
+from keras_attention.recipes.results import run_figures, test_figures
+from keras_attention.recipes.saving import save_model
+from keras_attention.recipes.start import changeable, reasons, run_settings, with_budget
 from keras_attention.training.agreement import (
     check_agreement,
+    check_same_texts,
     chief_first,
     failing_together,
     values_of_all,
 )
+from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
+from keras_attention.training.checkpoints import save_average, select_checkpoints
 from keras_attention.training.distribution import Devices, distribution_scope, is_chief
 from keras_attention.training.joining import check_launch, check_workers
-from keras_attention.utils.checks import check_has, check_path, divisors
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_has,
+    check_path,
+    counted,
+    divisors,
+)
 from keras_attention.utils.files import PARTIAL, write_atomically
-from keras_attention.utils.progress import activity, say
+from keras_attention.utils.progress import activity, say, show, silenced
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention.visualization.summary_writer import SummaryWriter
 
 
 def train_translation(
-    corpus: Corpus, config: TranslationConfig, output_dir: str | os.PathLike[str]
+    corpus: Corpus,
+    config: TranslationConfig,
+    output_dir: str | os.PathLike[str],
+    finish: bool = False,
 ) -> dict[str, Any]:
     """Train on a corpus, translate its test set and score it. All files are in one folder.
 
     The folder gets `config.json`, `tokenizer/`, `store/` (token ids), `checkpoints/`, `logs/` (for
-    TensorBoard), `averaged/` and `model.keras` (both the average), `translations.txt` and `report.json`.
+    TensorBoard), `averaged/` and `model.keras` (both the average), `translations.txt`, `references.txt` and
+    `report.json`.
 
     Call it again with the same arguments to continue a run that was stopped or killed: it continues from
     its last checkpoint as if nothing had happened. A finished run returns its report. The settings in
-    `RESUMABLE_FIELDS` may change between two starts. So a finished run trains on if its budget is raised,
-    unless its learning rate followed the budget to the end.
+    `config.changeable` may change between two starts. So a finished run trains on if its budget is raised,
+    unless its learning rate followed the budget from the start. If the rate has a `cooldown`, training
+    goes on from where that began, and the result is that of a run with the new budget.
 
     Args:
         corpus: What to train on. Without a test set, the validation set is translated.
         config: The settings.
         output_dir: The run's folder.
+        finish: Whether to end a run that was stopped, instead of training to the end of its budget: a
+            `cooldown` begins now, and takes its share of the updates that there are then. A run without one
+            ends at its last checkpoint. Defaults to False.
 
     Returns:
         The report: every figure that was printed. If several processes train, process 0 returns it, and
@@ -81,275 +95,404 @@ def train_translation(
         TrainingStopped: A `KeyboardInterrupt`, after Ctrl-C or SIGTERM; the run can be resumed.
         OSError: If a checkpoint cannot be written, for instance because the disk is full.
     """
-    check_has("corpus", corpus, "a Corpus", "splits", "train", "validation")
-    check_has("config", config, "a TranslationConfig", "preset", "steps")
-    output_dir = check_path("output_dir", output_dir)
-    check_workers()
-    check_launch(config.strategy)
-    with contextlib.ExitStack() as held:
-        with distribution_scope(config.strategy, config.replicas) as devices:
-            folder = RunFolder(output_dir)
-            settings, report = _begin(corpus, config, folder, held, devices)
-            if report is not None:
-                return report
-            trained = _train(corpus, config, folder, devices)
-            if devices.num_processes == 1:
-                return _report(corpus, config, settings, folder, trained)
-        if devices.process_index != 0:
-            return {}
-        # The chief continues alone, with a model that is not shared with the other processes.
-        alone = trained._replace(model=compiled_model(config, trained.tokenizer))
-        return _report(corpus, config, settings, folder, alone)
+    run = Run(corpus, config, output_dir, finish=finish)
+    with run.started():
+        if run.report is None:
+            run.train()
+            run.average()
+            run.save()
+            run.report = run.evaluate()
+    return run.report
 
 
-class _Trained(NamedTuple):
-    """The results of a run's training."""
+class Run:
+    """A run of training: a text, settings, and the folder of all that comes of them.
 
-    model: Transformer
-    tokenizer: Tokenizer
-    batches: TokenBatches
-    validation: TokenBatches
-    checkpoints: Checkpoints
-    device_peak: float
-
-
-def _begin(
-    corpus: Corpus,
-    config: TranslationConfig,
-    folder: RunFolder,
-    held: contextlib.ExitStack,
-    devices: Devices,
-) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Check that the run can be trained, and claim its folder.
-
-    Returns its settings, and its report if it is already finished.
+    Its parts are made when they are first asked for: the tokenizer, the batches, the model. `started` claims
+    the folder; within it, `train`, `average`, `save` and `evaluate` follow each other. `Run.open` is a
+    finished run.
 
     Args:
-        corpus: The text.
-        config: The run's settings.
+        corpus: What to train on.
+        config: The settings.
         folder: The run's folder.
-        held: Receives what lasts as long as the run: the lock, and the silence of all but the chief.
+        shared: Folder of `tokenizer/` and `store/`, which several runs may share. Defaults to the run's own.
+        finish: Whether to end a run that was stopped; see `train_translation`.
+
+    Attributes:
+        corpus, config: The arguments; with `finish`, `started` changes the budget.
+        folder: The `RunFolder`.
         devices: The devices that the run uses.
+        training: Figures of the training, after `train`: `updates`, `minutes`, `history` and others.
+        report: The report of a finished run, else None.
     """
-    with failing_together():
-        check_model(config)
-        check_room(corpus.train, config)
-        settings = run_settings(corpus, config)
-    place = str(folder.path.resolve())
-    check_agreement({**settings, **environment(), "machine": None, "output_dir": place})
-    with failing_together():
-        _check_shares(folder, config)
-        folder.check(settings, changeable(config))
-        report = folder.finished_report()
-    mark = folder.path / f"{PARTIAL}{values_of_all(uuid.uuid4().hex)[0]}"
-    if not is_chief():
-        held.enter_context(_silence())
-    how_long = (*BUDGET, "patience")
-    reported = (report or {}).get("config", {})
-    if report is not None and all(reported.get(name, 0) == settings[name] for name in how_long):
-        if is_chief():
-            folder.remove_leftovers()  # From a process that was killed after its last file.
-        say(finished_text(folder, report, can_go_on="steps" in changeable(config)))
-        return settings, report if is_chief() else {}
-    with chief_first():
-        if is_chief():
-            held.enter_context(folder.locked())
-            folder.claim(settings, changeable(config))
-            if devices.num_processes > 1:
-                write_atomically(mark, "")
-        elif not mark.exists():
-            raise ValueError(
-                f"Process 0 wrote a file into the run's folder '{place}', but this process does not see it. "
-                "Choose an output folder that all machines share."
-            )
-    if devices.num_processes > 1 and is_chief():
-        mark.unlink()
-    return settings, None
 
+    # Settings beside those of `TranslationConfig` that identify a run, and those that may change.
+    more_settings: Mapping[str, Any] = {}
+    more_changeable: tuple[str, ...] = ()
 
-def _check_shares(folder: RunFolder, config: TranslationConfig) -> None:
-    """Raise unless the devices can share the batches of the run that is in the folder."""
-    if not folder.has_trained():
-        return
-    rows = 0
-    with contextlib.suppress(ValueError, OSError):  # `folder.check` says what is wrong there.
-        rows = folder.settings().get("row_multiple", 0)
-    devices, parts = replica_count(config), config.accumulation_steps
-    if rows % (devices * parts):
-        fitting = divisors(rows // parts) if rows % parts == 0 else "no number of"
-        raise ValueError(
-            f"The run in '{folder.path}' has batches of a multiple of {rows} sentences, which {devices} "
-            f"device(s) with {parts} part(s) each cannot share evenly. With {parts} part(s), it can continue "
-            f"on {fitting} device(s). A new run with a larger row_multiple, such as 24 or 120, can run on "
-            "more numbers of devices."
+    def __init__(
+        self,
+        corpus: Corpus,
+        config: TranslationConfig,
+        folder: str | os.PathLike[str],
+        *,
+        shared: str | os.PathLike[str] | None = None,
+        finish: bool = False,
+    ):
+        check_has("corpus", corpus, "a Corpus", "splits", "train", "validation")
+        check_has("config", config, "a TranslationConfig", "preset", "steps")
+        check_boolean("finish", finish)
+        self.corpus = corpus
+        self.config = config
+        self.folder = RunFolder(check_path("output_dir", folder))
+        self.shared = self.folder.path if shared is None else check_path("shared", shared)
+        self.finish = finish
+        self.devices = Devices()
+        self.report: dict[str, Any] | None = None
+        self.training: dict[str, Any] = {}
+        self._scope = contextlib.ExitStack()
+
+    # What the settings come to.
+
+    @functools.cached_property
+    def resolved(self) -> Resolved:
+        """The settings on the devices that there are."""
+        return Resolved.of(self.config)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that identify the run, as `config.json` has them."""
+        settings = run_settings(self.corpus, self.config, self.resolved.row_multiple)
+        return {**settings, **self.more_settings}
+
+    @property
+    def changeable(self) -> tuple[str, ...]:
+        """The settings that may differ from those in the folder."""
+        return (*changeable(self.config, self.finish), *self.more_changeable)
+
+    # What a run is made of.
+
+    @property
+    def text(self) -> Corpus:
+        """The text as the tokenizer reads it."""
+        return self.corpus
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, from the folder or trained now."""
+        text = self.text
+        with chief_first():
+            return self.resolved.tokenizer(text, Path(self.shared) / "tokenizer")
+
+    @functools.cached_property
+    def _batches(self) -> tuple[Any, Any]:  # None for a finished run whose stores are gone
+        text, tokenizer = self.text, self.tokenizer
+        with chief_first():
+            return self.resolved.batches(text, tokenizer, Path(self.shared) / "store")
+
+    @property
+    def batches(self) -> TokenBatches:
+        """Batches of the training set."""
+        return self._batches[0]
+
+    @property
+    def validation(self) -> TokenBatches:
+        """Batches of the validation set."""
+        return self._batches[1]
+
+    @functools.cached_property
+    def model(self) -> Transformer:
+        """The model, compiled for training."""
+        return self.resolved.model(self.tokenizer.vocabulary_size)
+
+    @property
+    def device_peak(self) -> float:
+        """FLOP/s of a device, measured."""
+        return measured_peak(self.config.dtype)
+
+    @property
+    def peak(self) -> float:
+        """FLOP/s of all devices together."""
+        return self.resolved.replicas * self.device_peak
+
+    def translator(self, model: Any, **options: Any) -> Translator:
+        """A translator of a model, with the search settings of the run."""
+        search = {name: getattr(self.config, name) for name in ("beam_size", "length_penalty")}
+        return Translator(model, self.tokenizer, **search, **options)
+
+    # The order of a run.
+
+    def check(self) -> None:
+        """Refuse what cannot be trained, in all processes, before anything is written."""
+        with failing_together():
+            self.config = with_budget(self.config, self.folder, self.finish)
+        if self.finish and is_chief():
+            steps, minutes = self.config.steps, self.config.minutes
+            end = f"{steps:,} updates" if steps else f"{minutes:g} minutes"
+            say(f"Finishing: this run ends after {end}. Then come translations and report.")
+        with failing_together():
+            if self.folder.has_trained():
+                # Its batches stay as they are; `folder.check` compares all settings.
+                self._check_shares()
+            else:
+                self.resolved.check(self.corpus.train)
+            settings = self.settings
+        check_same_texts(self.corpus.splits)
+        place = str(self.folder.path.resolve())
+        check_agreement({**settings, **environment(), "machine": None, "output_dir": place})
+        with failing_together():
+            self.folder.check(settings, self.changeable, reasons(self.config))
+
+    @contextlib.contextmanager
+    def started(self) -> Iterator[None]:
+        """Check the run, join the devices, and keep the folder from other processes.
+
+        Of several processes, all but the chief are silent within. If the run is finished, it has a `report`.
+        """
+        check_workers()
+        check_launch(self.config.strategy)
+        with contextlib.ExitStack() as held, contextlib.ExitStack() as self._scope:
+            scope = distribution_scope(self.config.strategy, self.config.replicas)
+            self.devices = self._scope.enter_context(scope)
+            self.check()
+            self.report = self.found_report()
+            if self.report is None:
+                self._claim(held)
+            yield
+
+    def train(self) -> None:
+        """Prepare the text, make the model and train it, alone or with other processes.
+
+        Raises:
+            TrainingStopped: After Ctrl-C or SIGTERM; the run can be resumed.
+        """
+        keras.utils.set_random_seed(self.config.seed)
+        say(corpus_text(self.corpus))
+        say(batches_text(self.batches, self.config))
+        with activity("building the model"):
+            _ = self.model, self.device_peak
+        say(model_text(self.model, self.batches, self.config))
+        checkpoints = train(self)
+        self.training = {
+            "updates": run_updates(self.model),
+            "minutes": round(checkpoints.seconds / 60, 2),
+            "training_minutes": round(checkpoints.stateful["Budget"].seconds / 60, 2),
+            "history": checkpoints.history,
+            "device_peak": self.device_peak,
+        }
+        if self.devices.num_processes > 1:
+            # The chief continues alone, with a model that is not shared with the other processes.
+            self._scope.close()
+            del self.model
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process does what follows the training; one of several does."""
+        return self.devices.process_index == 0
+
+    def average(self) -> None:
+        """Give the model the average of the last checkpoints, and keep it in `averaged/`."""
+        if not self.is_chief:
+            return
+        intact = []
+        for path in self._chosen_checkpoints():
+            try:
+                read_manifest(path)
+            except DamagedCheckpoint as error:
+                say(f"{error} The average leaves it out.")
+            else:
+                intact.append(path)
+        with activity(f"averaging {counted(len(intact), 'checkpoint')}"):
+            save_average(self.model, self.folder.average, intact, overwrite=True)
+        self.training["averaged_checkpoints"] = len(intact)
+        self.training["averaged_from"] = [path.name for path in intact]
+
+    def _chosen_checkpoints(self) -> list[Path]:
+        config = self.config
+        return select_checkpoints(
+            self.folder.checkpoints,
+            config.averaged_checkpoints,
+            config.checkpoint_minutes,
+            config.checkpoint_updates,
         )
 
+    def save(self) -> None:
+        """Save the model as `model.keras`, and its spec, which needs no Keras, in `spec/`."""
+        if self.is_chief:
+            with activity("saving the model"):
+                save_model(self.model, self.folder)
 
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Discard the output of this process: only the chief prints."""
-    with (
-        open(os.devnull, "w") as nowhere,
-        contextlib.redirect_stdout(nowhere),
-        contextlib.redirect_stderr(nowhere),
-    ):
-        yield
+    def evaluate(self) -> dict[str, Any]:
+        """Translate the test set with the average and what it is made of, score, and write the report."""
+        if not self.is_chief:
+            return {}
+        split = "validation" if self.corpus.test is None else "test"
+        sources = list(self.corpus.splits[split].sources())
+        references = list(self.corpus.references(split))
+        evaluation = self.evaluation(
+            sources,
+            references,
+            name=f"{self.corpus.name}, {split} part",
+            devices=self.resolved.replicas,
+        )
+        report = {
+            **run_figures(self),
+            "training": self.training,
+            **test_figures(evaluation, split, sources, references),
+        }
+        translations = evaluation["translations"]
+        kept = ((self.folder.references, references), (self.folder.translations, translations))
+        for path, lines in kept:
+            write_atomically(path, "\n".join([*lines, ""]))
+        with SummaryWriter(self.folder.logs, resumes=False) as writer:
+            for metric in ("bleu", "chrf"):
+                # The name sorts after `validation`: TensorBoard unfolds the first two groups of the alphabet.
+                tag = f"with_average/{split}_{metric}"
+                writer.scalar(tag, report["test"][metric], self.training["updates"])
+        write_report(evaluation, self.folder.path, self.settings, figures=report)
+        show(results_text(self.folder, report, can_go_on="steps" in self.config.changeable))
+        return self.folder.finished_report() or report
 
+    def evaluation(
+        self,
+        sources: Sequence[str],
+        references: Sequence[str],
+        *,
+        name: str = "test set",
+        devices: int = 1,
+        device: str | None = None,
+        samples: int = 1000,
+    ) -> dict[str, Any]:
+        """Evaluate the checkpoints that the run averages, and their average, which the model has afterwards.
 
-def changeable(config: TranslationConfig) -> tuple[str, ...]:
-    """The settings that may change between two starts: not a budget that the learning rate follows."""
-    follows_budget = config.peak_learning_rate is not None
-    return tuple(name for name in RESUMABLE_FIELDS if not (follows_budget and name in BUDGET))
+        Args:
+            sources: Sentences to translate.
+            references: Their reference translations.
+            name: Name of these sentences.
+            devices: Number of devices that trained, for the paper's formula of the cost.
+            device: A GPU of the paper, such as `"P100"`; by default the speed of this machine is used.
+            samples: Resamples of the paired bootstrap.
 
+        Returns:
+            What `evaluation_report` returned.
 
-def run_settings(corpus: Corpus, config: TranslationConfig) -> dict[str, Any]:
-    """The settings that identify a run."""
-    return {
-        **dataclasses.asdict(config),
-        "row_multiple": row_multiple(config),
-        "corpus": corpus.name,
-        "languages": [corpus.source_language, corpus.target_language],
-        **{f"{name}_fingerprint": text.fingerprint() for name, text in corpus.splits.items()},
-    }
+        Raises:
+            ValueError: If the folder holds no checkpoint.
+        """
+        chosen = self._chosen_checkpoints()
+        cost = None
+        if self.batches is not None:
+            last = read_manifest(chosen[-1], verify=False)
+            cost = training_cost(
+                self.model,
+                self.batches,
+                last["updates"],
+                seconds=last["seconds"],
+                devices=devices,
+                device=device,
+                peak=None if device else self.device_peak,
+            )
+        meter = PerplexityMeter(self.model)
+        search = {key: getattr(self.config, key) for key in ("beam_size", "length_penalty")}
+        return evaluation_report(
+            self.model,
+            self.translator(self.model),
+            chosen,
+            sources,
+            references,
+            name=name,
+            language=self.settings["languages"][1],
+            measure_perplexity=None if self.validation is None else lambda: meter(self.validation),
+            cost=cost,
+            decoding=search,
+            samples=samples,
+        )
+
+    # How a run begins.
+
+    def found_report(self) -> dict[str, Any] | None:
+        """The report, if the run is finished; processes beside the chief get an empty one."""
+        report = self.folder.finished_report()
+        reported = (report or {}).get("config", {})
+        how_long = (*BUDGET, "patience")
+        if report is None or any(reported.get(name, 0) != self.settings[name] for name in how_long):
+            return None
+        if not is_chief():
+            return {}
+        self.folder.remove_leftovers()  # From a process that was killed after its last file.
+        say(finished_text(self.folder, report, can_go_on="steps" in self.config.changeable))
+        return report
+
+    def _claim(self, held: contextlib.ExitStack) -> None:
+        """Claim the folder; `held` receives the lock, and the silence of all but the chief."""
+        if not is_chief():
+            held.enter_context(silenced())
+        with failing_together():
+            if is_chief():
+                held.enter_context(self.folder.locked())
+        if self.devices.num_processes > 1:
+            self._check_is_shared()
+        with failing_together():
+            if is_chief():
+                self.folder.claim(self.settings, self.changeable)
+
+    def _check_is_shared(self) -> None:
+        """Raise unless all processes see the run's folder of process 0, where nothing is left."""
+        folder = self.folder.path
+        mark = folder / f"{PARTIAL}{values_of_all(uuid.uuid4().hex)[0]}"
+        try:
+            with chief_first():
+                if is_chief():
+                    folder.mkdir(parents=True, exist_ok=True)
+                    write_atomically(mark, "")
+                elif not mark.exists():
+                    raise ValueError(
+                        f"Process 0 wrote a file into the run's folder '{folder.resolve()}', but this "
+                        "process does not see it. Choose an output folder that all machines share."
+                    )
+        finally:
+            if is_chief():
+                mark.unlink(missing_ok=True)
+
+    def _check_shares(self) -> None:
+        """Raise unless the devices can share the batches of the run that is in the folder."""
+        if not self.folder.has_trained():
+            return
+        rows = 0
+        with contextlib.suppress(ValueError, OSError):  # `folder.check` says what is wrong there.
+            rows = self.folder.settings().get("row_multiple", 0)
+        devices, parts = self.resolved.replicas, self.config.accumulation_steps
+        if rows % (devices * parts):
+            ways = []
+            if rows % devices == 0:
+                ways.append(f"on {devices} device(s) with {divisors(rows // devices)} part(s)")
+            if rows % parts == 0:
+                ways.append(f"on {divisors(rows // parts)} device(s) with {parts} part(s)")
+            raise ValueError(
+                f"The run in '{self.folder.path}' has batches of a multiple of {rows} sentences, which "
+                f"{devices} device(s) with {parts} part(s) each cannot share evenly. With "
+                f"row_multiple={rows} it can continue "
+                f"{' or '.join(ways) or f'on {divisors(rows)} device(s) with 1 part(s)'}. Any other "
+                "number of devices or parts (accumulation_steps) needs a new run."
+            )
+
+    # A finished run.
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Run:
+        """Open the folder of a finished run, to evaluate it, or to use its model and tokenizer.
+
+        Raises:
+            ValueError: If it is not the folder of a run, or the run is not finished.
+            DamagedFile: If a file was changed after it was written.
+        """
+        from keras_attention.recipes.finished_run import FinishedRun
+
+        return FinishedRun(folder)
 
 
 @functools.cache
-def _measured_peak(dtype: str) -> float:
+def measured_peak(dtype: str) -> float:
     """`matmul_peak`, once in a process, which may train many runs."""
     return matmul_peak(dtype)
-
-
-def _train(
-    corpus: Corpus, config: TranslationConfig, folder: RunFolder, devices: Devices
-) -> _Trained:
-    """Prepare the text, make the model and train it, alone or with other processes."""
-    keras.utils.set_random_seed(config.seed)
-    say(corpus_text(corpus))
-    with chief_first():
-        tokenizer = prepared_tokenizer(corpus, config, folder.tokenizer)
-        batches, validation = prepared_batches(corpus, config, tokenizer, folder.store)
-    say(batches_text(batches, config))
-    with activity("building the model"):
-        model = compiled_model(config, tokenizer)
-        device_peak = _measured_peak(config.dtype)
-        peak = replica_count(config) * device_peak
-    say(f"Model {config.preset}, {config.dtype}. {forecast(model, batches, config, peak)}.")
-    checkpoints = train_to_budget(
-        model, batches, validation, tokenizer, corpus, config, folder, peak, devices
-    )
-    return _Trained(model, tokenizer, batches, validation, checkpoints, device_peak)
-
-
-def _report(
-    corpus: Corpus,
-    config: TranslationConfig,
-    settings: dict[str, Any],
-    folder: RunFolder,
-    trained: _Trained,
-) -> dict[str, Any]:
-    """Average the checkpoints, translate the test set, write the model and the report."""
-    model, tokenizer, batches, validation, checkpoints, device_peak = trained
-    averaged = average_last(model, checkpoints, config, folder)
-    training = {**_training_figures(model, checkpoints, averaged), "device_peak": device_peak}
-    with activity("saving the model"):
-        save_model(model, folder)
-
-    split = "validation" if corpus.test is None else "test"
-    sources, references = list(corpus.splits[split].sources()), list(corpus.references(split))
-    evaluation = evaluate_run(
-        folder,
-        settings,
-        model,
-        tokenizer,
-        batches,
-        validation,
-        sources,
-        references,
-        name=f"{corpus.name}, {split} part",
-        devices=replica_count(config),
-        peak=device_peak,
-    )
-    *alone, average = evaluation["systems"].values()
-    translations = evaluation["translations"]
-    report = {
-        "corpus": corpus.name,
-        "synthetic": corpus.synthetic,
-        "pairs": {name: len(text) for name, text in corpus.splits.items()},
-        "vocabulary_size": tokenizer.vocabulary_size,
-        "parameters": model.count_params(),
-        "config": settings,
-        "batches": {k: v for k, v in batches.statistics().items() if k != "shapes"},
-        "training": training,
-        "validation_perplexity": average["perplexity"],
-        "last_validation_perplexity": (alone or [average])[-1]["perplexity"],
-        "environment": environment(),
-        "test": {
-            "split": split,
-            "sentences": len(sources),
-            **_scores(average["scores"]),
-            "seconds": average["seconds"],
-            "examples": _examples(sources, translations, references),
-        },
-    }
-    write_atomically(folder.translations, "\n".join([*translations, ""]))
-    with SummaryWriter(folder.logs, resumes=False) as writer:
-        for metric in ("bleu", "chrf"):
-            # The name sorts after `validation`: TensorBoard unfolds the first two groups of the alphabet.
-            tag = f"with_average/{split}_{metric}"
-            writer.scalar(tag, report["test"][metric], training["updates"])
-    write_report(evaluation, folder.path, settings, figures=report)
-    print(results_text(folder, report, can_go_on="steps" in changeable(config)))
-    return folder.finished_report() or report
-
-
-def _training_figures(
-    model: Transformer, checkpoints: Checkpoints, averaged: list[str]
-) -> dict[str, Any]:
-    """Figures of the training, for the report."""
-    return {
-        "updates": int(keras.ops.convert_to_numpy(model.optimizer.iterations)),
-        "minutes": round(checkpoints.seconds / 60, 2),
-        "training_minutes": round(checkpoints.stateful["Budget"].seconds / 60, 2),
-        "averaged_checkpoints": len(averaged),
-        "averaged_from": averaged,
-        "history": checkpoints.history,
-    }
-
-
-def _scores(scores: dict[str, Any]) -> dict[str, Any]:
-    """BLEU and chrF of a system, with their signatures."""
-    return {
-        name: value
-        for metric in ("bleu", "chrf")
-        for name, value in (
-            (metric, scores[metric]["score"]),
-            (f"{metric}_signature", scores[metric]["signature"]),
-        )
-    }
-
-
-def _examples(
-    sources: list[str], translations: list[str], references: list[str]
-) -> list[dict[str, str]]:
-    """Five sentences, evenly spread over the set."""
-    step = max(1, len(sources) // 5)
-    names = ("source", "translation", "reference")
-    rows = list(zip(sources, translations, references, strict=True))[::step][:5]
-    return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-def environment() -> dict[str, str]:
-    """Versions of Python and of the libraries that a result depends on, and the machine."""
-    names = ("keras", "tensorflow", "jax", "torch", "sentencepiece", "sacrebleu", "numpy")
-    versions = {}
-    for name in names:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return {
-        "python": platform.python_version(),
-        "backend": keras.backend.backend(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        **versions,
-    }

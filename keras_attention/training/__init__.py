@@ -12,6 +12,7 @@ from keras_attention.training.distribution import distribution_scope, is_chief
 from keras_attention.training.input_pipeline import as_tf_dataset
 from keras_attention.training.joining import initialize_processes
 from keras_attention.training.learning_rate import (
+    CooldownToBudget,
     CosineToBudget,
     LearningRateSchedule,
     SimplexLearningRate,
@@ -23,6 +24,7 @@ from keras_attention.training.parallelism import check_parallelism
 
 __all__ = [
     "Adam",
+    "CooldownToBudget",
     "CosineToBudget",
     "DamagedCheckpoint",
     "LabelSmoothedCrossentropy",

@@ -1,7 +1,10 @@
 """Agreement among processes that train together: same settings, same decisions, same errors."""
 
 import contextlib
+import hashlib
+import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -64,6 +67,55 @@ def check_agreement(facts: Mapping[str, Any]) -> None:
                 f"{values[other]!r} in process {other}. Start all of them with the same settings."
             )
             raise agreed(error, is_chief())
+
+
+def check_same_texts(texts: Mapping[str, Any]) -> None:
+    """Check that all processes have the same text. They tell each other checksums, not the text.
+
+    Args:
+        texts: Parallel texts by the name of their part, such as `"train"`.
+
+    Raises:
+        ValueError: In every process, if a text differs. The message names it, and the first pair that is
+            not the same.
+    """
+    known = values_of_all({name: text.fingerprint() for name, text in texts.items()})
+    for name in sorted({name for row in known for name in row}):
+        values = [row.get(name) for row in known]
+        other = next((i for i, value in enumerate(values) if value != values[0]), None)
+        if other is None:
+            continue
+        sums = [_checksum("\n".join(pair)) for pair in texts.get(name, ())]
+        counts = values_of_all(len(sums))
+        first = _first_difference(sums, max(counts))
+        what = (
+            "The filters differ" if first is None else f"Pair {first:,} is the first that differs"
+        )
+        error = ValueError(
+            f"The {name} text differs: {counts[0]:,} pairs in process 0, {counts[other]:,} in process "
+            f"{other}. {what}. Give all processes the same files and filters."
+        )
+        raise agreed(error, is_chief())
+
+
+def _first_difference(sums: Sequence[str], longest: int) -> int | None:
+    """The number, from 1, of the first entry that is not the same in all processes; None if all are.
+
+    A list of millions is compared in blocks first, so that little is sent.
+    """
+    size = math.isqrt(longest) + 1
+    starts = range(0, longest, size)
+    blocks = values_of_all([_checksum("".join(sums[start : start + size])) for start in starts])
+    for start, *block in zip(starts, *blocks, strict=True):
+        if len({*block}) > 1:
+            rows = values_of_all(list(sums[start : start + size]))
+            entries = itertools.zip_longest(*rows)
+            return next(start + i for i, entry in enumerate(entries, 1) if len({*entry}) > 1)
+    return None
+
+
+def _checksum(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 @contextlib.contextmanager

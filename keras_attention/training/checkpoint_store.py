@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,16 @@ from keras_attention.utils.files import (
     verify_files,
     write_json,
 )
+from keras_attention.utils.run_folder import MANIFEST
 
 WEIGHTS = "model.weights.h5"
-MANIFEST = "manifest.json"
 FORMAT = 1
+# Keras' callbacks that remember earlier epochs, or load weights when a training begins or ends.
+FORGETFUL = (
+    keras.callbacks.BackupAndRestore,
+    keras.callbacks.EarlyStopping,
+    keras.callbacks.ReduceLROnPlateau,
+)
 
 # Models whose weights are an average, with its sources. Training one further is rarely intended.
 averages: weakref.WeakKeyDictionary[keras.Model, str] = weakref.WeakKeyDictionary()
@@ -163,6 +170,47 @@ def load_checkpoint(
         variable.assign(np.array(state, keras.backend.standardize_dtype(variable.dtype)))
     averages[model] = ", ".join(manifest.get("averaged_from", ()))
     return manifest
+
+
+def check_resumable(model: keras.Model, callbacks: Sequence[Any] = ()) -> None:
+    """Refuse trainings that no checkpoint can continue as if nothing had happened.
+
+    Args:
+        model: A compiled model.
+        callbacks: Those whose state the checkpoints do not hold.
+
+    Raises:
+        ValueError: If the end of `fit` changes the weights, a callback has a state that would be lost, or
+            several batches are one step of the model.
+    """
+    for optimizer in _optimizers(_optimizer(model)):
+        own = type(optimizer).finalize_variable_values
+        if optimizer.use_ema or own is not keras.optimizers.Optimizer.finalize_variable_values:
+            name = type(optimizer).__name__ + ("(use_ema=True)" if optimizer.use_ema else "")
+            raise ValueError(
+                f"A training with the optimizer {name} cannot be resumed: at the end of each `fit`, Keras "
+                "replaces the weights (`finalize_variable_values`; with `use_ema`, by their moving average), "
+                "and a training that was stopped has more such ends. Compile the model without it; "
+                "`average_checkpoints` gives the average of checkpoints after the training."
+            )
+    for callback in callbacks:
+        if isinstance(callback, FORGETFUL):
+            raise ValueError(
+                f"A training with the callback {type(callback).__name__} cannot be resumed: checkpoints do "
+                "not hold what it remembers, or it loads weights. Leave it out. To stop where nothing "
+                "improves, use `StopWithoutGain` and `Checkpoints(stateful=[...])`; to lower the learning "
+                "rate, a schedule."
+            )
+    if getattr(model, "steps_per_execution", 1) != 1:
+        raise ValueError("`steps_per_execution` must be 1: a training may stop after every batch.")
+
+
+def _optimizers(optimizer: Any) -> list[Any]:
+    """An optimizer, or those that it wraps."""
+    inner = getattr(optimizer, "optimizers", None) or [getattr(optimizer, "inner_optimizer", None)]
+    if inner == [None]:
+        return [] if optimizer is None else [optimizer]
+    return [found for one in inner for found in _optimizers(one)]
 
 
 def build_optimizer(model: keras.Model) -> None:

@@ -27,6 +27,7 @@ from keras_attention.utils.checks import (
     check_path,
 )
 from keras_attention.utils.files import atomic_path, check_destination
+from keras_attention.utils.ownership import is_own_folder
 
 
 def save_weights_atomically(model: keras.Model, path: str | os.PathLike[str]) -> None:
@@ -201,12 +202,7 @@ def save_average(
 
 
 def _is_average(path: Path) -> bool:
-    if not {file.name for file in path.iterdir()} <= {MANIFEST, WEIGHTS}:
-        return False
-    try:
-        return "averaged_from" in read_manifest(path, verify=False)
-    except ValueError:
-        return False
+    return is_own_folder(path, MANIFEST, "averaged_from")
 
 
 def _checked_file(model: keras.Model, path: Path) -> Path:

@@ -69,8 +69,91 @@ class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
         }
 
 
+class BudgetSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """A linear warm-up to a peak, times a factor that falls as the `Budget` callback says.
+
+    Args:
+        peak: Largest rate of the warm-up.
+        warmup_steps: Number of updates of the warm-up; the first has the rate `peak / warmup_steps`.
+        name: Name of the schedule.
+
+    Attributes:
+        used: A variable from 0 to 1, which `Budget` sets and the optimizer tracks.
+    """
+
+    def __init__(self, peak: float, warmup_steps: int, name: str):
+        super().__init__()
+        check_number("peak", peak, above=0)
+        check_number("warmup_steps", warmup_steps, above=0)
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+        self.name = name
+        self.used = keras.Variable(
+            0.0,
+            dtype="float32",
+            trainable=False,
+            aggregation="only_first_replica",
+            name="budget_used",
+        )
+
+    def factor(self, used: Any) -> Any:
+        """The factor, from 1 to 0."""
+        raise NotImplementedError
+
+    def __call__(self, step: Any) -> Any:
+        rise = ops.minimum(ops.add(ops.cast(step, "float32"), 1.0) / self.warmup_steps, 1.0)
+        return self.peak * rise * self.factor(ops.convert_to_tensor(self.used))
+
+    def get_config(self) -> dict[str, Any]:
+        return {"peak": self.peak, "warmup_steps": self.warmup_steps, "name": self.name}
+
+
 @keras.saving.register_keras_serializable("keras_attention")
-class CosineToBudget(keras.optimizers.schedules.LearningRateSchedule):
+class CooldownToBudget(BudgetSchedule):
+    """A linear warm-up, a constant rate, and a linear fall to 0 in the last share of the budget.
+
+    The rate does not depend on the budget until the cool-down begins. So a run that has kept its state from
+    there can be continued with any larger budget, or ended early by a cool-down at any time. Haegele et
+    al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations".
+
+    The `Budget` callback begins the cool-down and tells this schedule which share of it is over.
+
+    Args:
+        peak: The constant rate.
+        warmup_steps: Number of updates of the warm-up; the first has the rate `peak / warmup_steps`.
+        name: Name of the schedule. Defaults to `"cooldown_to_budget"`.
+
+    Attributes:
+        used: A variable, the share of the cool-down that is over, from 0 to 1.
+
+    Call arguments:
+        step: Number of updates done so far.
+
+    Returns:
+        The rate of the next update.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+
+    >>> schedule = CooldownToBudget(peak=0.004, warmup_steps=10)
+    >>> [round(float(schedule(updates)), 6) for updates in (0, 4, 9, 1000)]
+    [0.0004, 0.002, 0.004, 0.004]
+    >>> _ = schedule.used.assign(0.75)  # what `Budget` does
+    >>> round(float(schedule(1000)), 6)
+    0.001
+    """
+
+    def __init__(self, peak: float, warmup_steps: int, name: str = "cooldown_to_budget"):
+        super().__init__(peak, warmup_steps, name)
+
+    def factor(self, used: Any) -> Any:
+        return 1.0 - used
+
+
+@keras.saving.register_keras_serializable("keras_attention")
+class CosineToBudget(BudgetSchedule):
     """A linear warm-up, times half a cosine that reaches 0 when the budget is used up.
 
     `keras.optimizers.schedules.CosineDecay` needs the number of updates in advance. This schedule is for
@@ -108,27 +191,10 @@ class CosineToBudget(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak: float, warmup_steps: int, name: str = "cosine_to_budget"):
-        super().__init__()
-        check_number("peak", peak, above=0)
-        check_number("warmup_steps", warmup_steps, above=0)
-        self.peak = peak
-        self.warmup_steps = warmup_steps
-        self.name = name
-        self.used = keras.Variable(
-            0.0,
-            dtype="float32",
-            trainable=False,
-            aggregation="only_first_replica",
-            name="budget_used",
-        )
+        super().__init__(peak, warmup_steps, name)
 
-    def __call__(self, step: Any) -> Any:
-        rise = ops.minimum(ops.add(ops.cast(step, "float32"), 1.0) / self.warmup_steps, 1.0)
-        fall = 0.5 * (1.0 + ops.cos(math.pi * ops.convert_to_tensor(self.used)))
-        return self.peak * rise * fall
-
-    def get_config(self) -> dict[str, Any]:
-        return {"peak": self.peak, "warmup_steps": self.warmup_steps, "name": self.name}
+    def factor(self, used: Any) -> Any:
+        return 0.5 * (1.0 + ops.cos(math.pi * used))
 
 
 @keras.saving.register_keras_serializable("keras_attention")

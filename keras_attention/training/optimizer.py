@@ -12,7 +12,7 @@ from keras_attention.ops.norm import global_norm
 from keras_attention.ops.simplex import Simplex
 from keras_attention.training.distribution import sum_over_replicas, update_where
 from keras_attention.training.fused_adam import tensorflow_adam_update, torch_adam_updates
-from keras_attention.training.learning_rate import CosineToBudget
+from keras_attention.training.learning_rate import BudgetSchedule
 from keras_attention.utils.checks import check_number
 
 
@@ -84,7 +84,7 @@ class Adam(keras.optimizers.Adam):
         once = {"shape": (), "aggregation": "only_first_replica"}
         self._gradient_norm = self.add_variable(dtype="float32", name="gradient_norm", **once)
         self._first_nonfinite = self.add_variable(dtype="int", name="first_nonfinite", **once)
-        if isinstance(self._learning_rate, CosineToBudget):
+        if isinstance(self._learning_rate, BudgetSchedule):
             self._track_variable(self._learning_rate.used)
 
     @property

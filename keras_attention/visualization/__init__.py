@@ -1,7 +1,6 @@
 """Pictures: attention as heat maps and lines, curves of the recipe, and TensorBoard logs."""
 
 from keras_attention.visualization.attention_entries import attention_entries, token_ranks
-from keras_attention.visualization.attention_lines import attention_lines_figure
 from keras_attention.visualization.attention_page import save_attention, show_attention
 from keras_attention.visualization.curves import learning_rate_figure, positional_encoding_figure
 from keras_attention.visualization.figures import figure_to_array
@@ -14,7 +13,6 @@ __all__ = [
     "attention_entries",
     "attention_figure",
     "attention_figures",
-    "attention_lines_figure",
     "figure_to_array",
     "learning_rate_figure",
     "paper_attention_figure",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_attention.visualization.attention_lines import head_colors
 from keras_attention.visualization.figures import (
     Canvas,
     checked_indices,
@@ -126,6 +125,14 @@ def check_drawable(*sides: Sequence[str]) -> None:
             f"both tokens and weights, `tokens[:{MOST_TOKENS}]` and `scores[:, :{MOST_TOKENS}, "
             f":{MOST_TOKENS}]`, or choose a shorter sentence."
         )
+
+
+def head_colors(count: int) -> list[tuple[float, ...]]:
+    """Return a colour for each head; up to ten heads have those of the paper's figures."""
+    from matplotlib import colormaps
+
+    palette = colormaps["tab10" if count <= 10 else "tab20"]
+    return [palette(head % palette.N) for head in range(count)]
 
 
 def quantised(weight: float) -> float:

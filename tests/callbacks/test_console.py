@@ -33,18 +33,19 @@ def clock(monkeypatch):
     return now
 
 
-def said(clock, epochs=1, **limits):
-    """The lines of a training of three updates an epoch, each of 20 seconds."""
+def said(clock, epochs=1, batches=3, announce=None, **limits):
+    """The lines of a training of three updates an epoch, each of 20 seconds; `batches` of the last epoch."""
     stream, entry = io.StringIO(), {}
     budget = Budget(batches=Shapes(), **limits)
-    console = ConsoleProgress(budget, types.SimpleNamespace(last=entry), stream)
+    console = ConsoleProgress(budget, types.SimpleNamespace(last=entry), stream, announce)
+    console.set_params({"steps": 3, "epochs": epochs})
     model = types.SimpleNamespace(optimizer=types.SimpleNamespace(iterations=np.array(0)))
     for callback in (budget, console):
         callback.set_model(model)
         callback.on_train_begin()
     for epoch in range(epochs):
         budget.on_epoch_begin(epoch)
-        for batch in range(3):
+        for batch in range(3 if epoch + 1 < epochs else batches):
             for callback in (budget, console):
                 callback.on_train_batch_begin(batch)
             clock[0] += 20.0
@@ -58,22 +59,44 @@ def said(clock, epochs=1, **limits):
 def test_a_run_that_ends_by_updates(clock):
     numbers = "loss 2.346, 1,234 tokens/s"
     assert said(clock, steps=6) == [
-        f"training: 1 of 6 updates, 17%, 01:40 left, {numbers}; compiling",
-        f"training: 2 of 6 updates, 33%, 01:20 left, {numbers}",
+        f"training: 1 of 6 updates, 17%, {numbers}; compiling, then training on the first batch of 8 x 7 "
+        "tokens",
+        f"training: 2 of 6 updates, 33%, {numbers}",
         "epoch 1, update 3: loss 2.500; validation loss 1.750, perplexity 5.755",
-        f"training: 3 of 6 updates, 50%, 01:00 left, {numbers}",
+        f"training: 3 of 6 updates, 50%, {numbers}",
     ]
+
+
+def test_the_time_left_is_shown_when_it_is_known(clock):
+    """Of nine updates two compile; five that are counted must be done, each of 20 seconds."""
+    known = []
+    lines = said(clock, epochs=3, steps=11, announce=lambda: known.append(clock[0]))
+    left = [re.search(r"(\d+) of 11 updates.*?(\d\d:\d\d) left", line) for line in lines]
+    assert [found.groups() for found in left if found] == [
+        ("7", "01:20"),
+        ("8", "01:00"),
+        ("9", "01:00"),
+    ]
+    assert known == [7 * 20.0]
+
+
+def test_a_part_of_an_epoch_is_called_so(clock):
+    """As after Ctrl-C."""
+    ends = [line for line in said(clock, epochs=2, batches=2, steps=9) if line.startswith("epoch")]
+    assert [line.partition(": l")[0] for line in ends] == [
+        "epoch 1, update 3", "epoch 2 (part of it: 2 of 3 batches), update 5",
+    ]  # fmt: skip
 
 
 def test_a_run_that_ends_by_the_clock(clock):
     """The first batch of each shape compiles, which does not count as training."""
-    lines = [re.sub(r" \d\d:\d\d left,", "", line) for line in said(clock, epochs=2, minutes=2)]
+    lines = said(clock, epochs=2, minutes=2)
     ends = [line for line in lines if line.startswith("epoch")]
     assert [line.partition(":")[0] for line in ends] == ["epoch 1, update 3", "epoch 2, update 6"]
     numbers = "loss 2.346, 1,234 tokens/s"
     moving = dict.fromkeys(line for line in lines if line not in ends)
     assert list(moving) == [
-        f"training: 20 of 120 seconds, 17%, update 4, {numbers}",
-        f"training: 40 of 120 seconds, 33%, update 5, {numbers}",
-        f"training: 60 of 120 seconds, 50%, update 6, {numbers}",
+        f"training: 20 of 120 seconds, 17%, 01:40 left, update 4, {numbers}",
+        f"training: 40 of 120 seconds, 33%, 01:20 left, update 5, {numbers}",
+        f"training: 60 of 120 seconds, 50%, 01:00 left, update 6, {numbers}",
     ]

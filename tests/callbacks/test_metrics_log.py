@@ -80,3 +80,11 @@ def test_keep_until_removes_later_entries(log):
 def test_reads_what_older_versions_wrote(log):
     log.path.write_text('{"update": 1}\n')
     assert log.read() == [{"update": 1}]
+
+
+@pytest.mark.parametrize("content", ["my diary, without an end of line", "one\ntwo\nthr"])
+def test_another_file_keeps_its_last_line(tmp_path, content):
+    (tmp_path / "diary").write_text(content)
+    with pytest.raises(ValueError, match="diary' is (no log|damaged: line 1)"):
+        MetricsLog(tmp_path / "diary").write({"update": 1})
+    assert (tmp_path / "diary").read_text() == content

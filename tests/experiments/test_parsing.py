@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle  # noqa: TID251
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from nltk import Tree
 
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.data.treebanks import treebank_from_files
+from keras_attention.data.trees import read_trees, write_tree
 from keras_attention.evaluation.bracketing import bracketing_counts
 from keras_attention.experiments import parsing
 from keras_attention.experiments.parsing import train_parser
@@ -16,6 +18,7 @@ from keras_attention.experiments.parsing_report import difference
 from keras_attention.experiments.tree_parser import Parser, TreeText
 from keras_attention.models import Transformer
 from keras_attention.recipes.config import TranslationConfig
+from keras_attention.utils.run_folder import RunFolder
 
 pytestmark = pytest.mark.skipif(
     os.environ["KERAS_BACKEND"] != "tensorflow", reason="trains a model: once is enough"
@@ -31,7 +34,7 @@ CONFIG = TranslationConfig(
     preset="tiny",
     model_arguments={"num_layers": 1, "hidden_dim": 64, "intermediate_dim": 128, "dropout": 0.0,
                      "normalize_first": True},
-    vocabulary_size=400, batch_tokens=600, max_shapes=2, steps=350, warmup_steps=40,
+    vocabulary_size=400, batch_tokens=600, max_shapes=2, steps=800, warmup_steps=40,
     peak_learning_rate=0.005, averaged_checkpoints=1, bleu_every=10**9, beam_size=2,
     length_penalty=0.3,
 )  # fmt: skip
@@ -115,6 +118,8 @@ def test_an_untrained_parser_still_writes_trees(bank, leaves):
         parser = Parser(
             model, tokenizer, text, beam_size=2, max_extra_length=9, constrained=constrained
         )
+        again = pickle.loads(pickle.dumps(parser))
+        assert again(sentences) == parser(sentences)
         for words, gold, parse in zip(sentences, golds, parser(sentences), strict=True):
             assert parse.tree.leaves() == words
             assert parse.is_well_formed or not constrained
@@ -132,8 +137,17 @@ def test_words_are_cut_into_as_many_pieces_that_end_one(bank, tmp_path):
     assert "".join(p.removesuffix("@@") for p in pieces[: pieces.index(".")]).startswith(
         "dogcatcher"
     )
+    theirs = tmp_path / "theirs" / "symbols.json"
+    theirs.parent.mkdir()
+    theirs.write_text('{"phrases": ["theirs"]}')
+    with pytest.raises(ValueError, match="symbols.json' is damaged.*another program wrote it"):
+        text.save(theirs.parent)
+    assert theirs.read_text() == '{"phrases": ["theirs"]}' and len(list(tmp_path.iterdir())) == 1
+    text.word_tags.of_word["("] = "-LRB-"
     text.save(tmp_path)
+    assert json.loads((tmp_path / "symbols.json").read_text())["word_tags"]["-LRB-"] == "-LRB-"
     again = TreeText.load(tmp_path)
+    assert again.word_tags.of_word == text.word_tags.of_word
     assert again.cut(words) == text.cut(words)
     assert (again.phrases, again.tags) == (("ADVP", "NP", "PP", "S", "VP"),
                                            (".", "DT", "IN", "NN", "RB", "VBD"))  # fmt: skip
@@ -164,6 +178,41 @@ def test_the_words_of_a_tree_are_those_of_the_sentence(bank, tmp_path):
     assert text.symbols(words, wrong, tokenizer) == wrong.split()
     inside = output.replace("(NP ⁇", "(NP ⁇ (NP )NP", 1)
     assert text.symbols(words, inside, tokenizer) == inside.split()
+
+
+@pytest.mark.parametrize("leaves", ["tags", "words"])
+def test_any_word_is_parsed_written_and_read(bank, leaves, tmp_path):
+    """The model sees brackets by the names that they have in treebanks; the tree has the words as given."""
+    text = TreeText.train(bank.corpus(leaves), 400, parsing.WordTags(bank.train), leaves)
+    words = ["t(est)", "(", "the", "-LRB-", ")S", "New York", "1/2", "\\"]
+    assert text.cut(["("]) == text.cut(["-LRB-"]) != text.cut([")"])
+    assert not set(text.cut(words)) & set("()")
+    cut = text.corpus(bank.corpus(leaves), tmp_path / "vocabulary.txt", 60)
+    tokenizer = Tokenizer.from_vocabulary(cut.vocabulary)
+    size = tokenizer.vocabulary_size
+    model = Transformer(size, num_layers=1, hidden_dim=16, intermediate_dim=24, num_heads=2)
+    for constrained in (True, False):
+        parser = Parser(
+            model, tokenizer, text, beam_size=2, max_extra_length=9, constrained=constrained
+        )
+        [parse] = parser([words])
+        assert parse.tree.leaves() == words
+        assert parse.is_well_formed or not constrained
+        assert list(read_trees(write_tree(parse.tree))) == [parse.tree]
+    with pytest.raises(ValueError, match="at least one character"):
+        parser([["the", ""]])
+
+
+def test_parses_are_read_from_their_file(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.claim({"train_fingerprint": "ab", "beam_size": 2, "length_penalty": 0.3})
+    [gold] = read_trees("(NP (-LRB- -LRB-) (NN t-LRB-est-RRB-) (CD 1\\/2))")
+    parses = [parsing.Parse(gold, False)]
+    found = parsing._parses(folder, "made_up", 7, [gold], lambda sentences: parses)
+    written = json.loads((folder.path / "parses/made_up.json").read_text())
+    assert written["of"]["sentences"] == [["-LRB-", "t-LRB-est-RRB-", "1\\/2"]]
+    assert found["parses"] == parses
+    assert parsing._parses(folder, "made_up", 7, [gold], None) == found
 
 
 def test_a_difference_is_resolved_where_chance_cannot_make_it(bank):

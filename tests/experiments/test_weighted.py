@@ -106,7 +106,7 @@ def test_the_log_of_branches_goes_on_where_the_run_does(tmp_path):
 
 def test_from_end_to_end_and_again(tmp_path, monkeypatch):
     config = dataclasses.replace(SMALL, steps=8, bleu_every=weighted.NEVER, averaged_checkpoints=1)
-    monkeypatch.setattr("keras_attention.recipes.train.LOG_EVERY", 4)
+    monkeypatch.setattr("keras_attention.recipes.loop.LOG_EVERY", 4)
     folder, corpus = tmp_path / "out", small_corpus(tmp_path)
     report = compare_weighted(corpus, folder, config, seeds=[1], test_sentences=3)
     written = json.loads((folder / "weighted_transformer.json").read_text("utf-8"))

@@ -27,6 +27,7 @@ from keras_attention.ops import processes
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes import train_translation
 from keras_attention.training.checkpoint_store import load_checkpoint
+from keras_attention.training.checkpoints import list_checkpoints
 from keras_attention.training.joining import initialize_processes
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.process_parts import sums_in_order
@@ -136,24 +137,26 @@ def train(corpus, folder, changed, index=0, stop=None, **_):
             os.kill(os.getpid(), getattr(signal, stop["signal"]))
         agree(self)
 
-    def keep(corpus, config, settings, folder, trained):
+    def keep(run):
         """Instead of the report, which has nothing to do with processes."""
-        checkpoints = trained.checkpoints
-        load_checkpoint(trained.model, checkpoints.paths[-1])
-        np.savez(folder.path / "weights.npz", *trained.model.get_weights())
-        told["history"] = checkpoints.history
-        told["updates"] = checkpoints.updates
+        if run.is_chief:
+            last = load_checkpoint(run.model, list_checkpoints(run.folder.checkpoints)[-1])
+            np.savez(run.folder.path / "weights.npz", *run.model.get_weights())
+            told["history"], told["updates"] = last["history"], last["updates"]
         return told
 
-    original = recipe._report
-    recipe._report, StopTogether._agree = keep, note
+    patch = pytest.MonkeyPatch()
+    patch.setattr(recipe.Run, "evaluate", keep)
+    for step in ("average", "save"):
+        patch.setattr(recipe.Run, step, lambda run: None)
+    patch.setattr(StopTogether, "_agree", note)
     try:
         train_translation(corpus, dataclasses.replace(CONFIG, **changed), folder)
     except (TrainingStopped, Exception) as error:
         told["error"] = f"{type(error).__name__}: {error}"
         told["is_told_here"] = getattr(error, "is_told_here", True)
     finally:
-        recipe._report, StopTogether._agree = original, agree
+        patch.undo()
     return told
 
 

@@ -6,7 +6,6 @@ from keras_attention.callbacks.attention_log import MOST_TOKENS
 from keras_attention.data.corpora import load_corpus
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.models.transformer import Transformer
 from keras_attention.recipes import attention
 from keras_attention.recipes.attention import attention_log, middling_pairs
 from keras_attention.visualization.summary_writer import SummaryWriter
@@ -54,19 +53,3 @@ def test_the_demo_is_logged_with_its_true_alignments(tmp_path, monkeypatch):
     end = tokenizer.end_token_id
     assert log.token_ranks[end] < 5  # twice in each pair
     assert sorted(log.token_ranks) == list(range(tokenizer.vocabulary_size))
-
-
-def test_pictures_are_of_the_first_pair(tmp_path):
-    pairs = [(words(10), "x"), (words(12), "x")]
-    tokenizer = types.SimpleNamespace(
-        encode=lambda text: [3] * len(text.split()),
-        id_to_token=str,
-        start_token_id=0,
-        end_token_id=1,
-    )
-    corpus = types.SimpleNamespace(validation=pairs, synthetic=True)
-    model = Transformer(5, num_layers=1, hidden_dim=4, intermediate_dim=3, num_heads=2)
-    with SummaryWriter(tmp_path) as writer:
-        (images,) = attention.attention_images(writer, tokenizer, corpus, model)
-        assert attention.attention_images(writer, tokenizer, corpus_of(), model) == []
-    assert (images.every, images.note) == (0, "synthetic data")

@@ -4,7 +4,9 @@ import pytest
 
 from keras_attention.data import token_store
 from keras_attention.data.token_store import TokenStore
-from keras_attention.recipes import TranslationConfig, bulk_store, prepare, prepare_corpus
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.recipes import TranslationConfig, bulk_store, prepare_corpus
+from keras_attention.recipes.prepare import Resolved
 from tests.recipes.small_runs import small_corpus
 
 
@@ -30,9 +32,13 @@ def test_shares_make_the_store_of_one_process(corpus, tmp_path, sampling, monkey
     given = {"show_progress": False}
     assert prepare_corpus(corpus, config(**sampling), run, share=(2, 2), **given) is None
     store = prepare_corpus(corpus, config(**sampling), run, share=(1, 2), **given)
-    tokenizer = prepare.prepared_tokenizer(corpus, config(**sampling), run / "tokenizer")
+    tokenizer = Tokenizer.load(run / "tokenizer")
     alone = TokenStore.build(
-        tmp_path / "alone", corpus.train, tokenizer, False, **prepare.sampling(config(**sampling))
+        tmp_path / "alone",
+        corpus.train,
+        tokenizer,
+        False,
+        **Resolved.of(config(**sampling)).sampling,
     )
     assert contents(store) == contents(alone.folder)
     assert [path.name for path in (run / "store").iterdir()] == [store.name]
@@ -44,7 +50,7 @@ def test_shares_make_the_store_of_one_process(corpus, tmp_path, sampling, monkey
     monkeypatch.setattr(token_store, "encoded_chunk", nothing_is_encoded)
     monkeypatch.setattr(bulk_store, "encoded_chunk", nothing_is_encoded)
     built = TokenStore.build(
-        run / "store", corpus.train, tokenizer, **prepare.sampling(config(**sampling))
+        run / "store", corpus.train, tokenizer, **Resolved.of(config(**sampling)).sampling
     )
     assert built.folder == store
     assert prepare_corpus(corpus, config(**sampling), run, **given) == store

@@ -20,6 +20,7 @@ from keras_attention.callbacks.metrics_log import WALL_CLOCK_FIELDS
 from keras_attention.data.corpora import corpus_from_files
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes import train_translation
+from keras_attention.recipes.prepare import Resolved
 from tests.recipes.small_runs import SMALL, small_corpus, write_files
 
 CONFIG = dataclasses.replace(
@@ -107,8 +108,8 @@ def test_killed_before_it_trains(tmp_path, monkeypatch):
     def begin(*_):
         raise Begins
 
-    monkeypatch.setattr(recipe, "compiled_model", begin)
-    monkeypatch.setattr(recipe, "check_model", lambda config: None)  # It writes nothing.
+    monkeypatch.setattr(Resolved, "model", begin)
+    monkeypatch.setattr(Resolved, "check_model", lambda resolved: None)  # It writes nothing.
     (tmp_path / "corpus").mkdir()
     corpus = small_corpus(tmp_path / "corpus")
 

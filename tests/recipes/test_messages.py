@@ -6,19 +6,17 @@ import sys
 import types
 from pathlib import Path
 
-import pytest
-
 from keras_attention.data import corpus_from_files
-from keras_attention.recipes import messages
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.messages import (
     batches_text,
     corpus_text,
     finished_text,
-    forecast,
+    model_text,
     results_text,
     why_nothing_was_learned,
 )
+from keras_attention.recipes.results import _examples
 from keras_attention.utils.run_folder import RunFolder
 
 
@@ -68,7 +66,7 @@ def test_the_next_commands_can_be_typed(tmp_path, monkeypatch):
     words = [shlex.split(line.split(" | ")[-1]) for line in lines]
     assert words[0][-2:] == ["translate", "runs/first one"]
     assert words[1][-4:-2] == ["runs/first one", "It's late."]
-    assert words[2][-2:] == ["--logdir", "runs"]
+    assert words[2][-2:] == ["--logdir", "runs/first one"]
     for program, *_ in words:
         found = shutil.which(program)
         assert found is not None and Path(found).parent == Path(sys.executable).parent
@@ -79,6 +77,20 @@ def test_the_next_commands_can_be_typed(tmp_path, monkeypatch):
     assert lines[2] == "  bin/python -m tensorboard.main --logdir mine"
 
 
+def test_the_examples_are_of_ordinary_length_and_from_all_of_the_set():
+    words = [190, 3, 40, 1, 43, 2, 180, 38, 41, 170, 5, 39, 4, 44, 200]
+    sources = [f"{i:02}" + "x" * (n - 2) if n > 2 else "y" * n for i, n in enumerate(words)]
+    shown = _examples(sources, [s.upper() for s in sources], [s[::-1] for s in sources])
+    # The median is 40; from each three in turn the nearest to it.
+    assert [len(one["source"]) for one in shown] == [40, 43, 41, 39, 44]
+    assert all(
+        (one["translation"], one["reference"]) == (one["source"].upper(), one["source"][::-1])
+        for one in shown
+    )
+    assert [one["source"] for one in _examples(["a", "b", "a"], "xyx", "uvu")] == ["a", "b"]
+    assert len(_examples([f"{i}" for i in range(9)], "a" * 9, "b" * 9)) == 5
+
+
 def test_the_end_says_how_it_goes_on(tmp_path):
     folder = RunFolder(tmp_path / "run")
     more = "To continue it, run the same command with a higher --steps (it had 300)."
@@ -87,6 +99,9 @@ def test_the_end_says_how_it_goes_on(tmp_path):
     assert "the same command with a higher --patience." in early
     ended = results_text(folder, report(30.0), can_go_on=False)
     assert "it cannot continue" in ended and "a higher --steps" in ended
+    assert "--cooldown 0.2, which can continue" in ended
+    cooled = results_text(folder, report(30.0, cooldown=0.2))
+    assert f"{more} It goes on from where the learning rate began to fall." in cooled
 
 
 def test_own_text_says_what_was_held_out(tmp_path):
@@ -148,23 +163,11 @@ class Counted:
         }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "budget, expected",
-    [
-        ({"minutes": 30}, "Training takes 30 minutes: about 900 updates of 2.5 M parameters on 1,234 pairs "
-         "(225.0 epochs), and the time to compile 2 batch shapes"),
-        ({"steps": 90}, "About 3 minutes: 90 updates, of 2.5 M parameters on 1,234 pairs (22.5 epochs), "
-         "and the time to compile 2 batch shapes"),
-        ({"steps": 900, "minutes": 10}, "About 10 minutes: 900 updates, at most 10 minutes, of 2.5 M"),
-        ({"steps": 900, "patience": 3}, "30 minutes: 900 updates, fewer if the validation perplexity stops"),
-    ],
-)  # fmt: skip
-def test_the_forecast(budget, expected, monkeypatch):
-    """An update is 500 FLOPs on average, of which 30 % of the peak make 250 a second."""
-    flops = {(8, 3, 5): 400, (8, 7, 9): 800}
-    monkeypatch.setattr(messages, "training_flops", lambda model, shapes: flops[shapes[0]])
-    config = TranslationConfig(**budget)
-    assert expected in forecast(Counted(), Counted(), config, peak=250 / 0.3)
+def test_the_model_says_what_it_is_trained_on():
+    assert model_text(Counted(), Counted(), TranslationConfig(steps=1)) == (
+        "Model tiny, float32: 2.5 M parameters, trained on 1,234 pairs. The first batch of each of the 2 "
+        "shapes compiles first, which does not count as training."
+    )
 
 
 def test_the_batches_say_what_they_leave_out():

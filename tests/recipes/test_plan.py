@@ -14,7 +14,7 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.recipes import plan as module
 from keras_attention.recipes import probe_step as probe_step_module
 from keras_attention.recipes.plan import plan_training
-from keras_attention.recipes.prepare import compiled_model, prepared_batches
+from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.probe_step import StepProbe, probe_step, worth_trying
 from keras_attention.utils import progress
 from tests.recipes.small_runs import SMALL, small_corpus
@@ -40,12 +40,12 @@ def planned(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("plan")
     plan = plan_training(corpus, CONFIG, folder, try_longest=False)
     tokenizer = Tokenizer.load(folder / "tokenizer")
-    return plan, prepared_batches(corpus, CONFIG, tokenizer, folder / "store")[0]
+    return plan, Resolved.of(CONFIG).batches(corpus, tokenizer, folder / "store")[0]
 
 
 @pytest.fixture(scope="module")
 def model(planned):
-    return compiled_model(SMALL, _Sized(planned[0].vocabulary_size))
+    return Resolved(SMALL).model(planned[0].vocabulary_size)
 
 
 def test_its_numbers_are_those_of_iterating(planned, corpus):
@@ -117,8 +117,8 @@ def test_cost(planned, model):
 def test_the_papers_cost_figure(corpus, planned, monkeypatch, tmp_path):
     config = dataclasses.replace(CONFIG, preset="big", steps=300_000)
     _, batches = planned
-    monkeypatch.setattr(module, "prepared_tokenizer", lambda *_: _Sized(37_000))
-    monkeypatch.setattr(module, "prepared_batches", lambda *_: (batches, batches))
+    monkeypatch.setattr(Resolved, "tokenizer", lambda *_: _Sized(37_000))
+    monkeypatch.setattr(Resolved, "batches", lambda *_: (batches, batches))
     plan = plan_training(corpus, config, tmp_path, try_longest=False)
     assert plan.paper_cost == pytest.approx(2.28e19)  # section 6 of the facts: 300,000 times 1.0 s
 
@@ -133,6 +133,7 @@ def test_json_and_text(planned):
     for words in (
         f"Batch shapes: {len(plan.shapes)}; {plan.padding:.1%} padding", "2 replica(s), in 4 step(s)",
         "Budget: 45 updates", "not tried",
+        "known after the first of them. To know it now, try a step with --plan-try",
     ):  # fmt: skip
         assert words in text
 
@@ -143,21 +144,26 @@ def test_how_many_updates_the_minutes_give(planned):
     figures = {"flops": 1200, "batches": 4, "replicas": 2, "part_flops": 50}
     plan = dataclasses.replace(planned[0], steps=None, minutes=31.0, trial=trial, **figures)
     assert plan.updates_in_time == plan.as_dict()["updates_in_time"] == 31 * 60 / 1.5
-    assert "Budget: 31 minutes, about 1,200 updates (310.0 epochs) at the speed" in str(plan)
+    speed = "at 1.50 s an update (as a step that was tried)."
+    assert f"Budget: 31 minutes of training, about 1,200 updates, 310.0 epochs, {speed}" in str(
+        plan
+    )
     assert plan.epochs is None and plan.total_flops is None
     both = str(dataclasses.replace(plan, steps=40))
-    assert "Budget: 40 updates, about a minute, 10.00 epochs" in both
+    assert "Budget: 40 updates, 10.0 epochs, about a minute; at most 31 minutes" in both
     long = str(dataclasses.replace(plan, steps=4000))
-    assert "Budget: 4,000 updates, about 1.7 hours, 1,000.00 epochs" in long
-    assert "Budget: at most 31 minutes, about 1,200 updates" in both
+    assert "Budget: 4,000 updates, 1,000.0 epochs, about 1.7 hours; at most 31 minutes" in long
+    few = dataclasses.replace(plan, advised=12_000)
+    assert "This budget is 310.0 of the 3,000.0 epochs that the recipe advises" in str(few)
+    assert "recipe advises" not in str(dataclasses.replace(plan, advised=1000))
 
 
 def test_without_a_trial_it_says_how_to_know_the_updates(planned):
     plan = dataclasses.replace(planned[0], steps=None, minutes=31.0)
     assert plan.updates_in_time is None
     assert (
-        "Budget: 31 minutes; to estimate the number of updates, try a step with --plan-try"
-        in str(plan)
+        "Budget: 31 minutes of training. How long an update takes is known after the first of them. To know "
+        "it now, try a step with --plan-try." in str(plan)
     )
 
 

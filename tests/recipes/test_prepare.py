@@ -8,7 +8,7 @@ from keras_attention.data import ParallelText, Tokenizer
 from keras_attention.recipes import train_translation
 from keras_attention.recipes.catalog import BY_SIZE
 from keras_attention.recipes.plan import plan_training
-from keras_attention.recipes.prepare import check_model, check_room, prepared_batches
+from keras_attention.recipes.prepare import Resolved
 from tests.recipes.small_runs import SMALL, small_corpus
 
 # Of a batch's 32,768 positions each of 1,000 rows gets 32.
@@ -34,8 +34,8 @@ def test_rows_that_cannot_fit_are_refused_before_anything_is_made(start, tmp_pat
 
 def test_batches_too_small_for_any_row():
     with pytest.raises(ValueError, match=r"`batch_tokens` \(15\) is too small: .* multiple of 8 "):
-        check_model(dataclasses.replace(SMALL, batch_tokens=15))
-    check_model(dataclasses.replace(SMALL, batch_tokens=16))
+        Resolved(dataclasses.replace(SMALL, batch_tokens=15)).check_model()
+    Resolved(dataclasses.replace(SMALL, batch_tokens=16)).check_model()
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_batches_too_small_for_any_row():
     ],
 )
 def test_what_may_fit_is_not_refused(words):
-    check_room(text(words), MANY_PARTS)
+    Resolved.of(MANY_PARTS).check(text(words))
 
 
 def test_a_pair_with_an_empty_side_is_in_no_batch():
-    check_room(ParallelText("mine", [("word " * 40, " ")]), MANY_PARTS)
+    Resolved.of(MANY_PARTS).check(ParallelText("mine", [("word " * 40, " ")]))
 
 
 @pytest.mark.parametrize("config", [config for _, config in BY_SIZE], ids=lambda c: c.preset)
@@ -62,7 +62,7 @@ def test_the_settings_for_text_of_ones_own_take_pairs_of_any_length(config, tmp_
     corpus = dataclasses.replace(
         small_corpus(tmp_path), train=ParallelText("t", pairs), validation=ParallelText("v", pairs)
     )
-    train, validation = prepared_batches(corpus, config, tokenizer, tmp_path / "store")
+    train, validation = Resolved(config).batches(corpus, tokenizer, tmp_path / "store")
     assert train.longest <= config.max_length
     assert validation.longest > 390 and 1 <= validation.dropped_long <= 2
     assert "The perplexity of the validation part leaves out" in capsys.readouterr().err

@@ -154,11 +154,15 @@ def test_the_end_of_the_time_stops_all(pair):
         ("seed", "`seed` is 1 in process 0 and 2 in process 1"),
         ("preset", "`preset` is 'tiny' in process 0 and 'small' in process 1"),
         ("version", f"`numpy` is '{np.__version__}' in process 0 and '1.2.3' in process 1"),
-        ("text", "`train_fingerprint` is '"),
+        (
+            "text",
+            "The train text differs: 60 pairs in process 0, 60 in process 1. Pair 1 is the first",
+        ),
         ("disk", "this process does not see it. Choose an output folder that all machines share"),
         (
             "rows",
-            "multiple of 5 sentences, which 2 device(s) with 1 part(s) each cannot share evenly",
+            "multiple of 5 sentences, which 2 device(s) with 1 part(s) each cannot share evenly. With "
+            "row_multiple=5 it can continue on 1, 5 device(s) with 1 part(s).",
         ),
     ],
 )
@@ -169,6 +173,7 @@ def test_what_cannot_be_trained_is_refused_by_all_and_told_by_one(name, message,
         assert one["updates"] == 0
     assert sum(one["is_told_here"] for one in told[name]) == 1
     assert not list((folder / name).glob("checkpoints/*"))
+    assert name == "rows" or not list(folder.glob(f"{name}*/"))  # Nothing at all is left.
 
 
 def test_another_number_of_processes_goes_on(corpus, alone, pair):

@@ -28,11 +28,11 @@ histories = []
 class Trained(Exception):
     pass
 
-def no_report(model, checkpoints, *_):
-    histories.append(checkpoints.history)
+def no_report(own):
+    histories.append(own.training["history"])
     raise Trained
 
-run.average_last = no_report
+run.Run.average = no_report
 for name, changed in (
     ("one", {}), ("shared", {"strategy": "mirrored", "replicas": 2, "accumulation_steps": 2})
 ):

@@ -5,16 +5,24 @@ import dataclasses
 import io
 import json
 import os
+import re
+import shutil
 import signal
+import types
 
 import h5py
 import pytest
 
 from keras_attention.callbacks import ConsoleProgress
+from keras_attention.cli import train as cli
 from keras_attention.cli.train import run
 from keras_attention.recipes import run as recipe
-from keras_attention.utils.files import read_json
-from tests.recipes.small_runs import SMALL, write_files
+from keras_attention.recipes.config import RESUMABLE_FIELDS
+from keras_attention.recipes.loop import Shares
+from keras_attention.training.distribution import Devices
+from keras_attention.utils.files import read_json, write_json
+from keras_attention.utils.run_folder import RunFolder
+from tests.recipes.small_runs import SMALL, small_corpus, write_files
 
 TINY = dataclasses.replace(
     SMALL,
@@ -23,19 +31,22 @@ TINY = dataclasses.replace(
     bleu_every=100,
 )
 STEPS, MORE_STEPS = 10, 16
+# Of 10 updates, the rate falls in the last 3; of 16 in the last 5; of 8 in the last 2.
+COOLED = dataclasses.replace(TINY, peak_learning_rate=0.02, cooldown=0.3, warmup_steps=3)
 
 # Every start compiles: once is enough. test_translation.py and test_resume.py stop runs on each backend.
 pytestmark = pytest.mark.tensorflow_only
 
 
-def train(files, folder, steps=STEPS):
-    """What an example does with these arguments."""
+def train(files, folder, steps=STEPS, config=TINY):
+    """What an example does with these arguments; `steps` may be another option."""
     own = ["--source-file", str(files[0]), "--target-file", str(files[1])]
-    arguments = [*own, "--steps", str(steps), "--output-dir", str(folder)]
-    return run("Trains.", arguments=arguments, recipes={"files": TINY})
+    budget = ["--steps", str(steps)] if isinstance(steps, int) else [steps]
+    arguments = [*own, *budget, "--output-dir", str(folder)]
+    return run("Trains.", arguments=arguments, recipes={"files": config})
 
 
-def stopped(files, folder, number, update, steps=STEPS):
+def stopped(files, folder, number, update, steps=STEPS, config=TINY):
     """Train until a signal comes at the beginning of an update; return the code of exit."""
     original = ConsoleProgress.on_train_batch_begin
 
@@ -47,7 +58,7 @@ def stopped(files, folder, number, update, steps=STEPS):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ConsoleProgress, "on_train_batch_begin", on_train_batch_begin)
         with pytest.raises(SystemExit) as left:
-            train(files, folder, steps)
+            train(files, folder, steps, config)
     return left.value.code
 
 
@@ -66,19 +77,19 @@ def numbers_of(checkpoint):
     return arrays, {name: manifest[name] for name in ("epoch", "batch", "random_states", "metrics")}
 
 
-def train_alone(files, folder, steps):
+def train_alone(files, folder, steps, config=TINY):
     """Train, without the scores that come after it; return the history of the epochs."""
 
     class Trained(Exception):
         pass
 
-    def leave(model, checkpoints, *_):
-        raise Trained(checkpoints.history)
+    def leave(own):
+        raise Trained(own.training["history"])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipe, "average_last", leave)
+        patch.setattr(recipe.Run, "average", leave)
         with pytest.raises(Trained) as trained:
-            train(files, folder, steps)
+            train(files, folder, steps, config)
     return trained.value.args[0]
 
 
@@ -128,9 +139,49 @@ def test_a_changed_text_is_refused_and_nothing_is_overwritten(files, disturbed, 
         train((source, target), folder)
     assert left.value.code == 2
     error = capsys.readouterr().err
-    assert f"'{folder}' has another configuration" in error and "_fingerprint: " in error
+    assert f"'{folder}' has another configuration (the " in error and " text differs" in error
     assert "Nothing was changed there" in error
     assert bytes_below(folder) == before
+
+
+@pytest.mark.parametrize("parts", [5, 9, 48])
+def test_parts_that_cannot_share_the_batches_are_answered_with_those_that_can(parts, tmp_path):
+    """The next start with the advice gets past every check; what was asked for is refused first."""
+    config = dataclasses.replace(TINY, row_multiple=24)
+    corpus, folder = small_corpus(tmp_path), RunFolder(tmp_path / "run")
+    folder.claim(recipe.Run(corpus, config, folder.path).settings)
+    (folder.checkpoints / "update-00000001").mkdir(parents=True)
+
+    def start(parts):
+        changed = dataclasses.replace(config, accumulation_steps=parts)
+        run = recipe.Run(corpus, changed, folder.path)
+        run.check()
+        return run.settings
+
+    with pytest.raises(ValueError, match=rf"24 sentences, which 1 .* with {parts} part") as error:
+        start(parts)
+    assert "batch_tokens" not in str(error.value)
+    (advice,) = re.findall(r"on 1 device\(s\) with ([\d, ]+) part", str(error.value))
+    assert advice.split(", ") == [str(n) for n in range(1, 25) if 24 % n == 0]
+    for number in map(int, advice.split(", ")):
+        assert start(number)["row_multiple"] == 24
+
+
+def test_dropout_that_draws_other_masks_is_told(capsys):
+    model = types.SimpleNamespace(get_config=lambda: {"dropout": 0.0, "attention_dropout": 0.1})
+    before, parts = Devices(num_replicas=2), dataclasses.replace(TINY, accumulation_steps=3)
+    state = Shares(model, TINY, before).get_state()
+    Shares(model, TINY, before).set_state(state)
+    assert capsys.readouterr().err == ""
+    Shares(model, parts, Devices()).set_state(state)
+    said = capsys.readouterr().err
+    assert (
+        "a batch has 1 x 3 shares (devices x parts), had 2 x 1." in said
+        and len(said.splitlines()) == 1
+    )
+    plain = types.SimpleNamespace(get_config=lambda: {"dropout": 0.0, "attention_dropout": 0.0})
+    Shares(plain, parts, Devices()).set_state(state)
+    assert capsys.readouterr().err == ""
 
 
 def test_stopped_and_prolonged_it_ends_as_in_one_go(files, disturbed, tmp_path):
@@ -148,3 +199,143 @@ def test_stopped_and_prolonged_it_ends_as_in_one_go(files, disturbed, tmp_path):
     assert rest == whole_rest
     losses = [[epoch["loss"] for epoch in h] for h in (report["training"]["history"], history)]
     assert losses[0] == losses[1] and len(losses[0]) > 1
+
+
+def same_state(folder, other, updates):
+    """Whether the checkpoints after this many updates of two runs are equal in every bit."""
+    (arrays, rest), (other_arrays, other_rest) = (
+        numbers_of(path / "checkpoints" / f"update-{updates:08d}") for path in (folder, other)
+    )
+    assert len(arrays) > 60 and arrays.keys() == other_arrays.keys()
+    return [
+        name for name in arrays if arrays[name] != other_arrays[name]
+    ] == [] and rest == other_rest
+
+
+@pytest.fixture(scope="module")
+def cooled(files, tmp_path_factory):
+    """The folder of a finished run whose rate fell to 0; it was stopped before that and within it."""
+    folder = tmp_path_factory.mktemp("runs") / "cooled"
+    for update in (5, 9):
+        assert stopped(files, folder, signal.SIGINT, update, config=COOLED) == 130
+    report = train(files, folder, config=COOLED)
+    assert report["training"]["updates"] == STEPS
+    return folder, report
+
+
+def test_a_rate_that_falls_at_the_end_goes_on_from_every_place(files, cooled, tmp_path):
+    """Stopped on its way, prolonged when it was finished: as the run with that budget at once."""
+    folder, report = tmp_path / "run", cooled[1]
+    shutil.copytree(cooled[0], folder)
+    train_alone(files, tmp_path / "whole", STEPS, COOLED)
+    assert same_state(folder, tmp_path / "whole", STEPS)
+    log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    assert max(line["update"] for line in log) == STEPS
+    kept = [path.name for path in (folder / "checkpoints").iterdir()]
+    assert "update-00000007" in kept  # where the rate began to fall
+
+    longer = train(files, folder, MORE_STEPS, COOLED)
+    history = train_alone(files, tmp_path / "longer", MORE_STEPS, COOLED)
+    assert same_state(folder, tmp_path / "longer", MORE_STEPS)
+    losses = [[epoch["loss"] for epoch in h] for h in (longer["training"]["history"], history)]
+    assert losses[0] == losses[1] and len(losses[0]) > 1
+    assert longer["config"]["steps"] == MORE_STEPS != report["config"]["steps"]
+
+
+def test_a_run_that_is_finished_early_is_the_run_with_the_smaller_budget(files, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert stopped(files, folder, signal.SIGTERM, 6, MORE_STEPS, COOLED) == 143
+    report = train(files, folder, "--finish", COOLED)
+    said = capsys.readouterr().err
+    assert "Finishing: this run ends after 8 updates." in said
+    assert "Budget: 2 of 8 updates left" in said
+    assert report["training"]["updates"] == report["config"]["steps"] == 8
+    train_alone(files, tmp_path / "whole", 8, COOLED)
+    assert same_state(folder, tmp_path / "whole", 8)
+    # Once more, it is finished; with the old budget, it goes on from where it was stopped.
+    assert train(files, folder, "--finish", COOLED) == report
+    assert train(files, folder, MORE_STEPS, COOLED)["training"]["updates"] == MORE_STEPS
+
+
+def test_without_a_cooldown_finishing_takes_what_is_there(files, tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert stopped(files, folder, signal.SIGINT, 6) == 130
+    report = train(files, folder, "--finish")
+    assert report["training"]["updates"] == report["config"]["steps"] == 6
+    assert (folder / "model.keras").exists() and "ends after 6 updates" in capsys.readouterr().err
+
+
+def test_a_smaller_budget_ends_where_it_says(files, tmp_path):
+    folder = tmp_path / "run"
+    assert stopped(files, folder, signal.SIGINT, 9, MORE_STEPS, COOLED) == 130
+    report = train(files, folder, 11, COOLED)  # The rate falls from here, not from update 8.
+    assert report["training"]["updates"] == 11
+    state = read_json(folder / "checkpoints" / "update-00000011" / "manifest.json")
+    assert state["callbacks"]["Budget"]["cooldown"]["updates"] == 9
+
+
+@pytest.mark.parametrize(
+    "config, steps, message",
+    [
+        (COOLED, 7, "has trained 7 updates at its full learning rate, so --steps 7 leaves nothing"),
+        (
+            dataclasses.replace(COOLED, cooldown=None),
+            30,
+            "the learning rate of that run falls from",
+        ),
+        (COOLED, "--finish", None),
+    ],
+)
+def test_a_budget_that_cannot_be_is_refused_before_keras_starts(
+    files, cooled, tmp_path, monkeypatch, capsys, config, steps, message
+):
+    """What the command does before it starts a backend, in a folder that is left as it is."""
+    folder = tmp_path / "run"
+    shutil.copytree(cooled[0], folder)
+    settings = read_json(folder / "config.json")
+    write_json(folder / "config.json", {**settings, "cooldown": config.cooldown, "steps": STEPS})
+    before = bytes_below(folder)
+
+    def start():
+        raise AssertionError("It starts Keras.")
+
+    monkeypatch.setattr(cli, "start_backend", start)
+    with pytest.raises(AssertionError if message is None else SystemExit):
+        train(files, folder, steps, config)
+    if message is not None:
+        error = capsys.readouterr().err
+        assert message in error and "--finish" in error and "Nothing was changed" in error
+    assert bytes_below(folder) == before
+
+
+def test_the_updates_of_a_weighted_transformer_may_not_change(files, tmp_path, capsys):
+    """Its kappa and alpha are frozen after 4 of 4 or 7 of 8 updates: it would end with other weights."""
+    sizes = {**TINY.model_arguments, "branch_feed_forward": "shared"}
+    folder, weighted = tmp_path / "run", dataclasses.replace(TINY, model_arguments=sizes)
+    train_alone(files, folder, 4, weighted)
+    before = bytes_below(folder)
+    with pytest.raises(SystemExit) as left:
+        train(files, folder, 8, weighted)
+    assert left.value.code == 2
+    error = capsys.readouterr().err
+    assert "another configuration (steps: 4 there, 8 asked for)" in error
+    assert (
+        "Here kappa and alpha of a Weighted Transformer are frozen" in error and "peak" not in error
+    )
+    assert bytes_below(folder) == before
+
+
+@pytest.mark.parametrize(
+    "changes, frozen",
+    [
+        ({}, set()),
+        ({"peak_learning_rate": 0.01}, {"steps", "minutes"}),
+        ({"model_arguments": {"branch_feed_forward": "split"}}, {"steps"}),
+        ({"preset": "weighted_tiny", "model_arguments": {}}, {"steps"}),
+        ({"preset": "weighted_tiny", "peak_learning_rate": 0.01}, {"steps", "minutes"}),
+        ({"preset": "weighted_tiny", "model_arguments": {"branch_feed_forward": None}}, set()),
+    ],
+)
+def test_a_budget_that_a_learning_rate_follows_may_not_change(changes, frozen):
+    config = dataclasses.replace(TINY, **changes)
+    assert set(RESUMABLE_FIELDS) - set(config.changeable) == frozen

@@ -2,8 +2,11 @@
 
 import dataclasses
 import itertools
+import json
 import os
+import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -11,14 +14,10 @@ import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator, corpus_bleu
 from keras_attention.callbacks import ConsoleProgress, NonFiniteTraining
-from keras_attention.recipes import TranslationConfig, train_translation
-from keras_attention.recipes.prepare import (
-    compiled_model,
-    found_batches,
-    prepared_batches,
-    prepared_tokenizer,
-)
-from keras_attention.utils.files import read_json
+from keras_attention.cli.main import main
+from keras_attention.recipes import TranslationConfig, checkpoint_translator, train_translation
+from keras_attention.recipes.prepare import Resolved
+from keras_attention.utils.files import read_json, write_json
 from tests.recipes.small_runs import SMALL, small_corpus
 from tests.visualization.event_files import read_values
 
@@ -30,9 +29,10 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(corpus, tmp_path_factory):
-    """The folder and the report of an undisturbed run."""
+    """The folder and the report of an undisturbed run, trained in a thread as in a notebook or a server."""
     folder = tmp_path_factory.mktemp("runs") / "run"
-    return folder, train_translation(corpus, SMALL, folder)
+    with ThreadPoolExecutor(1) as thread:
+        return folder, thread.submit(train_translation, corpus, SMALL, folder).result()
 
 
 def test_the_report_is_what_happened(finished, corpus):
@@ -59,6 +59,7 @@ def test_the_model_makes_the_translations_that_were_scored(finished, corpus):
     translations = translator(list(corpus.test.sources()))
     assert (folder / "translations.txt").read_text("utf-8").splitlines() == translations
     references = list(corpus.test.targets())
+    assert (folder / "references.txt").read_text("utf-8").splitlines() == references
     bleu = corpus_bleu(translations, references)
     assert report["test"]["bleu"] == pytest.approx(bleu.score)
     assert report["test"]["bleu_signature"] == bleu.signature
@@ -68,6 +69,58 @@ def test_the_model_makes_the_translations_that_were_scored(finished, corpus):
         index = sources.index(example["source"])
         assert example["translation"] == translations[index]
         assert example["reference"] == references[index]
+
+
+def test_a_run_knows_the_longest_source_of_its_training(finished, corpus):
+    folder, report = finished
+    tokenizer = Tokenizer.load(folder / "tokenizer")
+    longest = max(map(len, tokenizer.encode(list(corpus.train.sources())))) + 1
+    assert Translator.from_run(folder).longest_source == longest < SMALL.max_length
+    older = shutil.copytree(folder, folder.with_name("older"))
+    batches = {k: v for k, v in report["batches"].items() if k != "longest_source"}
+    write_json(older / "report.json", {**report, "batches": batches})
+    assert Translator.from_run(older).longest_source == SMALL.max_length
+
+
+def test_a_run_that_is_not_finished_translates(finished, corpus, tmp_path, capsys):
+    """The oracles: the finished run's model, and Keras' own reading of a checkpoint's weights."""
+    folder, report = finished
+    place = shutil.copytree(folder, tmp_path / "a moved run")
+    for file in ("model.keras", "report.json"):
+        (place / file).unlink()
+    shutil.rmtree(place / "spec")
+    with pytest.raises(ValueError, match=f"--output-dir '{place}'.*--checkpoint last"):
+        Translator.from_run(place)
+    model = keras.saving.load_model(folder / "model.keras", compile=False, safe_mode=True)
+    averaged = checkpoint_translator(place, "average")
+    assert averaged.beam_size == SMALL.beam_size
+    for own, other in zip(averaged.model.weights, model.weights, strict=True):
+        if "float" in keras.backend.standardize_dtype(own.dtype):
+            np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (own, other)))
+    *_, before, last = sorted((place / "checkpoints").iterdir())
+    sources = list(corpus.test.sources())
+    for name, path in (("last", last), (before.name, before)):
+        model.load_weights(path / "model.weights.h5")
+        wanted = Translator(model, averaged.tokenizer, beam_size=2).translate(sources)
+        found = checkpoint_translator(place, name).translate(sources)
+        assert [[one.score for one in best] for best in found] == [
+            pytest.approx([one.score for one in best], abs=1e-5) for best in wanted
+        ]
+    (tmp_path / "in").write_text("".join(f"{source}\n" for source in sources), "utf-8")
+    command = ["translate", str(place), "--input", str(tmp_path / "in"), "--json"]
+    main([*command, "--checkpoint", before.name])
+    rows = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
+    scores = [best[0].score for best in wanted]
+    assert [row["translations"][0]["score"] for row in rows] == pytest.approx(scores, abs=1e-5)
+    with pytest.raises(SystemExit):
+        main([*command, "--checkpoint", "lats"])
+    assert "Did you mean 'last'?" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command, "--checkpoint", "last", "--output-dir", str(tmp_path / "new")])
+    assert "cannot be combined with --output-dir" in capsys.readouterr().err
+    shutil.rmtree(place / "checkpoints")
+    with pytest.raises(ValueError, match="has no checkpoint yet"):
+        checkpoint_translator(place)
 
 
 def test_the_model_is_the_average_of_the_checkpoints(finished):
@@ -166,16 +219,14 @@ def test_after_refused_starts_the_corrected_command_works(corpus, tmp_path):
 
 
 def test_a_learning_rate_that_is_much_too_high_is_named_by_the_error(corpus, tmp_path):
-    config = dataclasses.replace(
-        SMALL, peak_learning_rate=1e30, attention_images=True, bleu_every=1
-    )
+    config = dataclasses.replace(SMALL, peak_learning_rate=1e30, bleu_every=1)
     with pytest.raises(NonFiniteTraining, match="not finite in update 2: epoch 1, batch 2 of"):
         train_translation(corpus, config, tmp_path / "run")
     assert not (tmp_path / "run" / "report.json").exists()
 
 
 def test_a_last_update_that_spoils_the_weights_is_named_by_the_error(corpus, tmp_path):
-    config = dataclasses.replace(SMALL, peak_learning_rate=1e30, attention_images=True, steps=1)
+    config = dataclasses.replace(SMALL, peak_learning_rate=1e30, steps=1)
     with pytest.warns(UserWarning, match="diverged"):
         with pytest.raises(FloatingPointError, match=r"logits for text \d are not finite"):
             train_translation(corpus, config, tmp_path / "run")
@@ -252,7 +303,7 @@ def test_a_peak_of_the_learning_rate(steps, warmup):
         SMALL, steps=steps, minutes=None, peak_learning_rate=0.5, warmup_steps=10
     )
     tokenizer = Tokenizer.train(["a b c d e f"] * 9, vocabulary_size=280)
-    optimizer = compiled_model(config, tokenizer).optimizer
+    optimizer = Resolved(config).model(tokenizer.vocabulary_size).optimizer
     rates = [float(optimizer._learning_rate(step)) for step in range(steps + 1)]
     assert max(rates) == rates[warmup] == pytest.approx(0.5)
     assert 0 < rates[0] <= 0.5 / warmup * (1 + 1e-6)
@@ -264,14 +315,15 @@ def test_a_peak_of_the_learning_rate(steps, warmup):
 def test_training_text_with_bpe_dropout(corpus, tmp_path):
     """An epoch is about as many pairs as without; the validation text stays as it is."""
     config = dataclasses.replace(SMALL, bpe_dropout=0.3, bpe_samples=3)
-    tokenizer = prepared_tokenizer(corpus, config, tmp_path / "tokenizer")
-    batches, validation = prepared_batches(corpus, config, tokenizer, tmp_path / "store")
-    plain, plain_validation = prepared_batches(corpus, SMALL, tokenizer, tmp_path / "other")
+    resolved = Resolved(config)
+    tokenizer = resolved.tokenizer(corpus, tmp_path / "tokenizer")
+    batches, validation = resolved.batches(corpus, tokenizer, tmp_path / "store")
+    plain, plain_validation = Resolved(SMALL).batches(corpus, tokenizer, tmp_path / "other")
     assert (len(batches.store), len(plain.store)) == (180, 60)
     assert batches.epochs_per_pass == 3 and plain.epochs_per_pass == 1
     assert batches.statistics()["pairs"] == pytest.approx(60, abs=20)
     assert validation.store.folder.name == plain_validation.store.folder.name
-    model = compiled_model(config, tokenizer)
+    model = resolved.model(tokenizer.vocabulary_size)
     model.fit(batches, epochs=4, shuffle=False, verbose=0)
     assert batches.epoch == 4 and model.optimizer.iterations == 4 * len(batches)
     # The evaluation of the run's folder finds the same batches.
@@ -279,7 +331,9 @@ def test_training_text_with_bpe_dropout(corpus, tmp_path):
         f"{name}_fingerprint": text.fingerprint() for name, text in corpus.splits.items()
     }
     settings = {**dataclasses.asdict(config), **fingerprints}
-    found, found_validation = found_batches(settings, tokenizer, tmp_path / "store")
+    found, found_validation = Resolved.of_settings(settings).found_batches(
+        settings, tokenizer, tmp_path / "store"
+    )
     assert found_validation.store.folder == validation.store.folder
     assert len(found_validation) == len(validation)
     for epoch, i in itertools.product((0, 4), range(len(batches))):

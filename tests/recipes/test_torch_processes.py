@@ -6,8 +6,10 @@ import datetime
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,10 +19,12 @@ import pytest
 
 from keras_attention.callbacks.signals import StopOnSignal
 from keras_attention.callbacks.together import StopTogether
+from keras_attention.data import ParallelText
 from keras_attention.ops import processes
 from keras_attention.recipes import train_translation
-from keras_attention.training.agreement import check_agreement
+from keras_attention.training.agreement import check_agreement, check_same_texts
 from keras_attention.training.distribution import chief_says
+from tests.recipes.process_jobs import environment_of, started
 from tests.recipes.small_runs import SMALL, small_corpus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,7 +36,6 @@ CONFIG = dataclasses.replace(
     steps=13,
     beam_size=1,
     bleu_every=100,
-    attention_images=False,
     checkpoint_updates=4,
     row_multiple=4,
 )
@@ -178,6 +181,101 @@ def test_processes_that_disagree_are_told_what_differs(monkeypatch):
     check_agreement(facts)
     monkeypatch.setattr(processes, "values_of_all", lambda value: [7.5, value])
     assert chief_says(2.5) == 7.5
+
+
+def in_turn(count, function):
+    """What `function(process, values_of_all)` raises in each of so many processes, here threads."""
+    barrier, given = threading.Barrier(count), [None] * count
+
+    def call(process):
+        def values_of_all(value):
+            given[process] = json.loads(json.dumps(value))
+            barrier.wait(20)
+            values = [*given]
+            barrier.wait(20)
+            return values
+
+        try:
+            function(process, values_of_all)
+        except ValueError as error:
+            return str(error)
+
+    with concurrent.futures.ThreadPoolExecutor(count) as threads:
+        return [*threads.map(call, range(count))]
+
+
+@torch_only
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (lambda pairs: pairs, None),
+        (lambda pairs: [*pairs[:137], ("x", "137"), *pairs[138:]], "200 in process 2. Pair 138 is"),
+        (lambda pairs: [("x", "y"), *pairs[1:-1], ("x", "y")], "200 in process 2. Pair 1 is"),
+        (lambda pairs: [*pairs, ("x", "y")], "201 in process 2. Pair 201 is"),
+        (lambda pairs: pairs[:-3], "197 in process 2. Pair 198 is"),
+        (lambda pairs: [*pairs[:150], *pairs[151:], pairs[150]], "200 in process 2. Pair 151 is"),
+        (lambda pairs: [(a + b[0], b[1:]) for a, b in pairs], "200 in process 2. Pair 1 is"),
+    ],
+)
+def test_the_first_pair_that_differs_is_named_and_no_text_is_sent(monkeypatch, change, told):
+    pairs = [(f"source {number}", f"target {number}") for number in range(200)]
+    local, sent = threading.local(), []
+
+    def values_of_all(value):
+        sent.append(json.dumps(value))
+        return local.values_of_all(value)
+
+    monkeypatch.setattr(processes, "values_of_all", values_of_all)
+
+    def check(process, values_of_all):
+        local.values_of_all = values_of_all
+        own = change(pairs) if process == 2 else pairs
+        check_same_texts({"train": ParallelText("a", own), "test": ParallelText("b", pairs)})
+
+    errors = in_turn(3, check)
+    wanted = told and f"The train text differs: 200 pairs in process 0, {told} the first"
+    assert all(error == told if told is None else error.startswith(wanted) for error in errors)
+    assert not any("source" in text or "target" in text for text in sent)
+    assert max(map(len, sent)) < 20 * (2 * 200**0.5 + 2)
+
+
+@torch_only
+def test_a_text_that_one_process_has_not_is_named(monkeypatch):
+    pairs = ParallelText("a", [("source", "target")] * 3)
+    local = threading.local()
+    monkeypatch.setattr(processes, "values_of_all", lambda value: local.values_of_all(value))
+
+    def check(process, values_of_all):
+        local.values_of_all = values_of_all
+        check_same_texts({"train": pairs, **({"test": pairs} if process == 0 else {})})
+
+    for error in in_turn(2, check):
+        assert "The test text differs: 3 pairs in process 0, 0 in process 1. Pair 1 is" in error
+
+
+SILENT = """
+from keras_attention.ops import processes
+with processes.joined():
+    pass
+"""
+
+
+@torch_only
+def test_a_listener_that_never_answers_ends_all_within_the_timeout():
+    """PyTorch's client waits for its answer without any limit."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        told = {"MASTER_PORT": str(port), "KERAS_ATTENTION_TIMEOUT_MINUTES": "0.05"}
+        outputs = started(
+            lambda index: [sys.executable, "-c", SILENT],
+            3,
+            environment=lambda index, count, _: {**environment_of(index, count, port), **told},
+            timeout=200,
+        )
+    for index, (code, text) in enumerate(outputs):
+        message = f"Process {index} of 3 did not find the others at 127.0.0.1:{port} ("
+        assert code == 1 and message in text and "and is its port free?" in text
+    assert all("no answer in 3 seconds" in text for _, text in outputs[1:])
 
 
 @torch_only

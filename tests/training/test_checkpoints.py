@@ -11,8 +11,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.callbacks import Budget, Checkpoints, StopOnSignal
+from keras_attention.callbacks import Budget, Checkpoints, StopOnSignal, fit_resumably
 from keras_attention.training import (
+    Adam,
     DamagedCheckpoint,
     average_checkpoints,
     checkpoint_store,
@@ -137,7 +138,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, caps
         damage(newest / file)
     made, checkpoints = model(), Checkpoints(tmp_path)
     assert checkpoints.restore(made) == 2
-    shown = capsys.readouterr().out
+    shown = capsys.readouterr().err
     assert f"'{newest}' is damaged: '{newest / (file or 'model.weights.h5')}'" in shown
     assert int(made.optimizer.iterations) == 6
     assert (tmp_path / "aside-1-update-00000009" / "model.weights.h5").exists()
@@ -282,6 +283,26 @@ def test_an_average_replaces_nothing_but_an_average(tmp_path):
         np.testing.assert_array_equal(got, expected)
 
 
+def test_changed_weights_are_no_average_of_ours(tmp_path):
+    made, checkpoints = model(), Checkpoints(tmp_path / "run")
+    fit(made, 2, [checkpoints])
+    save_average(made, tmp_path / "averaged", checkpoints.paths)
+    (tmp_path / "averaged" / "model.weights.h5").write_bytes(b"theirs")
+    with pytest.raises(ValueError, match="did not write it, or not all of it"):
+        save_average(made, tmp_path / "averaged", checkpoints.paths, overwrite=True)
+    assert (tmp_path / "averaged" / "model.weights.h5").read_bytes() == b"theirs"
+
+
+def test_old_checkpoints_are_deleted_but_no_notes_in_them(tmp_path):
+    made, checkpoints = model(), Checkpoints(tmp_path, keep=1)
+    fit(made, 1, [checkpoints])
+    (checkpoints.paths[-1] / "notes").write_text("mine")
+    noted = checkpoints.paths[-1]
+    fit(made, 5, [checkpoints])
+    assert (noted / "notes").read_text() == "mine"
+    assert len(checkpoints.paths) == 2  # the noted one and the last
+
+
 def test_training_from_an_average_is_refused_unless_allowed(tmp_path):
     made, checkpoints = model(), Checkpoints(tmp_path / "run")
     fit(made, 2, [checkpoints])
@@ -297,6 +318,94 @@ def test_training_from_an_average_is_refused_unless_allowed(tmp_path):
         np.testing.assert_array_equal(got, expected)
     checkpoints.restore(made)  # The last, which is none.
     fit(made, 3, [checkpoints], initial_epoch=2)
+
+
+class NoBatches:
+    """Batches that nobody may ask for."""
+
+    def set_epoch(self, epoch):
+        raise NotImplementedError
+
+    def from_batch(self, epoch, start):
+        raise NotImplementedError
+
+
+class Final(keras.optimizers.SGD):
+    """Rounds the weights at the end, as an optimizer of the user's own may."""
+
+    def finalize_variable_values(self, var_list):
+        for variable in var_list:
+            variable.assign(keras.ops.round(variable))
+
+
+OPTIMIZERS = {
+    r"Adam\(use_ema=True\)": lambda: Adam(use_ema=True),
+    r"SGD\(use_ema=True\)": lambda: keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.SGD(use_ema=True)
+    ),
+    r"AdamW\(use_ema=True\)": lambda: keras.optimizers.MultiOptimizer(
+        keras.optimizers.OptimizerMap(
+            keras.optimizers.SGD(), {".*bias": keras.optimizers.AdamW(use_ema=True)}
+        )
+    ),
+    "Final": Final,
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_whose_fit_ends_with_other_weights_is_refused(tmp_path, name):
+    """With `fit`, too: no checkpoint holds what such a training ends with."""
+    made = model()
+    made.compile(OPTIMIZERS[name](), "mse")
+    before, checkpoints = made.get_weights(), Checkpoints(tmp_path)
+    told = f"the optimizer {name} cannot be resumed.*end of each `fit`.*average_checkpoints"
+    for train in (
+        lambda: fit(made, 1, [checkpoints]),
+        lambda: checkpoints.restore(made),
+        lambda: fit_resumably(made, NoBatches(), checkpoints, [checkpoints]),
+    ):
+        with pytest.raises(ValueError, match=told):
+            train()
+    assert list(tmp_path.iterdir()) == []
+    for got, expected in zip(made.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("wrapped", ["none", "scaled", "several"])
+def test_plain_optimizers_in_others_are_not_refused(tmp_path, wrapped):
+    inner, optimizers = keras.optimizers.SGD(0.1), keras.optimizers
+    made = model()
+    made.compile(
+        {
+            "none": lambda: inner,
+            "scaled": lambda: optimizers.LossScaleOptimizer(inner),
+            "several": lambda: optimizers.MultiOptimizer(optimizers.OptimizerMap(inner)),
+        }[wrapped](),
+        "mse",
+    )
+    fit(made, 1, [Checkpoints(tmp_path)])
+    assert [path.name for path in tmp_path.iterdir()] == ["update-00000003"]
+
+
+@pytest.mark.parametrize("name", ["EarlyStopping", "ReduceLROnPlateau", "BackupAndRestore"])
+def test_a_callback_that_would_forget_is_refused_by_name(tmp_path, name):
+    class Saved(keras.callbacks.EarlyStopping):
+        """Saves what it remembers."""
+
+        def get_state(self):
+            return [self.wait]
+
+        def set_state(self, state):
+            (self.wait,) = state
+
+    given = [tmp_path / "backup"] if name == "BackupAndRestore" else ["loss"]
+    forgetful, saved = getattr(keras.callbacks, name)(*given), Saved("loss")
+    checkpoints = Checkpoints(tmp_path / "run", stateful=[saved])
+    callbacks = [saved, forgetful, checkpoints]
+    with pytest.raises(ValueError, match=f"the callback {name} cannot be resumed.*StopWithoutGain"):
+        fit_resumably(model(), NoBatches(), checkpoints, callbacks)
+    with pytest.raises(NotImplementedError):  # With the one that is saved, training begins.
+        fit_resumably(model(), NoBatches(), checkpoints, [saved, checkpoints])
 
 
 def test_the_mean_is_not_formed_in_float32(tmp_path):

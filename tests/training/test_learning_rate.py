@@ -1,13 +1,15 @@
 """The learning rate against the values of equation 3, and one that falls with a budget."""
 
+import shutil
+
 import keras
 import numpy as np
 import pytest
 
 from keras_attention import LearningRateSchedule
-from keras_attention.callbacks import Budget, Checkpoints
+from keras_attention.callbacks import Budget, Checkpoints, StopWithoutGain
 from keras_attention.callbacks import budget as callbacks
-from keras_attention.training import Adam, CosineToBudget
+from keras_attention.training import Adam, CooldownToBudget, CosineToBudget
 
 # (step counted from 1, width) -> rate
 VALUES = {
@@ -178,3 +180,87 @@ def test_a_saved_model_keeps_the_schedule(tmp_path):
     schedule = loaded.optimizer._learning_rate
     assert isinstance(schedule, CosineToBudget) and schedule.warmup_steps == 3
     assert float(schedule.used) == pytest.approx(3 / 12)
+
+
+COOLED = {"peak": 0.5, "warmup_steps": 3}
+
+
+def test_a_cooldown_is_constant_and_then_a_line_to_0():
+    """The last 0.3 of 12 updates: 4. The first of them still has the whole rate, the last a quarter."""
+    rates = rates_of(one_weight(CooldownToBudget(**COOLED)), Budget(steps=12, cooldown=0.3))
+    expected = 0.5 * np.array([1 / 3, 2 / 3, *[1] * 6, 1, 3 / 4, 2 / 4, 1 / 4])
+    np.testing.assert_allclose(rates, expected, rtol=1e-4)
+
+
+def test_a_cooldown_follows_the_minutes(monkeypatch):
+    """It begins when 0.25 of 40 seconds are left, and is as long as that, whatever the machine does."""
+    took = iter([77.0] + [10.0] * 3 + [4.0] * 9)  # The first compiles, which does not count.
+    clock = [0.0]
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock[0])
+
+    class Clock(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            clock[0] += next(took)
+
+    model = one_weight(CooldownToBudget(0.5, warmup_steps=1))
+    budget = Budget(minutes=40 / 60, cooldown=0.25)
+    rates = rates_of(model, budget, Clock())
+    left = np.array([1, 1, 1, 1, 1, 0.6, 0.2, 0])  # Seconds: 0, 0, 10, 20, 30, 34, 38, 42.
+    np.testing.assert_allclose(rates, 0.5 * left, rtol=1e-4, atol=1e-6)
+
+
+class Worse(keras.callbacks.Callback):
+    """A validation perplexity that has its best value after the second epoch."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["val_perplexity"] = [5.0, 4.0, 4.5, 4.2][min(epoch, 3)]
+
+
+def patient(folder, patience, **limits):
+    """Train until the patience is over and the rate has fallen; of 4 updates an epoch."""
+    model = one_weight(CooldownToBudget(**COOLED))
+    budget = Budget(cooldown=0.2, patience=patience, **limits)
+    stop = StopWithoutGain(
+        patience, cut_short=lambda: budget.cools_from is not None, finish=budget.finish
+    )
+    checkpoints = Checkpoints(
+        folder, 2, stateful=[budget, stop], milestone=lambda: budget.cools_from
+    )
+    rewound = checkpoints.rewind(
+        lambda manifest: (
+            budget.is_outdated(manifest["callbacks"]["Budget"])
+            and manifest["updates"] > manifest["callbacks"]["Budget"]["cooldown"]["updates"]
+        )
+    )
+    start = checkpoints.restore(model)
+    callbacks = [budget, Worse(), stop, checkpoints]
+    rates = rates_of(model, *callbacks, epochs=50, initial_epoch=start)
+    return rates, model, rewound
+
+
+def test_the_patience_begins_the_cooldown(tmp_path):
+    """After 4 epochs of 4 updates: 4 more, as in a run of 20."""
+    rates, model, _ = patient(tmp_path, 2, steps=100)
+    whole = rates_of(one_weight(CooldownToBudget(**COOLED)), Budget(steps=20, cooldown=0.2))
+    assert len(rates) == len(whole) == 20
+    np.testing.assert_array_equal(rates, whole)
+    assert {"update-00000016", "update-00000020"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_more_patience_goes_back_to_the_whole_rate(tmp_path):
+    patient(tmp_path, 2, steps=100)
+    rates, model, rewound = patient(tmp_path, 3, steps=100)  # After 5 epochs: 20 + 5 updates.
+    assert rewound and int(model.optimizer.iterations) == 25
+    np.testing.assert_allclose(rates[1:4], 0.5, rtol=1e-3)
+    _, model, rewound = patient(tmp_path, 3, steps=200)  # The budget was not what ended it.
+    assert not rewound
+
+
+def test_the_checkpoint_before_a_cooldown_is_needed_to_change_its_budget(tmp_path):
+    patient(tmp_path, 2, steps=100)
+    for path in tmp_path.iterdir():
+        if path.name < "update-00000020":
+            shutil.rmtree(path)
+    with pytest.raises(ValueError, match="the checkpoint from before is gone"):
+        patient(tmp_path, 3, steps=100)
+    assert [path.name for path in tmp_path.iterdir()] == ["update-00000020"]

@@ -19,7 +19,7 @@ class DemoTraining(Peer):
 
     Args:
         preset: The model's size.
-        as_run: Whether `train_to_budget` trains, as `train_translation` has it do, or plain `fit`.
+        as_run: Whether a run's loop trains, as in `train_translation`, or plain `fit`.
         updates: Updates of a sample, of the same batches each time; at most an epoch's.
         batch_tokens: Of a batch; the recipe's if not given.
     """
@@ -41,11 +41,7 @@ class DemoTraining(Peer):
 
     def build(self) -> dict[str, Any]:
         from keras_attention.recipes.catalog import RECIPES
-        from keras_attention.recipes.prepare import (
-            compiled_model,
-            prepared_batches,
-            prepared_tokenizer,
-        )
+        from keras_attention.recipes.run import Run
 
         self.package.tune_memory()
         self.folder = tempfile.TemporaryDirectory(prefix="demo-training-")
@@ -54,11 +50,8 @@ class DemoTraining(Peer):
             RECIPES["demo"], preset=self.preset, bleu_every=1000, **self.changed
         )
         self.corpus = self.package.load_corpus("demo")
-        self.tokenizer = prepared_tokenizer(self.corpus, self.config, folder / "tokenizer")
-        self.batches, self.validation = prepared_batches(
-            self.corpus, self.config, self.tokenizer, folder / "store"
-        )
-        self.model = compiled_model(self.config, self.tokenizer)
+        prepared = Run(self.corpus, self.config, folder)
+        self.batches, self.model = prepared.batches, prepared.model
         self.updates = min(self.updates, len(self.batches))
         self.runs = 0
         return {"backend": self.keras.backend.backend(), "parameters": self.model.count_params()}
@@ -80,12 +73,13 @@ class DemoTraining(Peer):
             options = {"shuffle": False, "verbose": 0, "steps_per_epoch": self.updates}
             self.model.fit(self.batches, callbacks=callbacks, **options)
             return clock.seconds
-        from keras_attention.recipes.train import train_to_budget
-        from keras_attention.utils.run_folder import RunFolder
+        from keras_attention.recipes.loop import train
+        from keras_attention.recipes.run import Run
 
         self.runs += 1
-        folder = Path(self.folder.name) / f"run-{self.runs}"
-        folder.mkdir()
+        folder = Path(self.folder.name)
+        own = folder / f"run-{self.runs}"
+        own.mkdir()
         done = int(self.keras.ops.convert_to_numpy(self.model.optimizer.iterations))
         steps = done + self.updates
         fit = self.model.fit
@@ -94,19 +88,14 @@ class DemoTraining(Peer):
             callbacks.callbacks.append(clock)
             return fit(*data, callbacks=callbacks, **options)
 
+        config = dataclasses.replace(self.config, steps=steps, minutes=None, patience=None)
+        run = Run(self.corpus, config, own, shared=folder)
+        run.model = self.model
+        if self.devices is not None:
+            run.devices = self.devices
         self.model.fit = timed_fit
         try:
-            train_to_budget(
-                self.model,
-                self.batches,
-                self.validation,
-                self.tokenizer,
-                self.corpus,
-                dataclasses.replace(self.config, steps=steps, minutes=None, patience=None),
-                RunFolder(folder),
-                1e12,
-                self.devices,
-            )
+            train(run)
         finally:
             del self.model.fit
         return clock.seconds

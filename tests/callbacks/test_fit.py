@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 
 from keras_attention import callbacks
-from keras_attention.callbacks.attention_heatmaps import AttentionHeatmaps
 from keras_attention.callbacks.branch_log import BranchLog
 from keras_attention.callbacks.monitor import TrainingMonitor
-from keras_attention.visualization.figures import figure_to_array
-from keras_attention.visualization.heatmaps import attention_figures
 from keras_attention.visualization.summary_writer import SummaryWriter
 from tests.visualization.event_files import read_values
 
@@ -190,110 +187,3 @@ def test_wrong_interval(tmp_path):
             ValueError, match="`every` must be an int of at least 1. Received: every=0"
         ):
             TrainingMonitor(writer, every=0)
-        with pytest.raises(ValueError, match="`every` must be .* Received: every=-1"):
-            AttentionHeatmaps(None, WordTokenizer(), ("a", "b"), writer, every=-1)
-
-
-class WordTokenizer:
-    """Ids of words in the order of their letters: "a" is 3."""
-
-    start_token_id, end_token_id = 0, 1
-
-    def encode(self, text):
-        return [ord(word) - ord("a") + 3 for word in text.split()]
-
-    def id_to_token(self, token_id):
-        return {0: "<pad>", 1: "</s>", 2: "<unk>"}.get(token_id) or chr(token_id + ord("a") - 3)
-
-
-class Attending(keras.Sequential):
-    """Attends more to the first token the larger its one weight is; remembers who asked."""
-
-    def __init__(self):
-        super().__init__([keras.layers.Dense(1, kernel_initializer="zeros", use_bias=False)])
-        self.seen = []
-
-    def attention_scores(self, encoder_token_ids, decoder_token_ids):
-        weight = float(keras.ops.convert_to_numpy(self.layers[0].kernel)[0, 0])
-        self.seen.append((encoder_token_ids.tolist(), decoder_token_ids.tolist(), weight))
-        source, target = encoder_token_ids.shape[1], decoder_token_ids.shape[1]
-        return {
-            "encoder": [self.rows(source, source, weight)],
-            "decoder": [self.rows(target, target, weight)],
-            "cross": [self.rows(target, source, weight)],
-        }
-
-    @staticmethod
-    def rows(queries, keys, weight):
-        scores = np.full((1, 2, queries, keys), 0.1)
-        scores[..., 0] = 1 / (1 + np.exp(-weight))
-        return scores
-
-
-def test_attention_while_training(tmp_path):
-    """Pictures before training, every five batches and at the end, each of the weights of then."""
-    model, reference = Attending(), make_model(learning_rate=0.01)
-    model.compile(keras.optimizers.SGD(0.01), "mse")
-    model.build((None, 2))
-    with SummaryWriter(tmp_path) as writer:
-        pair = ("a b c", "d e")
-        fit(model, AttentionHeatmaps(model, WordTokenizer(), pair, writer, every=5, note="toy"))
-
-    # The same training, one update at a time.
-    x, y = data()
-    weights = [0.0]
-    for i in range(2 * BATCHES):
-        rows = slice(i % BATCHES * ROWS, (i % BATCHES + 1) * ROWS)
-        reference.train_on_batch(x[rows], y[rows])
-        weights.append(float(keras.ops.convert_to_numpy(reference.layers[0].kernel)[0, 0]))
-
-    steps = [0, 5, 10, 14]
-    sources, targets, seen_weights = zip(*model.seen, strict=True)
-    assert set(map(str, sources)) == {str([[3, 4, 5, 1]])}
-    assert set(map(str, targets)) == {str([[0, 6, 7]])}
-    assert seen_weights == pytest.approx([weights[step] for step in steps], rel=1e-4)
-
-    values = read_values(tmp_path)
-    assert list(values) == [f"attention/{kind}/layer_1" for kind in ("encoder", "decoder", "cross")]
-    last = {
-        "encoder": [Attending.rows(4, 4, seen_weights[-1])],
-        "decoder": [Attending.rows(3, 3, seen_weights[-1])],
-        "cross": [Attending.rows(3, 4, seen_weights[-1])],
-    }
-    figures = attention_figures(last, ["a", "b", "c", "</s>"], ["d", "e", "</s>"], note="toy")
-    for tag, entries in values.items():
-        assert [step for step, _ in entries] == steps
-        expected = figure_to_array(figures[tag.removeprefix("attention/")])
-        np.testing.assert_array_equal(entries[-1][1], expected)
-        assert (entries[0][1] != expected).any()
-
-
-def test_attention_only_before_and_after(tmp_path):
-    model = Attending()
-    model.compile(keras.optimizers.SGD(0.01), "mse")
-    model.build((None, 2))
-    with SummaryWriter(tmp_path) as writer:
-        fit(model, AttentionHeatmaps(model, WordTokenizer(), ("a", "b"), writer, every=0))
-    assert [step for step, _ in read_values(tmp_path)["attention/cross/layer_1"]] == [0, 14]
-
-
-def test_a_training_in_two_parts_draws_what_one_draws(tmp_path):
-    model = Attending()
-    model.compile(keras.optimizers.SGD(0.01), "mse")
-    model.build((None, 2))
-    with SummaryWriter(tmp_path) as writer:
-        for interrupted in (lambda: True, lambda: False):
-            drawn = AttentionHeatmaps(
-                model, WordTokenizer(), ("a", "b"), writer, 0, interrupted=interrupted
-            )
-            fit(model, drawn, epochs=1)
-    assert [step for step, _ in read_values(tmp_path)["attention/cross/layer_1"]] == [0, 14]
-
-
-@pytest.mark.parametrize("pair", ["ab", ("a", "b", "c"), ("a", None)])
-def test_wrong_sentence_pair(tmp_path, pair):
-    with (
-        SummaryWriter(tmp_path) as writer,
-        pytest.raises(ValueError, match="`sentence_pair` must be a source text and a target text"),
-    ):
-        AttentionHeatmaps(None, WordTokenizer(), pair, writer)

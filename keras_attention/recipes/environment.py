@@ -1,0 +1,18 @@
+"""What a result depends on besides its settings: libraries and the machine."""
+
+import os
+import platform
+
+import keras
+
+from keras_attention.utils.versions import versions
+
+
+def environment() -> dict[str, str]:
+    """Versions of this package, of Python and of the libraries that a result depends on, and the machine."""
+    return {
+        "python": platform.python_version(),
+        "backend": keras.backend.backend(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        **versions(),
+    }

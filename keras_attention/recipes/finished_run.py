@@ -1,0 +1,62 @@
+"""A finished run, opened from its folder."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+import keras
+
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.models.transformer import Transformer
+from keras_attention.recipes.prepare import Resolved
+from keras_attention.recipes.run import Run, measured_peak
+from keras_attention.utils.checks import check_path
+from keras_attention.utils.run_folder import RunFolder
+
+
+class FinishedRun(Run):
+    """A finished run, opened from its folder alone: its text need not be there any more.
+
+    Args:
+        folder: The run's folder.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        self.folder = RunFolder(check_path("folder", folder))
+        needed = ("beam_size", "length_penalty", "averaged_checkpoints", "dtype", "languages")
+        self._settings = self.folder.settings(needed)
+        self.folder.check_finished()
+        self.resolved = Resolved.of_settings(self._settings)
+        self.config = self.resolved.config
+        self.report = self.folder.finished_report()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings in the folder."""
+        return self._settings
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The run's tokenizer."""
+        return Tokenizer.load(self.folder.tokenizer)
+
+    @functools.cached_property
+    def _batches(self) -> tuple[Any, Any]:
+        return self.resolved.found_batches(self._settings, self.tokenizer, self.folder.store)
+
+    @functools.cached_property
+    def model(self) -> Transformer:
+        """The trained model, for inference."""
+        model = keras.saving.load_model(self.folder.trained_model(), compile=False)
+        model.compile(
+            optimizer=None
+        )  # Weights of checkpoints are wanted, not the state of an optimizer.
+        return model
+
+    @property
+    def device_peak(self) -> float:
+        """FLOP/s of a device when the run was trained: another measure would give another share."""
+        training = (self.report or {}).get("training", {})
+        return training.get("device_peak") or measured_peak(self.config.dtype)

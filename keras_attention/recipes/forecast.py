@@ -1,0 +1,135 @@
+"""What a budget comes to: one forecast for a plan, the start of a run, and a run that is continued."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from keras_attention.data.corpus import Corpus
+from keras_attention.recipes.catalog import RECIPES, recipe_for
+from keras_attention.recipes.config import TranslationConfig
+
+OWN_TEXT = "your own text"  # how the description of such a corpus begins
+# A budget below this share of the recipe's is told to be one.
+SMALL_SHARE = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """The updates, epochs and minutes of a budget, as far as they are known; `str` says them in a line.
+
+    Attributes:
+        steps, minutes: The budget.
+        batches: Updates in an epoch.
+        advised: Updates that the recipe for this text has.
+        early: Whether the run may end early, because the validation perplexity stops improving.
+        seconds: Time of an update, as it was measured; None if unknown.
+        source: How it was measured.
+        updates, spent: Updates and seconds of training that are done.
+
+    Example:
+
+    >>> forecast = Forecast(steps=2000, minutes=None, batches=160, advised=2000)
+    >>> print(forecast)
+    Budget: 2,000 updates, 12.5 epochs. How long an update takes is known after the first of them.
+    >>> print(dataclasses.replace(forecast, seconds=0.75, source="this run so far", updates=400))
+    Budget: 1,600 of 2,000 updates left, 10.0 epochs, about 20 minutes, at 0.75 s an update (this run so far).
+    """
+
+    steps: int | None
+    minutes: float | None
+    batches: int
+    advised: int
+    early: bool = False
+    seconds: float | None = None
+    source: str = ""
+    updates: int = 0
+    spent: float = 0.0
+
+    @classmethod
+    def of(cls, config: TranslationConfig, corpus: Corpus, batches: int) -> Forecast:
+        """The forecast for a new run with this many batches in an epoch."""
+        is_own = corpus.description.startswith(OWN_TEXT) or corpus.name not in RECIPES
+        recipe = recipe_for(len(corpus.train)) if is_own else RECIPES[corpus.name]
+        assert recipe.steps is not None  # All recipes count in updates.
+        advised = round(recipe.steps * recipe.batch_tokens / config.batch_tokens)
+        early = config.patience is not None
+        return cls(config.steps, config.minutes, batches, max(1, advised), early)
+
+    @property
+    def updates_in_time(self) -> float | None:
+        """Updates that fit into what is left of the minutes; None without minutes or speed."""
+        if self.minutes is None or self.seconds is None:
+            return None
+        return max(0.0, 60 * self.minutes - self.spent) / self.seconds
+
+    @property
+    def expected(self) -> float | None:
+        """All updates of the run, those that are done included; None if they depend on an unknown speed."""
+        ends = [] if self.steps is None else [float(self.steps)]
+        in_time = self.updates_in_time
+        if in_time is not None:
+            ends.append(self.updates + in_time)
+        return min(ends, default=None)
+
+    def __str__(self) -> str:
+        parts = []
+        if self.steps is not None:
+            parts.append(self._of_updates(self.steps))
+        if self.minutes is not None:
+            at_most = "" if self.steps is None else "at most "
+            parts.append(at_most + self._of_time(self.minutes))
+        early = ", fewer if the validation perplexity stops improving" if self.early else ""
+        if self.seconds is None:
+            speed = "How long an update takes is known after the first of them."
+            return f"Budget: {'; '.join(parts)}{early}. {speed}"
+        exact = f"{self.seconds:.2f}" if self.seconds < 10 else f"{self.seconds:.0f}"
+        return f"Budget: {'; '.join(parts)}{early}, at {exact} s an update ({self.source})."
+
+    def _of_updates(self, steps: int) -> str:
+        left = max(0, steps - self.updates)
+        count = f"{left:,} of {steps:,} updates left" if self.updates else f"{steps:,} updates"
+        time = "" if self.seconds is None else f", about {duration(left * self.seconds)}"
+        return f"{count}, {left / self.batches:,.1f} epochs{time}"
+
+    def _of_time(self, minutes: float) -> str:
+        left = max(0.0, 60 * minutes - self.spent)
+        time = f"{minutes:,g} minutes of training"
+        if self.spent:
+            time = f"{left / 60:,.1f} of {time} left"
+        updates = self.updates_in_time
+        if updates is None:
+            return time
+        return f"{time}, about {rounded(updates):,} updates, {updates / self.batches:,.1f} epochs"
+
+    @property
+    def advice(self) -> str:
+        """A line if the budget is a fraction of what the recipe advises; else an empty text."""
+        expected = self.expected
+        if expected is None or expected >= SMALL_SHARE * self.advised:
+            return ""
+        time = "" if self.seconds is None else f", about {duration(self.advised * self.seconds)}"
+        return (
+            f"This budget is {expected / self.batches:,.1f} of the {self.advised / self.batches:,.1f} epochs "
+            "that the recipe advises for this much text: expect poor translations. The whole is "
+            f"--steps {self.advised}{time}."
+        )
+
+
+def rounded(number: float) -> int:
+    """Rounded to two digits, so that nobody takes it for exact."""
+    return int(float(f"{number:.1e}"))
+
+
+def duration(seconds: float) -> str:
+    """A time in a unit that is easy to read.
+
+    >>> [duration(seconds) for seconds in (20, 540, 9000, 300_000)]
+    ['a minute', '9 minutes', '2.5 hours', '3.5 days']
+    """
+    if seconds < 90:
+        return "a minute"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} minutes"
+    if seconds < 129_600:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{seconds / 86_400:.1f} days"

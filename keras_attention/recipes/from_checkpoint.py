@@ -1,0 +1,61 @@
+"""A translator of a run's checkpoints, finished or not."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.decoding.translator import Translator
+from keras_attention.recipes.prepare import Resolved
+from keras_attention.training.checkpoints import (
+    average_checkpoints,
+    list_checkpoints,
+    select_checkpoints,
+)
+from keras_attention.utils.checks import check_path, check_text
+from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
+
+
+def checkpoint_translator(
+    folder: str | os.PathLike[str], checkpoint: str = "last", **options: Any
+) -> Translator:
+    """Like `Translator.from_run`, with a checkpoint of a run, which need not be finished.
+
+    Args:
+        folder: The folder of the run. It is only read, so the run may be training.
+        checkpoint: `"last"`, or `"average"` of those that the run would average if it ended now, or a
+            checkpoint's name, such as `"update-00000400"`. Defaults to `"last"`.
+        **options: Arguments of `Translator` that override those of the run.
+
+    Raises:
+        ValueError: If there is no run in the folder, or it has no such checkpoint.
+        DamagedCheckpoint: If the checkpoint was changed after it was written.
+
+    Example:
+
+    ```python
+    translator = checkpoint_translator("runs/mine", "average")
+    ```
+    """
+    run = RunFolder(check_path("folder", folder))
+    check_text("checkpoint", checkpoint)
+    settings = run.settings((*SEARCH_SETTINGS, "preset", "averaged_checkpoints"))
+    run.check_checkpoint(checkpoint)
+    if checkpoint == "average":
+        chosen = select_checkpoints(
+            run.checkpoints,
+            settings["averaged_checkpoints"],
+            settings.get("checkpoint_minutes"),
+            settings.get("checkpoint_updates"),
+        )
+    elif checkpoint == "last":
+        chosen = list_checkpoints(run.checkpoints)[-1:]
+    else:
+        chosen = [run.checkpoints / checkpoint]
+    tokenizer = Tokenizer.load(run.tokenizer)
+    model = Resolved.of_settings(settings).untrained_model(tokenizer.vocabulary_size)
+    average_checkpoints(model, chosen)
+    return Translator(
+        model, tokenizer, **{**{name: settings[name] for name in SEARCH_SETTINGS}, **options}
+    )

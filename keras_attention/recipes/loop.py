@@ -1,0 +1,325 @@
+"""The training loop of a run: from its last checkpoint to the end of its budget."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from keras_attention.callbacks.branch_log import BranchLog
+from keras_attention.callbacks.budget import Budget
+from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
+from keras_attention.callbacks.console import ConsoleProgress
+from keras_attention.callbacks.huge_pages import HugePages
+from keras_attention.callbacks.metrics_log import MetricsLog
+from keras_attention.callbacks.monitor import TrainingMonitor
+from keras_attention.callbacks.nonfinite import StopOnNonFinite
+from keras_attention.callbacks.patience import StopWithoutGain
+from keras_attention.callbacks.perplexity import ValidationPerplexity
+from keras_attention.callbacks.signals import StopOnSignal, TrainingStopped
+from keras_attention.callbacks.together import StopTogether
+from keras_attention.callbacks.translation_scores import TranslationScores
+from keras_attention.evaluation.cost import training_flops
+from keras_attention.models.transformer import Transformer
+from keras_attention.recipes.attention import attention_log
+from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes.forecast import Forecast, duration
+from keras_attention.training.agreement import (
+    check_agreement,
+    chief_first,
+    failing_together,
+    values_of_all,
+)
+from keras_attention.training.distribution import Devices, computing_alone, is_chief
+from keras_attention.utils.memory import is_memory_tuned
+from keras_attention.utils.progress import say
+from keras_attention.visualization.summary_writer import SummaryWriter
+
+if TYPE_CHECKING:
+    from keras_attention.recipes.run import Run
+
+VALIDATION_SENTENCES = 100
+LOG_EVERY = 50  # updates
+# Minutes between checkpoints for resuming: a killed run loses at most this much work.
+SAFETY_MINUTES = 10.0
+# Compiling that takes less is not worth a line.
+SHORT_SECONDS = 10.0
+
+
+class TrainingLoop:
+    """The callbacks of a run's training, and the order in which they are called.
+
+    Args:
+        run: The run. All processes that train together make a loop; the chief writes.
+        held: Receives the files that are open as long as the loop.
+
+    Attributes:
+        checkpoints: The run's checkpoints with its history.
+    """
+
+    def __init__(self, run: Run, held: contextlib.ExitStack):
+        config, folder = run.config, run.folder
+        self.run = run
+        self.signals = StopOnSignal(at_once=run.devices.num_processes == 1)
+        self.budget = Budget(
+            config.steps,
+            config.minutes,
+            batches=run.batches,
+            cooldown=config.cooldown,
+            patience=config.patience,
+        )
+        self.writers = [
+            held.enter_context(SummaryWriter(path)) if is_chief() else None
+            for path in (folder.logs, folder.validation_logs)
+        ]
+        self.monitor = self._monitor()
+        translator = run.translator(run.model)
+        self.scores = self._scores(translator)
+        self.attention = []
+        if self.writers[0] is not None and config.attention_log:
+            self.attention = attention_log(
+                self.writers[0],
+                run.tokenizer,
+                run.text,
+                run.batches.store,
+                translator,
+                self.monitor,
+                self.is_interrupted,
+            )
+        self.patience = StopWithoutGain(
+            config.patience,
+            cut_short=lambda: self.is_cut_short() or self.budget.cools_from is not None,
+            finish=None if config.cooldown is None else self.budget.finish,
+        )
+        self.checkpoints = self._checkpoints()
+
+    def is_interrupted(self) -> bool:
+        """Whether a signal ends the training."""
+        return self.signals.signal_name is not None
+
+    def is_cut_short(self) -> bool:
+        """Whether a signal ends the training within an epoch."""
+        return self.checkpoints.cut_short
+
+    def restore(self) -> bool:
+        """Continue from the last checkpoint, if there is one; return whether anything is left to train."""
+        checkpoints, budget, model = self.checkpoints, self.budget, self.run.model
+        with chief_first():
+            if checkpoints.rewind(self._is_outdated):
+                say("The budget is another one: back to where the learning rate began to fall.")
+            checkpoints.set_damaged_aside()
+        checkpoints.restore(model)
+        check_agreement({"last checkpoint": checkpoints.updates})
+        if checkpoints.updates:
+            say(
+                f"Continuing in epoch {checkpoints.epoch + 1}, after update {checkpoints.updates:,} "
+                f"({budget.seconds / 60:.1f} minutes of training done)"
+            )
+            if budget.compiling > SHORT_SECONDS:
+                say(
+                    f"Compiling again takes about {duration(budget.compiling)}, as before, and does not "
+                    "count as training."
+                )
+        if self.patience.is_over:
+            say("The validation perplexity stopped improving. To train on, raise --patience.")
+        is_over = budget.is_over(run_updates(model))
+        return not (is_over or (self.patience.is_over and budget.cools_from is None))
+
+    def fit(self) -> None:
+        """Train to the end of the budget.
+
+        Raises:
+            TrainingStopped: After Ctrl-C or SIGTERM; a checkpoint was written.
+        """
+        run, devices = self.run, self.run.devices
+        batches = run.batches
+        if devices.num_processes > 1:
+            batches = batches.shard(devices.process_index, devices.num_processes)
+        console = self._console()
+        try:
+            fit_resumably(run.model, batches, self.checkpoints, self._callbacks(console))
+        finally:
+            if is_chief():
+                console.close()
+            self.signals.on_train_end()  # Restores the signal handlers, also after an error.
+        if self.signals.signal_name is not None:
+            say(
+                f"Stopped by {self.signals.signal_name} and saved as '{self.checkpoints.paths[-1]}'. The "
+                "same command continues this run."
+            )
+            raise TrainingStopped(self.signals.signal_name)
+
+    def _callbacks(self, console: ConsoleProgress) -> list[keras.callbacks.Callback]:
+        """All callbacks, in the order in which they are called."""
+        run, chief = self.run, is_chief()
+        has_branches = run.model.branch_feed_forward is not None
+        return [
+            self.signals,
+            self.budget,
+            # Only the chief measures the perplexity; the others wait. All processes translate.
+            # The perplexity is added to the logs of the epoch, which the callbacks after it read.
+            *(
+                [ValidationPerplexity(run.validation, self.is_cut_short), self.patience]
+                if chief
+                else []
+            ),
+            self.scores,
+            # Before the checkpoints, which store the position in the monitor's log.
+            *([self.monitor, *self.attention] if chief else []),
+            self.checkpoints,
+            *([BranchLog(MetricsLog(run.folder.branches))] if chief and has_branches else []),
+            *([HugePages()] if is_memory_tuned() else []),
+            *([console] if chief else []),
+            # Last: the error that it raises at the end of training ends everything.
+            StopOnNonFinite(run.batches, run.tokenizer, every=LOG_EVERY),
+            *([StopTogether(self.signals)] if run.devices.num_processes > 1 else []),
+        ]
+
+    def _console(self) -> ConsoleProgress:
+        """The progress line, after a line on the budget, which is said again when the speed is known."""
+        run, budget = self.run, self.budget
+        forecast = Forecast.of(run.config, run.text, len(run.batches))
+        told = _tell(forecast, budget, run_updates(run.model))
+
+        def announce() -> None:
+            _tell(told, budget, budget.updates, is_advised=bool(told.advice))
+
+        return ConsoleProgress(
+            budget, self.monitor, announce=announce if told.seconds is None else None
+        )
+
+    def _is_outdated(self, manifest: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint has updates of a cool-down that another budget began."""
+        state = manifest["callbacks"].get("Budget", {})
+        return self.budget.is_outdated(state) and manifest["updates"] > state["cooldown"]["updates"]
+
+    def _monitor(self) -> TrainingMonitor:
+        """The figures of training, as curves in TensorBoard and lines in a file; by the chief only."""
+        run = self.run
+        writer, validation_writer = self.writers
+        return TrainingMonitor(
+            writer,
+            run.batches,
+            every=LOG_EVERY,
+            log=MetricsLog(run.folder.metrics) if is_chief() else None,
+            flops=lambda *shape: training_flops(run.model, [shape]),
+            peak=run.peak,
+            validation_writer=validation_writer,
+        )
+
+    def _checkpoints(self) -> Checkpoints:
+        """The run's checkpoints, which the chief writes."""
+        config = self.run.config
+        # One to average is not enough to be safe: the last one may be damaged.
+        least = 1 if config.cooldown is None else 2
+        return Checkpoints(
+            self.run.folder.checkpoints,
+            max(least, config.averaged_checkpoints),
+            self.is_interrupted,
+            every_minutes=config.checkpoint_minutes or SAFETY_MINUTES,
+            every_updates=config.checkpoint_updates,
+            average_minutes=config.checkpoint_minutes,
+            average_updates=config.checkpoint_updates,
+            stateful=[
+                self.budget,
+                self.monitor,
+                self.scores,
+                self.patience,
+                Shares(self.run.model, config, self.run.devices),
+                *self.attention,
+            ],
+            write=is_chief(),
+            milestone=lambda: self.budget.cools_from,
+        )
+
+    def _scores(self, translator: Any) -> TranslationScores:
+        """BLEU and chrF of the first validation sentences, translated by beam search every few epochs."""
+        run, devices = self.run, self.run.devices
+        count = devices.num_processes
+
+        def translate(sources: list[str]) -> Sequence[str]:
+            """Translate a share of the sentences in each process."""
+            with failing_together(), computing_alone(run.model):
+                own = list(translator(sources[devices.process_index :: count]))
+            shares = values_of_all(own)
+            return [shares[index % count][index // count] for index in range(len(sources))]
+
+        return TranslationScores(
+            translator if count == 1 else translate,
+            list(itertools.islice(run.text.validation.sources(), VALIDATION_SENTENCES)),
+            list(itertools.islice(run.text.references("validation"), VALIDATION_SENTENCES)),
+            every_epochs=run.config.bleu_every,
+            monitor=self.monitor,
+            cut_short=self.is_cut_short,
+        )
+
+
+class Shares:
+    """How a batch is shared out. Each share draws dropout masks of its own, so a change is told.
+
+    Args:
+        model: The run's model.
+        config: Its settings.
+        devices: The devices that it uses.
+    """
+
+    def __init__(self, model: Transformer, config: TranslationConfig, devices: Devices):
+        # On JAX, the masks are those of the whole batch, however many devices share it.
+        replicas = 1 if keras.backend.backend() == "jax" else devices.num_replicas
+        self.state = {"replicas": replicas, "parts": config.accumulation_steps}
+        rates = {name: rate for name, rate in model.get_config().items() if "dropout" in name}
+        self.drops = any(rates.values())
+
+    def get_state(self) -> dict[str, int]:
+        """The shares of this start."""
+        return self.state
+
+    def set_state(self, state: dict[str, int]) -> None:
+        """Say that the masks change, if the shares do."""
+        if self.drops and state != self.state:
+            before, now = (f"{s['replicas']} x {s['parts']}" for s in (state, self.state))
+            say(
+                f"Dropout draws other masks from now on: a batch has {now} shares (devices x parts), had "
+                f"{before}. The result is another one, of the same quality."
+            )
+
+
+def train(run: Run) -> Checkpoints:
+    """Train a run from its last checkpoint, if there is one, to the end of its budget.
+
+    Returns:
+        The run's checkpoints with its history. The model has the state of the last one.
+
+    Raises:
+        TrainingStopped: After Ctrl-C or SIGTERM; a checkpoint was written.
+    """
+    with contextlib.ExitStack() as held:
+        loop = TrainingLoop(run, held)
+        if loop.restore():
+            loop.fit()
+        return loop.checkpoints
+
+
+def run_updates(model: keras.Model) -> int:
+    """Number of updates of a model."""
+    return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
+
+
+def _tell(forecast: Forecast, budget: Budget, updates: int, is_advised: bool = False) -> Forecast:
+    """Say what is left of the budget, and what the recipe advises unless that was said; return both."""
+    known = dataclasses.replace(
+        forecast,
+        steps=budget.last_step,
+        seconds=budget.seconds_per_update,
+        source="as this run so far",
+        updates=updates,
+        spent=budget.seconds,
+    )
+    say(str(known))
+    if known.advice and not is_advised:
+        say(known.advice)
+    return known

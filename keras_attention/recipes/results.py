@@ -1,0 +1,75 @@
+"""The figures of a finished run, as `report.json` has them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from keras_attention.recipes.environment import environment
+
+if TYPE_CHECKING:
+    from keras_attention.recipes.run import Run
+
+
+def run_figures(run: Run) -> dict[str, Any]:
+    """What a run was trained on, and with what."""
+    corpus, of_batches = run.corpus, run.batches.statistics()
+    return {
+        "corpus": corpus.name,
+        "synthetic": corpus.synthetic,
+        "pairs": {name: len(text) for name, text in corpus.splits.items()},
+        "vocabulary_size": run.tokenizer.vocabulary_size,
+        "parameters": run.model.count_params(),
+        "config": run.settings,
+        "batches": {name: value for name, value in of_batches.items() if name != "shapes"},
+        "environment": environment(),
+    }
+
+
+def test_figures(
+    evaluation: Mapping[str, Any], split: str, sources: Sequence[str], references: Sequence[str]
+) -> dict[str, Any]:
+    """How well a run translates its test set.
+
+    Args:
+        evaluation: What `Run.evaluation` returned.
+        split: Which part of the corpus was translated.
+        sources, references: Its sentences.
+    """
+    *alone, average = evaluation["systems"].values()
+    return {
+        "validation_perplexity": average["perplexity"],
+        "last_validation_perplexity": (alone or [average])[-1]["perplexity"],
+        "test": {
+            "split": split,
+            "sentences": len(sources),
+            **_scores(average["scores"]),
+            "seconds": average["seconds"],
+            "examples": _examples(sources, evaluation["translations"], references),
+        },
+    }
+
+
+def _scores(scores: dict[str, Any]) -> dict[str, Any]:
+    """BLEU and chrF of a system, with their signatures."""
+    return {
+        name: value
+        for metric in ("bleu", "chrf")
+        for name, value in (
+            (metric, scores[metric]["score"]),
+            (f"{metric}_signature", scores[metric]["signature"]),
+        )
+    }
+
+
+def _examples(
+    sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
+) -> list[dict[str, str]]:
+    """Five pairs, evenly spread over the set, each of the most ordinary length there."""
+    names = ("source", "translation", "reference")
+    rows = [*dict.fromkeys(zip(sources, translations, references, strict=True))]
+    ordinary = statistics.median(len(source) for source in sources)
+    fifths = (rows[len(rows) * i // 5 : len(rows) * (i + 1) // 5] for i in range(5))
+    chosen = [min(part, key=lambda row: abs(len(row[0]) - ordinary)) for part in fifths if part]
+    return [dict(zip(names, row, strict=True)) for row in chosen]

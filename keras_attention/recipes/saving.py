@@ -1,0 +1,22 @@
+"""The files of a trained model in a run's folder."""
+
+import contextlib
+
+from keras_attention.models.transformer import Transformer
+from keras_attention.spec import SpecError
+from keras_attention.spec.files import save_spec
+from keras_attention.utils.files import atomic_path, remove_folder
+from keras_attention.utils.run_folder import RunFolder
+from keras_attention.utils.signed_archive import sign_archive
+
+
+def save_model(model: Transformer, folder: RunFolder) -> None:
+    """Save a model as `model.keras`, and its spec, which needs no Keras, in `spec/`."""
+    # A process that is killed in between leaves a model without a spec, never with a wrong one.
+    if folder.spec.exists():
+        remove_folder(folder.spec)
+    with atomic_path(folder.model) as partial:
+        model.save(partial)
+        sign_archive(partial)
+    with contextlib.suppress(SpecError):  # A model that no spec can describe: only Keras loads it.
+        save_spec(model.spec(), folder.spec)

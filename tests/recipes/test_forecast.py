@@ -1,0 +1,66 @@
+"""One forecast for a plan, a start and a continued run: updates, epochs, minutes."""
+
+import dataclasses
+
+import pytest
+
+from keras_attention.data import load_corpus
+from keras_attention.data.corpora import corpus_from_files
+from keras_attention.recipes.catalog import recipe_for
+from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes.forecast import Forecast
+from tests.recipes.small_runs import write_files
+
+NEW = Forecast(steps=900, minutes=None, batches=40, advised=1000)
+MEASURED = {"seconds": 0.8, "source": "as a step that was tried"}
+
+
+@pytest.mark.parametrize(
+    "known, expected",
+    [
+        ({}, "Budget: 900 updates, 22.5 epochs. How long an update takes is known after the first"),
+        (MEASURED, "Budget: 900 updates, 22.5 epochs, about 12 minutes, at 0.80 s an update (as a step"),
+        # 300 s are left, which make 375 updates; a run's budget is what is left of it.
+        ({**MEASURED, "updates": 525, "spent": 450.0},
+         "Budget: 375 of 900 updates left, 9.4 epochs, about 5 minut"),
+        ({"steps": None, "minutes": 10}, "Budget: 10 minutes of training. How long"),
+        ({"steps": None, "minutes": 10, **MEASURED},
+         "10 minutes of training, about 750 updates, 18.8 epochs, at"),
+        ({"steps": None, "minutes": 10, **MEASURED, "updates": 300, "spent": 240.0},
+         "Budget: 6.0 of 10 minutes of training left, about 450 updates, 11.2 epochs, at"),
+        ({"minutes": 8, **MEASURED}, "about 12 minutes; at most 8 minutes of training, about 600 updates"),
+        ({"early": True}, "22.5 epochs, fewer if the validation perplexity stops improving. How"),
+    ],
+)  # fmt: skip
+def test_it_says_what_is_known(known, expected):
+    assert expected in str(dataclasses.replace(NEW, **known))
+
+
+@pytest.mark.parametrize(
+    "known, expected",
+    [
+        ({"steps": 500}, ""),
+        ({"steps": 120}, "This budget is 3.0 of the 25.0 epochs that the recipe advises"),
+        # 2 minutes are 150 updates; after 400 that are done, they are 550.
+        ({"steps": None, "minutes": 2, **MEASURED}, "3.8 of the 25.0 epochs"),
+        ({"steps": None, "minutes": 2}, ""),
+        ({"steps": None, "minutes": 7, **MEASURED, "updates": 400, "spent": 300.0}, ""),
+    ],
+)
+def test_a_fraction_of_what_the_recipe_advises_is_told(known, expected):
+    advice = dataclasses.replace(NEW, **known).advice
+    assert expected in advice and bool(advice) == bool(expected)
+    if advice:
+        assert "expect poor translations. The whole is --steps 1000" in advice
+        assert ("about 13 minutes" in advice) == ("seconds" in known)
+
+
+def test_the_advice_is_the_recipes_for_this_text(tmp_path):
+    """In batches of another size, it is as many tokens."""
+    config = TranslationConfig(steps=100, batch_tokens=512)
+    recipe = recipe_for(60)
+    corpus = corpus_from_files(
+        write_files(tmp_path, "demo", 0, 60), name="demo"
+    )  # a name of a corpus
+    assert Forecast.of(config, corpus, 7).advised == recipe.steps * recipe.batch_tokens / 512
+    assert Forecast.of(config, load_corpus("demo"), 7).advised == 1350 * 1536 / 512
