@@ -92,7 +92,7 @@ class Resolved:
             ValueError: Names the argument or the sentence, what is wrong with it, and the remedy.
         """
         self.check_model()
-        self._check_room(text)
+        self.check_room(text)
 
     def check_model(self) -> None:
         """Refuse a configuration that no model can be made from, before any work.
@@ -120,7 +120,7 @@ class Resolved:
                 f"has at least 2 tokens. {self._remedy}."
             )
 
-    def _check_room(self, text: ParallelText) -> None:
+    def check_room(self, text: ParallelText) -> None:
         """Refuse sentences that cannot fit into a batch, as far as this is known before tokenization.
 
         A word with a letter or digit has at least one token; a byte has at most one.

@@ -232,11 +232,12 @@ class Run:
             end = f"{steps:,} updates" if steps else f"{minutes:g} minutes"
             say(f"Finishing: this run ends after {end}. Then come translations and report.")
         with failing_together():
-            if self.folder.has_trained():
-                # Its batches stay as they are; `folder.check` compares all settings.
+            has_trained = self.folder.has_trained()
+            if has_trained:
                 self._check_shares()
-            else:
-                self.resolved.check(self.corpus.train)
+            self.resolved.check_model()
+            if not has_trained:  # The batches of a run stay as they are.
+                self.resolved.check_room(self.corpus.train)
             settings = self.settings
         check_same_texts(self.corpus.splits)
         place = str(self.folder.path.resolve())

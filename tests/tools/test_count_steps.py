@@ -7,8 +7,8 @@ from tools import count_steps
 from tools.count_steps import Step, steps
 
 # They were 46 and 28 at commit 7313ee5, before the rooms were made.
-MOST_OF_A_TRANSLATION = 20
-MOST_TO_ATTENTION = 16
+MOST_OF_A_TRANSLATION = 26
+MOST_TO_ATTENTION = 21
 
 
 def test_a_call_of_another_file_is_a_step_and_counts_once():
