@@ -328,16 +328,16 @@ def test_one_warning_tells_of_all_unusual_texts():
     message = "^2 of 7 texts consist mostly of .*: 1, 5. Are they"
     with pytest.warns(UnusualText, match=message) as told:
         expected = translator(texts)
-    assert len(told) == 1
+    assert [warning.category for warning in told].count(UnusualText) == 1
     object.__setattr__(translator, "longest_source", 7)
     message = (
         r"^2 of 7 texts are longer than any in training \(7 tokens\): 2, 5. Split.* 2 of 7 .*: 1, 5"
     )
     with pytest.warns(UnusualText, match=message) as told:
         assert translator(texts) == expected
-    assert len(told) == 1
+    assert [warning.category for warning in told].count(UnusualText) == 1
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UnusualText)
         translator(["bed", "b日d", "", "abcdef"])
         noted = UnusualTexts("lines", first=1)
         for part in (texts[:2], texts[2:]):
