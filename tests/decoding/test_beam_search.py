@@ -513,7 +513,7 @@ def test_padding_token_fills_the_rest():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"beam_size": 0}, "`beam_size` must be an int of at least 1"),
+        ({"beam_size": 0}, "`beam_size` must be an int from 1 to 1,000"),
         ({"length_penalty": -0.1}, "`length_penalty` must be a finite number at least 0"),
         ({"length_penalty": float("nan")}, "`length_penalty` must be a finite number at least 0"),
         ({"stop": "first"}, "`stop` must be one of .*'first'"),

@@ -207,7 +207,7 @@ def test_logits_that_are_not_finite_end_without_a_hypothesis():
 
 
 def test_bad_options_are_refused():
-    with pytest.raises(ValueError, match="`beam_size` must be an int of at least 1"):
+    with pytest.raises(ValueError, match="`beam_size` must be an int from 1 to 1,000"):
         search(ConstantTables([0.0, 1.0]), [2], 0, end=1)
     with pytest.raises(ValueError, match="`stop` must be one of .*'first'"):
         search(ConstantTables([0.0, 1.0]), [2], 2, end=1, stop="first")
