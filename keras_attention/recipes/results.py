@@ -27,7 +27,7 @@ def run_figures(run: Run) -> dict[str, Any]:
     }
 
 
-def test_figures(
+def evaluation_figures(
     evaluation: Mapping[str, Any], split: str, sources: Sequence[str], references: Sequence[str]
 ) -> dict[str, Any]:
     """How well a run translates its test set.

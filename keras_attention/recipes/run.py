@@ -32,7 +32,7 @@ from keras_attention.recipes.messages import (
     results_text,
 )
 from keras_attention.recipes.prepare import Resolved
-from keras_attention.recipes.results import run_figures, test_figures
+from keras_attention.recipes.results import evaluation_figures, run_figures
 from keras_attention.recipes.saving import save_model
 from keras_attention.recipes.start import changeable, reasons, run_settings, with_budget
 from keras_attention.training.agreement import (
@@ -340,7 +340,7 @@ class Run:
         report = {
             **run_figures(self),
             "training": self.training,
-            **test_figures(evaluation, split, sources, references),
+            **evaluation_figures(evaluation, split, sources, references),
         }
         translations = evaluation["translations"]
         kept = ((self.folder.references, references), (self.folder.translations, translations))
