@@ -64,7 +64,8 @@ def atomic_file(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
 
     Example:
 
-    >>>     >>> path = Path(tempfile.mkdtemp()) / "lines.txt"
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "lines.txt"
     >>> with atomic_file(path, "w") as file:
     ...     _ = file.write("first")
     ...     path.exists()

@@ -192,7 +192,9 @@ def test_tensorboard_shows_curves_and_attention(finished):
         last = entries[SMALL.steps].header
         assert (last["importance"] is not None) == tag.endswith("reference")
         heads = [head for layers in last["measures"].values() for layer in layers for head in layer]
-        assert all(np.isfinite(head["entropy"]) for head in heads)
+        # A translation of one token has no row that could be broad or narrow.
+        assert all("entropy" in head for head in heads) or tag.endswith("output")
+        assert all(np.isfinite(head.get("entropy", 0.0)) for head in heads)
         assert sum("best_alignment" in head for head in heads) == 1
 
 
