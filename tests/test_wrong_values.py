@@ -3,6 +3,7 @@
 The tables below hold, for each kind of parameter, values that it must not take.
 """
 
+import functools
 import math
 
 import keras
@@ -14,6 +15,7 @@ from keras_attention import (
     FeedForward,
     LabelSmoothedCrossentropy,
     LearningRateSchedule,
+    MultiHeadAttention,
     Perplexity,
     PositionalEncoding,
     ResidualConnection,
@@ -24,6 +26,7 @@ from keras_attention import (
     TransformerEncoderBlock,
     as_tf_dataset,
 )
+from keras_attention.layers import BranchedAttention
 from keras_attention.training import CooldownToBudget, CosineToBudget
 
 SIZE = [0, -1, 2.5, math.nan, True, "3", [1]]
@@ -119,6 +122,90 @@ def test_each_parameter_is_checked_at_the_door(door, right, name, values):
             door(**{**right, name: value})
         said = str(error.value)
         assert name in said and "Received" in said, (value, said)
+
+
+# What a door is called with: right tensors, from which wrong ones are derived.
+SIZES = {"B": 2, "T": 3, "S": 5, "D": 8, "E": 8, "F": 8, "N": 4, "W": 6, "V": 11}
+
+
+def tensor(letters, dtype="float32"):
+    return np.ones([SIZES[letter] for letter in letters.removeprefix("...")], dtype)
+
+
+def wrong_tensors(right, letters, known=""):
+    """No tensors, no numbers, another rank; and other sizes of the letters that are known."""
+    yield from ([], 3, "x", b"x", {}, object(), [[1.0], [1.0, 2.0]])
+    yield from (np.full(right.shape, "a"), np.full(right.shape, None), right.astype(complex))
+    if not letters.startswith("..."):
+        yield from (right[0], right[None], right[..., None])
+    if letters[-1] in known:
+        yield np.ones((*right.shape[:-1], right.shape[-1] - 1), right.dtype)
+    if letters[0] in known:
+        yield np.concatenate([right, right[:1]])
+
+
+@functools.cache
+def small_transformer():
+    return Transformer(11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=4)
+
+
+def layer_doors():
+    for make in (
+        lambda: TransformerEncoderBlock(4, 16),
+        lambda: TransformerDecoderBlock(4, 16),
+        lambda: MultiHeadAttention(4, 2),
+        lambda: BranchedAttention(4, 2, 16),
+        lambda: FeedForward(16),
+        lambda: PositionalEncoding(),
+        lambda: ResidualConnection(),
+    ):
+        yield make, make().call_axes
+    yield lambda: functools.partial(TokenEmbedding(11, 8), reverse=True), {"inputs": "...D"}
+
+
+def called_doors():
+    """Pairs of a function that makes a door, and of the axes of what it is called with."""
+    yield from layer_doors()
+    ids = {"encoder_token_ids": "BS", "decoder_token_ids": "BT"}
+    yield lambda: lambda **given: small_transformer()(given), ids
+    yield lambda: small_transformer().attention_scores, ids
+    yield lambda: small_transformer().encode, {"encoder_token_ids": "BS"}
+    labels = {"y_true": "BT", "y_pred": "BTV", "sample_weight": "BT"}
+    yield LabelSmoothedCrossentropy, labels
+    for metric in (TokenAccuracy, Perplexity):
+        yield lambda metric=metric: metric().update_state, labels
+
+
+@pytest.mark.parametrize(("make", "axes"), list(called_doors()))
+def test_each_tensor_is_checked_at_the_door(make, axes):
+    """By its rank, its sizes, and what it holds; in a fresh layer and in a built one."""
+    given = {
+        name: tensor(letters, "bool" if "mask" in name else "int32" if "ids" in name else "float32")
+        for name, letters in axes.items()
+    }
+    built, known = make(), "DEFN"
+    built(**given)
+    for name, right in given.items():
+        letters = axes[name]
+        wrong = [(built, value) for value in wrong_tensors(right, letters, known)]
+        wrong += [(make(), value) for value in wrong_tensors(right, letters)]
+        if name == "sample_weight":  # One for all is right.
+            wrong = [(door, value) for door, value in wrong if not isinstance(value, int)]
+        for door, value in wrong:
+            with pytest.raises(ValueError) as error:
+                door(**{**given, name: value})
+                pytest.fail(f"{name}={value!r} was accepted")
+            assert name in str(error.value) or "Labels must" in str(error.value), (value, error)
+            assert "Received" in str(error.value)
+        known += "" if "mask" in name else letters.replace(".", "")
+
+
+@pytest.mark.parametrize(("make", "axes"), list(layer_doors()))
+@pytest.mark.parametrize("value", ["yes", 2, [], 1.0], ids=repr)
+def test_training_is_on_or_off(make, axes, value):
+    given = {name: tensor(letters) for name, letters in axes.items() if "mask" not in name}
+    with pytest.raises(ValueError, match="`training` must be True, False or None. Received"):
+        make()(**given, training=value)
 
 
 LABELS = [[5, 11], [5, -1], [5, -100], [5, 2**32 + 3], [5, 5.7]]

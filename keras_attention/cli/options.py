@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from keras_attention.cli.streams import typed_text
-from keras_attention.recipes.config import literal_choices
+from keras_attention.recipes.config import ModelArguments, literal_choices
 
 NONE = "none"
 
@@ -97,25 +97,80 @@ def field_help(cls: type) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, _, text in pairs}
 
 
-def read_toml(path: Path, allowed: Iterable[str]) -> dict[str, Any]:
+def read_toml(path: Path, *classes: type) -> dict[str, Any]:
     """The settings in a TOML file.
 
+    Args:
+        path: The file.
+        *classes: Dataclasses, whose fields are the settings.
+
     Raises:
-        ValueError: If it is not TOML, or has a name that is not allowed.
+        ValueError: If it is not TOML, or has a setting that is unknown or of another type.
     """
-    allowed = sorted(allowed)
     if not path.exists() or path.is_dir():
         raise FileNotFoundError(f"--config: there is no file '{path}'.")
     try:
         values = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"--config: '{path}' is not TOML: {error}") from None
-    for name in values:
-        if name not in allowed:
-            similar = difflib.get_close_matches(name, allowed, 1)
+    annotations: dict[str, Any] = {}
+    for cls in classes:
+        annotations |= typing.get_type_hints(cls)
+    return _typed(f"--config: '{path}'", values, annotations)
+
+
+# What a TOML file says for a type, in words.
+TOML_TYPES = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text that is not empty",
+    Path: "a text, the path of a file",
+    tuple: "a list of two texts, the paths of files",
+    dict: "a table, such as {dropout = 0.1}",
+}
+
+
+def _typed(
+    where: str, values: Mapping[str, Any], annotations: Mapping[str, Any], outer: str = ""
+) -> dict[str, Any]:
+    """Values of a TOML file or of a table in it; refuses those of another type than annotations say."""
+    typed = {}
+    for name, value in values.items():
+        if name not in annotations:
+            similar = difflib.get_close_matches(name, sorted(annotations), 1)
             hint = f" Did you mean {similar[0]}?" if similar else ""
-            raise ValueError(f"--config: '{path}' has an unknown setting: {name}.{hint}")
-    return {name: None if value == NONE else value for name, value in values.items()}
+            raise ValueError(f"{where} has an unknown setting: {outer}{name}.{hint}")
+        parts, choices = _union(annotations[name]), literal_choices(annotations[name])
+        kinds = [typing.get_origin(part) or part for part in parts if part is not type(None)]
+        if value == NONE and type(None) in parts:
+            value = None
+        elif not (value in choices if choices else any(_is_a(value, kind) for kind in kinds)):
+            wanted = [TOML_TYPES[kind] for kind in kinds if kind in TOML_TYPES]
+            if choices:
+                wanted = [", ".join(json.dumps(choice) for choice in choices if choice is not None)]
+            wanted += [json.dumps(NONE)] if type(None) in parts else []
+            raise ValueError(
+                f"{where}: {outer}{name} must be {' or '.join(wanted)}. Received: {name} = {value!r}"
+            )
+        elif dict in kinds:
+            value = _typed(where, value, typing.get_type_hints(ModelArguments), f"{name}.")
+        elif Path in kinds:
+            value = Path(value)
+        elif tuple in kinds:
+            value = tuple(map(Path, value))
+        typed[name] = value
+    return typed
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """Whether a value of a TOML file is what a type stands for there."""
+    if kind is tuple:
+        return isinstance(value, list) and len(value) == 2 and all(_is_a(v, str) for v in value)
+    if isinstance(value, str) and not value.strip():
+        return False
+    found = {float: (int, float), Path: (str,)}.get(kind, (kind,))
+    return isinstance(value, found) and (kind is bool or not isinstance(value, bool))
 
 
 def as_toml(values: Mapping[str, Any]) -> str:

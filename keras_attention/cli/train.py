@@ -48,6 +48,7 @@ TRAINING = (
 )
 SEARCH = ("beam_size", "length_penalty")
 DEVICES = ("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "row_multiple")
+SETTINGS = (TextOptions, TranslationConfig, ModelOptions)
 # What --plan and --dump-config make no use of.
 NOT_PLANNED = ("output_dir", "translate")
 DEPENDS = "depends on your text"  # its size, or its recipe
@@ -101,7 +102,7 @@ def run(
     with orderly_exit(parser.prog):
         options = vars(parser.parse_args(given))
         if "config" in options:
-            options = {**read_toml(options.pop("config"), _setting_names()), **options}
+            options = {**read_toml(options.pop("config"), *SETTINGS), **options}
         options.setdefault("target_language", default_target_language)
         return _run(options, default_corpus, recipes, options.pop("plan", plan))
     raise AssertionError("`orderly_exit` ends the process after an error.")
@@ -296,11 +297,6 @@ def _part(options: Mapping[str, Any], cls: type) -> dict[str, Any]:
     """The options that are fields of a dataclass."""
     names = {field.name for field in dataclasses.fields(cls)}
     return {name: value for name, value in options.items() if name in names}
-
-
-def _setting_names() -> set[str]:
-    classes: tuple[Any, ...] = (TextOptions, TranslationConfig, ModelOptions)
-    return {field.name for cls in classes for field in dataclasses.fields(cls)}
 
 
 def _check_outputs(options: dict[str, Any], text: TextOptions, plan: bool) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 SHORTEST_SOURCE = 16
+# Numbers in a search's largest buffers: for each row and beam, a mask over the slots of all beams.
+LARGEST_BUFFER = 2**28
 # The lines of a batch, and its padded shape (B, S).
 Batch = tuple[list[int], tuple[int, int]]
 
@@ -20,6 +22,8 @@ class Batching(NamedTuple):
         batch_tokens: Largest number of source positions of a batch, padding included.
         batch_size: Largest number of lines in a batch; None for no limit but `batch_tokens`.
         max_length: Largest number of positions of a source; None for no limit.
+        beam_size: Number of beams W. Wide beams leave room for fewer rows.
+        max_extra_length: Largest number of tokens that a translation may have more than its source.
 
     Example:
 
@@ -30,6 +34,8 @@ class Batching(NamedTuple):
     batch_tokens: int
     batch_size: int | None
     max_length: int | None
+    beam_size: int = 1
+    max_extra_length: int = 0
 
     def of_like_length(self, lengths: Sequence[int]) -> list[Batch]:
         """Batches of lines that are not empty, longest first."""
@@ -57,8 +63,19 @@ class Batching(NamedTuple):
 
     def _most_rows(self, length: int) -> int:
         """Return the largest number of lines of a padded length in a batch."""
-        most = max(1, self.batch_tokens // length)
+        most = max(1, min(self.batch_tokens // length, self._most_searched(length)))
         return most if self.batch_size is None else min(most, self.batch_size)
+
+    def has_room(self, length: int) -> bool:
+        """Return whether the search of a single line of this length has room for its beams."""
+        return self._most_searched(length) > 0
+
+    def _most_searched(self, length: int) -> int:
+        """Return the number of lines whose buffers, which grow with the square of the beam, have room."""
+        longest = length + self.max_extra_length
+        if self.max_length is not None:
+            longest = min(longest, self.max_length)
+        return LARGEST_BUFFER // (self.beam_size**2 * longest)
 
     def _padded_length(self, length: int) -> int:
         padded = max(SHORTEST_SOURCE, _next_power(length, 2))

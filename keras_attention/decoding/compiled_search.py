@@ -13,8 +13,8 @@ import keras
 import numpy as np
 
 from keras_attention.decoding.constraints import TextConstraint
-from keras_attention.decoding.hypotheses import BeamSearchResult
-from keras_attention.decoding.plain_search import beam_search
+from keras_attention.decoding.hypotheses import BeamSearchResult, result
+from keras_attention.decoding.plain_search import find_hypotheses
 from keras_attention.ops.compile import compile_for_inference
 
 
@@ -72,20 +72,22 @@ class CompiledSearch:
             limits: Any = np.minimum(max_lengths, max_length)
             state = self._constraint.of_batch(texts, limits, self._options["beam_size"])
         self._max_length = max_length  # A function of the shape, as the program is.
-        return keras.tree.map_structure(
+        found = keras.tree.map_structure(
             keras.ops.convert_to_numpy,
             self._programs[stop](encoder_token_ids, max_lengths, state),
         )
+        end, pad = self._options["end_token_id"], self._options["pad_token_id"]
+        return result(**found, end_token_id=end, pad_token_id=pad, xp=np)
 
     def _search(self, stop: str, encoder_token_ids: Any, max_lengths: Any, state: Any) -> Any:
-        """Run encoder and beam search on one batch: (B, S) and (B,) to a `BeamSearchResult`."""
+        """Run encoder and beam search on one batch: (B, S) and (B,)."""
         memory = self._model.encode(encoder_token_ids)
 
         def step(token_ids, index, cache):
             return self._model.decode_step(token_ids, index, memory, cache)
 
         rows, beam_size = encoder_token_ids.shape[0], self._options["beam_size"]
-        return beam_search(
+        return find_hypotheses(
             step,
             self._model.initial_cache(rows, beam_size, self._max_length),
             max_lengths,

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attention.decoding.hypotheses import NO_HYPOTHESIS, exist
 from keras_attention.decoding.plain_search import Constraint, best_tokens, reorder, rescored
 from keras_attention.ops.compile import compile_without_weights
 
@@ -61,7 +62,7 @@ class ConstrainedSteps:
         """
         found = self._programs.choose(logits, self._state, np.int32(index))
         scores, tokens = map(ops.convert_to_numpy, found)
-        return scores, tokens
+        return np.where(exist(scores), scores, NO_HYPOTHESIS), tokens
 
     def advance(self, parents: np.ndarray, tokens: np.ndarray, index: int) -> None:
         """Go on with the beams `parents` (B, W) and the tokens (B, W) that they get at this position."""

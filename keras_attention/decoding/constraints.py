@@ -18,7 +18,25 @@ import numpy as np
 from keras import ops
 
 from keras_attention.decoding.plain_search import Constraint, check_states
-from keras_attention.utils.checks import check_callable, check_has, check_integer
+from keras_attention.utils.checks import check_callable, check_has, check_integer, counted
+
+
+class NoRoom(ValueError):
+    """What a constraint wants of a sentence is longer than its longest hypothesis.
+
+    Args:
+        row: Number of the sentence in its batch.
+        need: What is wanted, such as "a prefix of 7 tokens".
+        length: Its length, with the end token.
+        max_length: The longest hypothesis.
+    """
+
+    def __init__(self, row: int, need: str, length: int, max_length: int) -> None:
+        self.row = row
+        self.problem = (
+            f"needs {need}, with the end {length} tokens. Received: max_lengths[{row}]={max_length}"
+        )
+        super().__init__(f"Sentence {row} {self.problem}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +55,7 @@ class TextConstraint:
 
     >>> constraint, prefixes = ForcedPrefix(vocabulary_size=280), {"a house": [260, 261]}
     >>> text_constraint = TextConstraint(constraint, lambda texts, max_lengths, beam_size:
-    ...     constraint.start([prefixes.get(text, []) for text in texts], beam_size))
+    ...     constraint.start([prefixes.get(text, []) for text in texts], max_lengths, beam_size))
     >>> text_constraint.start(["a house", ""], [9, 0], 4)["prefix"].shape[:2] == (2, 4)
     True
     """
@@ -52,7 +70,14 @@ class TextConstraint:
     def of_batch(self, texts: Sequence[str], max_lengths: Sequence[int], beam_size: int) -> Any:
         """Return the states for a batch, which may have more rows than texts."""
         texts = [*texts, *[""] * (len(max_lengths) - len(texts))]
-        return check_states(self.start(texts, max_lengths, beam_size), len(texts), beam_size)
+        try:
+            state = self.start(texts, max_lengths, beam_size)
+        except NoRoom as error:
+            raise ValueError(
+                f"The text {texts[error.row]!r} {error.problem}. Raise `max_extra_length` of the "
+                "`Translator`."
+            ) from error
+        return check_states(state, len(texts), beam_size)
 
 
 class ForcedPrefix:
@@ -65,7 +90,7 @@ class ForcedPrefix:
     >>> step = lambda token_ids, index, cache: (ops.zeros((1, 1, 4)), cache)  # all tokens are equal
     >>> constraint = ForcedPrefix(4)
     >>> result = beam_search(step, {}, [3], 1, start_token_id=0, end_token_id=1,
-    ...     constraint=constraint, constraint_state=constraint.start([[3, 2]], beam_size=1))
+    ...     constraint=constraint, constraint_state=constraint.start([[3, 2]], [3], beam_size=1))
     >>> ops.convert_to_numpy(result.sequences)[0, 0, :2].tolist()
     [3, 2]
     """
@@ -73,18 +98,25 @@ class ForcedPrefix:
     def __init__(self, vocabulary_size: int):
         self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1)
 
-    def start(self, prefixes: Sequence[Sequence[int]], beam_size: int) -> Any:
+    def start(
+        self, prefixes: Sequence[Sequence[int]], max_lengths: Sequence[int], beam_size: int
+    ) -> Any:
         """Return the states for a batch.
 
         Args:
             prefixes: The token ids with which each sentence begins; may be empty.
+            max_lengths: (B,) int, the longest hypothesis allowed for each sentence, EOS included.
             beam_size: Number of beams W.
 
         Raises:
-            ValueError: If a token is not in the vocabulary.
+            ValueError: If a token is not in the vocabulary, or a prefix is too long.
         """
-        for prefix in check_rows("prefixes", prefixes):
+        room = check_counts("max_lengths", max_lengths, len(check_rows("prefixes", prefixes)))
+        for row, prefix in enumerate(prefixes):
             check_ids("prefixes", prefix, self.vocabulary_size)
+            if 0 < room[row] < len(prefix) + 1:
+                need = f"a prefix of {counted(len(prefix), 'token')}"
+                raise NoRoom(row, need, len(prefix) + 1, room[row])
         tokens = np.full((len(prefixes), max([1, *map(len, prefixes)])), -1, "int32")
         for row, prefix in enumerate(prefixes):
             tokens[row, : len(prefix)] = prefix
@@ -148,11 +180,10 @@ class RequiredPhrases:
                     raise ValueError(f"A phrase needs tokens. Received: phrases[{row}]={wanted!r}")
                 tokens[row, place, : len(phrase)] = phrase
                 lengths[row, place] = len(phrase)
-            if lengths[row].sum() + 1 > max_lengths[row]:
-                raise ValueError(
-                    f"The phrases of sentence {row} have {lengths[row].sum()} tokens, and with the end "
-                    f"token do not fit. Received: max_lengths[{row}]={max_lengths[row]}"
-                )
+            total = int(lengths[row].sum())
+            if 0 < room[row] < total + 1:
+                need = f"phrases of {counted(total, 'token')}"
+                raise NoRoom(row, need, total + 1, room[row])
         state = {
             "tokens": tokens,
             "lengths": lengths,

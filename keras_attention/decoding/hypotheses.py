@@ -19,6 +19,10 @@ from keras_attention.utils.checks import check_choice, check_integer, check_numb
 STOPPING_RULES = ("best", "n_best", "n_best_2017")
 # The score of a slot without a hypothesis; sums and penalties do not change it.
 NO_HYPOTHESIS = float("-inf")
+# What the plain search has in its place: tools that search a graph for infinities, such as
+# `tf.debugging.enable_check_numerics`, find none. All that is not above the least score counts as none.
+EMPTY = -1e30
+LEAST_SCORE = -1e20
 
 
 class BeamSearchResult(NamedTuple):
@@ -59,6 +63,11 @@ def penalty(lengths: Any, alpha: float, xp: Any) -> Any:
     return xp.power((5.0 + lengths) / 6.0, alpha)
 
 
+def exist(scores: Any) -> Any:
+    """Return whether there is a hypothesis in each slot; NaN counts as none."""
+    return scores > LEAST_SCORE
+
+
 def is_decided(stop: str, alive_scores: Any, finished_scores: Any, penalties: Any, xp: Any) -> Any:
     """Return (B,) bool: whether the alive hypotheses can no longer change what the stopping rule asks for.
 
@@ -66,8 +75,8 @@ def is_decided(stop: str, alive_scores: Any, finished_scores: Any, penalties: An
 
     Args:
         stop: One of `STOPPING_RULES`; see `beam_search`.
-        alive_scores: (B, W) log-probabilities, descending, `-inf` in empty slots.
-        finished_scores: (B, W) penalised scores, descending, `-inf` in empty slots.
+        alive_scores: (B, W) log-probabilities, descending, `-inf` or `EMPTY` in empty slots.
+        finished_scores: (B, W) penalised scores, descending, the same in empty slots.
         penalties: (B,) penalty of the longest hypothesis allowed.
         xp: The library of the arrays.
     """
@@ -75,10 +84,10 @@ def is_decided(stop: str, alive_scores: Any, finished_scores: Any, penalties: An
     if stop != "n_best_2017":
         decisive = finished_scores[:, decisive_slot(stop, finished_scores.shape[1])]
     else:
-        is_there = xp.isfinite(finished_scores)
-        worst = xp.min(xp.where(is_there, finished_scores, float("inf")), axis=1)
-        decisive = xp.where(is_there[:, 0], worst, NO_HYPOTHESIS)
-    return (decisive > bound) | xp.logical_not(xp.isfinite(bound))
+        is_there = exist(finished_scores)
+        worst = xp.min(xp.where(is_there, finished_scores, -EMPTY), axis=1)
+        decisive = xp.where(is_there[:, 0], worst, EMPTY)
+    return (decisive > bound) | xp.logical_not(exist(bound))
 
 
 def decisive_slot(stop: str, beam_size: int) -> int:
@@ -118,13 +127,13 @@ def result(
         pad_token_id: Filler after the end of a sequence.
         xp: The library of the arrays.
     """
-    any_finished = xp.isfinite(finished_scores[:, :1])
+    any_finished = exist(finished_scores[:, :1])
     scores = xp.where(any_finished, finished_scores, alive_scores)
     sequences = xp.where(any_finished[:, :, None], finished_sequences, alive_sequences)
     ends = _int32(xp.argmax(xp.equal(sequences, end_token_id), axis=-1), xp) + 1
     lengths = xp.where(any_finished, ends, max_lengths[:, None])
     # Empty slots, and sentences that were not searched at all.
-    exists = xp.isfinite(scores) & (lengths > 0)
+    exists = exist(scores) & (lengths > 0)
     lengths = xp.where(exists, lengths, 0)
     inside = xp.arange(sequences.shape[-1], dtype="int32") < lengths[:, :, None]
     return BeamSearchResult(

@@ -11,6 +11,7 @@ Shape letters: B sentences, W beams, C candidates, L longest hypothesis, P slots
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,6 +48,7 @@ def incremental_search(
     stop: str = "best",
     max_length: int | None = None,
     constrained: ConstrainedSteps | None = None,
+    made: Callable[[int], None] | None = None,
 ) -> BeamSearchResult:
     """Search like `beam_search`, with the same results.
 
@@ -61,6 +63,7 @@ def incremental_search(
         stop: When a sentence is done; see `beam_search`. Defaults to `"best"`.
         max_length: L, the size of the results. Defaults to the largest of `max_lengths`.
         constrained: The states of a constraint on the hypotheses; None for none.
+        made: Is told after each step how many tokens the longest hypotheses have. Defaults to none.
 
     Returns:
         A `BeamSearchResult` of NumPy arrays.
@@ -103,6 +106,8 @@ def incremental_search(
         tokens, parents = beams.grow(scores, ids, index, end_token_id)
         if constrained is not None:
             constrained.advance(parents, tokens, index)
+        if made is not None:
+            made(index + 1)
     beams.write(found, beams.searched)
     return result(
         **found,

@@ -23,6 +23,7 @@ from keras_attention.decoding.incremental_search import incremental_search
 from keras_attention.engine.base import Engine, SearchingEngine, SteppingEngine
 from keras_attention.engine.select import EngineChoice, EngineSelector, check_engine
 from keras_attention.spec import SpecError, TransformerSpec
+from keras_attention.spec.parts import check_finite
 from keras_attention.utils.backend import BACKENDS
 from keras_attention.utils.forks import check_process, note_process
 from keras_attention.utils.progress import Progress
@@ -145,6 +146,9 @@ class ModelSearch:
         Yields:
             The indices of a batch's sources, and a `BeamSearchResult` of NumPy arrays. It may have
             further rows, with empty slots.
+
+        Raises:
+            NonFiniteModel: If a weight of the model is infinite or NaN.
         """
         few_shapes = self._engines is None or self._engines.fixed_shapes
         lengths = [len(source) for source in sources]
@@ -154,6 +158,8 @@ class ModelSearch:
         search: Callable[..., BeamSearchResult] = self._search_plainly
         if batches and self._engines is not None:
             search = functools.partial(self._search_by_engine, self._engines.engine())
+        elif batches:
+            check_finite({weight.path: weight for weight in self._model.weights})
         stop = "best" if n_best == 1 else "n_best"
         for lines, shape in batches:
             encoder_token_ids = np.full(shape, self._model.pad_token_id, "int32")
@@ -179,8 +185,12 @@ class ModelSearch:
         assert self._plain is not None
         shape = encoder_token_ids.shape
         needs_compiling = self._plain.needs_compiling(shape, stop)
-        with _said(progress, needs_compiling, encoder_token_ids, texts):
-            longest = self._longest(shape[1])
+        longest = self._longest(shape[1])
+        with _noted(progress, needs_compiling, encoder_token_ids, longest, texts) as made:
+            if needs_compiling and made is not None:
+                # The limits 0 end the search at once, and so the note when all is compiled.
+                self._plain(encoder_token_ids, np.zeros_like(max_lengths), longest, stop)
+                made(0)
             return self._plain(encoder_token_ids, max_lengths, longest, stop, texts)
 
     def _search_by_engine(
@@ -195,12 +205,13 @@ class ModelSearch:
         beam_size: int = self._options["beam_size"]
         shape = encoder_token_ids.shape
         max_length = self._longest(shape[1])
-        with _said(progress, engine.needs_compiling(*shape), encoder_token_ids, texts):
+        needs_compiling = engine.needs_compiling(*shape)
+        with _noted(progress, needs_compiling, encoder_token_ids, max_length, texts) as made:
             if isinstance(engine, SearchingEngine):
                 limits = np.clip(max_lengths, 0, max_length)
                 penalty = self._options["length_penalty"]
                 options = search_options(stop, beam_size, penalty, max_length)
-                found = engine.search(encoder_token_ids, limits, options)
+                found = engine.search(encoder_token_ids, limits, options, made)
                 end, pad = self._model.end_token_id, self._model.pad_token_id
                 return result(
                     **found, max_lengths=limits, end_token_id=end, pad_token_id=pad, xp=np
@@ -212,6 +223,7 @@ class ModelSearch:
                 stop=stop,
                 max_length=max_length,
                 constrained=self._constrained(texts, np.clip(max_lengths, 0, max_length)),
+                made=made,
                 **self._options,
             )
 
@@ -229,16 +241,29 @@ class ModelSearch:
         return longest if self._model.max_length is None else min(longest, self._model.max_length)
 
 
-def _said(
-    progress: Progress, needs_compiling: bool, encoder_token_ids: np.ndarray, texts: Sequence[str]
-) -> contextlib.AbstractContextManager[None]:
-    """Show on the progress line why a batch takes long: it compiles first, or has a very long text."""
+@contextlib.contextmanager
+def _noted(
+    progress: Progress,
+    needs_compiling: bool,
+    encoder_token_ids: np.ndarray,
+    max_length: int,
+    texts: Sequence[str],
+) -> Iterator[Callable[[int], None] | None]:
+    """Show on the progress line why a batch takes long: it compiles first, or has a very long text.
+
+    Gives None, or a function to call when all is compiled, and then with the number of tokens made so far.
+    """
     rows, length = encoder_token_ids.shape
-    notes = []
+    long = ""
     if length > LONG_TOKENS:  # Batches come longest first.
-        notes.append(
-            f"a line of up to {length:,} tokens takes long: '{texts[0][:SHOWN_LETTERS]}...'"
-        )
-    if needs_compiling:
-        notes.append(f"compiling for {rows} x {length} tokens, then translating them")
-    return progress.during("; ".join(notes)) if notes else contextlib.nullcontext()
+        long = f"a line of up to {length:,} tokens takes long: '{texts[0][:SHOWN_LETTERS]}...'"
+    notes = [long, f"compiling for {rows} x {length} tokens" if needs_compiling else ""]
+    if not any(notes):
+        yield None
+        return
+
+    def made(tokens: int) -> None:
+        progress.note(f"{long}; {tokens:,} of at most {max_length:,} tokens made" if long else "")
+
+    with progress.during("; ".join(filter(None, notes))):
+        yield made

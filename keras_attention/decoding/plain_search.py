@@ -10,6 +10,7 @@ Shape letters: B sentences, W beams, C candidates, L longest hypothesis, V vocab
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -18,31 +19,75 @@ import numpy as np
 from keras import ops
 
 from keras_attention.decoding.hypotheses import (
-    NO_HYPOTHESIS,
+    EMPTY,
     BeamSearchResult,
     check_search_options,
+    exist,
     is_decided,
     num_candidates,
     penalty,
     result,
 )
-from keras_attention.utils.checks import check_callable, check_has, check_integer
+from keras_attention.utils.checks import (
+    check_callable,
+    check_has,
+    check_integer,
+    check_numbers,
+    static_shape,
+)
 
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
+# Tokens in the buffers of the results, which a search keeps twice.
+LARGEST_RESULT = 2**28
 
 
-def check_states(state: Any, rows: int | None, beam_size: int) -> Any:
+def check_states(
+    state: Any, rows: int | None, beam_size: int, name: str = "The states of a constraint"
+) -> Any:
     """Return the states of a batch; raise a ValueError unless all are tensors (B, W, ...)."""
     for leaf in keras.tree.flatten(state):
-        shape = tuple(getattr(leaf, "shape", ()))
+        shape = (static_shape(leaf) if hasattr(leaf, "shape") else ()) or ()
         fits = len(shape) > 1 and shape[0] in (None, rows) and shape[1] in (None, beam_size)
         if not fits and rows is not None:
             raise ValueError(
-                f"The states of a constraint must be tensors ({rows}, {beam_size}, ...), for the sentences "
-                f"and the beams of the batch. Received: one of shape {shape}. Give `start` an entry for each "
-                "sentence, and the beam size of the search."
+                f"{name} must be tensors ({rows}, {beam_size}, ...), for the sentences and the beams of the "
+                f"batch. Received: {reprlib.repr(leaf) if not shape else f'one of shape {shape}'}. Give each "
+                "sentence an entry, for the beam size of the search."
             )
     return state
+
+
+def check_step(results: Any, cache: Any, rows: int | None, beam_size: int, end: int) -> Any:
+    """Return what a step function returned; raise a ValueError unless it is logits and such a cache."""
+    if not isinstance(results, tuple | list) or len(results) != 2:
+        raise ValueError(f"`step` must return (logits, cache). Received: {reprlib.repr(results)}")
+    logits, new_cache = results
+    logits = check_numbers("logits of step", logits, "BWV", B=rows, W=beam_size)
+    size = logits.shape[-1]
+    if isinstance(size, int) and end >= size:
+        raise ValueError(
+            f"`end_token_id` must be one of the {size} tokens that `step` gives logits for. Received: "
+            f"end_token_id={end}"
+        )
+    before, after = (
+        [static_shape(leaf) if hasattr(leaf, "shape") else () for leaf in keras.tree.flatten(part)]
+        for part in (cache, new_cache)
+    )
+    if len(before) != len(after) or not all(map(_agree, before, after)):
+        raise ValueError(
+            "`step` must return the cache with the shapes that it had: "
+            f"{reprlib.repr(before)}. Received: {reprlib.repr(after)}"
+        )
+    return logits, new_cache
+
+
+def _agree(shape: Any, other: Any) -> bool:
+    """Whether two shapes may be the same, as far as they are known."""
+    if shape is None or other is None:
+        return True
+    return len(shape) == len(other) and all(
+        None in sizes or sizes[0] == sizes[1] for sizes in zip(shape, other, strict=True)
+    )
 
 
 class Constraint(Protocol):
@@ -148,20 +193,58 @@ def beam_search(
     for name, token_id in zip(("start", "end", "pad"), tokens_named, strict=True):
         check_integer(f"{name}_token_id", token_id, None if name == "pad" else 0)
     if constraint is not None:
-        check_has("constraint", constraint, "a constraint", "allowed")
-    if isinstance(max_lengths, list | tuple | np.ndarray | str):
-        lengths = np.asarray(max_lengths)
-        if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or lengths.min(initial=0) < 0:
-            raise ValueError(
-                "`max_lengths` must hold an integer of at least 0 for each sentence. "
-                f"Received: {max_lengths!r}"
-            )
-    elif not hasattr(max_lengths, "shape"):
-        raise ValueError(f"`max_lengths` must be a tensor (B,). Received: {max_lengths!r}")
-    if max_length is not None:
-        check_integer("max_length", max_length, 1)
-    else:
-        max_length = max(1, int(np.max(ops.convert_to_numpy(max_lengths))))
+        check_has("constraint", constraint, "a constraint", "allowed", "advance")
+    max_lengths = check_numbers("max_lengths", max_lengths, "B")
+    is_wrong = "int" not in str(max_lengths.dtype)
+    if is_wrong or (isinstance(max_lengths, np.ndarray) and max_lengths.min(initial=0) < 0):
+        raise ValueError(
+            "`max_lengths` must hold an integer of at least 0 for each sentence. "
+            f"Received: max_lengths={max_lengths!r}"
+        )
+    if max_length is None:
+        max_length = max(1, int(ops.convert_to_numpy(max_lengths).max(initial=1)))
+    check_integer("max_length", max_length, 1, LARGEST_RESULT // beam_size)
+    (rows,) = static_shape(max_lengths) or (None,)
+    if (rows or 1) * beam_size * max_length > LARGEST_RESULT:
+        raise ValueError(
+            f"`max_length` must be at most {LARGEST_RESULT // (rows or 1) // beam_size:,} for this many "
+            f"sentences and beams. Received: max_length={max_length}"
+        )
+    check_states(cache, rows, beam_size, "`cache`: all")
+    found = find_hypotheses(
+        step,
+        cache,
+        max_lengths,
+        beam_size,
+        start_token_id=start_token_id,
+        end_token_id=end_token_id,
+        pad_token_id=pad_token_id,
+        length_penalty=length_penalty,
+        stop=stop,
+        max_length=max_length,
+        constraint=constraint,
+        constraint_state=constraint_state,
+    )
+    return result(**found, end_token_id=end_token_id, pad_token_id=pad_token_id, xp=ops)
+
+
+def find_hypotheses(
+    step: Step,
+    cache: Any,
+    max_lengths: Any,
+    beam_size: int,
+    *,
+    start_token_id: int,
+    end_token_id: int,
+    pad_token_id: int,
+    length_penalty: float,
+    stop: str,
+    max_length: int,
+    constraint: Constraint | None,
+    constraint_state: Any,
+) -> dict[str, Any]:
+    """Do what `beam_search` says, and return what `hypotheses.result` takes. It has no infinite numbers."""
+    (rows,) = static_shape(max_lengths) or (None,)
     max_lengths = ops.clip(ops.cast(ops.convert_to_tensor(max_lengths), "int32"), 0, max_length)
     candidates = num_candidates(beam_size)
     longest_penalty = _penalty(max_lengths, length_penalty)
@@ -170,7 +253,8 @@ def beam_search(
         return ops.logical_not(ops.all(beams.done))
 
     def advance(beams, cache, state):
-        logits, cache = step(beams.last_tokens, beams.index, cache)
+        results = step(beams.last_tokens, beams.index, cache)
+        logits, cache = check_step(results, cache, rows, beam_size, end_token_id)
         allowed = None
         if constraint is not None:
             allowed = constraint.allowed(state, beams.index)
@@ -183,7 +267,9 @@ def beam_search(
             beams.finished_sequences,
             beams.finished_scores,
             sequences,
-            ops.where(is_end, scores / _penalty(beams.index + 1, length_penalty), NO_HYPOTHESIS),
+            ops.where(
+                is_end & exist(scores), scores / _penalty(beams.index + 1, length_penalty), EMPTY
+            ),
         )
         parents, tokens = (ops.take_along_axis(t, kept, axis=1) for t in (parents, tokens))
         cache = reorder(cache, parents)
@@ -205,18 +291,15 @@ def beam_search(
     beams = _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_id)
     state = {}
     if constraint is not None:
-        state = check_states(constraint_state, max_lengths.shape[0], beam_size)
+        state = check_states(constraint_state, rows, beam_size)
     beams, _, _ = ops.while_loop(unfinished, advance, (beams, cache, state))
-    return result(
-        beams.alive_sequences,
-        beams.alive_scores,
-        beams.finished_sequences,
-        beams.finished_scores,
-        max_lengths,
-        end_token_id,
-        pad_token_id,
-        ops,
-    )
+    return {
+        "alive_sequences": beams.alive_sequences,
+        "alive_scores": beams.alive_scores,
+        "finished_sequences": beams.finished_sequences,
+        "finished_scores": beams.finished_scores,
+        "max_lengths": max_lengths,
+    }
 
 
 def grow_topk(logits, alive_scores, num_candidates: int, allowed=None):
@@ -226,7 +309,7 @@ def grow_topk(logits, alive_scores, num_candidates: int, allowed=None):
         logits: (B, W, V) logits of the next token, of any float dtype.
         alive_scores: (B, W) log-probabilities of the hypotheses so far.
         num_candidates: Number of continuations; there are fewer if W * V is smaller.
-        allowed: (B, W, V) bool, the tokens that may follow; None for all. The others score `-inf`.
+        allowed: (B, W, V) bool, the tokens that may follow; None for all. The others score about `EMPTY`.
 
     Returns:
         `scores` (B, C) log-probabilities, descending; `tokens` (B, C); and `parents` (B, C), the
@@ -253,7 +336,7 @@ def best_tokens(logits, width: int, allowed=None):
     Args:
         logits: (B, W, V) logits of the next token, of any float dtype.
         width: How many, at most V.
-        allowed: (B, W, V) bool, the tokens that may follow; None for all. The others score `-inf`.
+        allowed: (B, W, V) bool, the tokens that may follow; None for all. The others score about `EMPTY`.
 
     Returns:
         Log-probabilities, float32, and ids, int32, (B, W, width) each, best first.
@@ -264,7 +347,7 @@ def best_tokens(logits, width: int, allowed=None):
     choice = logits
     if allowed is not None:
         allowed = ops.reshape(allowed, (-1, vocabulary_size))
-        choice = ops.where(allowed, logits, NO_HYPOTHESIS)
+        choice = ops.where(allowed, logits, EMPTY)
     best, tokens = ops.top_k(choice, width)
     # Only the chosen need the softmax's normalisation.
     log_probabilities = best - ops.logsumexp(logits, axis=-1, keepdims=True)
@@ -281,10 +364,10 @@ def grow_alive(scores, is_end, beam_size: int):
         beam_size: Number of beams W.
 
     Returns:
-        `alive_scores` (B, W), `-inf` in empty slots, and their indices `kept` (B, W), int32, among the
+        `alive_scores` (B, W), `EMPTY` in empty slots, and their indices `kept` (B, W), int32, among the
         candidates.
     """
-    scores, kept = ops.top_k(ops.where(is_end, NO_HYPOTHESIS, scores), beam_size)
+    scores, kept = ops.top_k(ops.where(is_end, EMPTY, scores), beam_size)
     return scores, ops.cast(kept, "int32")
 
 
@@ -293,9 +376,9 @@ def grow_finished(finished_sequences, finished_scores, sequences, scores):
 
     Args:
         finished_sequences: (B, W, L), the finished hypotheses so far.
-        finished_scores: (B, W) penalised scores, `-inf` in empty slots.
+        finished_scores: (B, W) penalised scores, `EMPTY` in empty slots.
         sequences: (B, C, L), the candidates.
-        scores: (B, C) penalised scores, `-inf` for candidates that do not end.
+        scores: (B, C) penalised scores, `EMPTY` for candidates that do not end.
 
     Returns:
         The new `finished_sequences` and `finished_scores`, descending. Ties go to the older one.
@@ -316,7 +399,7 @@ def _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_i
     """Return the initial beams: one alive hypothesis, the empty one, and none finished."""
     batch_size = ops.shape(max_lengths)[0]
     sequences = ops.full((batch_size, beam_size, max_length), pad_token_id, dtype="int32")
-    nothing = ops.full((batch_size, beam_size), NO_HYPOTHESIS, dtype="float32")
+    nothing = ops.full((batch_size, beam_size), EMPTY, dtype="float32")
     is_first = ops.equal(ops.arange(beam_size), 0)
     return _Beams(
         index=ops.zeros((), dtype="int32"),

@@ -19,7 +19,14 @@ from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.engine.select import EngineChoice, check_engine
 from keras_attention.spec.files import load_spec
-from keras_attention.utils.checks import check_boolean, check_has, check_integer, check_path
+from keras_attention.spec.parts import NonFiniteModel
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_has,
+    check_integer,
+    check_path,
+    check_texts,
+)
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.forks import check_process
 from keras_attention.utils.progress import Progress
@@ -47,12 +54,8 @@ class Translation:
     is_finished: bool
 
 
-class NonFiniteLogits(ValueError, FloatingPointError):
-    """The model's logits are infinite or NaN, so no token can be chosen."""
-
-
 class LongText(ValueError):
-    """A text has more tokens than the model has learned positions.
+    """A text has more tokens than the model has learned positions, or than the search has room for.
 
     Args:
         index: Number of the text in its call, from 0.
@@ -280,32 +283,40 @@ class Translator:
             within the maximum length or, if there are none, those that were cut off.
 
         Raises:
-            TypeError: If an item is not a string. The message names its index.
-            ValueError: If `n_best` is out of range, or a line is too long for the model.
-            NonFiniteLogits: If the model's logits are infinite or NaN.
+            ValueError: If an argument is out of range, an item is not a string (the message names its index),
+                or a line is too long for the model.
+            NonFiniteModel: If a weight of the model, or its logits, are infinite or NaN.
         """
         check_boolean("unique", unique)
         if isinstance(texts, str):
             return self.translate([texts], n_best, unique, unusual)[0]
-        if not 1 <= n_best <= self.beam_size:
+        if check_integer("n_best", n_best, 1) > self.beam_size:
             raise ValueError(
-                f"n_best must be between 1 and beam_size, which is {self.beam_size}; got {n_best}."
+                f"`n_best` must be at most `beam_size`, which is {self.beam_size}. Received: n_best={n_best}"
             )
-        texts = _checked(texts)
-        sources = self._encode(texts)
+        texts = check_texts("texts", texts)
+        if unusual is not None:
+            check_has("unusual", unusual, "UnusualTexts", "add")
+        batching = Batching(
+            self.batch_tokens,
+            self.batch_size,
+            self.model.max_length,
+            self.beam_size,
+            self.max_extra_length,
+        )
+        sources = self._encode(texts, batching)
         noted = UnusualTexts() if unusual is None else unusual
         noted.add(sources, self.tokenizer, self.longest_source)
         if unusual is None:
             noted.warn()
         results = [[Translation("", 0.0, (), True)] for _ in sources]
-        batching = Batching(self.batch_tokens, self.batch_size, self.model.max_length)
         total = sum(1 for source in sources if source)
         with Progress(total, "translating", "sentences", self.show_progress) as progress:
             for lines, result in self._search(sources, texts, batching, progress, n_best):
                 found = self._translations(result, len(lines), n_best, unique)
                 for line, translations in zip(lines, found, strict=True):
                     if not translations:
-                        raise NonFiniteLogits(
+                        raise NonFiniteModel(
                             f"The model's logits for text {line} are not finite, so nothing could "
                             "be chosen. Has its training diverged?"
                         )
@@ -343,9 +354,9 @@ class Translator:
             An `EngineChoice`: the `name` of an engine, or `"plain"`, and the `reason`, with the size of a
             step.
         """
-        return self._search.choice(batch_size)
+        return self._search.choice(check_integer("batch_size", batch_size, 1))
 
-    def _encode(self, texts: list[str]) -> list[list[int]]:
+    def _encode(self, texts: list[str], batching: Batching) -> list[list[int]]:
         """Return the source ids with the end token; `[]` for empty lines."""
         sources = [
             [*ids, self.tokenizer.end_token_id] if ids and text.strip() else []
@@ -358,6 +369,13 @@ class Translator:
                     line,
                     f"has {len(ids)} tokens, end token included, but the model has learned {limit} "
                     f"positions. Split it into sentences: {texts[line][:60]!r}...",
+                )
+            if not batching.has_room(len(ids)):
+                raise LongText(
+                    line,
+                    f"has {len(ids)} tokens, end token included, which is too long for beam_size="
+                    f"{self.beam_size}: memory grows with its square. Take a smaller beam, or split the "
+                    f"text into sentences: {texts[line][:60]!r}...",
                 )
         return sources
 
@@ -413,13 +431,3 @@ def check_options(options: Mapping[str, Any]) -> None:
     known = {**defaults, **options}
     check_search_options(known["beam_size"], known["length_penalty"])
     check_engine(known["engine"], known["precision"])
-
-
-def _checked(texts: Iterable[str]) -> list[str]:
-    texts = list(texts)
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(
-                f"Texts must be strings; text {index} is {type(text).__name__}: {text!r}."
-            )
-    return texts

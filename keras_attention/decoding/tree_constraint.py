@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from keras_attention.decoding.constraints import (
+    NoRoom,
     check_counts,
     check_ids,
     check_rows,
@@ -20,7 +21,8 @@ from keras_attention.decoding.constraints import (
     number_at,
     one_at,
 )
-from keras_attention.utils.checks import check_has, check_integer, check_iterable
+from keras_attention.decoding.hypotheses import EMPTY
+from keras_attention.utils.checks import check_has, check_integer, check_iterable, counted
 
 WIDTH_STEP = 64
 
@@ -58,11 +60,16 @@ class WellFormedTrees:
     ):
         self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1)
         check_integer("end_token_id", end_token_id, 0, vocabulary_size - 1)
-        check_has("phrases", phrases, "a dict of the ids that open and close each", "values")
+        check_has("phrases", phrases, "a dict of the ids that open and close each", "items")
         for token_id in check_iterable("tags", tags):
             check_integer("tags", token_id, 0, vocabulary_size - 1)
-        for pair in phrases.values():
-            for token_id in check_iterable("phrases", pair):
+        for name, pair in phrases.items():
+            if len(check_rows(f"phrases[{name!r}]", pair)) != 2:
+                raise ValueError(
+                    "`phrases` must give each phrase two ids, of the symbols that open and close it. "
+                    f"Received: phrases[{name!r}]={pair!r}"
+                )
+            for token_id in pair:
                 check_integer("phrases", token_id, 0, vocabulary_size - 1)
         opens = [pair[0] for pair in phrases.values()]
         closes = [pair[1] for pair in phrases.values()]
@@ -107,13 +114,11 @@ class WellFormedTrees:
             number = check_counts("words", words)
         else:
             number, table = self._table_of_words(words, max(room.tolist(), default=1))
-        short = np.flatnonzero((number > 0) & (room < number + 3))
+        short = np.flatnonzero((number > 0) & (room > 0) & (room < number + 3))
         if len(short):
             row = short[0]
-            raise ValueError(
-                f"A tree with {number[row]} leaves needs {number[row] + 3} symbols at least, the end "
-                f"included. Received: max_lengths[{row}]={room[row]}"
-            )
+            need = f"a tree with {counted(int(number[row]), 'leaf token')} and a root"
+            raise NoRoom(row, need, number[row] + 3, room[row])
         state = {
             "stack": np.full((len(number), self.max_depth), -1, "int32"),
             "depth": np.zeros_like(number),
@@ -176,8 +181,8 @@ class WellFormedTrees:
         opens, closes, _, ends, _ = map(ops.convert_to_tensor, self._tables)
         is_symbol = opens | closes | ends
         logits = ops.cast(logits, "float32")
-        words = ops.logsumexp(ops.where(is_symbol, -math.inf, logits), axis=-1, keepdims=True)
-        words = ops.where(self._is_next(state), words, -math.inf)
+        words = ops.logsumexp(ops.where(is_symbol, EMPTY, logits), axis=-1, keepdims=True)
+        words = ops.where(self._is_next(state), words, EMPTY)
         is_over = ops.less_equal(state["left"], 0)[..., None]
         return ops.where(is_symbol | is_over, logits, words)
 

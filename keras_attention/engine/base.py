@@ -9,6 +9,7 @@ Shape letters: B sentences, W beams of each, S source length, P slots of the buf
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,7 +102,11 @@ class SearchingEngine(Engine):
 
     @abc.abstractmethod
     def search(
-        self, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
+        self,
+        token_ids: np.ndarray,
+        limits: np.ndarray,
+        options: SearchOptions,
+        made: Callable[[int], None] | None = None,
     ) -> dict[str, np.ndarray]:
         """Searches the likeliest hypotheses.
 
@@ -109,6 +114,8 @@ class SearchingEngine(Engine):
             token_ids: int32 (B, S), padded behind.
             limits: int32 (B,), the longest hypothesis of each sentence; 0 searches none.
             options: How it searches.
+            made: Is told now and then, after what is compiled first, how many tokens the longest
+                hypotheses have. Defaults to none.
 
         Returns:
             `alive_sequences` int32 (B, W, L), `alive_scores` float32 (B, W), `finished_sequences` and

@@ -12,7 +12,7 @@ import hashlib
 import math
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,7 +71,11 @@ class CTranslate2Engine(SearchingEngine):
         return digest.hexdigest()
 
     def search(
-        self, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
+        self,
+        token_ids: np.ndarray,
+        limits: np.ndarray,
+        options: SearchOptions,
+        made: Callable[[int], None] | None = None,
     ) -> dict[str, np.ndarray]:
         self.check_ids(token_ids)
         beam_size, max_length, penalties, _ = options

@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_attention.engine.base import Engine
 from keras_attention.spec import SpecError, TransformerSpec
-from keras_attention.spec.parts import ACTIVATIONS
+from keras_attention.spec.parts import ACTIVATIONS, check_finite
 
 
 class Abilities(NamedTuple):
@@ -137,13 +137,18 @@ class EngineSelector:
         return self.choice._replace(reason=f"{self.choice.reason} {step}")
 
     def engine(self) -> Engine:
-        """The engine, with the present weights."""
+        """The engine, with the present weights.
+
+        Raises:
+            NonFiniteModel: If one of them is infinite or NaN.
+        """
         with _lock:  # of threads that begin at once, the first one reads the weights
             if self._engine is None:
                 # Numba's import takes a second: only who uses it waits for it.
                 self._engine = _module(self.choice.name).ENGINE(self._spec, self._precision)
             version = self._version()
             if version != self._version_read:
+                check_finite(self._spec.weights())
                 self._engine.read_weights()
                 self._version_read = version
             return self._engine

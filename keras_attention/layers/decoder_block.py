@@ -4,10 +4,10 @@ from typing import Any
 
 import keras
 
+from keras_attention.layers.arguments import checked
 from keras_attention.layers.encoder_block import TransformerBlock, first_given, given
 from keras_attention.layers.multi_head_attention import State
-from keras_attention.spec.parts import BRANCHED_DECODERS, BlockSpec
-from keras_attention.utils.checks import check_choice
+from keras_attention.spec.parts import BlockSpec
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -79,6 +79,20 @@ class TransformerDecoderBlock(TransformerBlock):
     (2, 3, 8)
     """
 
+    call_axes = {
+        "decoder_sequence": "BTD",
+        "encoder_sequence": "BSE",
+        "decoder_padding_mask": "BT",
+        "encoder_padding_mask": "BS",
+        "decoder_attention_mask": "BNTT",
+        "encoder_attention_mask": "BNTS",
+        "decoder_sequence_mask": "BT",
+        "encoder_sequence_mask": "BS",
+        "self_head_mask": "BN",
+        "cross_head_mask": "BN",
+    }
+    _memory_width: int | None = None
+
     def __init__(
         self,
         num_heads: int,
@@ -117,11 +131,12 @@ class TransformerDecoderBlock(TransformerBlock):
             seed=seed,
             **kwargs,
         )
-        check_choice("branched_decoder", branched_decoder, BRANCHED_DECODERS)
+        checked({"branched_decoder": branched_decoder})
         self.branched_decoder = branched_decoder
 
     def build(self, decoder_sequence_shape: Any, encoder_sequence_shape: Any = None) -> None:
         memory_shape = encoder_sequence_shape or decoder_sequence_shape
+        self._width, self._memory_width = decoder_sequence_shape[-1], memory_shape[-1]
         hidden_dim = decoder_sequence_shape[-1]
         branched = self.branched_decoder if self.branch_feed_forward is not None else None
         self.self_attention = self._attention("self_attention", hidden_dim, branched == "self")
@@ -134,6 +149,9 @@ class TransformerDecoderBlock(TransformerBlock):
         self.cross_attention_residual.build(decoder_sequence_shape)
         self._build_feed_forward(decoder_sequence_shape)
         self.built = True
+
+    def known_sizes(self) -> dict[str, int | None]:
+        return {**super().known_sizes(), "E": self._memory_width}
 
     def project_memory(self, encoder_sequence: Any) -> State:
         """Return the keys and values of the encoder sequence `(B, S, D)`, for all decoding steps."""

@@ -1,11 +1,13 @@
 """The token embedding, one table for source, target and softmax (section 3.4 of the paper)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_attention.layers.declared import check_declares_itself, check_has_plain_weights
+from keras_attention.layers.door import Door
 from keras_attention.layers.masks import padding_mask
 from keras_attention.ops.linear import linear, tied_projection
 from keras_attention.ops.lookup import lookup
@@ -16,7 +18,7 @@ from keras_attention.utils.checks import check_boolean, check_integer
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class TokenEmbedding(keras.layers.ReversibleEmbedding):
+class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
     """The token embedding of the paper: scaled, zero for padding, and tied to the softmax.
 
     Section 3.4: rows are multiplied by `sqrt(hidden_dim)` on lookup. The same table, unscaled and
@@ -55,6 +57,7 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
     (1, 2, 11)
     """
 
+    call_axes = {"inputs": "..."}
     reverse_dtype: Any  # An attribute of Keras' layer.
 
     def __init__(
@@ -85,6 +88,12 @@ class TokenEmbedding(keras.layers.ReversibleEmbedding):
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
         self.pad_token_id = pad_token_id
+
+    def known_sizes(self) -> dict[str, int | None]:
+        return {"D": self.hidden_dim}
+
+    def axes_of(self, given: Mapping[str, Any]) -> Mapping[str, str]:
+        return {"inputs": "...D"} if given.get("reverse") else self.call_axes
 
     def call(self, inputs: Any, reverse: bool = False) -> Any:
         if reverse:

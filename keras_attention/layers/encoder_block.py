@@ -4,23 +4,18 @@ from typing import Any
 
 import keras
 
+from keras_attention.layers.arguments import checked
 from keras_attention.layers.branched_attention import BranchedAttention
 from keras_attention.layers.declared import check_declares_itself, declared
+from keras_attention.layers.door import Door
 from keras_attention.layers.feed_forward import FeedForward
-from keras_attention.layers.masks import check_masks
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.residual import ResidualConnection
 from keras_attention.layers.seeds import part_initializer, part_seed
-from keras_attention.spec.parts import BRANCH_FEED_FORWARDS, BlockSpec, SpecError
-from keras_attention.utils.checks import (
-    check_boolean,
-    check_choice,
-    check_integer,
-    check_number,
-)
+from keras_attention.spec.parts import BlockSpec, SpecError
 
 
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(Door, keras.layers.Layer):
     """Base class of encoder and decoder blocks: their common arguments and sub-layers."""
 
     def __init__(
@@ -42,37 +37,27 @@ class TransformerBlock(keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ):
+        arguments = checked(locals())
         super().__init__(**kwargs)
-        if branch_feed_forward is not None:
-            check_choice("branch_feed_forward", branch_feed_forward, BRANCH_FEED_FORWARDS)
         self.branch_feed_forward = branch_feed_forward
-        self.num_heads = check_integer("num_heads", num_heads, least=1)
-        self.intermediate_dim = check_integer("intermediate_dim", intermediate_dim, least=1)
-        self.key_dim = None if key_dim is None else check_integer("key_dim", key_dim, least=1)
-        self.value_dim = (
-            None if value_dim is None else check_integer("value_dim", value_dim, least=1)
-        )
-        self.dropout = check_number("dropout", dropout, least=0, below=1)
-        self.attention_dropout = check_number(
-            "attention_dropout", attention_dropout, least=0, below=1
-        )
-        self.activation_dropout = check_number(
-            "activation_dropout", activation_dropout, least=0, below=1
-        )
+        self.num_heads: int = arguments["num_heads"]
+        self.intermediate_dim: int = arguments["intermediate_dim"]
+        self.key_dim: int | None = arguments["key_dim"]
+        self.value_dim: int | None = arguments["value_dim"]
+        self.dropout: float = arguments["dropout"]
+        self.attention_dropout: float = arguments["attention_dropout"]
+        self.activation_dropout: float = arguments["activation_dropout"]
         self.activation = keras.activations.get(activation)
-        self.normalize_first = check_boolean("normalize_first", normalize_first)
-        self.use_attention_bias = check_boolean("use_attention_bias", use_attention_bias)
-        self.layer_norm_epsilon = check_number("layer_norm_epsilon", layer_norm_epsilon, above=0)
-        self.sliding_window = (
-            None if sliding_window is None else check_integer("sliding_window", sliding_window, 1)
-        )
+        self.normalize_first = normalize_first
+        self.use_attention_bias = use_attention_bias
+        self.layer_norm_epsilon: float = arguments["layer_norm_epsilon"]
+        self.sliding_window: int | None = arguments["sliding_window"]
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.seed = None if seed is None else check_integer("seed", seed, least=0)
+        self.seed: int | None = arguments["seed"]
         self.supports_masking = True
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        check_masks(kwargs)
-        return super().__call__(*args, **kwargs)
+    def known_sizes(self) -> dict[str, int | None]:
+        return {**super().known_sizes(), "N": self.num_heads}
 
     def _attention(self, name: str, hidden_dim: int, branched: bool = False) -> MultiHeadAttention:
         if self.key_dim is None and hidden_dim % self.num_heads:
@@ -221,7 +206,17 @@ class TransformerEncoderBlock(TransformerBlock):
     (2, 3, 8)
     """
 
+    call_axes = {
+        "inputs": "BSD",
+        "padding_mask": "BS",
+        "attention_mask": "BNSS",
+        "mask": "BS",
+        "inputs_mask": "BS",
+        "head_mask": "BN",
+    }
+
     def build(self, input_shape: Any) -> None:
+        self._width = input_shape[-1]
         is_branched = self.branch_feed_forward is not None
         self.self_attention = self._attention("self_attention", input_shape[-1], is_branched)
         self.self_attention.build(input_shape, input_shape)

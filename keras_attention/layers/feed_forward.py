@@ -4,17 +4,18 @@ from typing import Any
 
 import keras
 
+from keras_attention.layers.arguments import checked
 from keras_attention.layers.declared import activation_name, check_declares_itself, dense_spec
+from keras_attention.layers.door import Door
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.seeds import part_initializer
 from keras_attention.ops.linear import linear
 from keras_attention.ops.shapes import fold_leading_axes, unfold_leading_axes
 from keras_attention.spec.parts import FeedForwardSpec
-from keras_attention.utils.checks import check_integer, check_number
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class FeedForward(keras.layers.Layer):
+class FeedForward(Door, keras.layers.Layer):
     """`max(0, x W_1 + b_1) W_2 + b_2`, the same at every position (equation 2 of the paper).
 
     Args:
@@ -41,6 +42,8 @@ class FeedForward(keras.layers.Layer):
     (2, 3, 8)
     """
 
+    call_axes = {"inputs": "...D"}
+
     def __init__(
         self,
         intermediate_dim: int,
@@ -51,17 +54,18 @@ class FeedForward(keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ):
+        arguments = checked(locals())
         super().__init__(**kwargs)
-        self.intermediate_dim = check_integer("intermediate_dim", intermediate_dim, least=1)
+        self.intermediate_dim: int = arguments["intermediate_dim"]
         self.activation = keras.activations.get(activation)
-        self.dropout = check_number("dropout", dropout, least=0, below=1)
+        self.dropout: float = arguments["dropout"]
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed = None if seed is None else check_integer("seed", seed, least=0)
+        self.seed: int | None = arguments["seed"]
         self.supports_masking = True
 
     def build(self, input_shape: Any) -> None:
-        hidden_dim = input_shape[-1]
+        self._width = hidden_dim = input_shape[-1]
         self.inner = self._make_dense(self.intermediate_dim, "inner", self.activation)
         self.inner.build((None, hidden_dim))
         self.outer = self._make_dense(hidden_dim, "outer", None)

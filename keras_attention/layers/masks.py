@@ -1,11 +1,13 @@
 """Attention masks, built and merged only here. All are boolean, True = may attend."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from keras import ops
 
 from keras_attention.ops.nan import one_or_nan
+from keras_attention.utils.checks import check_numbers, static_shape
 
 
 def padding_mask(token_ids: Any, pad_token_id: int = 0) -> Any:
@@ -50,34 +52,59 @@ def window_mask(target_length: Any, source_length: Any, window: int, start_index
     return ops.less(distance, window)
 
 
-def check_masks(arguments: dict[str, Any]) -> None:
-    """Refuse additive masks: their 0 means "may attend", a boolean mask's 0 means the opposite.
+def check_mask(name: str, mask: Any, axes: str, sizes: Mapping[str, int | None]) -> Any:
+    """Return a mask, of a list an array; refuse one that does not fit, and additive masks.
 
-    Only NumPy arrays and lists are checked. A tensor may have no values yet: see `nan_if_additive`.
+    The 0 of an additive mask means "may attend", a boolean mask's 0 means the opposite. Only the values of
+    NumPy arrays and lists are looked at. A tensor may have no values yet: see `nan_if_additive`.
 
     Args:
-        arguments: The call arguments of a layer, by name. Those that are masks are checked; lists become
-            arrays.
+        name: Name of the call argument.
+        mask: What was given.
+        axes: A letter for each axis, to which it must broadcast; `"BNTS"` also stands for (B, T, S). ""
+            for any.
+        sizes: The sizes of letters, where they are known.
 
     Raises:
-        ValueError: If a mask holds other numbers than 0 and 1. The message says how to make it boolean.
+        ValueError: If the mask is none. The message says how to make it boolean, or which shape it must have.
 
     Example:
 
-    >>> check_masks({"attention_mask": np.array([[0.0, -1e9]])})
+    >>> check_mask("attention_mask", [[0.0, -1e9]], "BNTS", {})
     Traceback (most recent call last):
     ValueError: `attention_mask` must be boolean (True where a query may attend), or hold only 0 and 1. ...
+    >>> check_mask("value_mask", np.ones((2, 3), bool), "BS", {"B": 2, "S": 5})
+    Traceback (most recent call last):
+    ValueError: `value_mask` must broadcast to (B, S) = (2, 5). Received: value_mask of shape (2, 3)
     """
-    for name, mask in arguments.items():
-        if "mask" not in name.split("_") or not isinstance(mask, (np.ndarray, list, tuple)):
-            continue
-        values = arguments[name] = np.asarray(mask)
-        if name != "head_mask" and values.dtype.kind == "f" and not np.isin(values, (0, 1)).all():
-            raise ValueError(
-                f"`{name}` must be boolean (True where a query may attend), or hold only 0 and 1. "
-                f"Received: values from {values.min():g} to {values.max():g}. If it is an additive "
-                f"mask, pass {name} == 0."
-            )
+    mask = check_numbers(name, mask)
+    is_array, is_of_heads = isinstance(mask, np.ndarray), "head" in name
+    if is_array and not is_of_heads and mask.dtype.kind == "f" and not np.isin(mask, (0, 1)).all():
+        raise ValueError(
+            f"`{name}` must be boolean (True where a query may attend), or hold only 0 and 1. "
+            f"Received: values from {mask.min():g} to {mask.max():g}. If it is an additive "
+            f"mask, pass {name} == 0."
+        )
+    shape = static_shape(mask)
+    if shape is None or not axes:
+        return mask
+    letters = axes.replace("N", "") if len(shape) == 3 else axes
+    fits = (
+        len(shape) == len(letters)
+        or (len(axes), len(shape)) == (4, 2)
+        or axes[-len(shape) :] == "N"
+    )
+    for letter, size in zip(letters[::-1], shape[::-1], strict=False):
+        ones = () if is_of_heads and letter == "N" else (1,)
+        fits &= size in (None, *ones) or sizes.get(letter) in (None, size)
+    if not fits:
+        wanted = ", ".join(str(sizes.get(letter)) for letter in axes)
+        other = ", or have the shape (B, T, S)" if len(axes) == 4 else ""
+        raise ValueError(
+            f"`{name}` must broadcast to ({', '.join(axes)}) = ({wanted}){other}. Received: {name} of "
+            f"shape {shape}"
+        )
+    return mask
 
 
 def nan_if_additive(outputs: Any, mask: Any) -> Any:
@@ -138,7 +165,7 @@ def combined_mask(
         target_length, source_length: T and S, integers or scalar tensors.
         query_mask: Padding mask `(B, T)`.
         value_mask, key_mask: Padding masks `(B, S)`.
-        attention_mask: `(B, T, S)` or what broadcasts to it.
+        attention_mask: `(B, T, S)` or what broadcasts to it; or `(B, N, T, S)`, as the result is then.
         is_causal: Whether to apply `causal_mask`.
         window: Width of `window_mask`; None for no window.
         start_index: Position of the first query.
@@ -150,11 +177,13 @@ def combined_mask(
         ring = ring_mask(source_length, window, start_index)
         masks = combined_mask(*lengths, query_mask, value_mask, key_mask, attention_mask)
         return merge_masks(ring, masks)
-    return merge_masks(
+    merged = merge_masks(
         None if query_mask is None else query_mask[:, :, None],
         None if value_mask is None else value_mask[:, None, :],
         None if key_mask is None else key_mask[:, None, :],
         causal_mask(*lengths, start_index) if is_causal else None,
         window_mask(*lengths, window, start_index) if window is not None else None,
-        attention_mask,
     )
+    if merged is not None and attention_mask is not None and len(attention_mask.shape) == 4:
+        merged = ops.expand_dims(merged, axis=1)
+    return merge_masks(merged, attention_mask)

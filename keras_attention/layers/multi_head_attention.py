@@ -1,5 +1,6 @@
 """Multi-head attention (section 3.2.2 of the paper)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -7,9 +8,9 @@ from keras import ops
 
 from keras_attention.layers.attention_in_blocks import attend_in_blocks, may_save_by_blocks
 from keras_attention.layers.declared import check_declares_itself, dense_spec
+from keras_attention.layers.door import Door
 from keras_attention.layers.masks import (
     causal_mask,
-    check_masks,
     combined_mask,
     merge_masks,
     nan_if_additive,
@@ -20,13 +21,18 @@ from keras_attention.ops.linear import joined_linear, linear
 from keras_attention.ops.reference import masked_softmax
 from keras_attention.ops.shapes import reshape
 from keras_attention.spec.parts import AttentionSpec, SpecError
-from keras_attention.utils.checks import check_boolean, check_integer, check_number
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_integer,
+    check_number,
+    check_numbers,
+)
 
 State = dict[str, Any]
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class MultiHeadAttention(keras.layers.MultiHeadAttention):
+class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
     """`keras.layers.MultiHeadAttention` with a float32 softmax, decoding state and two-dimensional products.
 
     A drop-in replacement for Keras' layer: constructor and call arguments, defaults, weights, masks,
@@ -96,6 +102,18 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
     ((1, 3, 8), (1, 2, 3, 5))
     """
 
+    call_axes = {
+        "query": "BTD",
+        "value": "BSE",
+        "key": "BSF",
+        "query_mask": "BT",
+        "value_mask": "BS",
+        "key_mask": "BS",
+        "attention_mask": "BNTS",
+        "head_mask": "BN",
+    }
+    _widths: tuple[int, ...] = ()  # of query, value and key
+    _rank: int | None = None
     _projections_made = 0
 
     def __init__(
@@ -118,9 +136,28 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             if isinstance(size, bool):  # Keras takes it for a number.
                 check_integer(name, size, least=1)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        check_masks(kwargs)
-        return super().__call__(*args, **kwargs)
+    def build(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> None:
+        super().build(query_shape, value_shape, key_shape)
+        key_shape = value_shape if key_shape is None else key_shape
+        self._widths = (query_shape[-1], value_shape[-1], key_shape[-1])
+        self._rank = len(query_shape)
+
+    def known_sizes(self) -> dict[str, int | None]:
+        return {"N": self._num_heads, **dict(zip("DEF", self._widths, strict=False))}
+
+    def axes_of(self, given: Mapping[str, Any]) -> Mapping[str, str]:
+        if given.get("value") is None and given.get("cache") is None:
+            raise ValueError(
+                f"{self.name} needs `value`, or a `cache` with projected keys and values. "
+                "Received: value=None, cache=None"
+            )
+        ranks = [len(getattr(given.get(name), "shape", "BSD")) for name in ("query", "value")]
+        if (self._rank or min(ranks)) <= 3 and self._attention_axes in (None, (1,)):
+            return self.call_axes
+        return {
+            name: "" if "mask" in name else f"...{letters[-1]}"
+            for name, letters in self.call_axes.items()
+        }
 
     def call(
         self,
@@ -204,8 +241,11 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
 
     def project_key_value(self, value: Any, key: Any = None) -> State:
         """Return the projected keys and values of `value` (B, S, D), for `call(query, cache=...)`."""
+        sizes = self.known_sizes()
+        value = check_numbers("value", value, "...E", **sizes)
+        key = value if key is None else check_numbers("key", key, "...F", **sizes)
         return {
-            "key": _project(self._key_dense, value if key is None else key),
+            "key": _project(self._key_dense, key),
             "value": _project(self._value_dense, value),
         }
 
@@ -234,11 +274,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
     ) -> tuple[tuple[Any, Any, Any], State | None]:
         """Project the inputs; return `(query, key, value)` and the cache if one was written."""
         if value is None:
-            if cache is None:
-                raise ValueError(
-                    f"{self.name} needs `value`, or a `cache` with projected keys and values. "
-                    "Received: value=None, cache=None"
-                )
+            assert cache is not None  # `axes_of` has refused it.
             return (_project(self._query_dense, query), cache["key"], cache["value"]), None
         if cache is None and value is query and (key is None or key is query):
             fused = self._project_self(query)
@@ -290,7 +326,9 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         if use_causal_mask:
             causal = causal_mask(ops.shape(query)[1], ops.shape(key)[1])
             attention_mask = merge_masks(attention_mask, causal)
-        mask = self._expanded_mask(attention_mask, query, key)
+        mask = attention_mask
+        if mask is not None and len(mask.shape) < 4:
+            mask = ops.expand_dims(mask, axis=-3)
         drops = bool(training) and self._dropout > 0.0
         return dot_product_attention(
             query,
@@ -325,26 +363,6 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
                 attention_mask = ops.expand_dims(attention_mask, axis=heads_axis)
         axes = tuple(range(-len(self._attention_axes), 0))
         return masked_softmax(attention_scores, attention_mask, axes if len(axes) > 1 else -1)
-
-    def _expanded_mask(self, mask: Any, query: Any, key: Any) -> Any:
-        """Add a heads axis to the mask, and check that it broadcasts to `(B, N, T, S)`."""
-        if mask is None:
-            return None
-        scores_shape = (query.shape[0], self._num_heads, query.shape[1], key.shape[1])
-        received = tuple(mask.shape)
-        if len(received) < 4:
-            mask = ops.expand_dims(mask, axis=-3)
-        fits = len(mask.shape) <= 4 and all(
-            size is None or expected is None or size in (1, expected)
-            for size, expected in zip(mask.shape[::-1], scores_shape[::-1], strict=False)
-        )
-        if not fits:
-            raise ValueError(
-                f"`attention_mask` must be broadcastable to (B, N, T, S) = {scores_shape}, or have the "
-                f"shape (B, T, S). Received: attention_mask of shape {received}. Build it as (B, T, S), "
-                "with True where a query may attend."
-            )
-        return mask
 
     def compute_output_spec(
         self,

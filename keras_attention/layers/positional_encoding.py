@@ -6,14 +6,15 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attention.layers.arguments import checked
 from keras_attention.layers.declared import check_declares_itself
+from keras_attention.layers.door import Door
 from keras_attention.ops.dispatch import backend_choice
-from keras_attention.spec.parts import LAYOUTS, PositionsSpec, sinusoid
-from keras_attention.utils.checks import check_choice, check_integer
+from keras_attention.spec.parts import PositionsSpec, sinusoid
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class PositionalEncoding(keras.layers.Layer):
+class PositionalEncoding(Door, keras.layers.Layer):
     """Adds the encoding of each position to the inputs (section 3.5 of the paper).
 
     Args:
@@ -44,14 +45,17 @@ class PositionalEncoding(keras.layers.Layer):
     True
     """
 
+    call_axes = {"inputs": "BTD"}
+
     def __init__(self, layout: str = "interleaved", max_length: int = 256, **kwargs: Any):
+        arguments = checked(locals())
         super().__init__(**kwargs)
-        self.layout = check_choice("layout", layout, LAYOUTS)
-        self.max_length = check_integer("max_length", max_length, least=1)
+        self.layout: str = arguments["layout"]
+        self.max_length: int = arguments["max_length"]
         self.supports_masking = True
 
     def build(self, input_shape: Any) -> None:
-        self._hidden_dim = hidden_dim = input_shape[-1]
+        self._width = hidden_dim = input_shape[-1]
         if self.layout == "learned":
             self.positions = self.add_weight(
                 name="positions",
@@ -84,7 +88,7 @@ class PositionalEncoding(keras.layers.Layer):
         return self._sinusoid(length) if length > len(self._table) else self._table[:length]
 
     def _sinusoid(self, length: int) -> np.ndarray:
-        return sinusoid(np.arange(length), self._hidden_dim, self.layout, self._float())
+        return sinusoid(np.arange(length), self._width, self.layout, self._float())
 
     def _float(self) -> str:
         """The dtype in which encodings are computed."""
@@ -92,7 +96,7 @@ class PositionalEncoding(keras.layers.Layer):
 
     def _computed(self, length: Any, start_index: Any, inputs: Any) -> Any:
         """The sinusoid of positions that are known only when the graph runs."""
-        hidden_dim = self._hidden_dim  # While PyTorch traces, `inputs.shape` holds tensors.
+        hidden_dim = self._width  # While PyTorch traces, `inputs.shape` holds tensors.
         positions = ops.add(ops.arange(length, dtype="int32"), ops.cast(start_index, "int32"))
         positions = ops.cast(positions, self._float())[:, None]
         # Keras' own is float32 for float64 on JAX.

@@ -5,12 +5,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_attention.layers.arguments import checked
 from keras_attention.layers.declared import check_declares_itself, norm_spec
+from keras_attention.layers.door import Door
 from keras_attention.layers.dropout import Dropout
 from keras_attention.ops.reference import is_float64, layer_norm
 from keras_attention.ops.residual import dropout_add_norm
 from keras_attention.spec.parts import NormSpec
-from keras_attention.utils.checks import check_boolean, check_integer, check_number
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -25,7 +26,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class ResidualConnection(keras.layers.Layer):
+class ResidualConnection(Door, keras.layers.Layer):
     """The residual connection around a sub-layer: `LayerNorm(x + Dropout(Sublayer(x)))`.
 
     Post-norm, as in the paper: `connection(x, sublayer(x))` is the formula above. Pre-norm
@@ -61,6 +62,8 @@ class ResidualConnection(keras.layers.Layer):
     [[[-1.0, 1.0]]]
     """
 
+    call_axes = {"inputs": "BTD", "update": "BTD"}
+
     def __init__(
         self,
         dropout: float = 0.1,
@@ -69,11 +72,12 @@ class ResidualConnection(keras.layers.Layer):
         seed: int | None = None,
         **kwargs: Any,
     ):
+        arguments = checked(locals())
         super().__init__(**kwargs)
-        self.dropout = check_number("dropout", dropout, least=0, below=1)
-        self.normalize_first = check_boolean("normalize_first", normalize_first)
-        self.epsilon = check_number("epsilon", epsilon, above=0)
-        self.seed = None if seed is None else check_integer("seed", seed, least=0)
+        self.dropout: float = arguments["dropout"]
+        self.normalize_first = normalize_first
+        self.epsilon: float = arguments["epsilon"]
+        self.seed: int | None = arguments["seed"]
         self.supports_masking = True
         self.normalization = LayerNormalization(
             epsilon=epsilon, dtype=self.dtype_policy, name="normalization"
@@ -81,6 +85,7 @@ class ResidualConnection(keras.layers.Layer):
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
     def build(self, inputs_shape: Any, update_shape: Any = None) -> None:
+        self._width = inputs_shape[-1]
         self.normalization.build(inputs_shape)
         self.built = True
 

@@ -1,18 +1,24 @@
 """Makes and builds the layers of a `Transformer` from its arguments."""
 
-from collections.abc import Collection
+import reprlib
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_attention.layers.arguments import checked
 from keras_attention.layers.branched_attention import check_split
+from keras_attention.layers.door import check_index
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.embedding import TokenEmbedding
 from keras_attention.layers.positional_encoding import PositionalEncoding
 from keras_attention.layers.residual import LayerNormalization
-from keras_attention.spec.parts import BRANCH_FEED_FORWARDS, BRANCHED_DECODERS, LAYOUTS
-from keras_attention.utils.checks import check_choice, check_integer, check_number, did_you_mean
+from keras_attention.utils.checks import (
+    check_integer,
+    check_numbers,
+    did_you_mean,
+)
 from keras_attention.utils.forks import check_process
 
 BLOCK_ARGUMENTS = (
@@ -29,18 +35,8 @@ BLOCK_ARGUMENTS = (
     "layer_norm_epsilon",
     "branch_feed_forward",
 )
-SIZES = (
-    "vocabulary_size",
-    "num_layers",
-    "hidden_dim",
-    "intermediate_dim",
-    "num_heads",
-    "max_length",
-)
-RATES = ("dropout", "attention_dropout", "activation_dropout")
 # What `keras.Model` takes as well.
 KERAS_ARGUMENTS = ("name", "dtype", "trainable", "activity_regularizer", "autocast")
-SWITCHES = ("normalize_first", "use_attention_bias", "tie_weights", "recompute")
 
 
 class Parts:
@@ -127,6 +123,10 @@ def empty_cache(
     blocks: list[Any], batch_size: int, beam_size: int, max_length: int, dtype: str
 ) -> list[dict[str, Any]]:
     """Return zeros for the keys and values of decoder blocks; see `Transformer.initial_cache`."""
+    sizes = {"batch_size": batch_size, "beam_size": beam_size, "max_length": max_length}
+    for name, size in sizes.items():
+        if not ops.is_tensor(size):  # as the number of rows in a graph may be
+            check_integer(name, size, least=1)
     caches = []
     for block in blocks:
         attention = block.self_attention
@@ -138,9 +138,32 @@ def empty_cache(
     return caches
 
 
-def check_room(blocks: list[Any], cache: list[dict[str, Any]], start_index: Any) -> None:
-    """Refuse a position beyond the end of a cache, which would overwrite the last one, if it is an int."""
-    for block, kept in zip(blocks, cache, strict=True):
+def check_memory(blocks: list[Any], memory: Any, rows: Any) -> None:
+    """Refuse what `encode` did not return, or for other sentences than (B, W) tokens have."""
+    states = memory.get("blocks", ()) if isinstance(memory, Mapping) else ()
+    if len(states) != len(blocks) or "padding_mask" not in memory:
+        raise ValueError(
+            f"`memory` must be what `encode` returned. Received: {reprlib.repr(memory)}"
+        )
+    check_numbers("memory['padding_mask']", memory["padding_mask"], "BS", B=rows and rows[0])
+
+
+def check_cache(blocks: list[Any], cache: Any, rows: Any, start_index: Any) -> None:
+    """Refuse what is no cache for (B, W) tokens, or a position, if it is an int, that it has no room for.
+
+    Such a position would overwrite the last one.
+    """
+    check_index("start_index", start_index)
+    if not isinstance(cache, list | tuple) or len(cache) != len(blocks):
+        raise ValueError(
+            f"`cache` must be a list with a dict for each of {len(blocks)} layers, from `initial_cache` or "
+            f"the previous step. Received: {reprlib.repr(cache)}"
+        )
+    batch_size, beam_size = rows or (None, None)
+    for index, (block, kept) in enumerate(zip(blocks, cache, strict=True)):
+        for part in ("key", "value"):
+            state = kept.get(part) if isinstance(kept, Mapping) else kept
+            check_numbers(f"cache[{index}][{part!r}]", state, "BWLNK", B=batch_size, W=beam_size)
         room = kept["key"].shape[2]
         is_ring = getattr(block, "sliding_window", None) is not None
         is_known = isinstance(start_index, int) and isinstance(room, int)
@@ -185,39 +208,20 @@ def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> Non
         if name not in KERAS_ARGUMENTS:
             hint = did_you_mean(name, (*config, *KERAS_ARGUMENTS))
             raise ValueError(f"Transformer has no argument {name!r}.{hint}")
-    for name in SIZES:
-        check_integer(name, config[name], least=1)
-    for name in ("key_dim", "value_dim"):
-        if config[name] is not None:
-            check_integer(name, config[name], least=1)
+    checked(config)
     if config["key_dim"] is None and config["hidden_dim"] % config["num_heads"]:
         raise ValueError(
             "`num_heads` must divide `hidden_dim` when `key_dim` is not given. Received: "
             f"num_heads={config['num_heads']}, hidden_dim={config['hidden_dim']}"
         )
-    for name in RATES:
-        check_number(name, config[name], least=0, below=1)
-    for name in SWITCHES:
-        if not isinstance(config[name], bool):
-            raise ValueError(f"`{name}` must be True or False. Received: {name}={config[name]!r}")
-    check_number("layer_norm_epsilon", config["layer_norm_epsilon"], above=0)
-    check_choice("position_layout", config["position_layout"], LAYOUTS)
     window = config["attention_window"]
-    if window is not None:
-        check_integer("attention_window", window, least=1)
-        if config["position_layout"] == "learned" and window > config["max_length"]:
-            raise ValueError(
-                f"`attention_window` must be at most {config['max_length']}, the number of learned "
-                f"positions. Received: attention_window={window}. Raise `max_length`, or leave out the "
-                "window: it would hide nothing."
-            )
-    branches = config["branch_feed_forward"]
-    if branches is not None:
-        check_choice("branch_feed_forward", branches, BRANCH_FEED_FORWARDS)
-        check_split(branches, config["intermediate_dim"], config["num_heads"])
-    check_choice("branched_decoder", config["branched_decoder"], BRANCHED_DECODERS)
-    if config["seed"] is not None:
-        check_integer("seed", config["seed"], least=0)
+    if config["position_layout"] == "learned" and (window or 0) > config["max_length"]:
+        raise ValueError(
+            f"`attention_window` must be at most {config['max_length']}, the number of learned "
+            f"positions. Received: attention_window={window}. Raise `max_length`, or leave out the "
+            "window: it would hide nothing."
+        )
+    check_split(config["branch_feed_forward"], config["intermediate_dim"], config["num_heads"])
     most = config["vocabulary_size"] - 1
     for name in ("pad_token_id", "end_token_id"):
         check_integer(name, config[name], least=0, most=most)

@@ -1,11 +1,15 @@
 """Early errors for token ids outside a model's vocabulary, at no cost inside compiled graphs."""
 
 import numbers
+import reprlib
 from typing import Any
 
 import numpy as np
 
+from keras_attention.utils.checks import check_choice, check_has, check_numbers, static_shape
+
 INPUT_NAMES = ("encoder_token_ids", "decoder_token_ids")
+ATTENTIONS = ("encoder", "decoder", "cross")
 
 
 def check_token_ids(data: Any, vocabulary_size: int, max_length: int | None = None) -> None:
@@ -41,6 +45,12 @@ def _check(name: str, value: Any, vocabulary_size: int, max_length: int | None) 
     if isinstance(value, dict):
         for key, part in value.items():
             _check(repr(key), part, vocabulary_size, max_length)
+        ids = {key: value[key] for key in INPUT_NAMES if isinstance(value.get(key), np.ndarray)}
+        rows = {key: len(part) for key, part in ids.items()}
+        if len({*rows.values()}) > 1:
+            raise ValueError(
+                f"{name} must have the same number of rows in each array. Received: {rows}"
+            )
     elif isinstance(value, (list, tuple)) and value and _are_numbers(value):
         _check(name, np.asarray([value]), vocabulary_size, max_length)
     elif isinstance(value, (list, tuple)):
@@ -48,6 +58,11 @@ def _check(name: str, value: Any, vocabulary_size: int, max_length: int | None) 
             _check(name, part, vocabulary_size, max_length)
     elif isinstance(value, np.ndarray):
         is_float = np.issubdtype(value.dtype, np.floating)
+        if value.dtype.kind not in "biuf" or value.ndim == 0:
+            raise ValueError(
+                f"{name} must hold token ids, which are integers, in rows. Received: an array of dtype "
+                f"{value.dtype} and shape {value.shape}"
+            )
         if value.size and (np.issubdtype(value.dtype, np.integer) or is_float and value.ndim > 1):
             _check_range(name, value.min().item(), value.max().item(), vocabulary_size)
             _check_whole(name, value)
@@ -118,10 +133,42 @@ def check_inputs(inputs: Any, vocabulary_size: int, max_length: int | None = Non
             raise ValueError(
                 f"{name!r} must be an array or a tensor. Received: {type(inputs[name]).__name__}"
             )
-    source, target = (inputs[name].shape for name in INPUT_NAMES)
-    if None not in (source[0], target[0]) and source[0] != target[0]:
+    check_pair(*(inputs[name] for name in INPUT_NAMES))
+    check_token_ids(inputs, vocabulary_size, max_length)
+
+
+def check_sequences(name: str, ids: Any, axes: str) -> Any:
+    """Return token ids of two axes as an array or a tensor; raise a ValueError for anything else."""
+    ids = check_numbers(name, ids, axes)
+    if (static_shape(ids) or (1, 1))[1] == 0:
+        raise ValueError(f"{name!r} must have a token in each row. Received: shape {ids.shape}")
+    return ids
+
+
+def check_pair(source: Any, target: Any) -> tuple[Any, Any]:
+    """Return token ids (B, S) and (B, T) as arrays or tensors; raise a ValueError unless they are such."""
+    source = check_sequences(INPUT_NAMES[0], source, "BS")
+    target = check_sequences(INPUT_NAMES[1], target, "BT")
+    rows, others = (static_shape(ids) for ids in (source, target))
+    if rows and others and None not in (rows[0], others[0]) and rows[0] != others[0]:
         raise ValueError(
             "'encoder_token_ids' and 'decoder_token_ids' must have the same number of rows, one for each "
-            f"pair of sentences. Received: shapes {tuple(source)} and {tuple(target)}"
+            f"pair of sentences. Received: shapes {rows} and {others}"
         )
-    check_token_ids(inputs, vocabulary_size, max_length)
+    return source, target
+
+
+def check_head_masks(head_masks: Any, num_layers: int) -> None:
+    """Raise a ValueError unless a value has None or a mask for each layer, of any of the attentions.
+
+    Args:
+        head_masks: What the model was called with; each attention checks its own mask.
+        num_layers: Number of layers of each stack.
+    """
+    for kind, masks in check_has("head_masks", head_masks, "a dict", "items").items():
+        check_choice("head_masks", kind, ATTENTIONS)
+        if not hasattr(masks, "__len__") or len(masks) != num_layers:
+            raise ValueError(
+                f"`head_masks[{kind!r}]` must be a list with None or a mask (B, N) for each of {num_layers} "
+                f"layers. Received: {reprlib.repr(masks)}"
+            )

@@ -6,16 +6,31 @@ import keras
 from keras import ops
 
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
+from keras_attention.layers.door import check_switch
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.masks import padding_mask
 from keras_attention.layers.recompute import recomputed_call
 from keras_attention.models.declared import declared_transformer, with_weights_of
-from keras_attention.models.parts import Parts, check_arguments, check_room, empty_cache
-from keras_attention.models.token_ids import INPUT_NAMES, check_inputs, check_token_ids
+from keras_attention.models.parts import (
+    Parts,
+    check_arguments,
+    check_cache,
+    check_memory,
+    empty_cache,
+)
+from keras_attention.models.token_ids import (
+    INPUT_NAMES,
+    check_head_masks,
+    check_inputs,
+    check_pair,
+    check_sequences,
+    check_token_ids,
+)
 from keras_attention.models.trainable import TrainableModel
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec import TransformerSpec
 from keras_attention.spec.presets import preset_arguments
+from keras_attention.utils.checks import static_shape
 
 Cache = list[dict[str, Any]]
 Memory = dict[str, Any]
@@ -177,6 +192,9 @@ class Transformer(TrainableModel):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         check_inputs(inputs, self.vocabulary_size, self.max_length)
+        check_switch("training", kwargs.get("training"))
+        if kwargs.get("head_masks") is not None:
+            check_head_masks(kwargs["head_masks"], self.num_layers)
         return super().__call__(inputs, *args, **kwargs)
 
     def call(
@@ -215,8 +233,9 @@ class Transformer(TrainableModel):
             The memory, a dict: the cross-attention keys and values of each decoder block, and the padding
             mask of the source. It does not change during decoding.
         """
-        self.check_data({"encoder_token_ids": encoder_token_ids})
-        source = ops.convert_to_tensor(encoder_token_ids)
+        ids = check_sequences("encoder_token_ids", encoder_token_ids, "BS")
+        self.check_data({"encoder_token_ids": ids})
+        source = ops.convert_to_tensor(ids)
         mask = padding_mask(source, self.pad_token_id)
         encoded = self._encode(source, mask, training=False)
         blocks = [block.project_memory(encoded) for block in self.decoder_blocks]
@@ -253,9 +272,11 @@ class Transformer(TrainableModel):
         Returns:
             The logits `(B, W, V)`, float32, or float64 of a float64 model, and the new cache.
         """
+        token_ids = check_sequences("token_ids", token_ids, "BW")
         check_token_ids({"token_ids": token_ids}, self.vocabulary_size)
-        check_room(self.decoder_blocks, cache, start_index)
         token_ids = ops.convert_to_tensor(token_ids)
+        check_memory(self.decoder_blocks, memory, static_shape(token_ids))
+        check_cache(self.decoder_blocks, cache, static_shape(token_ids), start_index)
         batch_size, beam_size = ops.shape(token_ids)
         new_cache = []
         ids = ops.reshape(token_ids, (-1, 1))
@@ -326,10 +347,9 @@ class Transformer(TrainableModel):
             A dict of lists with one tensor for each layer: `"encoder"` `(B, N, S, S)`, `"decoder"`
             `(B, N, T, T)` and `"cross"` `(B, N, T, S)`. Each row, along the last axis, sums to 1.
         """
-        inputs = {"encoder_token_ids": encoder_token_ids, "decoder_token_ids": decoder_token_ids}
-        self.check_data(inputs)
-        source = ops.convert_to_tensor(encoder_token_ids)
-        target = ops.convert_to_tensor(decoder_token_ids)
+        pair = check_pair(encoder_token_ids, decoder_token_ids)
+        self.check_data(dict(zip(INPUT_NAMES, pair, strict=True)))
+        source, target = map(ops.convert_to_tensor, pair)
         mask = padding_mask(source, self.pad_token_id)
         scores: dict[str, list[Any]] = {"encoder": [], "decoder": [], "cross": []}
         encoded = self._encode(source, mask, training=False, scores=scores["encoder"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,19 +59,12 @@ class TranslateChunk:
         with unpacked(self.files) as folder:
             translator = Translator.from_run(folder, show_progress=False, **self.options)
 
-        told: list[str] = []
-
-        def work(lines: list[Any], chunk: Any) -> str:
-            unusual = UnusualTexts("lines", first=chunk.first + 1)
+        def work(lines: list[Any], chunk: Any, unusual: UnusualTexts) -> str:
             how = (self.n_best, self.as_json, self.unique, unusual)
             results = result_lines(translator, lines, chunk.first, *how)
-            text = "".join(f"{line}\n" for line in results)
-            if (message := unusual.message()) and not told:
-                told.append(message)
-                say(f"Input {chunk.file + 1}, from line {chunk.first + 1:,}: {message} Said once.")
-            return text
+            return "".join(f"{line}\n" for line in results)
 
-        return work
+        return _telling(work, translator)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +82,27 @@ class ScoreChunk:
             translator = Translator.from_run(folder, show_progress=False)
         model, tokenizer = translator.model, translator.tokenizer
 
-        def work(lines: list[Any], chunk: Any) -> str:
+        def work(lines: list[Any], chunk: Any, unusual: UnusualTexts) -> str:
             sources, translations = zip(*lines, strict=True)
-            values = log_probabilities(model, tokenizer, sources, translations, False)
+            values = log_probabilities(model, tokenizer, sources, translations, False, unusual)
             return "".join(f"{value:.6f}\n" for value in values)
 
-        return work
+        return _telling(work, translator)
+
+
+def _telling(work: Callable[..., str], translator: Translator) -> Work:
+    """Work that says once which lines are unlike those of the training."""
+    told: list[str] = []
+
+    def telling(lines: list[Any], chunk: Any) -> str:
+        unusual = UnusualTexts("lines", first=chunk.first + 1, longest=translator.longest_source)
+        text = work(lines, chunk, unusual)
+        if (message := unusual.message()) and not told:
+            told.append(message)
+            say(f"Input {chunk.file + 1}, from line {chunk.first + 1:,}: {message} Said once.")
+        return text
+
+    return telling
 
 
 def translate_corpus(

@@ -1,7 +1,7 @@
 """All settings of a run, besides the corpus."""
 
 import dataclasses
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from keras_attention.utils.checks import (
     check_boolean,
@@ -228,6 +228,30 @@ def literal_choices(annotation: Any) -> tuple[Any, ...]:
         elif isinstance(part, str):
             values.append(part)
     return tuple(values) if any(isinstance(value, str) for value in values) else ()
+
+
+class ModelArguments(TypedDict, total=False):
+    """What `model_arguments` may hold: arguments of `Transformer`, for who checks them without Keras."""
+
+    num_layers: int
+    hidden_dim: int
+    intermediate_dim: int
+    num_heads: int
+    key_dim: int | None
+    value_dim: int | None
+    dropout: float
+    attention_dropout: float
+    activation_dropout: float
+    activation: str
+    normalize_first: bool
+    use_attention_bias: bool
+    layer_norm_epsilon: float
+    branch_feed_forward: Literal["shared", "split"] | None
+    branched_decoder: Literal["cross", "self"]
+    position_layout: Literal["interleaved", "halves", "learned"]
+    attention_window: int | None
+    max_length: int
+    tie_weights: bool
 
 
 @dataclasses.dataclass(frozen=True)

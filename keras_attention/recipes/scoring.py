@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.ops.crossentropy import token_nll
+from keras_attention.spec.parts import check_finite
 from keras_attention.utils.progress import Progress
 
 # Lengths are padded to a multiple of this, so that few shapes occur.
@@ -40,12 +41,14 @@ def log_probabilities(
 
     Raises:
         ValueError: If the lists differ in length.
+        NonFiniteModel: If a weight of the model is infinite or NaN.
     """
     if len(sources) != len(translations):
         raise ValueError(
             f"Every source needs its translation. Received: {len(sources)} sources, "
             f"{len(translations)} translations"
         )
+    check_finite({weight.path: weight for weight in model.weights})
     end = tokenizer.end_token_id
     sides = [
         [[*ids, end] for ids in tokenizer.encode(list(side))] for side in (sources, translations)

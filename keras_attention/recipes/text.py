@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from keras_attention.data.text_files import existing_file, is_pipe, unpacked_name
-from keras_attention.utils.checks import check_boolean, check_path, check_text
 
 if TYPE_CHECKING:
     from keras_attention.data.corpora import Corpus
@@ -53,7 +52,7 @@ class TextOptions:
     drop_duplicates: bool = False
 
     def __post_init__(self) -> None:
-        self._check_kinds()
+        self._filters()  # Refuses what is out of range.
         if (self.source_file is None) != (self.target_file is None):
             raise ValueError(
                 "--source-file and --target-file belong together: line i of one is the translation "
@@ -83,31 +82,6 @@ class TextOptions:
         pairs = [(self.source_file, self.target_file), self.validation_files, self.test_files]
         given = [file for pair in pairs if pair is not None for file in pair]
         return [file for file in [*given, self.tsv] if file is not None]
-
-    def _check_kinds(self) -> None:
-        """Refuse values of another kind, and make paths of texts: a TOML file has no others."""
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name == "drop_duplicates":
-                check_boolean(field.name, value)
-            elif value is None or field.name in ("max_words", "max_ratio"):
-                continue  # `Filters` checks these.
-            elif field.name in PATHS:
-                object.__setattr__(self, field.name, check_path(field.name, value))
-            elif field.name in PAIRS:
-                if not isinstance(value, list | tuple) or len(value) != 2:
-                    raise ValueError(
-                        f"`{field.name}` must be two paths, the source and the target. "
-                        f"Received: {field.name}={value!r}"
-                    )
-                paths = tuple(check_path(field.name, path) for path in value)
-                object.__setattr__(self, field.name, paths)
-            elif not check_text(field.name, value).strip():
-                option = field.name.replace("_", "-")
-                raise ValueError(
-                    f"--{option} is empty. Leave it out, or name one. Is a shell variable not set?"
-                )
-        self._filters()
 
     def _check_files(self) -> None:
         """Refuse missing files and those that are given twice; pipes are read now, as it goes only once."""

@@ -10,7 +10,7 @@ Shape letters: D hidden_dim, N heads, K key_dim, U value_dim, F intermediate_dim
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -276,6 +276,38 @@ def as_array(weight: Weight) -> np.ndarray:
     if hasattr(value, "detach"):
         value = value.detach().cpu().float()
     return np.asarray(value).astype("float32", copy=False)
+
+
+class NonFiniteModel(ValueError, FloatingPointError):
+    """A model's weights or logits are infinite or NaN, so no token can be chosen."""
+
+
+def check_finite(weights: Mapping[str, Weight]) -> None:
+    """Refuse a model that has diverged.
+
+    Args:
+        weights: The weights by path.
+
+    Raises:
+        NonFiniteModel: With the path of the first weight that is not finite.
+
+    Example:
+
+    >>> check_finite({"decoder.norm.gamma": np.array([1.0, np.nan])})
+    Traceback (most recent call last):
+    keras_attention.spec.parts.NonFiniteModel: The model's weight 'decoder.norm.gamma' is infinite or NaN ...
+    """
+    for path, weight in weights.items():
+        values = as_array(weight)
+        with np.errstate(all="ignore"):
+            is_sure = np.isfinite(values.sum())  # Fast; but large numbers may overflow.
+        wrong = 0 if is_sure else values.size - np.isfinite(values).sum()
+        if wrong:
+            raise NonFiniteModel(
+                f"The model's weight {path!r} is infinite or NaN at {wrong:,} of {values.size:,} places. Its "
+                "training has probably diverged: use an earlier checkpoint, or train again with a lower "
+                "learning rate."
+            )
 
 
 def check_on_simplex(name: str, values: Weight) -> None:

@@ -9,6 +9,13 @@ from keras import ops
 from keras_attention.utils.checks import check_integer, check_number
 
 
+def _number_of(step: Any) -> Any:
+    """Return the number of the update after so many, in float32."""
+    if not isinstance(step, int | float) and not hasattr(step, "dtype"):
+        raise ValueError(f"`step` must be a number of updates. Received: step={step!r}")
+    return ops.add(ops.cast(step, "float32"), 1.0)
+
+
 @keras.saving.register_keras_serializable("keras_attention")
 class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """`factor * hidden_dim^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)` (equation 3 of the paper).
@@ -56,7 +63,7 @@ class LearningRateSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step: Any) -> Any:
-        step = ops.add(ops.cast(step, "float32"), 1.0)
+        step = _number_of(step)
         shape = ops.minimum(ops.rsqrt(step), ops.multiply(step, self.warmup_steps**-1.5))
         return ops.multiply(shape, self.factor * self.hidden_dim**-0.5)
 
@@ -101,7 +108,7 @@ class BudgetSchedule(keras.optimizers.schedules.LearningRateSchedule):
         raise NotImplementedError
 
     def __call__(self, step: Any) -> Any:
-        rise = ops.minimum(ops.add(ops.cast(step, "float32"), 1.0) / self.warmup_steps, 1.0)
+        rise = ops.minimum(_number_of(step) / self.warmup_steps, 1.0)
         return self.peak * rise * self.factor(ops.convert_to_tensor(self.used))
 
     def get_config(self) -> dict[str, Any]:
@@ -247,7 +254,7 @@ class SimplexLearningRate(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step: Any) -> Any:
-        step = ops.add(ops.cast(step, "float32"), 1.0)
+        step = _number_of(step)
         shape = ops.minimum(ops.rsqrt(step), ops.multiply(step, self.warmup_steps**-1.5))
         rate = ops.multiply(shape, (self.hidden_dim / self.num_layers) ** -0.5)
         if self.last_step is None:

@@ -10,7 +10,13 @@ from keras import ops
 from keras_attention.ops.crossentropy import smoothed_crossentropy
 from keras_attention.ops.nan import one_or_nan
 from keras_attention.training.distribution import sum_over_replicas
-from keras_attention.utils.checks import check_boolean, check_integer, check_number
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_integer,
+    check_number,
+    check_numbers,
+    static_shape,
+)
 
 
 @keras.saving.register_keras_serializable("keras_attention")
@@ -111,8 +117,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
     def call(self, y_true: Any, y_pred: Any) -> Any:
         """The loss of every token, `(B, T)`, padding included."""
         vocabulary_size = y_pred.shape[-1]
-        on_value = 1.0 - self.label_smoothing
-        off_value = self.label_smoothing / (vocabulary_size - 1)
+        on_value, off_value = self._values(vocabulary_size)
         losses = smoothed_crossentropy(
             ops.reshape(y_pred, (-1, vocabulary_size)),
             ops.reshape(y_true, (-1,)),
@@ -125,12 +130,16 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
 
     def minimum(self, vocabulary_size: int) -> float:
         """Return the smallest possible loss: the entropy of the smoothed labels, in nats."""
-        on_value = 1.0 - self.label_smoothing
-        off_value = self.label_smoothing / (vocabulary_size - 1)
+        on_value, off_value = self._values(vocabulary_size)
         entropy = -on_value * math.log(on_value)
         if off_value:
             entropy -= (vocabulary_size - 1) * off_value * math.log(off_value)
         return entropy
+
+    def _values(self, vocabulary_size: int) -> tuple[float, float]:
+        """Return the probabilities of the label and of each other token."""
+        check_integer("vocabulary_size", vocabulary_size, least=2)
+        return 1.0 - self.label_smoothing, self.label_smoothing / (vocabulary_size - 1)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -150,7 +159,8 @@ def check_labels(y_true: Any, y_pred: Any, pad_token_id: int = 0) -> tuple[Any, 
     Raises:
         ValueError: If shapes do not fit together, or a NumPy array holds a label outside the vocabulary.
     """
-    given = y_true
+    given = y_true = check_numbers("y_true", y_true)
+    y_pred = check_numbers("y_pred", y_pred)
     y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
     fits = len(y_pred.shape) == len(y_true.shape) + 1 and all(
         a is None or b is None or a == b
@@ -179,6 +189,23 @@ def _check_label_values(labels: np.ndarray, vocabulary_size: int, pad_token_id: 
         )
 
 
+def check_weights(sample_weight: Any, wanted: Any) -> Any:
+    """Return sample weights; raise a ValueError unless they are one for each row, or broadcast to (B, T)."""
+    if not isinstance(sample_weight, int | float):
+        sample_weight = check_numbers("sample_weight", sample_weight)
+    shape = static_shape(sample_weight) if hasattr(sample_weight, "shape") else ()
+    if shape is None or wanted is None:
+        return sample_weight
+    pairs = zip(shape, wanted[: len(shape)], strict=False)
+    fits = len(shape) <= len(wanted) and all(a in (1, None, b) or b is None for a, b in pairs)
+    if not fits:
+        raise ValueError(
+            "`sample_weight` must have a weight for each row, of shape (batch,), or for each label, or sizes "
+            f"of 1 in their place. Received: sample_weight {shape}, labels {wanted}"
+        )
+    return sample_weight
+
+
 def label_weights(
     y_true: Any,
     pad_token_id: int,
@@ -198,12 +225,15 @@ def label_weights(
         vocabulary_size: Number of tokens V, or None to leave the labels unchecked. Defaults to None.
         dtype: Of the weights. Defaults to float32.
     """
-    y_true = ops.convert_to_tensor(y_true)
+    y_true = ops.convert_to_tensor(check_numbers("y_true", y_true))
     weights = ops.ones_like(y_true, dtype=dtype)
     if vocabulary_size is not None:
         is_label = ops.logical_and(y_true >= 0, y_true < vocabulary_size)
+        if "float" in keras.backend.standardize_dtype(y_true.dtype):
+            is_label = ops.logical_and(is_label, ops.equal(y_true, ops.floor(y_true)))
         weights = ops.multiply(weights, one_or_nan(is_label))
     if sample_weight is not None:
+        sample_weight = check_weights(sample_weight, static_shape(y_true))
         sample_weight = ops.cast(sample_weight, dtype)
         if len(sample_weight.shape) == 1:
             sample_weight = sample_weight[:, None]

@@ -5,10 +5,12 @@ Every check returns the value, so it can be used in an assignment.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 import numbers
 import os
+import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -206,3 +208,66 @@ def divisors(number: int) -> str:
     '1, 2, 3, 6'
     """
     return ", ".join(str(n) for n in range(1, number + 1) if number % n == 0)
+
+
+def check_numbers(name: str, value: Any, axes: str | None = None, **sizes: int | None) -> Any:
+    """Return an array or a tensor of numbers; raise a ValueError for anything else. Lists become arrays.
+
+    Values are not looked at: in a compiled graph a tensor has none.
+
+    Args:
+        name: Name of the parameter.
+        value: The value to check.
+        axes: A letter for each axis, such as `"BTD"`, after "..." if there may be others before them; None
+            for any axes.
+        **sizes: The sizes of letters, where they are known.
+
+    >>> check_numbers("mask", [[True, False]], "BS", S=2).shape
+    (1, 2)
+    >>> check_numbers("mask", [[True, False]], "BS", S=3)
+    Traceback (most recent call last):
+    ValueError: `mask` must have the shape (B, S), with S=3. Received: shape (1, 2)
+    """
+    array = value
+    if isinstance(value, list | tuple):
+        import numpy as np  # Only here: the help of a command does without.
+
+        with contextlib.suppress(ValueError):  # of rows that differ in length
+            array = np.asarray(value)
+    dtype = str(getattr(array, "dtype", ""))
+    if not hasattr(array, "shape") or not any(kind in dtype for kind in ("float", "int", "bool")):
+        shape = "" if axes is None else f" ({', '.join(axes)})"
+        kind = f"dtype {dtype}" if dtype else f"{type(value).__name__} {reprlib.repr(value)}"
+        raise ValueError(
+            f"`{name}` must be an array or a tensor of numbers{shape}, whose rows have the same length. "
+            f"Received: {kind}"
+        )
+    shape = static_shape(array)
+    if axes is None or shape is None:
+        return array
+    known = {letter: size for letter, size in sizes.items() if size is not None}
+    letters = axes.removeprefix("...")
+    tail = shape[max(0, len(shape) - len(letters)) :] if letters != axes else shape
+    if len(tail) != len(letters) or any(
+        size is not None and size != known.get(letter, size)
+        for letter, size in zip(letters, tail, strict=True)
+    ):
+        axes = axes.replace("...", "*")
+        shown = ", ".join(f"{x}={known[x]}" for x in dict.fromkeys(axes) if x in known)
+        raise ValueError(
+            f"`{name}` must have the shape ({', '.join(axes)}){shown and ', with '}{shown}. "
+            f"Received: shape {shape}"
+        )
+    return array
+
+
+def static_shape(tensor: Any) -> tuple[int | None, ...] | None:
+    """Return a shape, with None for sizes that are not known yet; None if not even their number is.
+
+    >>> static_shape(memoryview(b"abc"))
+    (3,)
+    """
+    shape = tensor.shape
+    if getattr(shape, "rank", 0) is None:  # TensorFlow's
+        return None
+    return tuple(size if isinstance(size, int) else None for size in shape)

@@ -4,19 +4,27 @@ import bz2
 import contextlib
 import dataclasses
 import gzip
+import importlib
+import inspect
 import json
 import lzma
 import os
 import re
+import tomllib
+import types
+import typing
 from pathlib import Path
 
 import pytest
 
-from keras_attention.cli.train import run
+from keras_attention import PRESETS, Transformer
+from keras_attention.cli.options import read_toml
+from keras_attention.cli.train import SETTINGS, run
 from keras_attention.recipes import RECIPES as RECIPES_OF_ALL
 from keras_attention.recipes import TranslationConfig
 from keras_attention.recipes import plan as planning
 from keras_attention.recipes import run as recipe
+from keras_attention.recipes.config import ModelArguments
 from keras_attention.recipes.start import run_settings
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import SMALL, write_files
@@ -510,23 +518,65 @@ def test_text_of_ones_own_from_a_settings_file(asked, tmp_path, capsys):
         assert list(corpus_again.splits[split]) == list(text)
 
 
-@pytest.mark.parametrize(
-    "setting, message",
-    [
-        ("source_file = 3\ntarget_file = 'x'", "`source_file` must be a path"),
-        ("validation_files = 'x'", "`validation_files` must be two paths"),
-        ("test_files = ['x', 1]", "`test_files` must be a path"),
-        ("drop_duplicates = 'yes'", "`drop_duplicates` must be"),
-        ("max_words = 'ten'", "`max_words` must be"),
-        ("target_language = 1", "`target_language` must be a str"),
-    ],
-)
-def test_wrong_kinds_in_a_settings_file(tmp_path, capsys, setting, message):
+# What a TOML file may hold, and the types of settings that it is right for.
+TOML = {
+    "3": (int, float),
+    "2.5": (float,),
+    "true": (bool,),
+    "'some text'": (str, Path),
+    "''": (),
+    "[1]": (),
+    "['a', 'b']": (tuple,),
+    "['a', 1]": (),
+    "['a', 'b', 'c']": (),
+    "{a = 1}": (),
+    "2020-01-01": (),
+}
+
+
+def settings():
+    for cls in (*SETTINGS, ModelArguments):
+        for name, kind in typing.get_type_hints(cls).items():
+            is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+            parts = typing.get_args(kind) if is_union else (kind,)
+            kinds = {typing.get_origin(part) or part for part in parts} - {typing.Literal}
+            yield name, kinds, "model_arguments = {%s}" if cls is ModelArguments else "%s"
+
+
+@pytest.mark.parametrize(("name", "kinds", "outer"), settings())
+def test_a_setting_of_another_type_is_refused(tmp_path, name, kinds, outer):
     file = tmp_path / "run.toml"
-    file.write_text(setting)
+    for text, right_for in TOML.items():
+        file.write_text(outer % f"{name} = {text}")
+        if {*right_for} & {*kinds}:
+            read_toml(file, *SETTINGS)
+            continue
+        received = tomllib.loads(f"x = {text}")["x"]
+        with pytest.raises(ValueError, match=f"run.toml'.*({name} must|unknown)") as error:
+            read_toml(file, *SETTINGS)
+            pytest.fail(f"{name} = {text} was accepted")
+        assert f"Received: {name} = {received!r}" in str(error.value) or "unknown" in str(
+            error.value
+        )
+
+
+def test_a_wrong_type_ends_the_command_before_anything(asked, tmp_path, monkeypatch, capsys):
+    starts = importlib.import_module("keras_attention.cli.train")
+    monkeypatch.setattr(starts, "start_backend", lambda: pytest.fail("the backend was started"))
+    (tmp_path / "run.toml").write_text("preset = 3")
     with pytest.raises(SystemExit) as left:
-        run("Trains.", arguments=["--config", str(file)], recipes=RECIPES)
-    assert left.value.code == 2 and message in capsys.readouterr().err
+        run("Trains.", arguments=["--config", str(tmp_path / "run.toml")], recipes=RECIPES)
+    said = capsys.readouterr().err
+    assert left.value.code == 2 and "run.toml': preset must be a text" in said
+    assert "Received: preset = 3" in said and asked == []
+
+
+def test_model_arguments_are_those_of_the_model():
+    """But for the settings of a run of their own."""
+    ours = typing.get_type_hints(ModelArguments).keys()
+    own = {"vocabulary_size", "recompute", "seed", "pad_token_id", "end_token_id"}
+    assert ours | own | {"self", "kwargs"} == {*inspect.signature(Transformer.__init__).parameters}
+    assert ours >= {name for preset in PRESETS.values() for name in preset}
 
 
 def test_own_validation_and_test_files(asked, tmp_path):

@@ -101,7 +101,7 @@ def test_a_prefix_is_forced_and_the_rest_is_searched():
     prefixes, limits = [[2, 0], [], [3, 3, 2], [0]], [4, 3, 4, 2]
     tables = LastToken(seed=5, num_sentences=4, vocabulary_size=4)
     constraint = ForcedPrefix(4)
-    got = search(tables, limits, 41, 1, constraint, constraint.start(prefixes, 41))
+    got = search(tables, limits, 41, 1, constraint, constraint.start(prefixes, limits, 41))
 
     def accepts(sentence, tokens):
         prefix = tuple(prefixes[sentence])
@@ -227,7 +227,7 @@ def test_a_prefix_with_nothing_likely_is_still_scored_by_the_model():
     constraint = ForcedPrefix(3)
     result = beam_search(
         step, {}, [2], 1, start_token_id=0, end_token_id=1, length_penalty=0.0,
-        constraint=constraint, constraint_state=constraint.start([[2, 1]], 1),
+        constraint=constraint, constraint_state=constraint.start([[2, 1]], [3], 1),
     )  # fmt: skip
     score = float(ops.convert_to_numpy(result.scores)[0, 0])
     assert score == pytest.approx(np.log(0.2 * 0.3), rel=1e-5)
@@ -237,18 +237,30 @@ def test_a_prefix_with_nothing_likely_is_still_scored_by_the_model():
     "make, reason",
     [
         (lambda: ForcedPrefix(0), "`vocabulary_size` must be"),
-        (lambda: ForcedPrefix(5).start([[1], [5]], 2), r"from 0 to 4. Received: \[5\]"),
+        (lambda: ForcedPrefix(5).start([[1], [5]], [7, 7], 2), r"from 0 to 4. Received: \[5\]"),
         (lambda: RequiredPhrases(5, 1).start([[[]]], [9], 2), "phrase needs tokens"),
         (lambda: RequiredPhrases(5, 1).start([[[2, 1]]], [9], 2), "not the end token 1"),
-        (lambda: RequiredPhrases(5, 1).start([[[2, 3], [4]]], [3], 2), "3 tokens.*max_lengths.*=3"),
+        (
+            lambda: RequiredPhrases(5, 1).start([[[2, 3], [4]]], [3], 2),
+            "3 tokens, with the end 4.*=3",
+        ),
         (lambda: WellFormedTrees(5, {}, [2], 1), "Received: phrases={}"),
         (lambda: WellFormedTrees(5, {"S": (0, 5)}, [2], 1), "Received: phrases=5"),
         (lambda: WellFormedTrees(5, {"S": (0, 3)}, [3], 1), "twice"),
-        (lambda: WellFormedTrees(5, {"S": (0, 3)}, [2], 1).start([4], [6], 2), "needs 7 symbols"),
+        (lambda: WellFormedTrees(5, {"S": (0,)}, [3], 1), r"phrases\['S'\]=\(0,\)"),
+        (lambda: WellFormedTrees(5, {"S": (0, 3, 4)}, [2], 1), r"two ids.*phrases\['S'\]="),
+        (
+            lambda: ForcedPrefix(5).start([[], [2, 3, 4]], [1, 3], 2),
+            r"3 tokens, with the end 4.*\[1\]=3",
+        ),
+        (
+            lambda: WellFormedTrees(5, {"S": (0, 3)}, [2], 1).start([4], [6], 2),
+            "4 leaf tokens .* the end 7",
+        ),
         (lambda: WellFormedTrees(5, {"S": (0, 3)}, [2], 1, max_depth=0), "`max_depth`"),
         (
             lambda: WellFormedTrees(5, {"S": (0, 3)}, [], 1).start([[[2, 4], [2]]], [5], 1),
-            "3 leaves",
+            "3 leaf tokens",
         ),
         (
             lambda: WellFormedTrees(5, {"S": (0, 3)}, [], 1).start([[[2, 3]]], [9], 1),
@@ -270,13 +282,38 @@ def test_a_translator_begins_translations_as_their_texts_say():
     constraint = TextConstraint(
         free,
         lambda texts, max_lengths, beam_size: free.start(
-            [prefixes.get(text, []) for text in texts], beam_size
+            [prefixes.get(text, []) for text in texts], max_lengths, beam_size
         ),
     )
     translator = Translator(
         CopyModel(), LetterTokenizer(CopyModel.vocabulary_size), beam_size=2, constraint=constraint
     )
     assert translator(["abc", "", "fgh", "de"]) == ["ghc", "", "fgh", "ie"]
+
+
+@pytest.mark.parametrize("engine", ["auto", "plain"])
+def test_what_has_no_room_is_refused_with_its_text(engine):
+    """Not cut; what just fits is made. Rows beside the sentences, which are not searched, need no room."""
+    free = ForcedPrefix(17)
+    constraint = TextConstraint(
+        free, lambda texts, *how: free.start([[9] * len(text) for text in texts], *how)
+    )
+    model = small_model(seed=11)
+    translator = Translator(
+        model, LetterTokenizer(), max_extra_length=0, constraint=constraint, engine=engine
+    )
+    for found, text in zip(translator(["fed", "a", "cb"]), ["ggg", "g", "gg"], strict=True):
+        assert found.startswith(text)
+    two = RequiredPhrases(17, 1)
+    constraint = TextConstraint(
+        two, lambda texts, *how: two.start([[[8, 9, 10]]] * len(texts), *how)
+    )
+    translator = dataclasses.replace(translator, constraint=constraint)
+    assert len(translator(["fed"] * 3)) == 3
+    with pytest.raises(
+        ValueError, match="text 'ab' needs phrases of 3 tokens, with the end 4.*=3.*Raise"
+    ):
+        translator(["fed", "ab"])
 
 
 def ids_of(text):
@@ -304,8 +341,6 @@ def test_an_engine_finds_what_the_plain_search_finds(kind, beam_size):
 
     def start(texts, max_lengths, beam_size):
         of_rows = [of_text(text) for text in texts]
-        if kind == "prefix":
-            return constraint.start(of_rows, beam_size)
         return constraint.start(of_rows, max_lengths, beam_size)
 
     plain = Translator(
@@ -339,12 +374,12 @@ def test_what_cannot_have_constraints_is_named():
 @pytest.mark.parametrize(
     "start, message",
     [
-        (lambda: ForcedPrefix(9).start([[1.5]], 2), r"`prefixes` must hold token ids.*1\.5"),
-        (lambda: ForcedPrefix(9).start([[True]], 2), "`prefixes` must hold token ids.*True"),
-        (lambda: ForcedPrefix(9).start([[3, -1]], 2), "`prefixes` must hold token ids.*-1"),
-        (lambda: ForcedPrefix(9).start([3, 4], 2), "`prefixes` must be a list.*prefixes=3"),
-        (lambda: ForcedPrefix(9).start("word", 2), "`prefixes` must be a list.*'word'"),
-        (lambda: ForcedPrefix(9).start([[3]], 0), "`beam_size` must be an int"),
+        (lambda: ForcedPrefix(9).start([[1.5]], [7], 2), r"`prefixes` must hold token ids.*1\.5"),
+        (lambda: ForcedPrefix(9).start([[True]], [7], 2), "`prefixes` must hold token ids.*True"),
+        (lambda: ForcedPrefix(9).start([[3, -1]], [7], 2), "`prefixes` must hold token ids.*-1"),
+        (lambda: ForcedPrefix(9).start([3, 4], [7, 7], 2), "`prefixes` must be a list.*prefixes=3"),
+        (lambda: ForcedPrefix(9).start("word", [7], 2), "`prefixes` must be a list.*'word'"),
+        (lambda: ForcedPrefix(9).start([[3]], [7], 0), "`beam_size` must be an int"),
         (lambda: RequiredPhrases(9, 1).start([["ab"]], [7], 2), "`phrases` must be a list.*'ab'"),
         (lambda: RequiredPhrases(9, 1).start([[[3]]], [7, 7], 2), "each of 1 sentences"),
         (

@@ -5,6 +5,7 @@ import functools
 import math
 import multiprocessing
 import pickle  # noqa: TID251
+import re
 import warnings
 
 import keras
@@ -12,13 +13,14 @@ import numpy as np
 import pytest
 
 from keras_attention.decoding import model_search
+from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.constraints import ForcedPrefix, TextConstraint
 from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.translator import Translation, Translator
 from keras_attention.decoding.unusual_texts import UnusualText, UnusualTexts
 from keras_attention.models.transformer import Transformer
 from keras_attention.ops.compile import compile_for_inference
-from keras_attention.spec.parts import as_array
+from keras_attention.spec.parts import as_array, check_finite
 from keras_attention.utils import progress
 from tests.decoding.oracle_search import greedy, penalty, slow_beam_search
 
@@ -357,25 +359,73 @@ def test_limit_is_the_own_length():
 
 
 def test_diverged_model_is_named():
-    model = CopyModel()
-    model.shift.assign(np.nan)
-    translator = Translator(model, LetterTokenizer(31), beam_size=2, max_extra_length=1)
-    with pytest.raises(ValueError, match="text 1 are not finite") as caught:
-        translator(["", "bed"])
-    assert isinstance(caught.value, FloatingPointError)
+    """By its first weight that is not finite; or, if its weights are, by a text."""
+
+    class Overflowing(CopyModel):
+        def decode_step(self, *arguments):
+            logits, cache = super().decode_step(*arguments)
+            return logits * np.inf, cache
+
+    for model, problem in (
+        (CopyModel(), "weight '.*shift' is infinite or NaN at 1 of 1 places"),
+        (Overflowing(), "text 1 are not finite"),
+    ):
+        model.shift.assign(np.nan if type(model) is CopyModel else 0.0)
+        translator = Translator(model, LetterTokenizer(31), beam_size=2, max_extra_length=1)
+        with pytest.raises(ValueError, match=problem) as caught:
+            translator(["", "bed"])
+        assert isinstance(caught.value, FloatingPointError)
 
 
-def test_texts_must_be_strings(copier):
-    with pytest.raises(TypeError, match="text 1 is int: 7"):
-        copier(["bed", 7])
-    with pytest.raises(TypeError, match="text 0 is bytes"):
-        copier([b"bed"])
+@pytest.mark.parametrize("engine", ["auto", BACKEND, "plain"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_weight_that_is_not_finite_is_named(engine, bad):
+    """After the weights changed, too. Large numbers, whose sum overflows, are finite."""
+    model = small_model(num_layers=2)
+    translator = Translator(model, LetterTokenizer(), beam_size=2, engine=engine)
+    assert len(translator(["abc"])) == 1
+    weight = model.decoder_blocks[1].cross_attention.key_dense.kernel
+    values = keras.ops.convert_to_numpy(weight).copy()
+    weight.assign(np.where(np.arange(values.size).reshape(values.shape) == 7, bad, values))
+    with pytest.raises(FloatingPointError, match="1 of 144 places.*diverged") as caught:
+        translator(["abc"])
+    assert re.search(
+        r"decoder.*(1\.cross_attention|block_2/cross_attention).*key", str(caught.value)
+    )
+    weight.assign(np.full_like(values, 3e38))
+    check_finite({"key": weight})
+    weight.assign(values)
+    assert len(translator(["abc"])) == 1
 
 
-@pytest.mark.parametrize("n_best", [0, 3])
+WRONG_TEXTS = [None, 3, 2.5, b"bed", {"bed": "cab"}, ["bed", 7], [b"bed"], [None], [["bed"]]]
+
+
+@pytest.mark.parametrize("texts", WRONG_TEXTS, ids=repr)
+def test_texts_must_be_strings(copier, texts):
+    with pytest.raises(ValueError, match=r"`texts` must be a list of str\. Received: texts"):
+        copier(texts)
+
+
+@pytest.mark.parametrize("n_best", [0, -1, 3, 1.0, True, "1", None, [1]], ids=repr)
 def test_n_best_out_of_range(copier, n_best):
-    with pytest.raises(ValueError, match=f"between 1 and beam_size, which is 2; got {n_best}"):
+    with pytest.raises(ValueError, match="`n_best` must be .*Received: n_best="):
         copier.translate(["bed"], n_best=n_best)
+
+
+def test_a_wide_beam_has_fewer_rows_and_a_limit():
+    """The buffers hold a number for each row, each beam, and each slot of all beams."""
+    lengths, wide = [200] * 60, 1000
+    for beam_size, rows in ((4, 40), (200, 27), (1000, 1)):
+        batching = Batching(8000, None, None, beam_size, max_extra_length=45)
+        ((first, shape), *_) = batching.of_like_length(lengths)
+        assert len(first) == shape[0] == rows
+        assert rows == 40 or 2**28 - beam_size**2 * 245 < rows * beam_size**2 * 245 <= 2**28
+    translator = Translator(
+        CopyModel(), LetterTokenizer(31), beam_size=wide, max_extra_length=45, show_progress=False
+    )
+    with pytest.raises(ValueError, match="Text 1 has 225 tokens.*beam_size=1000.*smaller beam"):
+        translator(["bed", "c" * 224])
 
 
 @pytest.mark.parametrize(
@@ -487,6 +537,31 @@ def test_progress_of_long_work_only(copier, capsys, monkeypatch):
     monkeypatch.setattr(model_search, "LONG_TOKENS", 15)
     chatty(["bed", "cab" * 6])
     assert any("tokens takes long: 'cabcabcabcabcabcab...'" in note for note in notes)
+
+
+@pytest.mark.parametrize("engine", ["plain", BACKEND, "numba"])
+def test_a_note_ends_when_all_is_compiled(monkeypatch, engine):
+    """A long text is named until its batch is done; tokens are counted as they are made."""
+    notes, note = [], progress.Progress.note
+    monkeypatch.setattr(
+        progress.Progress, "note", lambda self, text: (notes.append(text), note(self, text))
+    )
+    monkeypatch.setattr(model_search, "LONG_TOKENS", 15)
+    translator = Translator(
+        small_model(num_layers=2), LetterTokenizer(), beam_size=2, max_extra_length=9, engine=engine
+    )
+    long = "abcdefg" * 3
+    found = translator.translate([long, "bed"], n_best=2)
+    assert found == dataclasses.replace(translator, show_progress=False).translate([long, "bed"], 2)
+    said = list(dict.fromkeys(notes))
+    compiled = [text for text in said if "compiling for" in text]
+    assert bool(compiled) == (engine == "numba" or BACKEND != "torch")
+    assert said[: len(compiled)] == compiled and notes[-1] == ""
+    counted = [re.search(r"'; (\d+) of at most (\d+) tokens made$", text) for text in said]
+    numbers = [int(match[1]) for match in counted if match]
+    assert numbers == sorted(numbers) and {int(match[2]) for match in counted if match} <= {31, 41}
+    if engine == BACKEND:  # The others tell now and then, or cannot know.
+        assert numbers == list(range(1, numbers[-1] + 1)) and numbers[-1] >= 9
 
 
 def translate_in_child(translator, texts, connection):

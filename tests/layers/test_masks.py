@@ -47,6 +47,27 @@ def test_merging_is_the_logical_and():
     assert merge_masks(None, None) is None
 
 
+@pytest.mark.parametrize("rank", [2, 3, 4])
+@pytest.mark.parametrize("as_list", [False, True])
+def test_masks_of_any_rank_meet_padding(rank, as_list):
+    """Of each head or of all; the same as the equal mask of four axes, and a list as an array."""
+    random = np.random.default_rng(4)
+    x, memory = random.standard_normal((2, T, 8)), random.standard_normal((2, S, 8))
+    layer = MultiHeadAttention(4, 2)
+    full = random.random({2: (T, S), 3: (2, T, S), 4: (2, 4, T, S)}[rank]) < 0.6
+    padding = random.random((2, S)) < 0.7
+    _, scores = layer(
+        x,
+        memory,
+        value_mask=padding.tolist() if as_list else padding,
+        attention_mask=full.tolist() if as_list else full,
+        return_attention_scores=True,
+    )
+    seen = np.broadcast_to(full[:, None] if rank == 3 else full, (2, 4, T, S))
+    seen = seen & padding[:, None, None]
+    np.testing.assert_array_equal(ops.convert_to_numpy(scores) > 0, seen)
+
+
 ADDITIVE = np.where(np.tri(T, S), 0.0, -1e9).astype("float32")
 
 

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -108,7 +108,11 @@ class NumbaEngine(SearchingEngine):
         return self._compiled_search is None
 
     def search(
-        self, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
+        self,
+        token_ids: np.ndarray,
+        limits: np.ndarray,
+        options: SearchOptions,
+        made: Callable[[int], None] | None = None,
     ) -> dict[str, np.ndarray]:
         beam_size, max_length = options.beam_size, options.max_length
         self.check_ids(token_ids)
@@ -119,7 +123,7 @@ class NumbaEngine(SearchingEngine):
         searches = [
             self._arguments(weights.model, token_ids[part], limits[part], options) for part in parts
         ]
-        self._run(weights, searches, threads, max(token_ids.shape[1], max_length))
+        self._run(weights, searches, threads, max(token_ids.shape[1], max_length), made)
         found = _no_hypotheses(len(token_ids), beam_size, max_length, self.spec.pad_token_id)
         for part, arguments in zip(parts, searches, strict=True):
             for whole, own in zip(found, arguments[-1], strict=True):
@@ -204,7 +208,12 @@ class NumbaEngine(SearchingEngine):
         return Workspace._make([*arrays, self._packing.workspace(rows, deepest)])
 
     def _run(
-        self, weights: Weights, searches: Sequence[tuple[Any, ...]], threads: int, slots: int
+        self,
+        weights: Weights,
+        searches: Sequence[tuple[Any, ...]],
+        threads: int,
+        slots: int,
+        made: Callable[[int], None] | None,
     ) -> None:
         """Run searches at once, each by a group of so many threads; an attention reads at most `slots`.
 
@@ -223,6 +232,8 @@ class NumbaEngine(SearchingEngine):
         if self._compiled_search is None:
             self._compiled_search = compiled(search, tuple(map(numba.typeof, arguments(0, 0))))
         run_search = self._compiled_search
+        if made is not None:
+            made(0)
 
         def run() -> None:
             pool = _pool(os.getpid())
@@ -239,6 +250,8 @@ class NumbaEngine(SearchingEngine):
                 # A signal that another thread received does not wake this one: the timeout does.
                 with contextlib.suppress(TimeoutError):
                     searching.result(timeout=ANSWER_SECONDS)
+                if made is not None:
+                    made(max(_longest(one[-1], self.spec.pad_token_id) for one in searches))
             searching.result()
         except BaseException:
             stop[0] = 1
@@ -298,6 +311,12 @@ def _no_hypotheses(
     scores[0, :, 0] = 0.0
     sequences = np.full((2, sentences, beam_size, max_length), pad_token_id, "int32")
     return Hypotheses(sequences[0], scores[0], sequences[1], scores[1])
+
+
+def _longest(found: Hypotheses, pad_token_id: int) -> int:
+    """Return how many tokens the best hypotheses have at most, also while they grow."""
+    is_token = found.alive_sequences[:, 0] != pad_token_id
+    return int(is_token.sum(axis=-1).max(initial=0))
 
 
 @functools.cache

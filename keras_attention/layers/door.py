@@ -1,0 +1,97 @@
+"""What a layer is called with is checked at its door, by name, before Keras converts it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_attention.layers.masks import check_mask
+from keras_attention.utils.checks import check_numbers, static_shape
+
+# Call arguments that are on, off or, with None, left to Keras.
+SWITCHES = ("training", "return_attention_scores", "use_causal_mask", "reverse")
+STATES = ("cache", "memory")
+
+
+class Door:
+    """Mixin of a layer: refuses wrong call arguments, by their shapes and dtypes, which a graph has, too.
+
+    Attributes:
+        call_axes: The tensors that the layer is called with, in the order of its `call`, and a letter for
+            each of their axes. Equal letters are equal sizes; "..." stands for any axes.
+    """
+
+    call_axes: Mapping[str, str]
+    _width: int | None = None  # D, when it is built
+
+    def known_sizes(self) -> dict[str, int | None]:
+        """Return the sizes of letters that the layer knows; None before it is built."""
+        return {"D": self._width}
+
+    def axes_of(self, given: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return the `call_axes` for these arguments."""
+        return self.call_axes
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        positional = dict(zip(self.call_axes, args, strict=False))
+        given = {**positional, **kwargs}
+        sizes: dict[str, Any] = {x: size for x, size in self.known_sizes().items() if size}
+        has_state = False
+        for name in SWITCHES:
+            if name in given:
+                check_switch(name, given[name])
+        for name in STATES:
+            if given.get(name) is not None:
+                check_state(name, given[name], sizes.get("N"))
+                has_state = (
+                    True  # Several rows may share one of it, and it has positions of its own.
+                )
+        if "start_index" in given:
+            check_index("start_index", given["start_index"])
+        first = next(iter(self.call_axes))
+        for name, axes in self.axes_of(given).items():
+            if name not in given or (given[name] is None and name != first):
+                continue
+            if "mask" in name:
+                given[name] = check_mask(name, given[name], "" if has_state else axes, sizes)
+                continue
+            tensor = check_numbers(name, given[name], axes, **sizes)
+            if axes[-1].isalpha() and "float" not in str(tensor.dtype):
+                tensor = ops.cast(tensor, self.compute_dtype)  # type: ignore[attr-defined]
+            given[name] = tensor
+            shape = static_shape(tensor) or ()
+            if axes[-1].isalpha() and 0 in shape[min(1, len(shape) - 1) :]:
+                raise ValueError(f"`{name}` must not be empty. Received: shape {shape}")
+            if axes[0].isalpha() and not has_state:
+                sizes = {**dict(zip(axes, shape, strict=False)), **sizes}
+        converted = [given.pop(name) for name in positional]
+        return super().__call__(*converted, *args[len(converted) :], **given)  # type: ignore[misc]
+
+
+def check_switch(name: str, value: Any) -> None:
+    """Raise a ValueError unless a value is True, False or None; Keras takes any text for True."""
+    is_switch = value is None or isinstance(value, bool | np.bool_)
+    if not is_switch and not (isinstance(value, int) and value in (0, 1)):
+        raise ValueError(f"`{name}` must be True, False or None. Received: {name}={value!r}")
+
+
+def check_index(name: str, value: Any) -> None:
+    """Raise a ValueError unless a value is a position: an integer of at least 0, or a scalar tensor."""
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    is_scalar = "int" in str(getattr(value, "dtype", "")) and static_shape(value) in ((), None)
+    if not is_number and not is_scalar:
+        raise ValueError(
+            f"`{name}` must be an int of at least 0, or a scalar tensor of one. Received: {name}={value!r}"
+        )
+
+
+def check_state(name: str, state: Any, num_heads: int | None) -> None:
+    """Raise a ValueError unless a value holds the keys and values of an attention."""
+    if not isinstance(state, Mapping) or {"key", "value"} - state.keys():
+        raise ValueError(
+            f"`{name}` must be a dict of 'key' (B, L, N, K) and 'value' (B, L, N, U), as "
+            f"`project_key_value` returns it. Received: {type(state).__name__}"
+        )
+    for part in ("key", "value"):
+        check_numbers(f"{name}[{part!r}]", state[part], "BLNK", N=num_heads)
