@@ -115,7 +115,7 @@ class TokenBatches(keras.utils.PyDataset):
         check_integer("seed", seed, 0)
         check_integer("num_replicas", num_replicas, 1)
         check_integer("max_shapes", max_shapes, 2)
-        check_integer("length_multiple", length_multiple, 1)
+        check_integer("length_multiple", length_multiple, 1, batch_tokens)
         if epochs_per_pass is None:
             epochs_per_pass = store.metadata.get("samples", 1) if shuffle else 1
         check_integer("epochs_per_pass", epochs_per_pass, 1)
@@ -186,6 +186,7 @@ class TokenBatches(keras.utils.PyDataset):
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
+        check_integer("epoch", epoch, 0, 2**63 - 1)
         self._leave()
         self._numbers[0] = epoch
 
@@ -283,7 +284,6 @@ class TokenBatches(keras.utils.PyDataset):
 
     def set_epoch(self, epoch: int) -> None:
         """Make `batches[i]` read this epoch; for resuming."""
-        check_integer("epoch", epoch, 0)
         self.epoch = epoch
         self._read[:] = 0
 

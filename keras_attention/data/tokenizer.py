@@ -366,7 +366,7 @@ class Tokenizer:
     @staticmethod
     def is_saved_in(folder: str | os.PathLike[str]) -> bool:
         """Whether the folder holds a `tokenizer.json`, which `save` writes last."""
-        return (Path(folder) / METADATA_FILE).exists()
+        return (check_path("folder", folder) / METADATA_FILE).exists()
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:

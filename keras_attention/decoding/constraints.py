@@ -17,6 +17,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_attention.decoding.hypotheses import LARGEST_BEAM
 from keras_attention.decoding.plain_search import Constraint, check_states
 from keras_attention.utils.checks import check_callable, check_has, check_integer, counted
 
@@ -96,7 +97,7 @@ class ForcedPrefix:
     """
 
     def __init__(self, vocabulary_size: int):
-        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1)
+        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1, 10**7)
 
     def start(
         self, prefixes: Sequence[Sequence[int]], max_lengths: Sequence[int], beam_size: int
@@ -150,7 +151,7 @@ class RequiredPhrases:
     """
 
     def __init__(self, vocabulary_size: int, end_token_id: int):
-        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1)
+        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1, 10**7)
         self.end_token_id = check_integer("end_token_id", end_token_id, 0, vocabulary_size - 1)
 
     def start(
@@ -233,7 +234,7 @@ class RequiredPhrases:
 
 def for_each_beam(state: Any, beam_size: int) -> Any:
     """Repeat arrays (B, ...) for each beam: return tensors (B, W, ...)."""
-    check_integer("beam_size", beam_size, 1)
+    check_integer("beam_size", beam_size, 1, LARGEST_BEAM)
     return keras.tree.map_structure(
         lambda leaf: ops.repeat(ops.convert_to_tensor(leaf)[:, None], beam_size, axis=1), state
     )

@@ -346,6 +346,9 @@ def best_tokens(logits, width: int, allowed=None):
     logits = ops.cast(ops.reshape(logits, (-1, vocabulary_size)), "float32")
     choice = logits
     if allowed is not None:
+        sizes = {"W": beam_size, "V": vocabulary_size}
+        known = {letter: size for letter, size in sizes.items() if isinstance(size, int)}
+        allowed = check_numbers("allowed tokens of the constraint", allowed, "BWV", **known)
         allowed = ops.reshape(allowed, (-1, vocabulary_size))
         choice = ops.where(allowed, logits, EMPTY)
     best, tokens = ops.top_k(choice, width)

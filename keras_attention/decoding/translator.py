@@ -296,7 +296,7 @@ class Translator:
             )
         texts = check_texts("texts", texts)
         if unusual is not None:
-            check_has("unusual", unusual, "UnusualTexts", "add")
+            check_has("unusual", unusual, "UnusualTexts", "add", "message")
         batching = Batching(
             self.batch_tokens,
             self.batch_size,
@@ -339,6 +339,7 @@ class Translator:
             ValueError: If `source` is not UTF-8 text (the message names the line), or `destination`
                 exists or its folder does not.
         """
+        source = check_path("source", source)
         destination = check_destination(destination, sources=[source])
         # Byte tokens can form a line break, which would shift all following lines.
         translations = [" ".join(text.splitlines()) for text in self(read_lines(source))]

@@ -58,7 +58,7 @@ class WellFormedTrees:
         end_token_id: int,
         max_depth: int = 64,
     ):
-        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1)
+        self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1, 10**7)
         check_integer("end_token_id", end_token_id, 0, vocabulary_size - 1)
         check_has("phrases", phrases, "a dict of the ids that open and close each", "items")
         for token_id in check_iterable("tags", tags):

@@ -126,7 +126,7 @@ def paired_bootstrap(
     for name, lines in systems.items():
         translations[name], references = comparable_lines(lines, references, f"systems[{name!r}]")
     check_text("language", language)
-    check_integer("samples", samples, 1)
+    check_integer("samples", samples, 1, 10**6)
     check_integer("seed", seed, 0)
     baseline = next(iter(systems), "") if baseline is None else check_text("baseline", baseline)
     if len(systems) < 2 or baseline not in systems:

@@ -6,7 +6,8 @@ Shape letters: B sentences, S source length, T target length, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import reprlib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,12 @@ class PerplexityMeter:
 
     def __call__(self, batches: Iterable[tuple[Any, Any]]) -> float:
         totals, count = np.zeros(1 if self.loss is None else 2), 0
-        for x, labels in _one_epoch(batches):
+        for batch in _one_epoch(batches):
+            if not isinstance(batch, tuple | list) or len(batch) != 2:
+                raise ValueError(
+                    f"`batches` must hold pairs of inputs and labels. Received: {reprlib.repr(batch)}"
+                )
+            x, labels = batch
             labels = np.asarray(labels)
             is_token = labels != self.model.pad_token_id
             measured = self._measure(x, labels.astype("int32"))
@@ -102,7 +108,8 @@ class PerplexityMeter:
 
 
 def _one_epoch(batches: Any) -> Iterable[tuple[Any, Any]]:
-    if hasattr(batches, "__getitem__") and hasattr(batches, "__len__"):
+    is_mapping = isinstance(batches, Mapping)  # It has no first batch.
+    if hasattr(batches, "__getitem__") and hasattr(batches, "__len__") and not is_mapping:
         # A plain `for` over a PyDataset may never end.
         return (batches[index] for index in range(len(batches)))
     return batches

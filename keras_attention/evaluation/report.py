@@ -86,7 +86,7 @@ def evaluation_report(
         check_text(text_name, text)
     _check_dicts(cost=cost, decoding=decoding)
     sources, references = check_lines(sources, references, "sources")
-    check_integer("samples", samples, 1)
+    check_integer("samples", samples, 1, 10**6)
     check_integer("seed", seed, 0)
     if not list(check_iterable("checkpoints", checkpoints)):
         raise ValueError("`checkpoints` is empty: there are no checkpoints to report on. Pass one.")

@@ -89,11 +89,7 @@ def check_mask(name: str, mask: Any, axes: str, sizes: Mapping[str, int | None])
     if shape is None or not axes:
         return mask
     letters = axes.replace("N", "") if len(shape) == 3 else axes
-    fits = (
-        len(shape) == len(letters)
-        or (len(axes), len(shape)) == (4, 2)
-        or axes[-len(shape) :] == "N"
-    )
+    fits = len(shape) == len(letters) or (len(axes), len(shape)) == (4, 2)
     for letter, size in zip(letters[::-1], shape[::-1], strict=False):
         ones = () if is_of_heads and letter == "N" else (1,)
         fits &= size in (None, *ones) or sizes.get(letter) in (None, size)

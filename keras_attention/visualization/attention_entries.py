@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numbers
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -67,11 +68,16 @@ def attention_entries(
             raise ValueError(f"`pairs` must hold a text and its translation. Received: {pair!r}")
     check_integer("step", step, 0)
     check_choice("target", target, ("reference", "output"))
-    check_ranks(token_ranks)
+    check_ranks(token_ranks, getattr(tokenizer, "vocabulary_size", None))
     named = {"target_ids": target_ids, "alignments": alignments}
     for name, given in named.items():
         if given is not None:
             check_has(name, check_iterable(name, given), "a list", "__len__")
+            if isinstance(given, Mapping) or not all(map(_ENTRIES[name], given)):
+                raise ValueError(
+                    f"`{name}` must be a list with an entry for each pair: of `target_ids` a list of token "
+                    f"ids, of `alignments` a list of pairs of word numbers, or None. Received: {given!r}"
+                )
     if not pairs or any(given is not None and len(given) != len(pairs) for given in named.values()):
         raise ValueError(
             "`pairs` must hold at least one pair; `target_ids` and `alignments` one entry for each. "
@@ -132,9 +138,27 @@ def token_ranks(counts: Any) -> np.ndarray:
     return ranks
 
 
-def check_ranks(token_ranks: Any) -> None:
-    """Raise a ValueError unless `token_ranks` has one axis or is None."""
-    if token_ranks is not None and np.asarray(token_ranks).ndim != 1:
+def _are_ids(entry: Any) -> bool:
+    return isinstance(entry, list | tuple | np.ndarray) and all(
+        isinstance(token, numbers.Integral) for token in entry
+    )
+
+
+def _are_links(entry: Any) -> bool:
+    is_list = isinstance(entry, list | tuple | np.ndarray)
+    return entry is None or (is_list and all(_are_ids(link) and len(link) == 2 for link in entry))
+
+
+_ENTRIES = {"target_ids": _are_ids, "alignments": _are_links}
+
+
+def check_ranks(token_ranks: Any, vocabulary_size: int | None = None) -> None:
+    """Raise a ValueError unless `token_ranks` is None or an integer for each token."""
+    if token_ranks is None:
+        return
+    ranks = np.asarray(token_ranks)
+    is_short = vocabulary_size is not None and ranks.shape != (vocabulary_size,)
+    if ranks.ndim != 1 or ranks.dtype.kind not in "iu" or is_short:
         raise ValueError(
             f"`token_ranks` must be a rank for each token, shape (V,). Received: {token_ranks!r}"
         )

@@ -12,6 +12,7 @@ from keras_attention.utils.checks import (
     check_has,
     check_iterable,
     check_path,
+    check_text,
     check_texts,
 )
 from keras_attention.visualization.attention_entries import attention_entries
@@ -64,6 +65,7 @@ def save_attention(
     'attention.html'
     """
     check_place(check_path("path", path), check_boolean("overwrite", overwrite))
+    check_text("name", name)
     entries = translated_entries(translator, source, translation)
     return save_html(path, {name: entries}, title=f"Attention: {name}", overwrite=overwrite)
 
@@ -82,6 +84,7 @@ def show_attention(
     Raises:
         ValueError: If texts and translations do not fit together.
     """
+    check_text("name", name)
     entries = translated_entries(translator, source, translation)
     return show({name: entries}, title=f"Attention: {name}")
 

@@ -398,9 +398,13 @@ def test_states_of_another_batch_are_refused():
     constraint = ForcedPrefix(4)
     step = lambda token_ids, index, cache: (ops.zeros((2, 3, 4)), cache)  # noqa: E731
     options = {"beam_size": 3, "start_token_id": 0, "end_token_id": 1, "constraint": constraint}
-    for state in (constraint.start([[2]], 3), constraint.start([[2], [3]], 5), {"prefix": 1.5}):
+    for state in (
+        constraint.start([[2]], [7], 3),
+        constraint.start([[2], [3]], [7, 7], 5),
+        {"prefix": 1.5},
+    ):
         with pytest.raises(ValueError, match=r"must be tensors \(2, 3, \.\.\.\)"):
             beam_search(step, {}, [4, 4], constraint_state=state, **options)
-    given = TextConstraint(constraint, lambda texts, lengths, beams: constraint.start([[2]], beams))
+    given = TextConstraint(constraint, lambda texts, *how: constraint.start([[2]], [4], how[1]))
     with pytest.raises(ValueError, match=r"must be tensors \(2, 3, \.\.\.\)"):
         given.of_batch(["a"], [4, 0], 3)
