@@ -186,7 +186,7 @@ class TokenBatches(keras.utils.PyDataset):
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
-        check_integer("epoch", epoch, 0, 2**63 - 1)
+        check_integer("epoch", epoch, 0)
         self._leave()
         self._numbers[0] = epoch
 

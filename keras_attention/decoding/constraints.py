@@ -78,7 +78,7 @@ class TextConstraint:
                 f"The text {texts[error.row]!r} {error.problem}. Raise `max_extra_length` of the "
                 "`Translator`."
             ) from error
-        return check_states(state, len(texts), beam_size)
+        return check_states(state, len(texts), beam_size, constraint=self.constraint)
 
 
 class ForcedPrefix:
@@ -95,6 +95,8 @@ class ForcedPrefix:
     >>> ops.convert_to_numpy(result.sequences)[0, 0, :2].tolist()
     [3, 2]
     """
+
+    parts = ("prefix",)
 
     def __init__(self, vocabulary_size: int):
         self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1, 10**7)
@@ -149,6 +151,8 @@ class RequiredPhrases:
         vocabulary_size: Number of tokens V.
         end_token_id: The EOS token.
     """
+
+    parts = ("tokens", "lengths", "back", "matched", "room")
 
     def __init__(self, vocabulary_size: int, end_token_id: int):
         self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1, 10**7)

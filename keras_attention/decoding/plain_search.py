@@ -11,7 +11,7 @@ Shape letters: B sentences, W beams, C candidates, L longest hypothesis, V vocab
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import keras
@@ -42,9 +42,22 @@ LARGEST_RESULT = 2**28
 
 
 def check_states(
-    state: Any, rows: int | None, beam_size: int, name: str = "The states of a constraint"
+    state: Any,
+    rows: int | None,
+    beam_size: int,
+    name: str = "The states of a constraint",
+    constraint: Any = None,
 ) -> Any:
-    """Return the states of a batch; raise a ValueError unless all are tensors (B, W, ...)."""
+    """Return the states of a batch; raise a ValueError unless all are tensors (B, W, ...).
+
+    Those of a `constraint` with the attribute `parts` must be a dict with these keys.
+    """
+    parts = getattr(constraint, "parts", ())
+    if parts and not (isinstance(state, Mapping) and state.keys() >= {*parts}):
+        raise ValueError(
+            f"{name} must be what its `start` returns, with {', '.join(parts)}. Received: "
+            f"{reprlib.repr(state)}"
+        )
     for leaf in keras.tree.flatten(state):
         shape = (static_shape(leaf) if hasattr(leaf, "shape") else ()) or ()
         fits = len(shape) > 1 and shape[0] in (None, rows) and shape[1] in (None, beam_size)
@@ -291,7 +304,7 @@ def find_hypotheses(
     beams = _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_id)
     state = {}
     if constraint is not None:
-        state = check_states(constraint_state, rows, beam_size)
+        state = check_states(constraint_state, rows, beam_size, constraint=constraint)
     beams, _, _ = ops.while_loop(unfinished, advance, (beams, cache, state))
     return {
         "alive_sequences": beams.alive_sequences,

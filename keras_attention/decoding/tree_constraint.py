@@ -50,6 +50,8 @@ class WellFormedTrees:
         ValueError: If there is no phrase, or an id is outside the vocabulary or used twice.
     """
 
+    parts = ("stack", "depth", "left", "has_child", "room")
+
     def __init__(
         self,
         vocabulary_size: int,

@@ -90,7 +90,7 @@ class TextOptions:
                 raise FileNotFoundError(f"There is no file '{file}'.")
         for name in (*PATHS[1:], *PAIRS):
             value = getattr(self, name)
-            if isinstance(value, tuple):
+            if isinstance(value, list | tuple):
                 object.__setattr__(self, name, tuple(map(existing_file, value)))
             elif value is not None:
                 object.__setattr__(self, name, existing_file(value))

@@ -362,6 +362,8 @@ def sinusoid(
     is_size = isinstance(hidden_dim, int | np.integer) and not isinstance(hidden_dim, bool)
     if not is_size or hidden_dim < 1:
         raise ValueError(f"`hidden_dim` must be an int of at least 1. Received: {hidden_dim!r}")
+    if not isinstance(dtype, str) or dtype not in ("float16", "float32", "float64"):
+        raise ValueError(f"`dtype` must be 'float16', 'float32' or 'float64'. Received: {dtype!r}")
     positions = numbers.astype("float64")[:, None]
     if layout == "interleaved":
         columns = np.arange(hidden_dim)

@@ -167,7 +167,10 @@ def checked_indices(name: str, indices: int | Sequence[int] | None, count: int) 
     if isinstance(indices, Iterable) and not isinstance(indices, str):
         chosen = list(indices)
     is_index = [
-        isinstance(index, numbers.Integral) and int(index) in range(count) for index in chosen
+        isinstance(index, numbers.Integral)
+        and not isinstance(index, bool)
+        and int(index) in range(count)
+        for index in chosen
     ]
     if not chosen or not all(is_index):
         raise ValueError(

@@ -543,7 +543,7 @@ def settings():
             yield name, kinds, "model_arguments = {%s}" if cls is ModelArguments else "%s"
 
 
-@pytest.mark.parametrize(("name", "kinds", "outer"), settings())
+@pytest.mark.parametrize(("name", "kinds", "outer"), list(settings()))
 def test_a_setting_of_another_type_is_refused(tmp_path, name, kinds, outer):
     file = tmp_path / "run.toml"
     for text, right_for in TOML.items():

@@ -335,7 +335,7 @@ class TestArguments:
     @pytest.mark.parametrize("value", [-1, 2.0, "3", True])
     def test_no_integer(self, small_store, name, value):
         with pytest.raises(
-            ValueError, match=f"`{name}` must be an int of at least .*{name}={value!r}"
+            ValueError, match=f"`{name}` must be an int (of at least|from 1 to) .*{name}={value!r}"
         ):
             TokenBatches(small_store, **{name: value})
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 import multiprocessing
 import pickle  # noqa: TID251
@@ -256,7 +257,7 @@ def test_goes_to_another_process(model, kind):
 
 
 def begins_with_c(prefixes, texts, max_lengths, beam_size):
-    return prefixes.start([[5] if text else [] for text in texts], beam_size)
+    return prefixes.start([[5] if text else [] for text in texts], max_lengths, beam_size)
 
 
 def test_translates_with_the_present_weights():
@@ -554,12 +555,16 @@ def test_a_note_ends_when_all_is_compiled(monkeypatch, engine):
     found = translator.translate([long, "bed"], n_best=2)
     assert found == dataclasses.replace(translator, show_progress=False).translate([long, "bed"], 2)
     said = list(dict.fromkeys(notes))
-    compiled = [text for text in said if "compiling for" in text]
-    assert bool(compiled) == (engine == "numba" or BACKEND != "torch")
-    assert said[: len(compiled)] == compiled and notes[-1] == ""
+    after = [later for text, later in itertools.pairwise(notes) if "compiling for" in text]
+    assert bool(after) == (engine == "numba" or BACKEND != "torch")
+    assert not any("compiling for" in text for text in after) and notes[-1] == ""
     counted = [re.search(r"'; (\d+) of at most (\d+) tokens made$", text) for text in said]
     numbers = [int(match[1]) for match in counted if match]
-    assert numbers == sorted(numbers) and {int(match[2]) for match in counted if match} <= {31, 41}
+    assert numbers == sorted(numbers) and {int(match[2]) for match in counted if match} <= {
+        25,
+        31,
+        41,
+    }
     if engine == BACKEND:  # The others tell now and then, or cannot know.
         assert numbers == list(range(1, numbers[-1] + 1)) and numbers[-1] >= 9
 
