@@ -115,7 +115,7 @@ TABLE = {
             "translate": FUNCTION,
             "importance": SWITCH,
             "monitor": OPTIONAL_THING,
-            "interrupted": FUNCTION,
+            "stop": OPTIONAL_THING,
         },
     ),
     "Budget": (
@@ -127,6 +127,7 @@ TABLE = {
             "batches": OPTIONAL_THING,
             "cooldown": [0.0, 0.6, -0.1, math.nan, "x"],
             "patience": SIZE,
+            "stop": OPTIONAL_THING,
         },
     ),
     "Checkpoints": (
@@ -134,14 +135,13 @@ TABLE = {
         {
             "folder": PATH,
             "keep": [*SIZE, None],
-            "interrupted": [*FUNCTION, None],
+            "stop": OPTIONAL_THING,
             "every_minutes": POSITIVE,
             "every_updates": SIZE,
             "average_minutes": POSITIVE[1:],
             "average_updates": SIZE,
             "stateful": [3, "x", None, [3]],
             "write": SWITCH,
-            "milestone": [*FUNCTION, None],
         },
     ),
     "ConsoleProgress": (
@@ -162,16 +162,18 @@ TABLE = {
             "tokenizer": OPTIONAL_THING,
             "every": [*SIZE, None],
             "shown": [*SIZE, None],
+            "stop": OPTIONAL_THING,
         },
     ),
-    "StopOnSignal": (lambda x: {}, {"at_once": SWITCH}),
+    "RunCallback": (lambda x: {}, {"stop": OPTIONAL_THING}),
+    "StopOnSignal": (lambda x: {}, {"stop": OPTIONAL_THING, "at_once": SWITCH}),
     "StopWithoutGain": (
         lambda x: {"patience": 2},
         {
             "patience": SIZE,
             "monitor": TEXT,
-            "cut_short": [*FUNCTION, None],
-            "finish": FUNCTION,
+            "stop": OPTIONAL_THING,
+            "budget": OPTIONAL_THING,
         },
     ),
     "TrainingMonitor": (
@@ -196,12 +198,12 @@ TABLE = {
             "every_epochs": SIZE,
             "every_updates": SIZE,
             "monitor": OPTIONAL_THING,
-            "cut_short": [*FUNCTION, None],
+            "stop": OPTIONAL_THING,
         },
     ),
     "ValidationPerplexity": (
         lambda x: {"batches": x.batches},
-        {"batches": THING, "cut_short": [*FUNCTION, None]},
+        {"batches": THING, "stop": OPTIONAL_THING},
     ),
     "fit_resumably": (
         lambda x: {

@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
+from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.callbacks.monitor import updates_of
 from keras_attention.callbacks.nonfinite import has_diverged
 from keras_attention.evaluation.head_importance import head_importance
@@ -31,7 +31,7 @@ MOST_TOKENS = 128
 _DECADE = (12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
 
 
-class AttentionLog(keras.callbacks.Callback):
+class AttentionLog(RunCallback):
     """Logs the attention of all layers and heads on a few sentence pairs, for TensorBoard.
 
     `tensorboard --logdir FOLDER` shows it in the tab *Attention*: how each head developed, what it does,
@@ -54,8 +54,8 @@ class AttentionLog(keras.callbacks.Callback):
         importance: Whether to measure the importance of the heads at the end, on all pairs; see
             `keras_attention.evaluation.head_importance`. Defaults to False.
         monitor: A `TrainingMonitor`; its clock stops while attention is logged.
-        interrupted: A function, called at the end of training: whether a signal cut it short. The
-            process that continues the training then writes the last entry.
+        stop: The `Stop` of the training. If a signal ends it, the process that continues it writes the
+            last entry.
 
     Raises:
         ValueError: If there are no pairs, or one is empty or too long.
@@ -76,15 +76,14 @@ class AttentionLog(keras.callbacks.Callback):
         translate: Callable[[list[str]], Sequence[Sequence[Any]]] | None = None,
         importance: bool = False,
         monitor: Any = None,
-        interrupted: Callable[[], bool] = lambda: False,
+        stop: Stop | None = None,
     ):
-        super().__init__()
+        super().__init__(stop)
         check_has("writer", writer, "a SummaryWriter", "flush")
         check_has("tokenizer", tokenizer, "a Tokenizer", "encode", "id_to_token")
         _check_pairs(pairs, tokenizer)
         check_integer("shown", shown, 1)
         check_boolean("importance", importance)
-        check_callable("interrupted", interrupted)
         if translate is not None:
             check_callable("translate", translate)
         if monitor is not None:
@@ -106,7 +105,6 @@ class AttentionLog(keras.callbacks.Callback):
         self.translate = translate
         self.importance = importance
         self.monitor = monitor
-        self.interrupted = interrupted
         self._resumed = False
         self._logged = self._logged_output = -1  # the last steps that are in the log
         self._next = 0
@@ -135,7 +133,7 @@ class AttentionLog(keras.callbacks.Callback):
         """Reads the number of updates, which are counted from here."""
         self._epoch_start, self._first_batch = updates_of(self.model), None
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def before_update(self, batch: int) -> None:
         """Logs when the next entry is due."""
         if self._first_batch is None:
             self._first_batch = batch
@@ -154,7 +152,7 @@ class AttentionLog(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         """Logs the trained model, and the importance of its heads."""
-        if self.interrupted():
+        if self.stop.interrupts:
             return
         step = updates_of(self.model)
         self._log(step, self.importance)

@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.training.distribution import chief_says
 from keras_attention.training.learning_rate import BudgetSchedule, CooldownToBudget
 from keras_attention.utils.checks import check_integer, check_iterable, check_number
@@ -38,7 +39,7 @@ class Cooldown:
     limits: list[float | None]
 
 
-class Budget(keras.callbacks.Callback):
+class Budget(RunCallback):
     """Stops training after a number of updates or minutes, whichever comes first.
 
     Minutes are minutes of training: compilation, validation and other work between two epochs do not
@@ -56,6 +57,7 @@ class Budget(keras.callbacks.Callback):
         cooldown: Share of the budget that is the cool-down of a `CooldownToBudget`; None for none.
         patience: Of the `StopWithoutGain` that may call `finish`; a stopped run with another one goes on
             at its full rate.
+        stop: The `Stop` of the training.
 
     Attributes:
         updates: Number of updates so far.
@@ -75,8 +77,9 @@ class Budget(keras.callbacks.Callback):
         batches: Any = None,
         cooldown: float | None = None,
         patience: int | None = None,
+        stop: Stop | None = None,
     ):
-        super().__init__()
+        super().__init__(stop)
         if steps is not None:
             check_integer("steps", steps, 1)
         if minutes is not None:
@@ -152,6 +155,11 @@ class Budget(keras.callbacks.Callback):
         return min((end for end in (self.steps, early) if end is not None), default=None)
 
     @property
+    def milestone(self) -> int | None:
+        """The update before the cool-down: a run with another budget goes on from its checkpoint."""
+        return self.cools_from
+
+    @property
     def cools_from(self) -> int | None:
         """The update after which the cool-down has begun; None before it."""
         return None if self._cools is None else self._cools.updates
@@ -198,9 +206,14 @@ class Budget(keras.callbacks.Callback):
         return min(1.0, max(shares))
 
     def finish(self) -> None:
-        """Begin the cool-down now; the training ends with it. Does nothing if it has begun."""
+        """Begin the cool-down now; the training ends with it. Does nothing if it has begun.
+
+        Of several processes, all must call it at the same point.
+        """
         assert self.cooldown is not None
         if self._cools is None:
+            if self.minutes is not None:
+                self.seconds = chief_says(self.seconds)
             self._begin_cooldown(finishing_steps(max(1, self.updates), self.cooldown))
 
     def _begin_cooldown(self, steps: int | None) -> None:
@@ -220,16 +233,8 @@ class Budget(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
-        if self.cooldown is not None and self.patience is not None:
-            # The chief alone knows when the patience is over.
-            began = chief_says(-1.0 if self._cools is None else self._cools.seconds)
-            if began >= 0:
-                self.finish()
-                assert self._cools is not None
-                self._cools = dataclasses.replace(self._cools, seconds=began)
 
-    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def before_update(self, batch: int) -> None:
         self._count_time()
         if self.minutes is not None:
             self.seconds = chief_says(self.seconds)  # The learning rate may depend on it.
@@ -242,7 +247,7 @@ class Budget(keras.callbacks.Callback):
         self._tell_schedule()
         self.updates += 1
         if self.used >= 1.0:
-            self.model.stop_training = True
+            self.end_training("budget")
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._count_time()

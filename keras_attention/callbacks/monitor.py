@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 import keras
 
+from keras_attention.callbacks.base import RunCallback
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.utils.checks import (
     check_callable,
@@ -20,7 +21,7 @@ from keras_attention.utils.checks import (
 from keras_attention.visualization.summary_writer import SummaryWriter
 
 
-class TrainingMonitor(keras.callbacks.Callback):
+class TrainingMonitor(RunCallback):
     """Logs loss, metrics, learning rate and speed every few batches, and the results of each epoch.
 
     Between entries it reads nothing from the device, so it does not slow training down. It flushes after
@@ -168,8 +169,7 @@ class TrainingMonitor(keras.callbacks.Callback):
         self._loss_sums = (0.0, 0.0)  # Keras resets its metrics now
         self._start_window(0)
 
-    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def before_update(self, batch: int) -> None:
         """Logs when enough batches are complete; `batch` is their number in this epoch."""
         self._batch, self._within_epoch = batch, True
         complete = batch - self._first_batch

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.training.checkpoint_store import first_nonfinite
 from keras_attention.utils.checks import check_has, check_integer
 
@@ -15,7 +16,7 @@ class NonFiniteTraining(RuntimeError):
     """A loss or a gradient was infinite or NaN; the message says where."""
 
 
-class StopOnNonFinite(keras.callbacks.Callback):
+class StopOnNonFinite(RunCallback):
     """Stops training after an update whose gradient or loss was not finite, and shows its text.
 
     `keras_attention.Adam` remembers the first update with such a gradient and changes no weights from then
@@ -29,6 +30,7 @@ class StopOnNonFinite(keras.callbacks.Callback):
             pairs are shown.
         every: Number of batches between two checks. Each check waits for the device. Defaults to 100.
         shown: Number of pairs of the batch to show in full, longest first. Defaults to 5.
+        stop: The `Stop` of the training.
 
     Attributes:
         error: The `NonFiniteTraining` that ended training, or None. It is raised when training ends, and
@@ -38,8 +40,15 @@ class StopOnNonFinite(keras.callbacks.Callback):
         ValueError: If `every` or `shown` is not positive.
     """
 
-    def __init__(self, batches: Any, tokenizer: Any = None, every: int = 100, shown: int = 5):
-        super().__init__()
+    def __init__(
+        self,
+        batches: Any,
+        tokenizer: Any = None,
+        every: int = 100,
+        shown: int = 5,
+        stop: Stop | None = None,
+    ):
+        super().__init__(stop)
         check_has("batches", batches, "TokenBatches", "pairs")
         if tokenizer is not None:
             check_has("tokenizer", tokenizer, "a Tokenizer", "decode")
@@ -56,8 +65,7 @@ class StopOnNonFinite(keras.callbacks.Callback):
         self.error = None
         self._good_updates = _updates(self.model)
 
-    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def before_update(self, batch: int) -> None:
         if batch % self.every == 0:
             self._look()
 
@@ -92,7 +100,7 @@ class StopOnNonFinite(keras.callbacks.Callback):
 
     def _stop(self, message: str) -> None:
         self.error = NonFiniteTraining(message)
-        self.model.stop_training = True
+        self.end_training("not finite")
 
     def _message(self, update: int) -> str:
         epoch, index = divmod(update - 1, len(self.batches))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import numpy as np
 
 from keras_attention.callbacks.attention_log import MOST_TOKENS, AttentionLog
+from keras_attention.callbacks.base import Stop
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.token_store import TokenStore
@@ -32,7 +32,7 @@ def attention_log(
     store: TokenStore,
     translator: Translator,
     monitor: TrainingMonitor,
-    interrupted: Callable[[], bool] = lambda: False,
+    stop: Stop,
 ) -> list[AttentionLog]:
     """The callback that logs the attention on validation pairs; none if all are too long to show.
 
@@ -43,7 +43,7 @@ def attention_log(
         store: Its training set, for the frequencies of tokens.
         translator: Translates with the current weights of the model in training.
         monitor: Its clock is stopped while attention is logged.
-        interrupted: Whether a signal has stopped the training.
+        stop: The `Stop` of the training.
     """
     pairs = middling_pairs(corpus, tokenizer)
     if not pairs:
@@ -58,7 +58,7 @@ def attention_log(
         translate=translator.translate,
         importance=True,
         monitor=monitor,
-        interrupted=interrupted,
+        stop=stop,
     )
     return [log]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from keras_attention.callbacks.base import Stop
 from keras_attention.callbacks.branch_log import BranchLog
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
@@ -64,13 +65,15 @@ class TrainingLoop:
     def __init__(self, run: Run, held: contextlib.ExitStack):
         config, folder = run.config, run.folder
         self.run = run
-        self.signals = StopOnSignal(at_once=run.devices.num_processes == 1)
+        self.stop = Stop()
+        self.signals = StopOnSignal(self.stop, at_once=run.devices.num_processes == 1)
         self.budget = Budget(
             config.steps,
             config.minutes,
             batches=run.batches,
             cooldown=config.cooldown,
             patience=config.patience,
+            stop=self.stop,
         )
         self.writers = [
             held.enter_context(SummaryWriter(path)) if is_chief() else None
@@ -88,22 +91,14 @@ class TrainingLoop:
                 run.batches.store,
                 translator,
                 self.monitor,
-                self.is_interrupted,
+                self.stop,
             )
         self.patience = StopWithoutGain(
             config.patience,
-            cut_short=lambda: self.is_cut_short() or self.budget.cools_from is not None,
-            finish=None if config.cooldown is None else self.budget.finish,
+            stop=self.stop,
+            budget=None if config.cooldown is None else self.budget,
         )
         self.checkpoints = self._checkpoints()
-
-    def is_interrupted(self) -> bool:
-        """Whether a signal ends the training."""
-        return self.signals.signal_name is not None
-
-    def is_cut_short(self) -> bool:
-        """Whether a signal ends the training within an epoch."""
-        return self.checkpoints.cut_short
 
     def restore(self) -> bool:
         """Continue from the last checkpoint, if there is one; return whether anything is left to train."""
@@ -146,12 +141,12 @@ class TrainingLoop:
             if is_chief():
                 console.close()
             self.signals.on_train_end()  # Restores the signal handlers, also after an error.
-        if self.signals.signal_name is not None:
+        if self.stop.signal_name is not None:
             say(
-                f"Stopped by {self.signals.signal_name} and saved as '{self.checkpoints.paths[-1]}'. The "
+                f"Stopped by {self.stop.signal_name} and saved as '{self.checkpoints.paths[-1]}'. The "
                 "same command continues this run."
             )
-            raise TrainingStopped(self.signals.signal_name)
+            raise TrainingStopped(self.stop.signal_name)
 
     def _callbacks(self, console: ConsoleProgress) -> list[keras.callbacks.Callback]:
         """All callbacks, in the order in which they are called."""
@@ -160,13 +155,9 @@ class TrainingLoop:
         return [
             self.signals,
             self.budget,
-            # Only the chief measures the perplexity; the others wait. All processes translate.
-            # The perplexity is added to the logs of the epoch, which the callbacks after it read.
-            *(
-                [ValidationPerplexity(run.validation, self.is_cut_short), self.patience]
-                if chief
-                else []
-            ),
+            # It adds the perplexity to the logs of the epoch, which the callbacks after it read.
+            ValidationPerplexity(run.validation, self.stop),
+            self.patience,
             self.scores,
             # Before the checkpoints, which store the position in the monitor's log.
             *([self.monitor, *self.attention] if chief else []),
@@ -175,7 +166,7 @@ class TrainingLoop:
             *([HugePages()] if is_memory_tuned() else []),
             *([console] if chief else []),
             # Last: the error that it raises at the end of training ends everything.
-            StopOnNonFinite(run.batches, run.tokenizer, every=LOG_EVERY),
+            StopOnNonFinite(run.batches, run.tokenizer, every=LOG_EVERY, stop=self.stop),
             *([StopTogether(self.signals)] if run.devices.num_processes > 1 else []),
         ]
 
@@ -219,7 +210,7 @@ class TrainingLoop:
         return Checkpoints(
             self.run.folder.checkpoints,
             max(least, config.averaged_checkpoints),
-            self.is_interrupted,
+            self.stop,
             every_minutes=config.checkpoint_minutes or SAFETY_MINUTES,
             every_updates=config.checkpoint_updates,
             average_minutes=config.checkpoint_minutes,
@@ -233,7 +224,6 @@ class TrainingLoop:
                 *self.attention,
             ],
             write=is_chief(),
-            milestone=lambda: self.budget.cools_from,
         )
 
     def _scores(self, translator: Any) -> TranslationScores:
@@ -254,7 +244,7 @@ class TrainingLoop:
             list(itertools.islice(run.text.references("validation"), VALIDATION_SENTENCES)),
             every_epochs=run.config.bleu_every,
             monitor=self.monitor,
-            cut_short=self.is_cut_short,
+            stop=self.stop,
         )
 
 

@@ -293,4 +293,4 @@ def test_what_one_process_is_told_stops_all(monkeypatch, stop, number):
     together.model.stop_training = False
     together.on_train_batch_begin(0)
     assert together.model.stop_training == bool(stop or number)
-    assert signals.signal_name == ("SIGTERM" if number else None)
+    assert signals.stop.signal_name == ("SIGTERM" if number else None)

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.callbacks import Budget, Checkpoints, StopOnSignal, fit_resumably
+from keras_attention.callbacks import Budget, Checkpoints, Stop, StopOnSignal, fit_resumably
 from keras_attention.training import (
     Adam,
     DamagedCheckpoint,
@@ -108,12 +108,12 @@ def test_an_interrupted_epoch_is_saved_as_far_as_it_came(tmp_path):
             if self.model.optimizer.iterations == 4:  # The second batch of the second epoch.
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    signals = StopOnSignal()
+    stop = Stop()
     before = signal.getsignal(signal.SIGTERM)
     made = model()
-    checkpoints = Checkpoints(tmp_path, 3, lambda: signals.signal_name is not None)
-    fit(made, 9, [signals, checkpoints, Kill()])
-    assert signals.signal_name == "SIGTERM"
+    checkpoints = Checkpoints(tmp_path, 3, stop)
+    fit(made, 9, [StopOnSignal(stop), checkpoints, Kill()])
+    assert stop == Stop("signal", "SIGTERM", within_epoch=True)
     assert signal.getsignal(signal.SIGTERM) is before
     last = read_manifest(checkpoints.paths[-1])
     assert (last["kind"], last["epoch"], last["batch"], last["updates"]) == ("signal", 1, 2, 5)

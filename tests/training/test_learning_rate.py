@@ -220,12 +220,8 @@ def patient(folder, patience, **limits):
     """Train until the patience is over and the rate has fallen; of 4 updates an epoch."""
     model = one_weight(CooldownToBudget(**COOLED))
     budget = Budget(cooldown=0.2, patience=patience, **limits)
-    stop = StopWithoutGain(
-        patience, cut_short=lambda: budget.cools_from is not None, finish=budget.finish
-    )
-    checkpoints = Checkpoints(
-        folder, 2, stateful=[budget, stop], milestone=lambda: budget.cools_from
-    )
+    stop = StopWithoutGain(patience, budget=budget)
+    checkpoints = Checkpoints(folder, 2, stateful=[budget, stop])
     rewound = checkpoints.rewind(
         lambda manifest: (
             budget.is_outdated(manifest["callbacks"]["Budget"])
