@@ -151,7 +151,7 @@ def translate_corpus(
     Raises:
         ValueError: If an argument is out of range, the folder holds something else, an input changed or
             is not UTF-8 (file and line are named), or another process works on the same share.
-        ImportError: If Ray or fsspec is needed but not installed.
+        ImportError: If Ray or universal-pathlib is needed but not installed.
 
     Example:
 
@@ -199,7 +199,7 @@ def score_corpus(
 
     Args:
         run: Folder of a finished run.
-        sources: Text files, plain or gzip, one sentence per line; paths, or URLs for fsspec.
+        sources: Text files, plain or gzip, one sentence per line; paths, or URLs that fsspec reads.
         translations: As many files with as many lines. `a.en.gz` becomes `a.en`.
         output_dir: A new folder, or the folder of the same work, which is then continued.
         chunk_lines, share, ray, workers, show_progress: As in `translate_corpus`.

@@ -1,0 +1,89 @@
+"""The base of our callbacks, and why a training ends, which they tell each other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import keras
+
+from keras_attention.utils.checks import check_has
+
+Reason = Literal["budget", "patience", "signal", "not finite"]
+
+
+@dataclasses.dataclass
+class Stop:
+    """Why a training ends before its last epoch does. The callbacks of one training share one object.
+
+    Attributes:
+        reason: What ends the training: its budget, the patience with its validation set, a signal, or a
+            number that is not finite. None as long as it goes on.
+        signal_name: `"SIGINT"` or `"SIGTERM"` if that is the reason; else None.
+        within_epoch: Whether batches of the epoch are still to be done. Known when the epoch ends.
+    """
+
+    reason: Reason | None = None
+    signal_name: str | None = None
+    within_epoch: bool = False
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether a signal ends the training, to be continued later."""
+        return self.signal_name is not None
+
+    @property
+    def cuts_epoch(self) -> bool:
+        """Whether a signal ends the training within an epoch: the rest of the epoch is done later."""
+        return self.interrupts and self.within_epoch
+
+
+class RunCallback(keras.callbacks.Callback):
+    """A callback of a training that can be stopped within an epoch and resumed exactly.
+
+    Subclasses override `before_update`, `after_epoch` or Keras' own methods. If they have a state that a
+    resumed training needs, they override `get_state` and `set_state`, and `Checkpoints` keeps it.
+
+    Args:
+        stop: The `Stop` of the training; None for one of its own.
+    """
+
+    def __init__(self, stop: Stop | None = None):
+        super().__init__()
+        if stop is not None:
+            check_has("stop", stop, "a Stop", "signal_name", "within_epoch")
+        self.stop = Stop() if stop is None else stop
+        self._done = 0  # batches of the epoch
+
+    def before_update(self, batch: int) -> None:
+        """Called before each update with the number of the batch in its epoch."""
+
+    def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
+        """Called after each epoch with Keras' logs, to which it may add. Not if a signal cut it short."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what a resumed training needs to continue; JSON can hold it."""
+        return {}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from the result of `get_state`."""
+
+    def end_training(self, reason: Reason) -> None:
+        """End the training after the current update."""
+        self.stop.reason = self.stop.reason or reason
+        self.model.stop_training = True
+
+    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._done = batch + 1
+        self.before_update(batch)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        steps = (self.params or {}).get("steps")
+        if steps is not None:
+            self.stop.within_epoch = self._done < steps
+        elif self.model is not None:
+            self.stop.within_epoch = self.model.stop_training
+        if not self.stop.cuts_epoch:
+            self.after_epoch(epoch, {} if logs is None else logs)
