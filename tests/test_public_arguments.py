@@ -187,6 +187,7 @@ TABLE = {
             "peak": POSITIVE,
             "console": OPTIONAL_THING,
             "validation_writer": OPTIONAL_THING,
+            "budget": OPTIONAL_THING,
         },
     ),
     "TranslationScores": (

@@ -42,8 +42,8 @@ class Cooldown:
 class Budget(RunCallback):
     """Stops training after a number of updates or minutes, whichever comes first.
 
-    Minutes are minutes of training: compilation, validation and other work between two epochs do not
-    count. The first batch of each shape compiles, so its time is not counted.
+    Minutes are minutes of training: compilation, validation and looking at the attention do not count.
+    The first batch of each shape compiles, so its time is not counted.
 
     If the optimizer has a `CosineToBudget` or `CooldownToBudget` schedule, this callback tells it which
     share of the budget or of the cool-down is used.
@@ -252,6 +252,11 @@ class Budget(RunCallback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._count_time()
         self._batch_began, self._is_timed = None, False
+
+    def pause(self, seconds: float) -> None:
+        """Do not count seconds that passed within a batch with other work than training."""
+        if self._batch_began is not None:
+            self._batch_began += seconds
 
     def _count_time(self) -> None:
         if self._batch_began is None:

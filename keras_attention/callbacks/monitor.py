@@ -10,6 +10,7 @@ from typing import Any, TextIO
 import keras
 
 from keras_attention.callbacks.base import RunCallback
+from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.utils.checks import (
     check_callable,
@@ -63,6 +64,7 @@ class TrainingMonitor(RunCallback):
         console: A stream that gets a short line for each entry.
         validation_writer: A second writer. It gets `val_loss` under the name of the training loss, so
             that TensorBoard draws the two in one chart, as two runs.
+        budget: A `Budget` whose clock stops together with this one's.
 
     Attributes:
         last: The numbers of the last entry of kind `"train"`, under the names after the slash.
@@ -95,6 +97,7 @@ class TrainingMonitor(RunCallback):
         peak: float | None = None,
         console: TextIO | None = None,
         validation_writer: SummaryWriter | None = None,
+        budget: Budget | None = None,
     ):
         super().__init__()
         if writer is not None:
@@ -113,6 +116,8 @@ class TrainingMonitor(RunCallback):
             check_has("console", console, "a file to write to", "write")
         if validation_writer is not None:
             check_has("validation_writer", validation_writer, "a SummaryWriter", "scalar")
+        if budget is not None:
+            check_has("budget", budget, "a Budget", "pause")
         self.writer = writer
         self.validation_writer = validation_writer
         self.batches = batches
@@ -120,6 +125,7 @@ class TrainingMonitor(RunCallback):
         self.log = log
         self.flops = flops
         self.peak = peak
+        self.budget = budget
         self.console = console
         self.last: dict[str, float] = {}
         self._begun = False  # whether the first batch of the run, which compiles, is over
@@ -202,7 +208,10 @@ class TrainingMonitor(RunCallback):
         try:
             yield
         finally:
-            self._start += time.perf_counter() - began
+            took = time.perf_counter() - began
+            self._start += took
+            if self.budget is not None:
+                self.budget.pause(took)
 
     def _start_window(self, batch: int) -> None:
         self._first_batch = batch

@@ -200,6 +200,7 @@ class TrainingLoop:
             flops=lambda *shape: training_flops(run.model, [shape]),
             peak=run.peak,
             validation_writer=validation_writer,
+            budget=self.budget,
         )
 
     def _checkpoints(self) -> Checkpoints:

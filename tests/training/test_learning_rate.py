@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_attention import LearningRateSchedule
-from keras_attention.callbacks import Budget, Checkpoints, StopWithoutGain
+from keras_attention.callbacks import Budget, Checkpoints, StopWithoutGain, TrainingMonitor
 from keras_attention.callbacks import budget as callbacks
 from keras_attention.training import Adam, CooldownToBudget, CosineToBudget
 
@@ -153,6 +153,26 @@ def test_the_first_batch_of_each_shape_compiles_which_does_not_count(monkeypatch
     timed = [(seconds, True) for seconds in (0, 2, 5, 9, 14, 20)]  # Of 17 that the budget has.
     assert counted == [(0, False), (0, False), *timed]
     assert budget.seconds == 28
+
+
+def test_what_stops_the_monitors_clock_stops_the_budgets(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(callbacks.time, "perf_counter", lambda: clock[0])
+    budget = Budget(steps=5)
+    monitor = TrainingMonitor(None, budget=budget)
+
+    class Look(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            with monitor.paused():
+                clock[0] += 30.0
+
+        def on_train_batch_end(self, batch, logs=None):
+            clock[0] += 2.0
+
+    model = one_weight(1.0)
+    rates_of(model, budget, monitor, Look())
+    assert budget.seconds == 2.0 * 4  # all but the first, which compiles
 
 
 def test_the_rate_goes_on_where_a_checkpoint_was(tmp_path):
