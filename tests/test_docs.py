@@ -31,16 +31,20 @@ def test_the_files_that_the_architecture_names_exist():
 
 
 @pytest.mark.parametrize(
-    "path", [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")], ids=lambda path: path.name
+    "path",
+    [*(ROOT / "docs").glob("*.md"), *(ROOT / "dev").glob("*.md"), *ROOT.glob("*.md")],
+    ids=lambda path: path.name,
 )
 def test_links_lead_somewhere(path):
-    text = path.read_text("utf-8")
-    for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", text):
-        assert (path.parent / target).exists(), target
-    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    anchors = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in headings}
-    for anchor in re.findall(r"\]\(#([^)]+)\)", text):
-        assert anchor in anchors, anchor
+    for target, anchor in re.findall(
+        r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", path.read_text("utf-8")
+    ):
+        linked = path.parent / target if target else path
+        assert linked.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text("utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in headings}
+            assert anchor in anchors, (target, anchor)
 
 
 def test_what_may_change_between_two_starts_is_what_a_run_lets_change():

@@ -63,7 +63,7 @@ class EngineSelector:
 
     Numba's where it runs the spec and the model is on a CPU, else the backend's. Time is not measured: what
     is found would hang on it, in the last digit. On a CPU Numba's took the least time at every size that
-    was tried (docs/log.md), with AVX2 alone, too.
+    was tried (dev/LOG.md), with AVX2 alone, too.
 
     Args:
         spec: What is run.

@@ -24,7 +24,7 @@ DEMO = TranslationConfig(
 
 # Multi30K: 29,000 pairs, the recipe for text-only models of Wu et al. 2021 ("Good for Misconceived Reasons"):
 # post-norm as in the paper, narrow, much dropout, a high rate, a mean of ten epochs' checkpoints. Theirs has
-# up to 8,000 updates; 5,056 took 141 minutes on one core, in bfloat16 (docs/log.md).
+# up to 8,000 updates; 5,056 took 141 minutes on one core, in bfloat16 (dev/LOG.md).
 MULTI30K = TranslationConfig(
     preset="small",
     model_arguments={
