@@ -86,12 +86,14 @@ class SearchOptions(NamedTuple):
     Attributes:
         beam_size: W.
         max_length: L, the size of the sequences.
-        penalties: float32 (L + 1,), of hypotheses of each length.
+        length_penalty: The paper's alpha.
+        penalties: float32 (L + 1,), what alpha comes to for hypotheses of each length.
         decisive_slot: A sentence is done when its finished hypothesis of this rank cannot be beaten.
     """
 
     beam_size: int
     max_length: int
+    length_penalty: float
     penalties: np.ndarray
     decisive_slot: int
 

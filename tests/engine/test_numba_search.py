@@ -56,7 +56,7 @@ def engine_of(model, precision="float32"):
 
 
 def searched(engine, source=SOURCE, limits=(6, 6)):
-    return engine.search(source, np.array(limits), SearchOptions(K, L, PENALTIES, K - 1))
+    return engine.search(source, np.array(limits), SearchOptions(K, L, 0.0, PENALTIES, K - 1))
 
 
 def forward_scores(model, sequences):
@@ -212,7 +212,7 @@ def test_interrupt_is_answered_amid_a_search(monkeypatch):
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             penalties = np.ones(length + 1, "float32")
-            options = SearchOptions(K, length, penalties, K - 1)
+            options = SearchOptions(K, length, 0.0, penalties, K - 1)
             engine.search(SOURCE[:1], np.array([length]), options)
     again = searched(engine)
     assert (begun[0].alive_sequences[0, 0, length // 2 :] == 0).all()
