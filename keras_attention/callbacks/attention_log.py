@@ -112,7 +112,7 @@ class AttentionLog(RunCallback):
         self._first_batch: int | None = None  # of the epoch: a resumed run may begin in its middle
 
     def get_state(self) -> dict[str, Any]:
-        """What a resumed run needs to write each entry once."""
+        """Return what a resumed run needs to write each entry once."""
         return {"logged": self._logged, "logged_output": self._logged_output}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -121,7 +121,7 @@ class AttentionLog(RunCallback):
         self._resumed = True
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Logs the initial model, unless the run is resumed."""
+        """Log the initial model, unless the run is resumed."""
         step = updates_of(self.model)
         if not self._resumed:
             self._logged = self._logged_output = -1
@@ -130,11 +130,11 @@ class AttentionLog(RunCallback):
         self._next = next_entry(step)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Reads the number of updates, which are counted from here."""
+        """Read the number of updates, which are counted from here."""
         self._epoch_start, self._first_batch = updates_of(self.model), None
 
     def before_update(self, batch: int) -> None:
-        """Logs when the next entry is due."""
+        """Log when the next entry is due."""
         if self._first_batch is None:
             self._first_batch = batch
         # Counted here: asking the optimizer would wait for the device at every batch.
@@ -146,12 +146,12 @@ class AttentionLog(RunCallback):
             self._next = next_entry(step)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Logs the model's own translations."""
+        """Log the model's own translations."""
         if next_entry(epoch) == epoch + 1 and not self.model.stop_training:
             self._log_output(updates_of(self.model))
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Logs the trained model, and the importance of its heads."""
+        """Log the trained model, and the importance of its heads."""
         if self.stop.interrupts:
             return
         step = updates_of(self.model)
@@ -159,7 +159,7 @@ class AttentionLog(RunCallback):
         self._log_output(step)
 
     def _log(self, step: int, with_importance: bool = False) -> None:
-        """Adds an entry of the current model, once per step."""
+        """Add an entry of the current model, once per step."""
         if step <= self._logged or has_diverged(self.model):
             return
         self._logged = step
@@ -170,7 +170,7 @@ class AttentionLog(RunCallback):
                 self._write(shown, {"importance": self._importance() if with_importance else None})
 
     def _log_output(self, step: int) -> None:
-        """Adds the attention on the model's own translations, once per step."""
+        """Add the attention on the model's own translations, once per step."""
         if self.translate is None or step <= self._logged_output or has_diverged(self.model):
             return
         self._logged_output = step
@@ -220,7 +220,7 @@ class AttentionLog(RunCallback):
 
 
 def next_entry(step: int) -> int:
-    """The first step after this one that has an entry.
+    """Return the first step after this one that has an entry.
 
     >>> [next_entry(step) for step in (0, 1, 2, 5, 10, 11, 12, 99, 100, 7000)]
     [1, 2, 5, 10, 12, 12, 15, 100, 120, 8000]

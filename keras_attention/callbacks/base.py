@@ -57,10 +57,10 @@ class RunCallback(keras.callbacks.Callback):
         self._done = 0  # batches of the epoch
 
     def before_update(self, batch: int) -> None:
-        """Called before each update with the number of the batch in its epoch."""
+        """Do something before each update; `batch` is the number of the batch in its epoch."""
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
-        """Called after each epoch with Keras' logs, to which it may add. Not if a signal cut it short."""
+        """Do something after each epoch that no signal cut short, and perhaps add to Keras' logs."""
 
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed training needs to continue; JSON can hold it."""

@@ -197,7 +197,7 @@ class Budget(RunCallback):
         return self._share_since(0, 0.0)
 
     def _share_since(self, updates: int, seconds: float) -> float:
-        """The share of the budget's rest, after these updates and seconds, that is used."""
+        """Return the share of the budget's rest, after these updates and seconds, that is used."""
         shares = [0.0]
         if self.last_step is not None:
             shares.append((self.updates - updates) / max(1, self.last_step - updates))

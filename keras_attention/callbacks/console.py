@@ -109,6 +109,6 @@ class ConsoleProgress(RunCallback):
 
 
 def _first_of(shape: tuple[int, int, int] | None) -> str:
-    """What happens in a batch whose shape is new: more than compiling, and it may take long."""
+    """Return what happens in a batch whose shape is new: more than compiling, and it may take long."""
     size = "" if shape is None else f" of {shape[0]:,} x {max(shape[1:]):,} tokens"
     return f"compiling, then training on the first batch{size}"

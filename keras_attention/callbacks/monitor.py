@@ -153,7 +153,7 @@ class TrainingMonitor(RunCallback):
         self._state = dict(state)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Removes the log entries of updates that are repeated."""
+        """Remove the log entries of updates that are repeated."""
         state = self._state
         if self.log is not None:
             if state is None:
@@ -176,7 +176,7 @@ class TrainingMonitor(RunCallback):
         self._start_window(0)
 
     def before_update(self, batch: int) -> None:
-        """Logs when enough batches are complete; `batch` is their number in this epoch."""
+        """Log when enough batches are complete; `batch` is their number in this epoch."""
         self._batch, self._within_epoch = batch, True
         complete = batch - self._first_batch
         if complete and not self._begun:
@@ -189,7 +189,7 @@ class TrainingMonitor(RunCallback):
             self._start_clock(batch)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Logs Keras' results of the epoch."""
+        """Log Keras' results of the epoch."""
         steps = self.params.get("steps")
         self._within_epoch = steps is not None and self._batch + 1 < steps
         if self._within_epoch and self.log is not None:
@@ -324,7 +324,7 @@ def spoken_name(name: str) -> str:
 
 
 def updates_of(model: keras.Model) -> int:
-    """Number of optimizer updates so far; waits for the device."""
+    """Return the number of optimizer updates so far; waits for the device."""
     return int(number(model.optimizer.iterations))
 
 

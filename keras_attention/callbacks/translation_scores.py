@@ -80,7 +80,7 @@ class TranslationScores(RunCallback):
         self._scored = 0  # number of batches of the run at the last score within an epoch
 
     def get_state(self) -> dict[str, Any]:
-        """What a resumed run needs to score at the same updates, once each."""
+        """Return what a resumed run needs to score at the same updates, once each."""
         return {"scored": self._scored}
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ def attention_log(
     monitor: TrainingMonitor,
     stop: Stop,
 ) -> list[AttentionLog]:
-    """The callback that logs the attention on validation pairs; none if all are too long to show.
+    """Return the callback that logs the attention on validation pairs; none if all are too long to show.
 
     Args:
         writer: Where to write.
@@ -64,7 +64,7 @@ def attention_log(
 
 
 def middling_pairs(corpus: Corpus, tokenizer: Tokenizer) -> list[tuple[str, str]]:
-    """Validation pairs of medium length: long enough to be interesting, short enough to read.
+    """Return validation pairs of medium length: long enough to be interesting, short enough to read.
 
     There are at least as many as are shown, and enough to have the tokens for measuring heads.
     """

@@ -51,7 +51,7 @@ class Input(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
     def described(self, show_progress: bool) -> dict[str, Any]:
-        """The input's entry in the manifest, including "lines". Reads all lines, to find bad ones early."""
+        """Read all lines, to find bad ones early; return the input's entry in the manifest, with "lines"."""
 
     def check(self, described: Mapping[str, Any], thoroughly: bool) -> None:
         """Raise a ValueError if the input does not match the manifest.
@@ -91,7 +91,7 @@ class TextFile:
             yield from sides[0] if len(sides) == 1 else zip_lines(sides, self.files)
 
     def described(self, show_progress: bool) -> dict[str, Any]:
-        """The number of lines, their sha256, and each file's size and sha256."""
+        """Return the number of lines, their sha256, and each file's size and sha256."""
         with Progress(None, f"reading {self.name}", enabled=show_progress):
             lines, text_sha256 = self._read_through()
             files = [
@@ -115,7 +115,7 @@ class TextFile:
             )
 
     def _read_through(self) -> tuple[int, str]:
-        """The number of lines, or pairs of them, and the sha256 of the text."""
+        """Return the number of lines, or pairs of them, and the sha256 of the text."""
         digest, lines = hashlib.sha256(), 0
         for line in self:
             text = line if isinstance(line, str) else "\n".join(line)
@@ -215,7 +215,7 @@ class BulkFolder:
         ]
 
     def missing(self, share: tuple[int, int] = (1, 1)) -> list[Chunk]:
-        """The chunks that have no result yet.
+        """Return the chunks that have no result yet.
 
         Args:
             share: `(k, n)`: only the k-th of n shares of the work; both count from 1.
@@ -244,7 +244,7 @@ class BulkFolder:
             self.inputs[number].check(self._described[number], thoroughly=True)
 
     def read(self, chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, list[Any]]]:
-        """The lines of chunks, in order; at most one chunk is in memory.
+        """Yield the lines of chunks, in order; at most one chunk is in memory.
 
         Raises:
             ValueError: If an input has fewer lines than the manifest says.
@@ -270,7 +270,7 @@ class BulkFolder:
         )
 
     def parts(self, number: int) -> Iterator[bytes]:
-        """The results of an input's chunks, in order.
+        """Yield the results of an input's chunks, in order.
 
         Raises:
             DamagedFile: If one was changed or cut off after it was written.
@@ -295,7 +295,7 @@ class BulkFolder:
             return self.results()
 
     def joined(self) -> set[int]:
-        """The inputs that have their results.
+        """Return the inputs that have their results.
 
         Raises:
             OccupiedPath: If there is a file with the name of a result that is none.

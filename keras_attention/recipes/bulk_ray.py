@@ -113,7 +113,7 @@ class _Actor:
         self._work = job()
 
     def ready(self) -> None:
-        """Returns when the model is loaded."""
+        """Return when the model is loaded."""
 
     def work(self, chunk: Chunk, lines: list[Any]) -> tuple[Chunk, str | bytes]:
         return chunk, self._work(lines, chunk)

@@ -153,7 +153,7 @@ BY_SIZE: list[tuple[float, TranslationConfig]] = [
 
 
 def recipe_for(pairs: int) -> TranslationConfig:
-    """Settings for a user's own text with this many training pairs.
+    """Return the settings for a user's own text with this many training pairs.
 
     >>> [recipe_for(pairs).preset for pairs in (5_000, 100_000, 1_000_000, 5_000_000)]
     ['tiny', 'small', 'medium', 'base']

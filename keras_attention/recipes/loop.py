@@ -171,7 +171,7 @@ class TrainingLoop:
         ]
 
     def _console(self) -> ConsoleProgress:
-        """The progress line, after a line on the budget, which is said again when the speed is known."""
+        """Return the progress line, after a line on the budget, which comes again when the speed is known."""
         run, budget = self.run, self.budget
         forecast = Forecast.of(run.config, run.text, len(run.batches))
         told = _tell(forecast, budget, run_updates(run.model))
@@ -189,7 +189,7 @@ class TrainingLoop:
         return self.budget.is_outdated(state) and manifest["updates"] > state["cooldown"]["updates"]
 
     def _monitor(self) -> TrainingMonitor:
-        """The figures of training, as curves in TensorBoard and lines in a file; by the chief only."""
+        """Return the figures of training, as curves in TensorBoard and lines in a file; by the chief only."""
         run = self.run
         writer, validation_writer = self.writers
         return TrainingMonitor(
@@ -204,7 +204,7 @@ class TrainingLoop:
         )
 
     def _checkpoints(self) -> Checkpoints:
-        """The run's checkpoints, which the chief writes."""
+        """Return the run's checkpoints, which the chief writes."""
         config = self.run.config
         # One to average is not enough to be safe: the last one may be damaged.
         least = 1 if config.cooldown is None else 2
@@ -266,7 +266,7 @@ class Shares:
         self.drops = any(rates.values())
 
     def get_state(self) -> dict[str, int]:
-        """The shares of this start."""
+        """Return the shares of this start."""
         return self.state
 
     def set_state(self, state: dict[str, int]) -> None:
@@ -296,7 +296,7 @@ def train(run: Run) -> Checkpoints:
 
 
 def run_updates(model: keras.Model) -> int:
-    """Number of updates of a model."""
+    """Return the number of updates of a model."""
     return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
 
 

@@ -200,7 +200,7 @@ class GradientRecorder(keras.optimizers.Optimizer):
 
 
 def _gradients(model, inputs, labels, loss, steps, by_keras=False):
-    """The gradients of one update; `by_keras`: slices by Keras' own accumulation, over batches."""
+    """Return the gradients of one update; `by_keras`: slices by Keras' own accumulation, over batches."""
     copy = _without_dropout(model)
     if by_keras and steps > 1:
         order = np.arange(len(labels)).reshape(-1, steps).T.ravel()
@@ -241,7 +241,7 @@ def _check_shares(rows: int, replicas: int, steps: int) -> None:
 
 
 def _tokens_of_shares(labels: np.ndarray, replicas: int, steps: int) -> tuple[int, int]:
-    """The fewest and the most tokens of a share: rows are split over replicas, then sliced."""
+    """Return the fewest and the most tokens of a share: rows are split over replicas, then sliced."""
     rows = labels.reshape(replicas, -1, steps, labels.shape[1])
     counts = (rows != 0).sum(axis=(1, 3))
     return int(counts.min()), int(counts.max())
