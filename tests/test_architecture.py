@@ -170,7 +170,6 @@ ROOMS_WITH_WEIGHTS = (
 KNOWN_ENDS = {
     # Variables of Keras' own layers and generators, which say what they are by their names alone.
     "training/checkpoint_store.py: v.path.endswith('seed_generator_state')",
-    "training/parallelism.py: name.endswith('dropout')",
 }
 
 
@@ -231,7 +230,6 @@ PRIVATE_NAMES_OF_KERAS = {
         "_velocities",
         "_velocity_hats",
     },
-    "training/parallelism.py": {"_get_variable_index"},
 }
 ROOMS_WITH_KERAS_CLASSES = ("callbacks", "layers", "models", "training")
 

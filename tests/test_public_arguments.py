@@ -676,16 +676,6 @@ TABLE = {
         lambda x: {"model": x.model, "paths": [x.folder / "checkpoint"]},
         {"model": THING, "paths": [None, 3, "x", [], [3]]},
     ),
-    "check_parallelism": (
-        lambda x: {"model": x.model, "batch": x.batches[0]},
-        {
-            "model": THING,
-            "batch": [None, 3, "x", []],
-            "replicas": [3, "x", [0], [1.5], [None]],
-            "accumulation_steps": [*SIZE, None],
-            "loss": OPTIONAL_THING,
-        },
-    ),
     "distribution_scope": (lambda x: {}, {"strategy": WORD, "replicas": SIZE}),
     "initialize_processes": (
         lambda x: {"addresses": "a:1,b:1", "num_processes": 2, "process_index": 0},

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from keras_attention import Transformer
-from keras_attention.training.parallelism import check_parallelism
 from tools import verify_processes
+from tools.verify_parallelism import check_parallelism
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BACKEND = keras.backend.backend()
