@@ -31,7 +31,7 @@ ALLOWED = {
     "callbacks": {"evaluation", "training", "utils", "visualization"},
 }
 # Rooms above all of these.
-TOP = {"recipes", "experiments", "cli"}
+TOP = {"recipes", "cli"}
 
 
 NOT_ON_IMPORT = ("TYPE_CHECKING", "__name__ == '__main__'")
@@ -107,9 +107,19 @@ def test_no_module_imports_itself_by_a_detour():
         visit(name, [])
 
 
+EXAMPLES = {path: ast.parse(path.read_text()) for path in (ROOT / "examples").rglob("*.py")}
+
+
+def test_examples_import_public_names_only():
+    assert len(EXAMPLES) > 10
+    for path, tree in EXAMPLES.items():
+        modules = imported_modules(path, ast.walk(tree))
+        private = [name for name in modules if any(map(is_private, name.split(".")))]
+        assert not private, f"{path.name} imports {private}"
+
+
 def test_nobody_imports_private_keras():
-    examples = {path: ast.parse(path.read_text()) for path in (ROOT / "examples").glob("*.py")}
-    for path, tree in {**TREES, **examples}.items():
+    for path, tree in {**TREES, **EXAMPLES}.items():
         private = [m for m in imported_modules(path, ast.walk(tree)) if m.startswith("keras.src")]
         assert not private, f"{path.name} imports {private}"
 

@@ -1,5 +1,6 @@
 """What the docs say of rooms and files is so."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -62,12 +63,19 @@ def test_searches_are_tried_by_the_names_that_the_help_shows():
 
 def test_the_options_of_all_commands_exist(capsys):
     """In README and docs: each option is one that the command's help shows, and each script is there."""
-    known = {}
+    known, scripts = {}, set()
     for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        blocks = re.findall(r"```(?:sh|bash)\n(.*?)```", path.read_text("utf-8"), re.DOTALL)
+        text = path.read_text("utf-8")
+        assert all((ROOT / name).exists() for name in re.findall(r"examples/[\w/]+\.py", text))
+        blocks = re.findall(r"```(?:sh|bash)\n(.*?)```", text, re.DOTALL)
         for line in "".join(blocks).replace("\\\n", " ").splitlines():
             words = line.partition(" # ")[0].split()
-            assert all((ROOT / word).exists() for word in words if re.match(r"\w+/\w+\.py$", word))
+            assert all((ROOT / word).exists() for word in words if re.match(r"[\w/]+\.py$", word))
+            for script in re.findall(r"examples/paper/(\w+)\.py", line):
+                shown = importlib.import_module(script).parser().format_help()
+                options = set(re.findall(r" (--[\w-]+)", line))
+                assert options <= set(re.findall(r"--[\w-]+", shown)), (path.name, line)
+                scripts.add(script)
             for program in {"keras-attention", "keras_attention"}.intersection(words):
                 command, *rest = words[words.index(program) + 1 :]
                 if command not in known and command != "--help":
@@ -77,3 +85,4 @@ def test_the_options_of_all_commands_exist(capsys):
                 options = {word.partition("=")[0] for word in rest if word.startswith("--")}
                 assert options <= known[command], (path.name, line)
     assert {"train", "plan", "translate", "attention", "evaluate", "score"} <= known.keys()
+    assert len(scripts) > 2

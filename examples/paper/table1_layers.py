@@ -1,4 +1,4 @@
-"""The layers of the paper's Table 1, their FLOPs, and the length of paths through them.
+"""The layers of the paper's Table 1 for `table1_layer_complexity.py`: FLOPs, and paths through them.
 
 Letters as in the table: n positions, d width, k kernel, r neighbourhood (2 window - 1).
 """
@@ -16,17 +16,7 @@ from keras import ops
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.ops.attention import dot_product_attention
 from keras_attention.ops.windowed_attention import windowed_attention
-from keras_attention.utils.checks import check_choice
 
-# Layer type -> its row in Table 1.
-LAYER_TYPES = {
-    "self_attention": "self_attention",
-    "restricted_self_attention": "restricted_self_attention",
-    "recurrent": "recurrent",
-    "convolutional": "convolutional",
-    "dilated": "convolutional",
-    "separable": "convolutional",
-}
 ATTENTIONS = ("self_attention", "restricted_self_attention")
 
 
@@ -66,10 +56,10 @@ def make_layer(
     dilation: int = 1,
     causal: bool = False,
 ) -> keras.layers.Layer:
-    """A layer of Table 1, from width d to width d.
+    """Make a layer of Table 1, from width d to width d.
 
     Args:
-        kind: One of `LAYER_TYPES`.
+        kind: The type of layer, such as `"recurrent"`.
         d: Width.
         k: Width of a convolution's kernel.
         window: Window of restricted self-attention; its r is 2 window - 1.
@@ -77,7 +67,6 @@ def make_layer(
         dilation: Dilation of a dilated convolution.
         causal: Whether a convolution sees only earlier positions; else it is centred.
     """
-    check_choice("kind", kind, tuple(LAYER_TYPES))
     padding = "causal" if causal else "same"
     if kind in ATTENTIONS:
         width = window if kind == "restricted_self_attention" else None
@@ -113,17 +102,11 @@ class WholeSelfAttention(keras.layers.Layer):
 def layer_flops(
     kind: str, n: int, d: int, k: int = 3, window: int = 128, *, core: bool = False
 ) -> int:
-    """FLOPs of a layer for one sequence: 2 m n k of each matrix product, as Table 1 counts them.
+    """Count the FLOPs of a layer for one sequence as Table 1 does: 2 m n k of each matrix product.
 
     For restricted attention this counts the pairs of positions that see each other, not the masked pairs
     that its blocks also compute.
-
-    Example:
-
-    >>> layer_flops("self_attention", n=10, d=4, core=True)  # 4 n n d
-    1600
     """
-    check_choice("kind", kind, tuple(LAYER_TYPES))
     if kind in ATTENTIONS:
         reach = n if kind == "self_attention" else min(window, n)
         pairs = n * (2 * reach - 1) - reach * (reach - 1)
@@ -136,14 +119,14 @@ def layer_flops(
 
 
 def sequential_operations(kind: str, n: int) -> int:
-    """Number of steps of a layer that must follow one another."""
+    """Count the steps of a layer that must follow one another."""
     return n if kind == "recurrent" else 1
 
 
 def path_length_formula(
     kind: str, n: int, k: int = 3, window: int = 4, causal: bool = False
 ) -> int:
-    """The exact maximum path length between two positions; Table 1 gives its order of growth.
+    """Compute the exact maximum path length between two positions; Table 1 gives its order of growth.
 
     A centred convolution reaches (k - 1) / 2 positions per layer, a causal one k - 1. Dilated convolutions,
     whose dilation grows k-fold from layer to layer, reach k^layers.
@@ -162,15 +145,10 @@ def path_length_formula(
 
 
 def path_length(kind: str, n: int, k: int = 3, window: int = 4, causal: bool = False) -> int:
-    """The maximum path length from Jacobians: layers until the last position reaches the first.
+    """Find the maximum path length from Jacobians: layers until the last position reaches the first.
 
     The Jacobian of a layer with random weights shows which outputs depend on which inputs. For a recurrent
     layer its steps count, because the path runs through the cell.
-
-    Example:
-
-    >>> path_length("restricted_self_attention", n=8, window=3)  # ceil(7 / 2)
-    4
     """
     if kind == "recurrent":
         cell = keras.layers.LSTMCell(2)
@@ -201,7 +179,7 @@ def path_length(kind: str, n: int, k: int = 3, window: int = 4, causal: bool = F
 
 
 def dependence(function: Callable[[Any], Any], n: int, d: int) -> np.ndarray:
-    """Which outputs (T) depend on which inputs (n): whether the Jacobian is not 0, shape (T, n)."""
+    """Return which outputs (T) depend on which inputs (n): the Jacobian is not 0; shape (T, n)."""
     x = np.random.default_rng(0).normal(size=(1, n, d)).astype("float32")
     backend = keras.backend.backend()
     jacobian: Any

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from keras_attention.data.corpus import Corpus
+from keras_attention.data.corpora import Corpus
 from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.presegmented import JOINER
 from keras_attention.data.tokenizer import Tokenizer
@@ -30,9 +30,9 @@ from keras_attention.data.trees import (
 from keras_attention.decoding.constraints import TextConstraint
 from keras_attention.decoding.translator import Translator
 from keras_attention.decoding.tree_constraint import WellFormedTrees
-from keras_attention.experiments.parsing_baselines import WordTags
 from keras_attention.utils.checks import check_choice
 from keras_attention.utils.files import read_json, write_atomically, write_json
+from parsing.baselines import WordTags
 
 if TYPE_CHECKING:
     from nltk import Tree
@@ -43,7 +43,7 @@ BEGIN_OF_WORD = "▁"  # in the pieces of SentencePiece
 
 
 class TreeText:
-    """The text that a parser is trained on: pieces of words on one side, symbols on the other.
+    """Hold the text that a parser is trained on: pieces of words on one side, symbols on the other.
 
     Make one with `TreeText.train` or `TreeText.load`.
 

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 from keras import ops
-
-from keras_attention.experiments.layer_types import (
-    LAYER_TYPES,
+from table1_layer_complexity import LAYER_TYPES
+from table1_layers import (
     AttentionCore,
     layer_flops,
     make_layer,

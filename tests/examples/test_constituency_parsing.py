@@ -6,19 +6,18 @@ import pickle  # noqa: TID251
 
 import numpy as np
 import pytest
+from constituency_parsing import difference, train_and_parse
 from nltk import Tree
+from parsing.baselines import WordTags
+from parsing.parser import Parse, Parser, TreeText
+from parsing.run import ParserRun
 
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.data.treebanks import treebank_from_files
 from keras_attention.data.trees import read_trees, write_tree
 from keras_attention.evaluation.bracketing import bracketing_counts
-from keras_attention.experiments import parsing
-from keras_attention.experiments.parsing import train_parser
-from keras_attention.experiments.parsing_report import difference
-from keras_attention.experiments.tree_parser import Parser, TreeText
 from keras_attention.models import Transformer
 from keras_attention.recipes.config import TranslationConfig
-from keras_attention.utils.run_folder import RunFolder
 
 pytestmark = pytest.mark.skipif(
     os.environ["KERAS_BACKEND"] != "tensorflow", reason="trains a model: once is enough"
@@ -82,7 +81,7 @@ def bank(tmp_path_factory):
 
 def test_a_grammar_is_learned_and_a_finished_run_goes_on(bank, tmp_path, monkeypatch):
     folder = tmp_path / "run"
-    report = train_parser(bank, CONFIG, folder, systems=["constrained", "repaired"])
+    report = train_and_parse(bank, CONFIG, folder, "tags", ["constrained", "repaired"])
     constrained = report["systems"]["constrained"]
     assert constrained["f1_of_all"] > 97
     assert constrained["malformed"] == constrained["failed"] == 0
@@ -93,8 +92,9 @@ def test_a_grammar_is_learned_and_a_finished_run_goes_on(bank, tmp_path, monkeyp
     assert json.loads((folder / "report.json").read_text())["systems"]["constrained"] == constrained
 
     # Again, with one system more: nothing is trained, and nobody parses but that one.
-    monkeypatch.setattr(parsing.Parser, "__call__", None)
-    more = train_parser(bank, CONFIG, folder, systems=["constrained", "right_branching", "pcfg"])
+    monkeypatch.setattr(Parser, "__call__", None)
+    systems = ["constrained", "right_branching", "pcfg"]
+    more = train_and_parse(bank, CONFIG, folder, "tags", systems)
     assert more["systems"]["constrained"] == constrained
     branching = more["systems"]["right_branching"]
     assert branching["f1_of_all"] < 60 and branching["resolved"]
@@ -104,7 +104,7 @@ def test_a_grammar_is_learned_and_a_finished_run_goes_on(bank, tmp_path, monkeyp
 @pytest.mark.parametrize("leaves", ["XX", "words"])
 def test_an_untrained_parser_still_writes_trees(bank, leaves):
     """Most pieces are not in so small a vocabulary."""
-    text = TreeText.train(bank.corpus(leaves), 400, parsing.WordTags(bank.train), leaves)
+    text = TreeText.train(bank.corpus(leaves), 400, WordTags(bank.train), leaves)
     corpus_file = bank.train._files[0].with_name("vocabulary.txt")
     cut = text.corpus(bank.corpus(leaves), corpus_file, 20)
     tokenizer = Tokenizer.from_vocabulary(cut.vocabulary)
@@ -130,7 +130,7 @@ def test_an_untrained_parser_still_writes_trees(bank, leaves):
 
 
 def test_words_are_cut_into_as_many_pieces_that_end_one(bank, tmp_path):
-    text = TreeText.train(bank.corpus(), 330, parsing.WordTags(bank.train))
+    text = TreeText.train(bank.corpus(), 330, WordTags(bank.train))
     words = ["dogcatcher", "unknown", "x-ray", "日本", "."]
     pieces = text.cut(words).split()
     assert sum(not piece.endswith("@@") for piece in pieces) == len(words)
@@ -156,7 +156,7 @@ def test_words_are_cut_into_as_many_pieces_that_end_one(bank, tmp_path):
 
 def test_the_words_of_a_tree_are_those_of_the_sentence(bank, tmp_path):
     """Pieces are known, unknown at the end, the beginning or altogether."""
-    text = TreeText.train(bank.corpus("words"), 330, parsing.WordTags(bank.train), "words")
+    text = TreeText.train(bank.corpus("words"), 330, WordTags(bank.train), "words")
     words = ["unhappily", "the", "catdog", "x"]
     cut = [text.cut([word]).split() for word in words]
     assert len(cut[0]) > 2 and len(cut[2]) > 1
@@ -183,7 +183,7 @@ def test_the_words_of_a_tree_are_those_of_the_sentence(bank, tmp_path):
 @pytest.mark.parametrize("leaves", ["tags", "words"])
 def test_any_word_is_parsed_written_and_read(bank, leaves, tmp_path):
     """The model sees brackets by the names that they have in treebanks; the tree has the words as given."""
-    text = TreeText.train(bank.corpus(leaves), 400, parsing.WordTags(bank.train), leaves)
+    text = TreeText.train(bank.corpus(leaves), 400, WordTags(bank.train), leaves)
     words = ["t(est)", "(", "the", "-LRB-", ")S", "New York", "1/2", "\\"]
     assert text.cut(["("]) == text.cut(["-LRB-"]) != text.cut([")"])
     assert not set(text.cut(words)) & set("()")
@@ -203,16 +203,19 @@ def test_any_word_is_parsed_written_and_read(bank, leaves, tmp_path):
         parser([["the", ""]])
 
 
-def test_parses_are_read_from_their_file(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    folder.claim({"train_fingerprint": "ab", "beam_size": 2, "length_penalty": 0.3})
+def test_parses_are_read_from_their_file(bank, tmp_path, monkeypatch):
+    run = ParserRun(bank.corpus(), bank, CONFIG, tmp_path / "run", "tags")
+    run.training = {"updates": 7}
+    run.folder.path.mkdir()
     [gold] = read_trees("(NP (-LRB- -LRB-) (NN t-LRB-est-RRB-) (CD 1\\/2))")
-    parses = [parsing.Parse(gold, False)]
-    found = parsing._parses(folder, "made_up", 7, [gold], lambda sentences: parses)
-    written = json.loads((folder.path / "parses/made_up.json").read_text())
+    parses = [Parse(gold, False)]
+    monkeypatch.setattr(run, "parse", lambda system, sentences: parses)
+    found = run.parses("made_up", [gold])
+    written = json.loads((run.folder.path / "parses/made_up.json").read_text())
     assert written["of"]["sentences"] == [["-LRB-", "t-LRB-est-RRB-", "1\\/2"]]
     assert found["parses"] == parses
-    assert parsing._parses(folder, "made_up", 7, [gold], None) == found
+    monkeypatch.setattr(run, "parse", None)
+    assert run.parses("made_up", [gold]) == found
 
 
 def test_a_difference_is_resolved_where_chance_cannot_make_it(bank):
@@ -226,25 +229,10 @@ def test_a_difference_is_resolved_where_chance_cannot_make_it(bank):
     assert not difference(mixed, mixed)["resolved"]
 
 
-@pytest.mark.parametrize(
-    "options, reason",
-    [
-        ({"systems": ["pcfg", "berkeley"]}, r"constrained.*Received.*berkeley"),
-        ({"systems": []}, "must be some of"),
-        ({"test_sentences": 0}, "at least 1"),
-        ({"leaves": "word"}, r"`leaves` must be one of .*'words'.*Received: leaves='word'"),
-    ],
-)
-def test_bad_options_are_named_before_anything_is_made(bank, tmp_path, options, reason):
-    with pytest.raises(ValueError, match=reason):
-        train_parser(bank, CONFIG, tmp_path / "run", **options)
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_broken_tree_leaves_nothing_behind(bank, tmp_path):
     file = tmp_path / "bad.mrg"
     file.write_text("( (S (NN a)) )\n( (S (NN b) )\n")
     broken = treebank_from_files([file], [file], [file])
     with pytest.raises(ValueError, match="bad.mrg', line 2"):
-        train_parser(broken, CONFIG, tmp_path / "run")
+        train_and_parse(broken, CONFIG, tmp_path / "run", "tags", ["constrained"])
     assert not (tmp_path / "run").exists()

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from nltk import Nonterminal, Production, Tree, ViterbiParser, induce_pcfg
-
-from keras_attention.experiments.parsing_baselines import Pcfg, RightBranching, WordTags, word_form
+from parsing.baselines import Pcfg, RightBranching, WordTags, word_form
 
 PREPOSITION = "(PP (IN with) (NP (DT a) (NN {})))"
 NOUNS = ("dog", "telescope", "man")

@@ -4,19 +4,15 @@ import dataclasses
 import json
 import os
 
+import common
 import numpy as np
 import pytest
+import weighted_transformer
+from weighted_transformer import SYSTEMS, compared, shrink, start_ratio
 
 from keras_attention import Transformer
 from keras_attention.callbacks.branch_log import BranchLog, branch_weights
 from keras_attention.callbacks.metrics_log import MetricsLog
-from keras_attention.experiments import weighted
-from keras_attention.experiments.weighted import (
-    compare_weighted,
-    shrink,
-    start_ratio,
-    weighted_report,
-)
 from tests.helpers import numpy
 from tests.recipes.small_runs import SMALL, small_corpus
 
@@ -43,7 +39,7 @@ def test_the_report_compares_at_equal_updates_and_at_equal_minutes():
         "small_start": [run([5, 4.5, 3.5], 1.0, 24.0), run([5, 4.5, 4], 1.0, 17.0)],
         "weighted": [run([4, 3, 2], 2.0, 22.0), run([4, 2.5, 1.99], 2.0, 23.0)],
     }
-    report = weighted_report(runs)
+    report = compared(runs)
     own = report["figures"]["weighted"]
     # The plain model needs 150 seconds; the slower one has made 75 updates by then.
     assert report["equal_seconds"] == 150
@@ -58,8 +54,8 @@ def test_the_report_compares_at_equal_updates_and_at_equal_minutes():
 
 
 def test_one_seed_resolves_nothing():
-    runs = {system: [run([5, 3], 1.0)] for system in weighted.SYSTEMS}
-    assert not weighted_report(runs)["differences"]["weighted"]["loss"]["resolved"]
+    runs = {system: [run([5, 3], 1.0)] for system in SYSTEMS}
+    assert not compared(runs)["differences"]["weighted"]["loss"]["resolved"]
 
 
 def test_the_control_starts_as_small_as_branches_do():
@@ -105,10 +101,19 @@ def test_the_log_of_branches_goes_on_where_the_run_does(tmp_path):
 
 
 def test_from_end_to_end_and_again(tmp_path, monkeypatch):
-    config = dataclasses.replace(SMALL, steps=8, bleu_every=weighted.NEVER, averaged_checkpoints=1)
+    config = dataclasses.replace(SMALL, steps=8, bleu_every=common.NEVER, averaged_checkpoints=1)
+    corpus = small_corpus(tmp_path)
     monkeypatch.setattr("keras_attention.recipes.loop.LOG_EVERY", 4)
-    folder, corpus = tmp_path / "out", small_corpus(tmp_path)
-    report = compare_weighted(corpus, folder, config, seeds=[1], test_sentences=3)
+    monkeypatch.setattr(weighted_transformer, "SMALL", config)
+    monkeypatch.setattr(common, "corpus_of", lambda options: corpus)
+    folder = tmp_path / "out"
+
+    def start(*arguments):
+        options = ["--test-sentences", "3", "--seeds", "1", *arguments]
+        parsed = weighted_transformer.parser().parse_args(options)
+        return weighted_transformer.main(parsed, folder)
+
+    report = start()
     written = json.loads((folder / "weighted_transformer.json").read_text("utf-8"))
     assert written["figures"] == report["figures"]
     for system, runs in written["runs"].items():
@@ -128,17 +133,7 @@ def test_from_end_to_end_and_again(tmp_path, monkeypatch):
     def measured(*_):
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(weighted, "_measured", measured)
-    again = compare_weighted(corpus, folder, config, seeds=[1], test_sentences=3)
-    assert again == report
-    with pytest.raises(ValueError, match="other settings .seeds"):
-        compare_weighted(corpus, folder, config, seeds=[3], test_sentences=3)
-
-
-@pytest.mark.parametrize(
-    "arguments,message", [({"seeds": []}, "seeds"), ({"seeds": [1, 1]}, "different")]
-)
-def test_wrong_arguments_are_refused_before_any_file(tmp_path, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        compare_weighted(None, tmp_path / "out", **arguments)
-    assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(weighted_transformer, "trained_and_tested", measured)
+    assert start() == report
+    with pytest.raises(ValueError, match="other settings .steps: 8 there, 9 asked for"):
+        start("--updates", "9")

@@ -2,12 +2,13 @@
 
 import dataclasses
 
+import common
 import pytest
+import table3_variations
+from table3_variations import TABLE_3, axis_limit, chosen_rows, parameter_counts, row_config
 
 from keras_attention import TranslationConfig
-from keras_attention.experiments import variations
-from keras_attention.experiments.published import TABLE_3
-from keras_attention.experiments.variations import check_rows, parameter_counts, row_config
+from keras_attention.recipes.prepare import Resolved
 
 # V = 37,000; and 40,960 with attention biases and a target-space embedding.
 COUNTS = {
@@ -44,42 +45,39 @@ def test_parameters_of_all_rows():
 
 
 def test_rows_that_do_not_exist_are_listed():
-    assert len(check_rows(["A", "B", "C", "D", "E", "big"])) == 20
+    assert chosen_rows(["B"]) == ["base", "b_key_dim_16", "b_key_dim_32"]
+    assert len(chosen_rows(["A", "B", "C", "D", "E", "big"])) == 20
     with pytest.raises(ValueError, match="no row 'f_rows'.*a_heads_1.*big; its groups: A, B"):
-        check_rows(["D", "f_rows"])
+        chosen_rows(["D", "f_rows"])
 
 
-def test_a_row_that_does_not_exist_leaves_nothing_behind(tmp_path):
-    with pytest.raises(ValueError, match="no row 'f_rows'"):
-        variations.train_variations(
-            _Corpus(), tmp_path / "out", TranslationConfig(steps=9), rows=["f_rows"]
-        )
-    assert list(tmp_path.iterdir()) == []
+def start(folder, *arguments):
+    options = table3_variations.parser().parse_args([*map(str, arguments)])
+    return table3_variations.main(options, folder)
 
 
 @pytest.mark.parametrize(
-    "rows, sizes, same",
+    "row, width, depth, same",
     [
-        (["C"], {"width": 8, "depth": 3}, "c_layers_2 and c_layers_4"),
-        (["c_layers_8"], {"width": 8, "depth": 3}, "base and c_layers_8"),
-        (["B"], {"width": 64, "depth": 1}, "b_key_dim_16 and b_key_dim_32"),
+        ("C", 8, 3, "c_layers_2 and c_layers_4"),
+        ("c_layers_8", 8, 3, "base and c_layers_8"),
+        ("B", 64, 1, "b_key_dim_16 and b_key_dim_32"),
     ],
 )
-def test_rows_that_become_the_same_model_are_refused(rows, sizes, same, tmp_path):
-    config = TranslationConfig(steps=9)
+def test_rows_that_become_the_same_model_are_refused(row, width, depth, same, tmp_path):
     with pytest.raises(ValueError, match=f"the rows {same} are the same model"):
-        variations.train_variations(_Corpus(), tmp_path / "out", config, rows=rows, **sizes)
+        start(tmp_path / "out", "--rows", row, "--width", width, "--depth", depth)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_settings_of_rows():
     base = TranslationConfig(steps=100)
-    config = row_config(TABLE_3["b_key_dim_32"], base, 7, width=4, depth=2)
+    config = row_config(TABLE_3["b_key_dim_32"], base, width=4, depth=2)
     arguments = {"hidden_dim": 128, "intermediate_dim": 512, "key_dim": 8, "value_dim": 16}
     assert config.model_arguments == {**arguments, "num_layers": 3}
-    assert (config.seed, config.steps, config.label_smoothing) == (7, 100, 0.1)
-    assert row_config(TABLE_3["d_smoothing_2"], base, 1, 4, 2).label_smoothing == 0.2
-    assert row_config(TABLE_3["big"], base, 1, 4, 2).steps == 300
+    assert (config.steps, config.label_smoothing) == (100, 0.1)
+    assert row_config(TABLE_3["d_smoothing_2"], base, 4, 2).label_smoothing == 0.2
+    assert row_config(TABLE_3["big"], base, 4, 2).steps == 300
 
 
 class _Text(list):
@@ -108,6 +106,7 @@ def test_rows_are_compared_over_paired_seeds(tmp_path, monkeypatch):
 
     def train(corpus, config, folder):
         name, seed = folder.name.rsplit("-", 1)
+        assert config.seed == int(seed)
         trained.append(folder.name)
         folder.mkdir(parents=True)
         lines = corpus.LINES if name == "base" else [line[:-9] for line in corpus.LINES]
@@ -119,14 +118,16 @@ def test_rows_are_compared_over_paired_seeds(tmp_path, monkeypatch):
             "parameters": 11,
         }
 
-    monkeypatch.setattr(variations, "train_translation", train)
-    config = TranslationConfig(steps=9)
+    monkeypatch.setattr("keras_attention.recipes.run.train_translation", train)
+    monkeypatch.setattr(common, "corpus_of", lambda options: _Corpus())
+    monkeypatch.setattr(Resolved, "check", lambda self, text: None)
     # The second call finds everything done; what is logged does not matter.
-    for same in (config, dataclasses.replace(config, attention_log=False)):
-        result = variations.train_variations(_Corpus(), tmp_path / "out", same, rows=["D"])
-    other = dataclasses.replace(config, batch_tokens=512)
-    with pytest.raises(ValueError, match=r"\(batch_tokens: 4096 there, 512 asked for\)"):
-        variations.train_variations(_Corpus(), tmp_path / "out", other, rows=["D"])
+    for logs in (False, True):
+        small = dataclasses.replace(table3_variations.SMALL, attention_log=logs)
+        monkeypatch.setattr(table3_variations, "SMALL", small)
+        result = start(tmp_path / "out", "--rows", "D")
+    with pytest.raises(ValueError, match=r"\(batch_tokens: 768 there, 512 asked for\)"):
+        start(tmp_path / "out", "--rows", "D", "--batch-tokens", 512)
     assert len(trained) == 15
     assert trained[:5] == [f"{name}-1" for name in perplexities]
     verdicts = {name: (r["resolved"], r["as_paper"]) for name, r in result.items() if "ratio" in r}
@@ -146,6 +147,6 @@ def test_rows_are_compared_over_paired_seeds(tmp_path, monkeypatch):
 
 def test_one_row_far_off_does_not_hide_the_others():
     ours = [*range(-9, 9), 170.0]
-    assert variations._limit([ours, [24.2, -12.0]]) == pytest.approx(1.1 * 24.2)
-    assert variations._limit([[-40.0, 30.0, 20.0], [1.0]]) == pytest.approx(1.6 * 30.0)
-    assert variations._limit([[], []]) == 10.0
+    assert axis_limit(ours, [24.2, -12.0]) == pytest.approx(1.1 * 24.2)
+    assert axis_limit([-40.0, 30.0, 20.0], [1.0]) == pytest.approx(1.6 * 30.0)
+    assert axis_limit([], []) == 10.0
