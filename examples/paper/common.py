@@ -121,7 +121,13 @@ def run(
     raise AssertionError("`orderly_exit` ends the process after an error.")
 
 
-def add_training(parser: Parser, settings: Iterable[str] = BUDGET, **aliases: list[str]) -> None:
+def add_training(
+    parser: Parser,
+    seeds: Sequence[int],
+    settings: Iterable[str] = BUDGET,
+    test_sentences: int | None = None,
+    **aliases: list[str],
+) -> None:
     """Add the options of scripts that train: corpus, seeds, and settings of the recipe."""
     add = parser.add_argument
     add("--corpus", choices=CORPORA, default="demo", help="what to train on (demo)")
@@ -131,9 +137,11 @@ def add_training(parser: Parser, settings: Iterable[str] = BUDGET, **aliases: li
         "--test-sentences",
         type=at_least(1),
         metavar="N",
-        help="translate at most N test sentences for BLEU",
+        default=test_sentences,
+        help=f"translate at most N test sentences for BLEU ({test_sentences or 'all'})",
     )
-    add("--seeds", type=int, nargs="+", metavar="N", help="seeds of each row (%(default)s)")
+    shown = " ".join(map(str, seeds))
+    add("--seeds", type=int, nargs="+", metavar="N", default=seeds, help=f"seeds ({shown})")
     group = parser.add_argument_group("settings (those of the corpus' recipe if not given)")
     add_options(group, TranslationConfig, settings, dict.fromkeys(settings), aliases)
 

@@ -42,8 +42,7 @@ def parser() -> argparse.ArgumentParser:
         default=12,
         help="most tokens on a side in training, end token included (12)",
     )
-    common.add_training(made)
-    made.set_defaults(seeds=[1])
+    common.add_training(made, seeds=[1])
     return made
 
 

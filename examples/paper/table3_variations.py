@@ -109,8 +109,7 @@ def parser() -> argparse.ArgumentParser:
             default=default,
             help=f"divide {what} of the paper by it (%(default)s)",
         )
-    common.add_training(made)
-    made.set_defaults(seeds=[1, 2, 3])
+    common.add_training(made, seeds=[1, 2, 3])
     return made
 
 

@@ -114,8 +114,7 @@ def parser() -> argparse.ArgumentParser:
         default="cross",
         help="which attention of the decoder branches (cross)",
     )
-    common.add_training(made, SETTINGS, steps=["--updates"])
-    made.set_defaults(seeds=[1, 2, 3], test_sentences=300)
+    common.add_training(made, [1, 2, 3], SETTINGS, test_sentences=300, steps=["--updates"])
     return made
 
 

@@ -91,7 +91,7 @@ def test_a_refused_option_leaves_no_folder(script, tmp_path, capsys):
 
 def test_the_corpus_is_cut_as_asked_for():
     parser = common.new_parser("", "script.py")
-    common.add_training(parser)
+    common.add_training(parser, seeds=[1])
     options = parser.parse_args(
         ["--pairs", "7", "--test-sentences", "100000", "--dtype", "float32"]
     )
