@@ -147,8 +147,14 @@ def draw(
     from keras_attention.visualization import paper_attention_figure
     from keras_attention.visualization.attention_entries import padded_pairs
 
-    asked = {"run": str(run.resolve()), "sentence": sentence, "translation": translation}
-    asked |= {"kind": kind, "layer": layer, "word": word, "heads": heads and list(heads)}
+    asked: dict[str, Any] = {"run": str(run.resolve()), "sentence": sentence}
+    asked |= {
+        "translation": translation,
+        "kind": kind,
+        "layer": layer,
+        "word": word,
+        "heads": heads and list(heads),
+    }
     results = common.Results(folder, asked)
     translator = Translator.from_run(run)
     model, tokenizer = translator.model, translator.tokenizer
@@ -231,8 +237,9 @@ def interesting_heads(scores: np.ndarray, query: Sequence[int]) -> list[int]:
     first, *rest = np.argsort(-sharpness, kind="stable").tolist()
     second, others = rest[:1], sorted(rest[1:])
     if len(others) > 2:
-        pairs = itertools.combinations(others, 2)
-        others = list(max(pairs, key=lambda pair: np.abs(scores[pair[0]] - scores[pair[1]]).sum()))
+        pairs = list(itertools.combinations(others, 2))
+        apart = [np.abs(scores[a] - scores[b]).sum() for a, b in pairs]
+        others = list(pairs[int(np.argmax(apart))])
     return [first, *second, *others]
 
 

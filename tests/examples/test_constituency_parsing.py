@@ -35,7 +35,7 @@ CONFIG = TranslationConfig(
                      "normalize_first": True},
     vocabulary_size=400, batch_tokens=600, max_shapes=2, steps=800, warmup_steps=40,
     peak_learning_rate=0.005, averaged_checkpoints=1, bleu_every=10**9, beam_size=2,
-    length_penalty=0.3,
+    length_penalty=0.3, attention_log=False,
 )  # fmt: skip
 
 
