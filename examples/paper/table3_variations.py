@@ -320,8 +320,8 @@ def picture(compared: Mapping[str, Mapping[str, Any]]) -> Any:
         xlabel="perplexity against base, %", xlim=(-limit, limit), ylim=(len(rows) - 0.3, -0.7)
     )
     axes.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=8)
-    if rows:
-        axes.legend(fontsize=8)
+    if rows:  # Above: in the panel it would cover rows.
+        figure.legend(loc="outside upper right", ncols=2, fontsize=8, frameon=False)
     return figure
 
 

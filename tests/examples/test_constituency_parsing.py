@@ -1,5 +1,6 @@
 """A parser from end to end on a grammar of a few rules: learned, written, and resumed."""
 
+import dataclasses
 import json
 import os
 import pickle  # noqa: TID251
@@ -33,7 +34,7 @@ CONFIG = TranslationConfig(
     preset="tiny",
     model_arguments={"num_layers": 1, "hidden_dim": 64, "intermediate_dim": 128, "dropout": 0.0,
                      "normalize_first": True},
-    vocabulary_size=400, batch_tokens=600, max_shapes=2, steps=800, warmup_steps=40,
+    vocabulary_size=400, batch_tokens=600, max_shapes=2, steps=300, warmup_steps=40,
     peak_learning_rate=0.005, averaged_checkpoints=1, bleu_every=10**9, beam_size=2,
     length_penalty=0.3, attention_log=False,
 )  # fmt: skip
@@ -81,7 +82,7 @@ def bank(tmp_path_factory):
 
 def test_a_grammar_is_learned_and_a_finished_run_goes_on(bank, tmp_path, monkeypatch):
     folder = tmp_path / "run"
-    report = train_and_parse(bank, CONFIG, folder, "tags", ["constrained", "repaired"])
+    report = train_and_parse(bank, CONFIG, folder, "words", ["constrained", "repaired"], 25)
     constrained = report["systems"]["constrained"]
     assert constrained["f1_of_all"] > 97
     assert constrained["malformed"] == constrained["failed"] == 0
@@ -94,7 +95,7 @@ def test_a_grammar_is_learned_and_a_finished_run_goes_on(bank, tmp_path, monkeyp
     # Again, with one system more: nothing is trained, and nobody parses but that one.
     monkeypatch.setattr(Parser, "__call__", None)
     systems = ["constrained", "right_branching", "pcfg"]
-    more = train_and_parse(bank, CONFIG, folder, "tags", systems)
+    more = train_and_parse(bank, CONFIG, folder, "words", systems, 25)
     assert more["systems"]["constrained"] == constrained
     branching = more["systems"]["right_branching"]
     assert branching["f1_of_all"] < 60 and branching["resolved"]
@@ -236,3 +237,12 @@ def test_a_broken_tree_leaves_nothing_behind(bank, tmp_path):
     with pytest.raises(ValueError, match="bad.mrg', line 2"):
         train_and_parse(broken, CONFIG, tmp_path / "run", "tags", ["constrained"])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_refused_vocabulary_leaves_no_folder_that_blocks_the_mended_command(bank, tmp_path):
+    config = dataclasses.replace(CONFIG, vocabulary_size=60)
+    with pytest.raises(
+        ValueError, match=r"`vocabulary_size` \(60\) has room for 41 pieces of words"
+    ):
+        train_and_parse(bank, config, tmp_path / "run", "tags", ["constrained"])
+    assert list(tmp_path.iterdir()) == []

@@ -86,10 +86,14 @@ class TreeText:
         brackets = set(filter(is_bracket, symbols))
         phrases = sorted(symbol[1:] for symbol in brackets if symbol.startswith("("))
         tags = [] if leaves == "words" else sorted(symbols - brackets)
-        words = Tokenizer.train(
-            corpus.train.sources(),
-            vocabulary_size=vocabulary_size - len(brackets) - len(tags) - NUM_SPECIAL,
-        )
+        left = vocabulary_size - len(brackets) - len(tags) - NUM_SPECIAL
+        try:
+            words = Tokenizer.train(corpus.train.sources(), vocabulary_size=left)
+        except ValueError as error:
+            raise ValueError(
+                f"`vocabulary_size` ({vocabulary_size}) has room for {left} pieces of words, beside the "
+                f"{len(brackets) + len(tags)} symbols of trees. {error}"
+            ) from error
         return cls(words, phrases, tags, word_tags.of_word, leaves)
 
     def cut(self, words: Iterable[str]) -> str:
