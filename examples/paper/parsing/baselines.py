@@ -49,7 +49,7 @@ class WordTags:
         self.default = collections.Counter(self.of_word.values()).most_common(1)[0][0]
 
     def __call__(self, words: Sequence[str]) -> list[str]:
-        """A tag for each word."""
+        """Return a tag for each word."""
         known = self.of_word
         return [known.get(word) or known.get(word_form(word), self.default) for word in words]
 
@@ -77,7 +77,7 @@ class RightBranching:
         self.tags = WordTags(trees)
 
     def __call__(self, words: Sequence[str]) -> Tree:
-        """The tree of a sentence."""
+        """Return the tree of a sentence."""
         from nltk import Tree
 
         root = last = Tree(self.root, [])
@@ -160,7 +160,7 @@ class Pcfg:
         self._made, self._first_rule = np.unique(table[:, 0], return_index=True)
 
     def __call__(self, words: Sequence[str]) -> Tree:
-        """The tree of a sentence; right-branching if the grammar has none."""
+        """Return the tree of a sentence; right-branching if the grammar has none."""
         length, symbols = len(words), len(self._names)
         best = np.full((length + 1, length + 1, symbols), -np.inf)
         for place, word in enumerate(words):
@@ -183,7 +183,7 @@ class Pcfg:
         return known or self._words.get(word_form(word)) or self._any_tag
 
     def _fill(self, best: np.ndarray, start: int, end: int) -> None:
-        """The best way to make each symbol over a span: over all cuts and productions."""
+        """Find the best way to make each symbol over a span: over all cuts and productions."""
         if not self._first_rule.size:
             return
         left = best[start, start + 1 : end]
@@ -194,7 +194,7 @@ class Pcfg:
     def _tree(
         self, best: np.ndarray, words: Sequence[str], start: int, end: int, symbol: int
     ) -> Tree:
-        """The production and the cut that gave a symbol its score, and so on below it."""
+        """Follow the production and the cut that gave a symbol its score, and so on below it."""
         from nltk import Tree
 
         if end - start == 1:
@@ -216,7 +216,7 @@ class Pcfg:
 
 
 def word_form(word: str) -> str:
-    """A stand-in for words that are too rare to be counted: capitals, digits, the last two letters.
+    """Make a stand-in for words that are too rare to be counted: capitals, digits, the last two letters.
 
     >>> word_form("Running"), word_form("3.5"), word_form("well-known")
     ('<A:ng>', '<0:>', '<a-:wn>')

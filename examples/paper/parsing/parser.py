@@ -97,7 +97,7 @@ class TreeText:
         return cls(words, phrases, tags, word_tags.of_word, leaves)
 
     def cut(self, words: Iterable[str]) -> str:
-        """The pieces of a sentence; "@@" follows each piece that does not end a word.
+        """Return the pieces of a sentence; "@@" follows each piece that does not end a word.
 
         There are as many pieces without "@@" as words. Brackets in words are cut by the treebank's names for
         them, which words may have as well: the model sees `-LRB-` for `(` and for `-LRB-`.
@@ -114,7 +114,7 @@ class TreeText:
         return " ".join(self._pieces[word] for word in words)
 
     def corpus(self, corpus: Corpus, vocabulary: Path, vocabulary_size: int) -> Corpus:
-        """The corpus with words split into pieces. The file of its vocabulary is written.
+        """Return the corpus with words split into pieces. The file of its vocabulary is written.
 
         Args:
             corpus: Sentences and linearised trees.
@@ -144,7 +144,7 @@ class TreeText:
         )
 
     def _cut_tree(self, symbols: str) -> str:
-        """A tree with its words cut into pieces, if there are words in it."""
+        """Return a tree with its words cut into pieces, if there are words in it."""
         if self.leaves != "words":
             return symbols
         return " ".join(
@@ -155,7 +155,7 @@ class TreeText:
         return [f"{bracket}{label}" for label in self.phrases]
 
     def symbols(self, words: Sequence[str], output: str, tokenizer: Tokenizer) -> list[str]:
-        """The symbols of a model's output, with the sentence's own words as leaves.
+        """Return the symbols of a model's output, with the sentence's own words as leaves.
 
         A tokenizer that does not know a piece writes something else for it; this is undone if all words are
         there.
@@ -193,7 +193,7 @@ class TreeText:
         return self.leaves == "words" or symbol in self.tags
 
     def constraint(self, tokenizer: Tokenizer) -> TextConstraint:
-        """A constraint for a `Translator` with this tokenizer: well-formed trees over each text's words."""
+        """Make a constraint for a `Translator` with this tokenizer: well-formed trees over each text's words."""
 
         ids = functools.partial(_ids, tokenizer)
         pairs = zip(ids(self._brackets("(")), ids(self._brackets(")")), strict=True)
@@ -207,7 +207,7 @@ class TreeText:
         return TextConstraint(constraint, start)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `words/` and `symbols.json` into a folder.
+        """Write `words/` and `symbols.json` into a folder.
 
         Raises:
             ValueError: If the folder holds files of these names that this package did not write.
@@ -226,7 +226,7 @@ class TreeText:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> TreeText:
-        """Reads what `save` wrote.
+        """Read what `save` wrote.
 
         Raises:
             ValueError: If a file is missing or damaged.
@@ -239,7 +239,7 @@ class TreeText:
 
 # Functions of the module, so that a `Translator` with this constraint can be copied to another process.
 def _ids(tokenizer: Tokenizer, symbols: Sequence[str]) -> list[int]:
-    """The ids of symbols that are one token each."""
+    """Return the ids of symbols that are one token each."""
     return [row[0] for row in tokenizer.encode(list(symbols))]
 
 
@@ -316,7 +316,7 @@ class Parser:
         )
 
     def __call__(self, sentences: Sequence[Sequence[str]]) -> list[Parse]:
-        """The parse of each sentence; a sentence is a list of words.
+        """Return the parse of each sentence; a sentence is a list of words.
 
         Raises:
             ValueError: A sentence without words.
@@ -356,7 +356,7 @@ def _is_tag(node: Tree) -> bool:
 
 
 def _pieces_by_word(text: str) -> list[list[str]]:
-    """The pieces of each word of a text from `TreeText.cut`."""
+    """Return the pieces of each word of a text from `TreeText.cut`."""
     words: list[list[str]] = []
     is_begun = False
     for piece in text.split():
