@@ -194,7 +194,7 @@ class Pcfg:
     def _tree(
         self, best: np.ndarray, words: Sequence[str], start: int, end: int, symbol: int
     ) -> Tree:
-        """Follow the production and the cut that gave a symbol its score, and so on below it."""
+        """Follow the production and the cut that gave a symbol its score, down to the words."""
         from nltk import Tree
 
         if end - start == 1:

@@ -193,7 +193,7 @@ class TreeText:
         return self.leaves == "words" or symbol in self.tags
 
     def constraint(self, tokenizer: Tokenizer) -> TextConstraint:
-        """Make a constraint for a `Translator` with this tokenizer: well-formed trees over each text's words."""
+        """Make a constraint for a `Translator` with this tokenizer: trees over each text's words."""
 
         ids = functools.partial(_ids, tokenizer)
         pairs = zip(ids(self._brackets("(")), ids(self._brackets(")")), strict=True)
