@@ -15,6 +15,8 @@ from keras_attention.utils.files import DamagedFile, read_json, write_json
 from keras_attention.utils.signed_archive import sign_archive, verify_archive
 from tests.data.counting_text import NumberTokenizer, number_text
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 PLACES = 200
 
 

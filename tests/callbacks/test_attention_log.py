@@ -13,6 +13,8 @@ from keras_attention.visualization.summary_writer import SummaryWriter
 from keras_attention_viewer import Entry
 from tests.visualization.event_files import read_events
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 PAIRS = [("the old dogs sleep.", "die alten Hunde schlafen."), ("a dog", "ein Hund"), ("a", "ein")]
 HEADS = 2
 

@@ -9,6 +9,8 @@ import pytest
 from keras_attention.callbacks.translation_scores import TranslationScores
 from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 STEPS = 5
 SOURCES = ["eins", "zwei", "drei"]
 REFERENCES = ["the dog runs home fast", "two women read a book", "a red car is parked there"]

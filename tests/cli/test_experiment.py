@@ -7,6 +7,8 @@ import pytest
 from keras_attention.cli import experiment
 from keras_attention.experiments import layer_complexity
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 @pytest.fixture
 def kept_to(monkeypatch):

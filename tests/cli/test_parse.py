@@ -6,6 +6,8 @@ from keras_attention.cli import parse
 from keras_attention.experiments import parsing
 from keras_attention.experiments.parsing import PARSING_LEAVES, PARSING_RECIPES
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 @pytest.fixture
 def received(monkeypatch):

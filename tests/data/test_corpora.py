@@ -20,6 +20,8 @@ from keras_attention.data.corpora import (
 )
 from keras_attention.data.filters import Filters
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 LENGTHS = {"train": 9, "val": 3, "test_2016_flickr": 5, "test_2017_flickr": 4}
 
 

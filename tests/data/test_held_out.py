@@ -4,6 +4,8 @@ import pytest
 
 from keras_attention.data.held_out import hold_out
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def numbered(count):
     return [(f"sentence {i}", f"Satz {i}") for i in range(count)]

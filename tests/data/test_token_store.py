@@ -14,6 +14,8 @@ from keras_attention.utils import progress
 from keras_attention.utils.files import PARTIAL, read_json, write_json
 from tests.data.counting_text import NumberText, NumberTokenizer, number_text
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 PAIRS = [("3 4 5", "6 7"), ("8", "9 10 11 12"), ("13 14", "15"), ("59999 2", "3 3 3")]
 TEXT = NumberText(PAIRS)
 

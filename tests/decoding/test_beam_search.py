@@ -182,7 +182,7 @@ def test_example_step_of_the_stop(stop, steps):
 
 
 @pytest.mark.parametrize("stop, calls", [("best", 4), ("n_best", 5), ("n_best_2017", 5)])
-@pytest.mark.skipif(BACKEND == "jax", reason="JAX traces the loop: the step is called once")
+@pytest.mark.backends("tensorflow", "torch")
 def test_example_number_of_steps(stop, calls):
     assert positions_searched(example_step(), [6], 2, stop) == list(range(calls))
 
@@ -383,7 +383,7 @@ def test_larger_buffers_change_nothing():
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="the other tests run compiled on JAX")
+@pytest.mark.backends("tensorflow")
 def test_compiled_is_eager(beam_size):
     tables = Tables(seed=29, num_sentences=5, vocabulary_size=4)
     limits = [5, 3, 4, 0, 5]
@@ -400,7 +400,7 @@ def test_compiled_is_eager(beam_size):
         assert_same(got, expected)
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_xla_is_eager():
     import tensorflow as tf
 
@@ -420,7 +420,7 @@ def test_xla_is_eager():
         assert_same(got, slots)
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_one_graph_for_any_number_of_sentences(beam_size):
     """A model's search in a graph that knows neither the number of sentences nor their lengths."""

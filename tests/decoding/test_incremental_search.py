@@ -19,6 +19,8 @@ from tests.decoding.oracle_search import (
     penalty,
 )
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 START, PAD, UNWRITTEN = 9, 0, -5
 
 

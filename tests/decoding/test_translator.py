@@ -493,7 +493,7 @@ def translate_in_child(translator, texts, connection):
     connection.send(translator(texts))
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="PyTorch's threads")
+@pytest.mark.backends("torch")
 def test_forked_process_translates():
     """Its parent has computed with several threads, which a forked process has not."""
     import torch

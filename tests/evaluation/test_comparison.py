@@ -9,6 +9,8 @@ import pytest
 
 from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 REFERENCES = [
     "Der Hund läuft schnell durch den Park.",
     "Eine Frau liest die E-Mail am Fenster.",

@@ -127,7 +127,7 @@ def jax_parts(parameters):
             yield value
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX' programs and XLA's count")
+@pytest.mark.backends("jax")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_flops_and_memory_agree_with_jax(variant):
     import jax

@@ -136,7 +136,7 @@ def test_another_loss_is_not_measured():
     assert list(logs) == ["val_perplexity"]
 
 
-@pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch runs eagerly")
+@pytest.mark.backends("tensorflow", "jax")
 def test_measures_again_without_compiling_again(monkeypatch):
     """As after each epoch; with the weights of that time."""
     traced = []

@@ -6,6 +6,8 @@ import pytest
 from keras_attention.evaluation.cost import transformer_flops
 from keras_attention.evaluation.training_cost import training_cost
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 MODEL = {
     "vocabulary_size": 50,
     "num_layers": 1,

@@ -6,6 +6,8 @@ import pytest
 
 from keras_attention.experiments.fits import half_width
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 @pytest.mark.parametrize(
     "freedom, point", [(1, 12.706), (2, 4.303), (10, 2.228), (11, 2.201), (30, 2.042), (99, 1.984)]

@@ -4,9 +4,12 @@ import json
 import os
 
 import numpy as np
+import pytest
 
 from keras_attention.experiments import layer_complexity
 from keras_attention.experiments.layer_complexity import Series, measure_layers
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 
 def test_exponents_tables_pictures_and_resuming(tmp_path, monkeypatch):

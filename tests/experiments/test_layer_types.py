@@ -15,6 +15,8 @@ from keras_attention.experiments.layer_types import (
     path_length_formula,
 )
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 @pytest.mark.parametrize("n", [8, 33, 64])
 def test_path_lengths_from_the_jacobian(n):

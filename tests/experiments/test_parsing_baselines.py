@@ -6,6 +6,8 @@ from nltk import Nonterminal, Production, Tree, ViterbiParser, induce_pcfg
 
 from keras_attention.experiments.parsing_baselines import Pcfg, RightBranching, WordTags, word_form
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 PREPOSITION = "(PP (IN with) (NP (DT a) (NN {})))"
 NOUNS = ("dog", "telescope", "man")
 

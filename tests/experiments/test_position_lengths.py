@@ -1,10 +1,13 @@
 """Row (E): the perplexity of each length, beside NumPy's."""
 
 import numpy as np
+import pytest
 from keras import ops
 
 from keras_attention import Tokenizer, Transformer, TranslationConfig, corpus_from_files
 from keras_attention.experiments import position_lengths
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 LINES = [" ".join(["dog"] * (1 + number % 5)) for number in range(11)]
 

@@ -8,6 +8,8 @@ import pytest
 from keras_attention.experiments.fits import fitted_exponent
 from keras_attention.experiments.tables import Measurements, Table, write_results
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def test_a_folder_goes_on_and_refuses_other_settings(tmp_path):
     calls = []

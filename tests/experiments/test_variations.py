@@ -9,6 +9,8 @@ from keras_attention.experiments import variations
 from keras_attention.experiments.published import TABLE_3
 from keras_attention.experiments.variations import check_rows, parameter_counts, row_config
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 # V = 37,000; and 40,960 with attention biases and a target-space embedding.
 COUNTS = {
     "base": (63_045_632, 65_126_400),

@@ -139,7 +139,7 @@ def test_more_tokens_than_learned_positions_are_refused(entrance, name):
         ENTRANCES[entrance](model, data)
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_a_search_for_nan_finds_none_in_a_healthy_model():
     """Nor in its training and its engine, but where an id is no id."""
     import tensorflow as tf

@@ -291,7 +291,7 @@ def test_fit_learns_with_and_without_jit(jit_compile):
     assert losses[-1] < 0.7 * losses[0]
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 def test_tensorflow_traces_the_first_update_once(monkeypatch, policy):
     traced = []

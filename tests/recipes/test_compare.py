@@ -6,6 +6,8 @@ import pytest
 from keras_attention.recipes.compare import compare_precisions, precisions_text
 from tests.decoding.test_translator import LetterTokenizer, random_texts, small_model
 
+pytestmark = pytest.mark.backends("torch")  # with int8 once, where nothing is traced
+
 BACKEND = keras.backend.backend()
 
 

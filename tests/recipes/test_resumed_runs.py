@@ -35,7 +35,7 @@ STEPS, MORE_STEPS = 10, 16
 COOLED = dataclasses.replace(TINY, peak_learning_rate=0.02, cooldown=0.3, warmup_steps=3)
 
 # Every start compiles: once is enough. test_translation.py and test_resume.py stop runs on each backend.
-pytestmark = pytest.mark.tensorflow_only
+pytestmark = pytest.mark.backends("tensorflow")
 
 
 def train(files, folder, steps=STEPS, config=TINY):

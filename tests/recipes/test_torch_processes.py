@@ -27,6 +27,8 @@ from keras_attention.training.distribution import chief_says
 from tests.recipes.process_jobs import environment_of, started
 from tests.recipes.small_runs import SMALL, small_corpus
 
+pytestmark = pytest.mark.backends("torch")
+
 ROOT = Path(__file__).resolve().parents[2]
 # No dropout: each process would draw other masks.
 SIZES = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2, "dropout": 0.0}
@@ -70,7 +72,7 @@ config = dataclasses.replace(CONFIG, steps=steps, strategy="data_parallel", accu
 report = train_translation(corpus, config, folder / sys.argv[4])
 print("process", os.environ["RANK"], "reports", bool(report))
 """
-torch_only = pytest.mark.skipif(keras.backend.backend() != "torch", reason="torchrun is PyTorch's")
+torch_only = pytest.mark.backends("torch")
 
 
 def final_weights(folder):

@@ -29,6 +29,8 @@ from tools.demo_grammar.phrases import (
 from tools.demo_grammar.sentences import CONSTRUCTIONS, finish
 from tools.demo_grammar.words import ADJECTIVES, NOUNS, VERBS
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 ALL_NOUNS = lexicon.nouns(*{kind for kind, _ in NOUNS})
 ALL_VERBS = [verb for group in VERBS for verb in lexicon.verbs(group)]
 ALL_ADJECTIVES = {a.english: a for kind in ADJECTIVES for a in lexicon.adjectives(kind)}

@@ -17,7 +17,7 @@ from tools import verify_processes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BACKEND = keras.backend.backend()
-on_many_devices = pytest.mark.skipif(BACKEND == "torch", reason="one device only on PyTorch")
+on_many_devices = pytest.mark.backends("tensorflow", "jax")
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_more_replicas_than_devices_are_refused():
         check_parallelism(small_model(), small_batch(64), [64], accumulation_steps=1)
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow has no several processes")
+@pytest.mark.backends("jax", "torch")
 def test_two_processes_train_as_one(tmp_path):
     options = argparse.Namespace(processes=2, updates=3, accumulation_steps=2)
     options.store = verify_processes.make_store(tmp_path)

@@ -11,6 +11,8 @@ from keras_attention.visualization import figures
 from keras_attention.visualization.figures import figure_to_array
 from keras_attention.visualization.heatmaps import attention_figure, attention_figures
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 SOURCE = ["the", "law", "will", "never", "end", "</s>"]
 TARGET = ["das", "Gesetz", "endet", "</s>"]
 
