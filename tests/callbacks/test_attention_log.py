@@ -208,5 +208,3 @@ def test_pairs_that_cannot_be_logged_are_refused(tmp_path, tokenizer, pairs, mes
     with SummaryWriter(tmp_path) as writer:
         with pytest.raises(ValueError, match=message):
             AttentionLog(writer, tokenizer, pairs)
-        with pytest.raises(ValueError, match="at least 1"):
-            AttentionLog(writer, tokenizer, PAIRS, shown=0)

@@ -179,11 +179,3 @@ def test_the_device_is_left_alone_between_entries(callback):
     """A callback with one of these methods makes Keras read all metrics in every step."""
     for name in ("on_train_batch_end", "on_batch_end"):
         assert getattr(callback, name) is getattr(keras.callbacks.Callback, name)
-
-
-def test_wrong_interval(tmp_path):
-    with SummaryWriter(tmp_path) as writer:
-        with pytest.raises(
-            ValueError, match="`every` must be an int of at least 1. Received: every=0"
-        ):
-            TrainingMonitor(writer, every=0)

@@ -120,8 +120,6 @@ def test_a_model_that_has_diverged_has_no_scores():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"every_epochs": 0}, "`every_epochs` must be an int of at least 1"),
-        ({"every_updates": -1, "monitor": Monitor()}, "`every_updates` must be"),
         ({"every_updates": 5}, "needs a `monitor`"),
         ({"references": ["a"]}, "needs its reference"),
     ],

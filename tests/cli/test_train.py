@@ -340,24 +340,13 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
     "arguments,message",
     [
         (["--replicas", "2"], "`replicas` (2) needs a `strategy`"),
-        (
-            ["--strategy", "mirrored", "--replicas", "0"],
-            "`replicas` must be an int from 1 to",
-        ),
-        (
-            ["--accumulation-steps", "0"],
-            "`accumulation_steps` must be an int from 1 to",
-        ),
-        (["--strategy", "ring"], "invalid choice: 'ring'"),
         (["--max-ratio", "0.5"], "`max_ratio` must be a finite number at least 1"),
         (["--source-file", "a.en"], "--source-file and --target-file belong together"),
-        (["--target-file", "a.de"], "--source-file and --target-file belong together"),
         (["--source-file", "a", "--target-file", "b", "--tsv", "c"], "not both"),
         (["--source-file", "no.en", "--target-file", "no.de"], "no.en"),
         (["--tsv", "no.tsv"], "no.tsv"),
         (["--translate", "no.txt", "out.txt"], "there is no file 'no.txt'"),
         (["--translate", __file__, "no/out.txt"], "There is no folder 'no'"),
-        (["--steps", "0"], "`steps` must be an int from 1 to"),
         (["--corpus", "demo", "--tsv", __file__], "Give --corpus or your own files"),
         (["--data-dir", ".", "--tsv", __file__], "Give --data-dir or your own files"),
         (["--source-file", __file__, "--target-file", __file__], "is given twice"),
@@ -370,12 +359,10 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--finish", "--output-dir", "run"], "has no checkpoint yet"),
         (["--cooldown", "0.2"], "`cooldown` (0.2) needs a `peak_learning_rate`"),
         (["--cooldown", "0.7", "--peak-learning-rate", "0.1"], "`cooldown` must be"),
-        (["--minutes", "nan"], "`minutes` must be a finite number above 0"),
         (["--translate", __file__, __file__], "is both a file to read and the file to write"),
         (["--translate", __file__, pytest.__file__], "__init__.py' exists"),
         (["--translate", __file__, "new.de", "--output-dir", "."], "is inside the run's folder"),
         (["--vocabulary-size", "10000000"], "must be an int from 8 to 1,000,000"),
-        (["--corpus", "wmt99"], "invalid choice: 'wmt99'"),
     ],
 )
 def test_errors_end_with_2_and_a_message(asked, arguments, message, capsys, monkeypatch, tmp_path):

@@ -330,21 +330,6 @@ class TestArguments:
         batches = TokenBatches(small_store, batch_tokens=least, **arguments)
         assert set(pairs_of_epoch(batches, 0)) >= set(range(40))
 
-    @pytest.mark.parametrize(
-        "name",
-        ["batch_tokens", "num_replicas", "max_shapes", "length_multiple", "max_length", "seed"],
-    )
-    @pytest.mark.parametrize("value", [-1, 2.0, "3", True])
-    def test_no_integer(self, small_store, name, value):
-        with pytest.raises(
-            ValueError, match=f"`{name}` must be an int of at least .*{name}={value!r}"
-        ):
-            TokenBatches(small_store, **{name: value})
-
-    def test_no_store(self):
-        with pytest.raises(ValueError, match="`store` must be a TokenStore"):
-            TokenBatches("folder")
-
     def test_numpy_integers(self, small_store):
         batches = TokenBatches(small_store, np.int64(50), seed=np.int32(0))
         assert same(batches.batch(0, 0), TokenBatches(small_store, 50).batch(0, 0))

@@ -508,17 +508,3 @@ def test_padding_token_fills_the_rest():
     step = constant_step(np.log([0.1, 0.8, 0.1]))
     result = beam_search(step, {}, [4], 1, start_token_id=0, end_token_id=1, pad_token_id=9)
     assert ops.convert_to_numpy(result.sequences).tolist() == [[[1, 9, 9, 9]]]
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"beam_size": 0}, "`beam_size` must be an int from 1 to 1,000"),
-        ({"length_penalty": -0.1}, "`length_penalty` must be a finite number at least 0"),
-        ({"length_penalty": float("nan")}, "`length_penalty` must be a finite number at least 0"),
-        ({"stop": "first"}, "`stop` must be one of .*'first'"),
-    ],
-)
-def test_bad_arguments(options, message):
-    with pytest.raises(ValueError, match=message):
-        beam_search(constant_step([0.0, 1.0]), {}, [2], start_token_id=0, end_token_id=1, **options)

@@ -260,15 +260,7 @@ def test_share_of_the_peak():
     ("call", "message"),
     [
         (lambda: paper_training_cost(5, device="H100"), "K80, K40, M40, P100. Received: .*H100"),
-        (lambda: paper_training_cost(-1), "`seconds` must be a finite number at least 0"),
-        (lambda: paper_training_cost(1, devices=0), "devices=0"),
         (lambda: transformer_flops(PRESETS["base"], 3, 4), "Absent: vocabulary_size"),
-        (lambda: transformer_flops(SIZES, 3.5, 4), "`source_length` must hold integers"),
-        (lambda: transformer_flops(SIZES, 3, -4), "`target_length` must hold integers"),
-        (
-            lambda: flops_utilization(1, 0, 1),
-            "`seconds` must be a finite number above 0. .*seconds=0",
-        ),
     ],
 )
 def test_bad_input(call, message):

@@ -168,17 +168,6 @@ def test_wrong_scores_and_tokens(scores, source, target, message):
         attention_figure(scores, source, target)
 
 
-@pytest.mark.parametrize("heads", [[3], [-1], []])
-def test_wrong_heads(heads):
-    with pytest.raises(ValueError, match="`heads` must be indices from 0 to 2"):
-        attention_figure(attention(3, 4, 6), SOURCE, TARGET, heads=heads)
-
-
-def test_wrong_columns():
-    with pytest.raises(ValueError, match="`columns` must be an int of at least 1"):
-        attention_figure(attention(3, 4, 6), SOURCE, TARGET, columns=0)
-
-
 def test_figures_of_a_model():
     """Rows of the decoder's self-attention bear its input, those of cross-attention its output."""
     scores = {
