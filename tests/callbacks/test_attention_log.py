@@ -13,7 +13,7 @@ from keras_attention.visualization.summary_writer import SummaryWriter
 from keras_attention_viewer import Entry
 from tests.visualization.event_files import read_events
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 PAIRS = [("the old dogs sleep.", "die alten Hunde schlafen."), ("a dog", "ein Hund"), ("a", "ein")]
 HEADS = 2

@@ -9,7 +9,7 @@ import pytest
 from keras_attention.callbacks.translation_scores import TranslationScores
 from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 STEPS = 5
 SOURCES = ["eins", "zwei", "drei"]

@@ -24,7 +24,7 @@ from keras_attention.engine import select
 from keras_attention.utils import progress
 from tests.recipes.small_runs import write_files
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = ["The dog sleeps.", "", "A woman sees the small house."]

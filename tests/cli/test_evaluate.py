@@ -15,7 +15,7 @@ from keras_attention.recipes import compare
 from keras_attention.recipes import run as recipe
 from keras_attention.utils.files import read_json, write_json
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 
 def command(run, *more, suffix=""):

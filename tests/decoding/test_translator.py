@@ -523,6 +523,10 @@ def test_forked_process_translates():
     assert answered and found == wanted
 
 
+# Where CTranslate2 is installed.
+ONCE = ["auto", "ctranslate2"] if BACKEND == "torch" else []
+
+
 class ShoutingTokenizer(LetterTokenizer):
     """Spells two tokens with each letter: half of the alphabet is that of the other half."""
 
@@ -530,9 +534,7 @@ class ShoutingTokenizer(LetterTokenizer):
         return "".join(chr(ord("a") + (int(id) - 2) // 2) for id in ids)
 
 
-@pytest.mark.parametrize(
-    "engine", ["plain", BACKEND, *(["auto", "ctranslate2"] if BACKEND == "torch" else [])]
-)
+@pytest.mark.parametrize("engine", ["plain", BACKEND, *ONCE])
 def test_the_n_best_differ_in_their_text(engine):
     """The oracle: the whole beam as it is, of which later ones of a text are left out."""
     if engine == "ctranslate2":

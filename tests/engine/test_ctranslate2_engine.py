@@ -9,7 +9,7 @@ from keras_attention.decoding.translator import Translator
 from keras_attention.spec.files import load_spec, save_spec
 from tests.decoding.test_translator import LetterTokenizer, random_texts, small_model
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 pytest.importorskip("ctranslate2")
 

@@ -13,7 +13,7 @@ from keras_attention.decoding.translator import Translator
 from keras_attention.interop.ctranslate2 import export_ctranslate2
 from keras_attention.models.transformer import Transformer
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 try:
     import ctranslate2
