@@ -42,7 +42,7 @@ def test_readme(tmp_path, monkeypatch):
     from keras_attention.data import load_corpus
 
     monkeypatch.chdir(tmp_path)
-    pairs = [pair for pair, _ in zip(load_corpus("demo").train, range(500), strict=False)]
+    pairs = [pair for pair, _ in zip(load_corpus("demo").train, range(120), strict=False)]
     for index, language in enumerate(("en", "de")):
         lines = "".join(f"{pair[index]}\n" for pair in pairs)
         Path(f"train.{language}").write_text(lines, encoding="utf-8")
