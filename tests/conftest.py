@@ -30,9 +30,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).resolve().parent
 # How a file says on which backends alone it runs; elsewhere it is not even imported. One in which nothing is
-# computed on the backend (text, files, reports, pictures, Numba's own code) or nothing differs (commands that
-# hand over to what the other files test) runs once: on TensorFlow, or where it trains on PyTorch, which compiles
-# nothing; in .ci/run that environment has all packages, too.
+# computed on the backend (text, files, reports, pictures, Numba's own code) or nothing of its own (commands,
+# recipes) runs once: on TensorFlow or, where models are trained, on PyTorch, which compiles nothing and which
+# .ci/run has in an environment with all packages.
 BACKENDS_OF_FILE = re.compile(
     r"^pytestmark = (?:\[\s*)?pytest\.mark\.backends\(([^)]*)\)", re.MULTILINE
 )

@@ -48,7 +48,6 @@ def padded(texts):
     return np.array([row + [PAD] * (LONGEST + 1 - len(row)) for row in rows], "int32")
 
 
-@pytest.mark.backends("tensorflow", "jax")
 def test_learns_to_reverse_words_it_has_not_seen():
     known = words(WORDS, seed=1)
     new = [word for word in words(3 * TEST_WORDS, seed=2) if word not in set(known)][:TEST_WORDS]

@@ -36,7 +36,6 @@ def run(blocks, name):
             exec(compile("\n" * line + code, name, "exec"), namespace)
 
 
-@pytest.mark.backends("tensorflow")
 def test_readme(tmp_path, monkeypatch):
     """In an empty folder, with the text files that a user would have: `train.en`, `train.de`."""
     from keras_attention.data import load_corpus

@@ -537,7 +537,6 @@ class TestWordPieces:
         with pytest.raises(ValueError, match="not a list of word-pieces"):
             Tokenizer(b"\xff\xfe", "wordpiece")
 
-    @pytest.mark.backends("tensorflow")
     def test_training(self):
         pytest.importorskip("tensorflow_text")
         pytest.importorskip("keras_hub")
@@ -549,7 +548,6 @@ class TestWordPieces:
         with pytest.raises(ValueError, match="holds no text"):
             Tokenizer.train([" "], 90, "wordpiece")
 
-    @pytest.mark.backends("tensorflow")
     def test_words_that_the_vocabulary_cannot_hold_are_told(self):
         """TensorFlow Text takes the 1,000 most frequent characters."""
         pytest.importorskip("tensorflow_text")
@@ -560,7 +558,6 @@ class TestWordPieces:
         lost = [sign for sign in signs if tokenizer.encode(sign) == [tokenizer.unknown_token_id]]
         assert len(lost) == 10
 
-    @pytest.mark.backends("tensorflow")
     def test_training_learns_what_keras_hub_learns(self):
         pytest.importorskip("tensorflow_text")
         keras_hub = pytest.importorskip("keras_hub")

@@ -119,7 +119,6 @@ def test_the_heap(limit):
 
 
 @needs_huge_pages
-@pytest.mark.backends("tensorflow")
 def test_what_is_used_already():
     control, before, after, is_the_same = printed(USED)
     if float(control) < 96:

@@ -46,7 +46,6 @@ def test_a_file_begins_with_its_version(tmp_path):
     assert event.wall_time > 1.7e9
 
 
-@pytest.mark.backends("tensorflow")
 def test_tensorboard_reads_it(tmp_path):
     """TensorBoard's own reader imports TensorFlow where it can: hence on TensorFlow alone."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
