@@ -22,7 +22,7 @@ from keras_attention.utils.files import DamagedFile, OccupiedPath, read_json, wr
 from keras_attention.utils.places import LocalFolder, matching_files
 from tests.recipes.bulk_jobs import Shout
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 LINES = [f"line {i}\u2028 with a separator" if i % 5 == 0 else f"line {i}" for i in range(31)]
 FILES = {"a.txt": LINES[:7], "b.txt.gz": LINES[7:20], "empty.txt": [], "c.txt": LINES[20:]}
