@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from keras_attention import Transformer
-from keras_attention.decoding.plain_search import beam_search, grow_topk
+from keras_attention.decoding.plain_search import beam_search
 from keras_attention.ops.compile import compile_for_inference
 from tests.decoding.oracle_search import (
     LIMITS,
@@ -80,60 +80,6 @@ def built_layer():
 def test_example_final_n_best(stop):
     (got,) = search(example_step(), {}, [6], 2, stop=stop)
     assert_same(got, [(-1.6048196659, (A, B, EOS), True), (-1.8971199849, (EOS,), True)])
-
-
-@pytest.mark.parametrize(
-    "step, alive, candidates",
-    [
-        (
-            1,
-            [(0.0, START), (-1e7, START)],
-            [(-0.51082562, 0, A), (-1.38629436, 0, B), (-1.89711998, 0, EOS)],
-        ),
-        (
-            2,
-            [(-0.51082562, AFTER_A), (-1.38629436, AFTER_B)],
-            [(-1.10866262, 0, B), (-1.42711636, 0, A), (-2.07944154, 1, B), (-2.18480206, 1, EOS)],
-        ),
-        (
-            3,
-            [(-1.10866262, AFTER_B), (-1.42711636, AFTER_A)],
-            [(-1.80180981, 0, B), (-1.90717032, 0, EOS), (-2.02495336, 1, B), (-2.34340709, 1, A)],
-        ),
-        (
-            4,
-            [(-1.80180981, AFTER_B), (-2.02495336, AFTER_B)],
-            [
-                (-2.49495699, 0, B),
-                (-2.60031750, 0, EOS),
-                (-2.71810054, 1, B),
-                (-2.82346105, 1, EOS),
-            ],
-        ),
-        (
-            5,
-            [(-2.49495699, AFTER_B), (-2.71810054, AFTER_B)],
-            [
-                (-3.18810417, 0, B),
-                (-3.29346468, 0, EOS),
-                (-3.41124772, 1, B),
-                (-3.51660823, 1, EOS),
-            ],
-        ),
-    ],
-)
-def test_example_candidates(step, alive, candidates):
-    logits = np.log([[row for _, row in alive]]).astype("float32") + 3.0  # any constant
-    alive_scores = np.array([[score for score, _ in alive]], "float32")
-    scores, tokens, parents = grow_topk(
-        ops.convert_to_tensor(logits), ops.convert_to_tensor(alive_scores), 4
-    )
-    shown = len(candidates)
-    np.testing.assert_allclose(
-        ops.convert_to_numpy(scores)[0, :shown], [c[0] for c in candidates], rtol=1e-6, atol=1e-6
-    )
-    assert ops.convert_to_numpy(parents)[0, :shown].tolist() == [c[1] for c in candidates]
-    assert ops.convert_to_numpy(tokens)[0, :shown].tolist() == [c[2] for c in candidates]
 
 
 def test_example_finished_after_each_step():
