@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import NOT_ON_JAX, ONE_BACKEND
+pytestmark = pytest.mark.backends("tensorflow")
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "keras_attention"
@@ -284,8 +284,3 @@ def test_private_names_of_keras_are_known():
             if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in own:
                 found.setdefault(relative(path), set()).add(node.attr)
     assert found == PRIVATE_NAMES_OF_KERAS
-
-
-def test_what_is_tested_on_one_backend_exists():
-    tests = ROOT / "tests"
-    assert [name for name in ONE_BACKEND + NOT_ON_JAX if not (tests / name).exists()] == []

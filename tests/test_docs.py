@@ -10,6 +10,8 @@ from keras_attention.cli.main import main
 from keras_attention.recipes.config import RESUMABLE_FIELDS
 from tests.test_architecture import ALLOWED, TOP
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "keras_attention"
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text("utf-8")

@@ -7,6 +7,8 @@ import pytest
 
 from keras_attention.callbacks import Stop, StopWithoutGain
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def epochs(stop, values):
     """Which of these ends of epochs ask for the end of training."""

@@ -11,6 +11,8 @@ from attention_figures import interesting_heads
 from keras_attention import Tokenizer, Transformer
 from tests.recipes.small_runs import untrained_run
 
+pytestmark = pytest.mark.backends("torch")
+
 SENTENCE = "The niece eats up every pear quietly every morning."
 
 

@@ -15,6 +15,8 @@ from common import Paired, Results, Table, half_width
 
 from tests.recipes.small_runs import SMALL, small_corpus
 
+pytestmark = pytest.mark.backends("torch")
+
 
 def test_a_folder_goes_on_and_refuses_other_settings(tmp_path):
     calls = []

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import pickle  # noqa: TID251
 
 import numpy as np
@@ -20,9 +19,7 @@ from keras_attention.evaluation.bracketing import bracketing_counts
 from keras_attention.models import Transformer
 from keras_attention.recipes.config import TranslationConfig
 
-pytestmark = pytest.mark.skipif(
-    os.environ["KERAS_BACKEND"] != "tensorflow", reason="trains a model: once is enough"
-)
+pytestmark = pytest.mark.backends("tensorflow")
 WORDS = {
     "DT": ["the", "a"],
     "NN": ["dog", "cat", "house", "dogcatcher"],

@@ -5,6 +5,8 @@ import pytest
 from nltk import Nonterminal, Production, Tree, ViterbiParser, induce_pcfg
 from parsing.baselines import Pcfg, RightBranching, WordTags, word_form
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 PREPOSITION = "(PP (IN with) (NP (DT a) (NN {})))"
 NOUNS = ("dog", "telescope", "man")
 

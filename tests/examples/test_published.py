@@ -12,6 +12,8 @@ from table3_variations import TABLE_3
 from keras_attention.evaluation.cost import SUSTAINED_FLOPS, ModelSizes
 from keras_attention.models import PRESETS
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 BASE = {"N": 6, "d_model": 512, "d_ff": 2048, "h": 8, "d_k": 64, "d_v": 64}
 # What 40,960 entries in the vocabulary, biases of the attention and a table of 32 target spaces make of
 # a model: the authors' code, with which the sizes in Table 3 agree.

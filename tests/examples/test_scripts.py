@@ -11,6 +11,8 @@ import pytest
 import table1_layer_complexity
 from constituency_parsing import RECIPES
 
+pytestmark = pytest.mark.backends("torch")
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SCRIPTS = sorted(

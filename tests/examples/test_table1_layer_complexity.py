@@ -4,9 +4,12 @@ import json
 import os
 
 import numpy as np
+import pytest
 import table1_layer_complexity
 from matplotlib.colors import to_hex
 from table1_layer_complexity import Series, all_series, fitted_exponent, measure, picture
+
+pytestmark = pytest.mark.backends("torch")
 
 
 def test_exponents_tables_pictures_and_resuming(tmp_path, monkeypatch):

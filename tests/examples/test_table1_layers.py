@@ -14,6 +14,8 @@ from table1_layers import (
     path_length_formula,
 )
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 @pytest.mark.parametrize("n", [8, 33, 64])
 def test_path_lengths_from_the_jacobian(n):

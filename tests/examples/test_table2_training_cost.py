@@ -7,6 +7,8 @@ from keras_attention.evaluation.cost import flops_by_part, transformer_flops
 from keras_attention.models import PRESETS
 from keras_attention.utils.files import write_json
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def test_the_papers_column_comes_out():
     costs = paper_costs()

@@ -4,10 +4,13 @@ import math
 
 import common
 import numpy as np
+import pytest
 import table3_positions
 from keras import ops
 
 from keras_attention import Tokenizer, Transformer, corpus_from_files
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 LINES = [" ".join(["dog"] * (1 + number % 5)) for number in range(11)]
 

@@ -10,6 +10,8 @@ from table3_variations import TABLE_3, axis_limit, chosen_rows, parameter_counts
 from keras_attention import TranslationConfig
 from keras_attention.recipes.prepare import Resolved
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 # V = 37,000; and 40,960 with attention biases and a target-space embedding.
 COUNTS = {
     "base": (63_045_632, 65_126_400),

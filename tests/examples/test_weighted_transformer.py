@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 
 import common
 import numpy as np
@@ -16,9 +15,7 @@ from keras_attention.callbacks.metrics_log import MetricsLog
 from tests.helpers import numpy
 from tests.recipes.small_runs import SMALL, small_corpus
 
-pytestmark = pytest.mark.skipif(
-    os.environ["KERAS_BACKEND"] != "torch", reason="trains models: once is enough"
-)
+pytestmark = pytest.mark.backends("torch")
 
 
 def run(losses, pace, bleu=20.0):

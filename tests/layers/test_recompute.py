@@ -139,9 +139,7 @@ def kept_bytes(recompute, layers):
     return sum(sizes) - sum(value.nbytes for value in values)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() == "tensorflow", reason="a graph does not say what it keeps"
-)
+@pytest.mark.backends("jax", "torch")
 def test_what_is_kept_of_a_layer_is_its_inputs():
     grown = {
         recompute: kept_bytes(recompute, 3) - kept_bytes(recompute, 2)

@@ -2,6 +2,8 @@
 
 import types
 
+import pytest
+
 from keras_attention.callbacks.attention_log import MOST_TOKENS
 from keras_attention.data.corpora import load_corpus
 from keras_attention.data.token_store import TokenStore
@@ -9,6 +11,8 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.recipes import attention
 from keras_attention.recipes.attention import attention_log, middling_pairs
 from keras_attention.visualization.summary_writer import SummaryWriter
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 # As a corpus and a tokenizer that know nothing but words.
 WORDS = types.SimpleNamespace(encode=str.split)

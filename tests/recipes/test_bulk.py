@@ -17,10 +17,12 @@ import pytest
 
 from keras_attention.cli import verify
 from keras_attention.recipes.bulk_folder import BulkFolder, TextFile
-from keras_attention.recipes.bulk_work import check_share, run_chunks
+from keras_attention.recipes.bulk_work import run_chunks
 from keras_attention.utils.files import DamagedFile, OccupiedPath, read_json, write_json
 from keras_attention.utils.places import Folder, matching_files
 from tests.recipes.bulk_jobs import Shout
+
+pytestmark = pytest.mark.backends("torch")
 
 LINES = [f"line {i}\u2028 with a separator" if i % 5 == 0 else f"line {i}" for i in range(31)]
 FILES = {"a.txt": LINES[:7], "b.txt.gz": LINES[7:20], "empty.txt": [], "c.txt": LINES[20:]}
@@ -192,12 +194,6 @@ def test_inputs_that_would_share_a_name_are_refused(tmp_path, inputs):
         folder_for(tmp_path, [])
     with pytest.raises(FileNotFoundError, match="missing"):
         folder_for(tmp_path, [tmp_path / "missing"])
-
-
-@pytest.mark.parametrize("share", [(0, 3), (4, 3), (1, 0), (1.5, 3), (1,), "1/3", None, (True, 2)])
-def test_shares_out_of_range_are_refused(share):
-    with pytest.raises(ValueError, match="share.*Received"):
-        check_share(share)
 
 
 def test_a_folder_of_parts_that_is_somebody_elses_stays(tmp_path, inputs, shout):

@@ -23,6 +23,8 @@ from keras_attention.recipes.bulk_work import run_chunks
 from tests.recipes.bulk_jobs import Shout, noted
 from tests.recipes.small_runs import untrained_run, write_files
 
+pytestmark = pytest.mark.backends("torch")
+
 ROOT = Path(__file__).resolve().parents[2]
 long = pytest.mark.skipif(
     not os.environ.get("KERAS_ATTENTION_LONG"), reason="minutes: set KERAS_ATTENTION_LONG=1"

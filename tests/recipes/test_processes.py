@@ -11,9 +11,7 @@ from tests.recipes.process_jobs import CONFIG, SIZES, jobs_in_processes, train
 from tests.recipes.process_parts import parts_of
 from tests.recipes.small_runs import small_corpus
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() == "tensorflow", reason="TensorFlow has no several processes"
-)
+pytestmark = pytest.mark.backends("jax", "torch")
 # The whole list of what is promised, in some minutes; without it the part that costs little.
 LONG = "KERAS_ATTENTION_LONG_PROCESSES" in os.environ
 IS_TORCH = keras.backend.backend() == "torch"

@@ -56,19 +56,6 @@ def test_round_trip():
     assert copy.get_config() == {"hidden_dim": 8, "warmup_steps": 9, "factor": 0.5, "name": "mine"}
 
 
-@pytest.mark.parametrize("name", ["hidden_dim", "warmup_steps", "factor"])
-def test_negative_arguments_of_the_schedule_are_refused(name):
-    with pytest.raises(ValueError, match=f"{name}=-1"):
-        LearningRateSchedule(**{"hidden_dim": 8, name: -1})
-
-
-def test_arguments_of_cosine_to_budget_must_be_positive():
-    with pytest.raises(ValueError, match="peak=0"):
-        CosineToBudget(0, 3)
-    with pytest.raises(ValueError, match="warmup_steps=-1"):
-        CosineToBudget(0.1, -1)
-
-
 def one_weight(schedule, wrapped=lambda optimizer: optimizer):
     """A model whose weight moves by the learning rate in every update of Adam: its gradient is always -1."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])

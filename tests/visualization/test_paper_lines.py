@@ -8,6 +8,8 @@ from matplotlib.colors import to_hex
 from keras_attention.visualization import paper_attention_figure
 from keras_attention.visualization.figures import figure_to_array
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 SOURCE = ["making", "it", "more", "difficult", "</s>"]
 TARGET = ["macht", "es", "schwerer", "</s>"]
 SCORES = np.random.default_rng(0).dirichlet(np.ones(5), size=(3, 4))
