@@ -190,13 +190,12 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         self, projected: Any, masks: dict[str, Any], causal: bool, training: bool | None
     ) -> Any:
         """Attend within the window, block by block, which is faster for long sequences."""
-        return attend_in_blocks(
-            *projected,
-            lambda q, k, v, mask: self._compute_attention(q, k, v, mask, training)[0],
-            self._sliding_window,
-            masks,
-            causal,
-        )
+        query, key, value = projected
+
+        def attend(query: Any, key: Any, value: Any, mask: Any) -> Any:
+            return self._compute_attention(query, key, value, mask, training)[0]
+
+        return attend_in_blocks(query, key, value, attend, self._sliding_window, masks, causal)
 
     def _weighted_heads(self, outputs: Any, head_mask: Any) -> Any:
         """Return the heads' outputs `(B, T, N, U)` times a weight of each head."""

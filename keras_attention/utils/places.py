@@ -88,7 +88,7 @@ def open_place(place: Place) -> io.BufferedReader:
 
 def sha256_of_place(place: Place) -> str:
     """Hex sha256 of a file."""
-    with place.open("rb") as file:
+    with open_place(place) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
