@@ -4,6 +4,7 @@ import types
 
 import pytest
 
+from keras_attention.callbacks import Stop
 from keras_attention.callbacks.attention_log import MOST_TOKENS
 from keras_attention.data.corpora import load_corpus
 from keras_attention.data.token_store import TokenStore
@@ -49,7 +50,7 @@ def test_the_demo_is_logged_with_its_true_alignments(tmp_path, monkeypatch):
     store = TokenStore.build(tmp_path / "store", corpus.validation, tokenizer)
     with SummaryWriter(tmp_path / "events") as writer:
         (log,) = attention_log(
-            writer, tokenizer, corpus, store, types.SimpleNamespace(translate=len), None
+            writer, tokenizer, corpus, store, types.SimpleNamespace(translate=len), None, Stop()
         )
     assert [corpus.alignments[pair] for pair in log.pairs] == log.alignments
     assert len(log.pairs) > log.shown == 5
