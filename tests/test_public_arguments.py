@@ -66,6 +66,7 @@ NO_DOORS = {
     "PairedDifference",
     "Plan",
     "SpecError",
+    "Stop",
     "TrainingMemory",
     "TrainingStopped",
     "Translation",
