@@ -142,7 +142,8 @@ class Translator:
     <class 'str'>
     >>> translator(["", " "])
     ['', '']
-    >>> [len(best) for best in translator.translate(["a house", "a small house"], n_best=2)]
+    >>> found = translator.translate(["a house", "a small house"], n_best=2, unique=False)
+    >>> [len(best) for best in found]
     [2, 2]
     """
 
