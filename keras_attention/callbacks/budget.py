@@ -206,14 +206,9 @@ class Budget(RunCallback):
         return min(1.0, max(shares))
 
     def finish(self) -> None:
-        """Begin the cool-down now; the training ends with it. Does nothing if it has begun.
-
-        Of several processes, all must call it at the same point.
-        """
+        """Begin the cool-down now; the training ends with it. Does nothing if it has begun."""
         assert self.cooldown is not None
         if self._cools is None:
-            if self.minutes is not None:
-                self.seconds = chief_says(self.seconds)
             self._begin_cooldown(finishing_steps(max(1, self.updates), self.cooldown))
 
     def _begin_cooldown(self, steps: int | None) -> None:
@@ -233,6 +228,13 @@ class Budget(RunCallback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
+        if self.cooldown is not None and self.patience is not None:
+            # The chief alone knows when the patience is over.
+            began = chief_says(-1.0 if self._cools is None else self._cools.seconds)
+            if began >= 0:
+                self.finish()
+                assert self._cools is not None
+                self._cools = dataclasses.replace(self._cools, seconds=began)
 
     def before_update(self, batch: int) -> None:
         self._count_time()

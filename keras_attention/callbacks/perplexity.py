@@ -6,8 +6,7 @@ from typing import Any
 
 from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.evaluation.perplexity import PerplexityMeter
-from keras_attention.training.agreement import values_of_all
-from keras_attention.training.distribution import computing_alone, is_chief
+from keras_attention.training.distribution import computing_alone
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.utils.checks import check_iterable
 from keras_attention.utils.progress import activity
@@ -17,8 +16,7 @@ class ValidationPerplexity(RunCallback):
     """Adds the perplexity of the validation set to the logs of each epoch, as `val_perplexity`.
 
     If the model is compiled with a `LabelSmoothedCrossentropy`, it adds that loss as `val_loss`, which is
-    comparable to the training loss apart from dropout. Of several processes the chief measures, and tells
-    the others.
+    comparable to the training loss apart from dropout.
 
     Args:
         batches: Batches of the validation set.
@@ -32,7 +30,7 @@ class ValidationPerplexity(RunCallback):
         self._meter: PerplexityMeter | None = None
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
-        logs.update(values_of_all(self._measure() if is_chief() else {})[0])
+        logs.update(self._measure())
 
     def _measure(self) -> dict[str, float]:
         with computing_alone(self.model), activity("perplexity of the validation set"):

@@ -155,9 +155,9 @@ class TrainingLoop:
         return [
             self.signals,
             self.budget,
-            # It adds the perplexity to the logs of the epoch, which the callbacks after it read.
-            ValidationPerplexity(run.validation, self.stop),
-            self.patience,
+            # Only the chief measures the perplexity; the others wait. All processes translate.
+            # The perplexity is added to the logs of the epoch, which the callbacks after it read.
+            *([ValidationPerplexity(run.validation, self.stop), self.patience] if chief else []),
             self.scores,
             # Before the checkpoints, which store the position in the monitor's log.
             *([self.monitor, *self.attention] if chief else []),
