@@ -128,7 +128,6 @@ TABLE = {
             "batches": OPTIONAL_THING,
             "cooldown": [0.0, 0.6, -0.1, math.nan, "x"],
             "patience": SIZE,
-            "stop": OPTIONAL_THING,
         },
     ),
     "Checkpoints": (
@@ -163,7 +162,6 @@ TABLE = {
             "tokenizer": OPTIONAL_THING,
             "every": [*SIZE, None],
             "shown": [*SIZE, None],
-            "stop": OPTIONAL_THING,
         },
     ),
     "RunCallback": (lambda x: {}, {"stop": OPTIONAL_THING}),

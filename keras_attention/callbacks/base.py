@@ -1,30 +1,25 @@
-"""The base of our callbacks, and why a training ends, which they tell each other."""
+"""The base of our callbacks, and how a signal ends a training, which they tell each other."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import keras
 
 from keras_attention.utils.checks import check_has
 
-Reason = Literal["budget", "patience", "signal", "not finite"]
-
 
 @dataclasses.dataclass
 class Stop:
-    """Why a training ends before its last epoch does. The callbacks of one training share one object.
+    """Whether a signal ends a training, and where. The callbacks of one training share one object.
 
     Attributes:
-        reason: What ends the training: its budget, the patience with its validation set, a signal, or a
-            number that is not finite. None as long as it goes on.
-        signal_name: `"SIGINT"` or `"SIGTERM"` if that is the reason; else None.
+        signal_name: The signal, `"SIGINT"` or `"SIGTERM"`; None as long as there is none.
         within_epoch: Whether batches of the epoch are still to be done. Known when the epoch ends.
     """
 
-    reason: Reason | None = None
     signal_name: str | None = None
     within_epoch: bool = False
 
@@ -68,11 +63,6 @@ class RunCallback(keras.callbacks.Callback):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from the result of `get_state`."""
-
-    def end_training(self, reason: Reason) -> None:
-        """End the training after the current update."""
-        self.stop.reason = self.stop.reason or reason
-        self.model.stop_training = True
 
     # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.callbacks.base import RunCallback, Stop
+from keras_attention.callbacks.base import RunCallback
 from keras_attention.training.distribution import chief_says
 from keras_attention.training.learning_rate import BudgetSchedule, CooldownToBudget
 from keras_attention.utils.checks import check_integer, check_iterable, check_number
@@ -57,7 +57,6 @@ class Budget(RunCallback):
         cooldown: Share of the budget that is the cool-down of a `CooldownToBudget`; None for none.
         patience: Of the `StopWithoutGain` that may call `finish`; a stopped run with another one goes on
             at its full rate.
-        stop: The `Stop` of the training.
 
     Attributes:
         updates: Number of updates so far.
@@ -77,9 +76,8 @@ class Budget(RunCallback):
         batches: Any = None,
         cooldown: float | None = None,
         patience: int | None = None,
-        stop: Stop | None = None,
     ):
-        super().__init__(stop)
+        super().__init__()
         if steps is not None:
             check_integer("steps", steps, 1)
         if minutes is not None:
@@ -249,7 +247,7 @@ class Budget(RunCallback):
         self._tell_schedule()
         self.updates += 1
         if self.used >= 1.0:
-            self.end_training("budget")
+            self.model.stop_training = True
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._count_time()

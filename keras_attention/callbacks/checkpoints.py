@@ -293,8 +293,7 @@ class Checkpoints(RunCallback):
         model = self.model
         self.nonfinite = first_nonfinite(model)
         if self.nonfinite is not None:
-            self.finished = False
-            self.end_training("not finite")
+            model.stop_training, self.finished = True, False
             return
         if self.write:
             record = {

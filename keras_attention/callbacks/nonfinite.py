@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.callbacks.base import RunCallback, Stop
+from keras_attention.callbacks.base import RunCallback
 from keras_attention.training.checkpoint_store import first_nonfinite
 from keras_attention.utils.checks import check_has, check_integer
 
@@ -30,7 +30,6 @@ class StopOnNonFinite(RunCallback):
             pairs are shown.
         every: Number of batches between two checks. Each check waits for the device. Defaults to 100.
         shown: Number of pairs of the batch to show in full, longest first. Defaults to 5.
-        stop: The `Stop` of the training.
 
     Attributes:
         error: The `NonFiniteTraining` that ended training, or None. It is raised when training ends, and
@@ -40,15 +39,8 @@ class StopOnNonFinite(RunCallback):
         ValueError: If `every` or `shown` is not positive.
     """
 
-    def __init__(
-        self,
-        batches: Any,
-        tokenizer: Any = None,
-        every: int = 100,
-        shown: int = 5,
-        stop: Stop | None = None,
-    ):
-        super().__init__(stop)
+    def __init__(self, batches: Any, tokenizer: Any = None, every: int = 100, shown: int = 5):
+        super().__init__()
         check_has("batches", batches, "TokenBatches", "pairs")
         if tokenizer is not None:
             check_has("tokenizer", tokenizer, "a Tokenizer", "decode")
@@ -100,7 +92,7 @@ class StopOnNonFinite(RunCallback):
 
     def _stop(self, message: str) -> None:
         self.error = NonFiniteTraining(message)
-        self.end_training("not finite")
+        self.model.stop_training = True
 
     def _message(self, update: int) -> str:
         epoch, index = divmod(update - 1, len(self.batches))

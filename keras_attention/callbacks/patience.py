@@ -91,6 +91,6 @@ class StopWithoutGain(RunCallback):
                 f"{self._best:.3f} for {self.patience} epochs."
             )
             if self.budget is None:
-                self.end_training("patience")
+                self.model.stop_training = True
             else:
                 self.budget.finish()

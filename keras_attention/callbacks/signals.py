@@ -73,7 +73,7 @@ class StopOnSignal(RunCallback):
     def before_update(self, batch: int) -> None:
         # The signal may have come before `fit` set `stop_training` to False.
         if self.received is not None and self.at_once:
-            self.end_training("signal")
+            self._trained.stop_training = True
 
     def on_train_end(self, logs: Any = None) -> None:
         for number, handler in self._previous.items():
@@ -82,6 +82,6 @@ class StopOnSignal(RunCallback):
     def _stop(self, number: int, frame: Any) -> None:
         self.received = signal.Signals(number).name
         if self.at_once:
-            self.stop.reason, self.stop.signal_name = "signal", self.received
+            self.stop.signal_name = self.received
             self._trained.stop_training = True
         signal.signal(number, self._previous[number])

@@ -35,5 +35,5 @@ class StopTogether(RunCallback):
         number = 0 if name is None else int(signal.Signals[name])
         stop, number = map(int, largest_of_all([float(self.model.stop_training), float(number)]))
         if number:
-            self.stop.reason, self.stop.signal_name = "signal", signal.Signals(number).name
+            self.stop.signal_name = signal.Signals(number).name
         self.model.stop_training = bool(stop or number)

@@ -184,7 +184,7 @@ class Translator:
 
     @classmethod
     def from_run(cls, folder: str | os.PathLike[str], **options: Any) -> Translator:
-        """A translator with the model, the tokenizer and the search settings of a finished run.
+        """Return a translator with the model, the tokenizer and the search settings of a finished run.
 
         Args:
             folder: The folder of the run.
@@ -263,7 +263,7 @@ class Translator:
     ) -> list[list[Translation]]: ...
 
     def translate(self, texts, n_best=1, unique=True, unusual=None):
-        """The `n_best` translations, best first.
+        """Return the `n_best` translations, best first.
 
         Args:
             texts: A string, or an iterable of strings.

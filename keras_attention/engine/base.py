@@ -38,21 +38,21 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def read_weights(self) -> None:
-        """Takes over the present weights of the spec."""
+        """Take over the present weights of the spec."""
 
     def needs_compiling(self, batch_size: int, length: int) -> bool:
         """Whether a batch (B, S) takes longer because something is compiled first."""
         return False
 
     def positions(self, kind: str, length: int) -> Any:
-        """The encodings (length, D) of the first positions of the `"encoder"` or the `"decoder"`."""
+        """Return the encodings (length, D) of the first positions of the `"encoder"` or the `"decoder"`."""
         if (kind, length) not in self._positions:
             table = self.spec.positions(getattr(self.spec, kind), length)
             self._positions[kind, length] = self.as_tensor(table)
         return self._positions[kind, length]
 
     def as_tensor(self, array: np.ndarray) -> Any:
-        """A NumPy array as the engine computes with it."""
+        """Return a NumPy array as the engine computes with it."""
         return array
 
 
@@ -68,7 +68,7 @@ class SteppingEngine(Engine):
 
     @abc.abstractmethod
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> State:
-        """Encodes sources.
+        """Encode sources.
 
         Args:
             token_ids: int32 (B, S), padded behind.
@@ -105,7 +105,7 @@ class SearchingEngine(Engine):
     def search(
         self, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
     ) -> dict[str, np.ndarray]:
-        """Searches the likeliest hypotheses.
+        """Search the likeliest hypotheses.
 
         Args:
             token_ids: int32 (B, S), padded behind.
@@ -118,7 +118,7 @@ class SearchingEngine(Engine):
         """
 
     def check_ids(self, token_ids: np.ndarray) -> None:
-        """Raises a ValueError for ids outside the table, whose rows compiled code reads unchecked."""
+        """Raise a ValueError for ids outside the table, whose rows compiled code reads unchecked."""
         size = self.spec.vocabulary_size
         if token_ids.min(initial=0) < 0 or token_ids.max(initial=0) >= size:
             raise ValueError(
@@ -148,7 +148,7 @@ class State(abc.ABC):
         history_bias: np.ndarray,
         width: int | None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Feeds every beam one token.
+        """Feed every beam one token.
 
         Args:
             token_ids: int32 (B, W), the tokens at position `index`.
@@ -165,12 +165,12 @@ class State(abc.ABC):
 
     @abc.abstractmethod
     def compact(self, slots: np.ndarray, room: int) -> None:
-        """Moves the slots (B, P') to the beginning of a buffer with P' + `room` slots."""
+        """Move the slots (B, P') to the beginning of a buffer with P' + `room` slots."""
 
     @abc.abstractmethod
     def select_rows(self, rows: np.ndarray) -> None:
         """Goes on with these sentences only, whose state it copies."""
 
     def padded_batch_size(self, number: int) -> int:
-        """The number of sentences, at least `number`, with which a step is computed."""
+        """Return the number of sentences, at least `number`, with which a step is computed."""
         return number

@@ -126,7 +126,7 @@ class EngineSelector:
         return EngineChoice(usable[0], refusals["numba"] or "It is the fastest on a CPU.")
 
     def choice_for(self, rows: int) -> EngineChoice:
-        """The choice, and how much a step of so many rows computes: of sentences times beams."""
+        """Return the choice, and how much a step of so many rows computes: of sentences times beams."""
         weights = self._spec.vocabulary_size * self._spec.hidden_dim
         for path, weight in self._spec.weights().items():
             weights += math.prod(weight.shape) if path.startswith("decoder.blocks.") else 0
@@ -137,7 +137,7 @@ class EngineSelector:
         return self.choice._replace(reason=f"{self.choice.reason} {step}")
 
     def engine(self) -> Engine:
-        """The engine, with the present weights."""
+        """Return the engine, with the present weights."""
         with _lock:  # of threads that begin at once, the first one reads the weights
             if self._engine is None:
                 # Numba's import takes a second: only who uses it waits for it.
@@ -150,14 +150,14 @@ class EngineSelector:
 
 
 def _backend() -> str:
-    """The name of Keras' backend."""
+    """Return the name of Keras' backend."""
     import keras
 
     return keras.backend.backend()
 
 
 def _module(name: str) -> Any:
-    """The module of an engine."""
+    """Return the module of an engine."""
     return importlib.import_module(ABILITIES[name].module)
 
 

@@ -1,6 +1,5 @@
 """Multi-head attention (section 3.2.2 of the paper)."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -170,9 +169,11 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         if self._sliding_window is None or cache is not None or return_attention_scores:
             outputs, scores = attend()
         else:
-            blocks = functools.partial(self._attend_in_blocks, projected, masks, use_causal_mask)
-            saves = may_save_by_blocks(projected, self._sliding_window, attention_mask)
-            outputs = _either(saves, lambda: blocks(training), lambda: attend()[0])
+            outputs = _either(
+                may_save_by_blocks(projected, self._sliding_window, attention_mask),
+                lambda: self._attend_in_blocks(projected, masks, use_causal_mask, training),
+                lambda: attend()[0],
+            )
             scores = None
         if shared_rows:
             outputs = reshape(outputs, (*ops.shape(projected[0])[:-1], self._value_dim))

@@ -236,7 +236,7 @@ def score_corpus(
 
 
 def _search_options(run: RunFolder, given: dict[str, Any]) -> dict[str, Any]:
-    """The search options: those given, else the run's, else the defaults of `Translator`."""
+    """Return the search options: those given, else the run's, else the defaults of `Translator`."""
     defaults = {field.name: field.default for field in dataclasses.fields(Translator)}
     # Only the first two: the run's other settings with these names mean something else.
     known = {**defaults, **{name: run.settings().get(name, defaults[name]) for name in OPTIONS[:2]}}
@@ -246,12 +246,12 @@ def _search_options(run: RunFolder, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(work: str, known: dict[str, Any]) -> dict[str, Any]:
-    """The settings in the manifest, with the backend, since backends differ in the last bits."""
+    """Return the settings in the manifest, with the backend, since backends differ in the last bits."""
     return {"work": work, "backend": keras.backend.backend(), **known}
 
 
 def _run_files(run: RunFolder) -> tuple[dict[str, bytes], str]:
-    """The files of a run that a translator needs, and the fingerprint of those that decide results."""
+    """Return the files of a run that a translator needs, and the fingerprint of those that decide results."""
     run.settings()
     paths = [run.trained_model(), *tokenizer_files(run.tokenizer)]
     digest = hashlib.sha256()
@@ -262,5 +262,5 @@ def _run_files(run: RunFolder) -> tuple[dict[str, bytes], str]:
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """The files of a saved tokenizer."""
+    """Return the files of a saved tokenizer."""
     return sorted(path for path in folder.iterdir() if path.is_file())

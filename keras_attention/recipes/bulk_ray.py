@@ -10,11 +10,10 @@ from typing import Any
 import keras
 
 from keras_attention.recipes.bulk_parts import Chunk
-from keras_attention.utils.progress import activity
+from keras_attention.utils.progress import activity, say
 
 try:
     import ray
-    from ray.util import ActorPool
 except ImportError as error:
     raise ImportError(
         "Work on a cluster needs Ray: pip install 'keras-attention-transformer[ray]'"
@@ -29,7 +28,7 @@ PASSED_ON = ("KERAS_BACKEND", "KERAS_FLOATX", "PYTHONPATH", "RAY_AUTH_MODE")
 
 
 class RayWorkers:
-    """A pool of actors. Ray starts a dead actor again, and what it had in progress.
+    """A pool of actors. A dead actor is replaced, and others process its chunks.
 
     Args:
         job: Called once in each actor; returns the function from lines to a result.
@@ -40,11 +39,17 @@ class RayWorkers:
 
     def __init__(self, job: Callable[[], Any], address: str | None, workers: int | None):
         self._job, self._address, self._workers = job, address, workers
-        self._is_own = False
+        self._is_own = self._is_started = False
+        # Awaited result -> (actor, (chunk, lines)), or (actor, None) while the actor starts.
+        self._awaited: dict[Any, tuple[Any, tuple[Chunk, list[Any]] | None]] = {}
         self._actors: list[Any] = []
+        self._idle: list[Any] = []
+        self._again: list[tuple[Chunk, list[Any]]] = []
+        self._deaths: dict[int, int] = {}
 
     def start(self) -> None:
         """Join the cluster, and wait until one actor has the model."""
+        self._is_started = True
         if not ray.is_initialized():
             variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
             variables["KERAS_BACKEND"] = keras.backend.backend()
@@ -57,46 +62,31 @@ class RayWorkers:
             self._is_own = True
         resources = ray.cluster_resources()
         on_gpus = resources.get("GPU", 0) >= 1
-        actor: Any = ray.remote(_Actor).options(
-            num_cpus=1,
-            num_gpus=1 if on_gpus else 0,
-            scheduling_strategy="SPREAD",
-            max_restarts=-1,
-            max_task_retries=ATTEMPTS,
+        # In Ray's store once: each machine fetches the model once.
+        self._stored = ray.put(self._job)
+        self._actor: Any = ray.remote(_Actor).options(
+            num_cpus=1, num_gpus=1 if on_gpus else 0, scheduling_strategy="SPREAD"
         )
-        count = self._workers or int(resources.get("GPU" if on_gpus else "CPU", 1)) or 1
-        stored = ray.put(self._job)  # In Ray's store once: each machine fetches the model once.
-        self._actors = [actor.remote(stored) for _ in range(count)]
+        for _ in range(self._workers or int(resources.get("GPU" if on_gpus else "CPU", 1)) or 1):
+            self._add_actor()
         with activity("starting Ray's workers"):
-            ready, _ = ray.wait([actor.ready.remote() for actor in self._actors], num_returns=1)
-            try:
-                ray.get(ready)
-            except ray.exceptions.RayActorError as error:
-                # The job itself raised the error, so every other actor would fail, too.
-                raise RuntimeError(f"Ray's workers cannot start: {error}") from error
+            while not self._idle:
+                self._next(iter(()))
 
     def __call__(
         self, chunks: Iterable[tuple[Chunk, list[Any]]]
     ) -> Iterator[tuple[Chunk, str | bytes]]:
         """Results in the order in which they are done."""
-        if not self._actors:
+        if not self._is_started:
             self.start()
-        pool, chunks = ActorPool(self._actors * CHUNKS_PER_WORKER), iter(chunks)
-        while True:
-            # No more than the actors take: the driver's memory does not grow with the corpus.
-            while pool.has_free() and (item := next(chunks, None)) is not None:
-                pool.submit(lambda actor, item: actor.work.remote(*item), item)
-            if not pool.has_next():
-                return
-            try:
-                yield pool.get_next_unordered()
-            except ray.exceptions.RayTaskError as error:
-                raise error.as_instanceof_cause() from None
-            except ray.exceptions.RayActorError as error:
-                raise RuntimeError(
-                    f"A chunk of lines killed {ATTEMPTS + 1} workers: {error} If memory is too small, lower "
-                    "`batch_tokens` or `workers`."
-                ) from error
+        chunks = iter(chunks)
+        idle, self._idle = self._idle, []
+        for actor in idle:
+            self._feed(actor, CHUNKS_PER_WORKER, chunks)
+        while self._again or any(given for _, given in self._awaited.values()):
+            done = self._next(chunks)
+            if done is not None:
+                yield done
 
     def close(self) -> None:
         """Give the actors' processes back to the cluster."""
@@ -104,6 +94,60 @@ class RayWorkers:
             ray.kill(actor)
         if self._is_own:
             ray.shutdown()
+
+    def _next(self, chunks: Iterator[tuple[Chunk, list[Any]]]) -> tuple[Chunk, str | bytes] | None:
+        """Wait for one awaited result, and give its actor more chunks."""
+        done, _ = ray.wait([*self._awaited], num_returns=1)
+        actor, given = self._awaited.pop(done[0])
+        try:
+            result = ray.get(done[0])
+        except ray.exceptions.RayActorError as error:
+            self._replace(actor, given, error)
+            for other in self._idle[:]:
+                self._idle.remove(other)
+                self._feed(other, 1, chunks)
+            return None
+        except ray.exceptions.RayTaskError as error:
+            raise error.as_instanceof_cause() from None
+        self._feed(actor, 1 if given else CHUNKS_PER_WORKER, chunks)
+        return None if given is None else (given[0], result)
+
+    def _feed(self, actor: Any, count: int, chunks: Iterator[tuple[Chunk, list[Any]]]) -> None:
+        for _ in range(count):
+            item = self._again.pop() if self._again else next(chunks, None)
+            if item is None:
+                if not any(other is actor for other, _ in self._awaited.values()):
+                    self._idle.append(actor)
+                return
+            chunk, lines = item
+            self._awaited[actor.work.remote(lines, chunk)] = actor, item
+
+    def _add_actor(self) -> None:
+        actor = self._actor.remote(self._stored)
+        self._actors.append(actor)
+        self._awaited[actor.ready.remote()] = actor, None
+
+    def _replace(
+        self, actor: Any, given: tuple[Chunk, list[Any]] | None, error: BaseException
+    ) -> None:
+        """Put a dead actor's chunk back into the queue, and start a new actor."""
+        if given is None and "creation task" in str(error):
+            # The job itself raised the error, so every other actor would fail, too.
+            raise RuntimeError(f"Ray's workers cannot start: {error}") from error
+        if given is not None:
+            chunk = given[0]
+            self._again.append(given)
+            self._deaths[chunk.number] = self._deaths.get(chunk.number, 0) + 1
+            if self._deaths[chunk.number] == ATTEMPTS * CHUNKS_PER_WORKER:
+                raise RuntimeError(
+                    f"Workers died {self._deaths[chunk.number]} times at lines {chunk.first + 1} to "
+                    f"{chunk.first + chunk.lines} of input {chunk.file + 1}. If memory is too small, lower "
+                    "`batch_tokens` or `workers`."
+                ) from error
+        if actor in self._actors:
+            self._actors.remove(actor)
+            say("A worker died; another takes its place.")
+            self._add_actor()
 
 
 class _Actor:
@@ -115,5 +159,5 @@ class _Actor:
     def ready(self) -> None:
         """Return when the model is loaded."""
 
-    def work(self, chunk: Chunk, lines: list[Any]) -> tuple[Chunk, str | bytes]:
-        return chunk, self._work(lines, chunk)
+    def work(self, lines: list[Any], chunk: Chunk) -> str | bytes:
+        return self._work(lines, chunk)

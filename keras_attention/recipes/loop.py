@@ -73,7 +73,6 @@ class TrainingLoop:
             batches=run.batches,
             cooldown=config.cooldown,
             patience=config.patience,
-            stop=self.stop,
         )
         self.writers = [
             held.enter_context(SummaryWriter(path)) if is_chief() else None
@@ -166,7 +165,7 @@ class TrainingLoop:
             *([HugePages()] if is_memory_tuned() else []),
             *([console] if chief else []),
             # Last: the error that it raises at the end of training ends everything.
-            StopOnNonFinite(run.batches, run.tokenizer, every=LOG_EVERY, stop=self.stop),
+            StopOnNonFinite(run.batches, run.tokenizer, every=LOG_EVERY),
             *([StopTogether(self.signals)] if run.devices.num_processes > 1 else []),
         ]
 

@@ -169,6 +169,16 @@ def test_what_a_worker_raises_is_raised_here(cluster, nodes, tmp_path):
         run_chunks(folder, job, ray=cluster.address, show_progress=False)
 
 
+def test_a_chunk_that_kills_its_workers_ends_the_work(cluster, nodes, tmp_path):
+    nodes(1)
+    inputs, _ = write_inputs(tmp_path, ["one", "two", "three"])
+    job = Shout(tmp_path / "seen.log", die_at="1 two")
+    folder = BulkFolder(tmp_path / "out", [TextFile(file) for file in inputs], {"model": "m"}, 1)
+    with pytest.raises(RuntimeError, match="Workers died 6 times at lines"):
+        run_chunks(folder, job, ray=cluster.address, show_progress=False)
+    assert 3 <= job.seen().count("1 two") <= 6
+
+
 def commands_of_the_page(pattern):
     text = (ROOT / "docs" / "scale.md").read_text("utf-8")
     found = [line for line in text.splitlines() if re.match(f"keras-attention {pattern}", line)]

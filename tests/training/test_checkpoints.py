@@ -120,7 +120,7 @@ def test_an_interrupted_epoch_is_saved_as_far_as_it_came(tmp_path):
     made = model()
     checkpoints = Checkpoints(tmp_path, 3, stop)
     fit(made, 9, [StopOnSignal(stop), checkpoints, Kill()])
-    assert stop == Stop("signal", "SIGTERM", within_epoch=True)
+    assert stop == Stop("SIGTERM", within_epoch=True)
     assert signal.getsignal(signal.SIGTERM) is before
     last = read_manifest(checkpoints.paths[-1])
     assert (last["kind"], last["epoch"], last["batch"], last["updates"]) == ("signal", 1, 2, 5)
