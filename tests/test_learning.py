@@ -16,7 +16,7 @@ from keras_attention import (
     Translator,
 )
 
-pytestmark = pytest.mark.backends("tensorflow", "jax")
+pytestmark = pytest.mark.backends("tensorflow")
 
 PAD, END, FIRST, LETTERS = 0, 1, 3, 8
 SHORTEST, LONGEST = 3, 5

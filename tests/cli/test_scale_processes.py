@@ -23,7 +23,7 @@ LINES = [
     for line in COMMANDS
     if " train " in line
     and not re.search(" --(plan|prepare-only) ", line)
-    and re.findall(r"KERAS_BACKEND=(\w+)", line) in ([], [BACKEND])
+    and re.findall(r"KERAS_BACKEND=(\w+)", line) == [BACKEND]
 ]
 SMALL = shlex.split(
     "--preset tiny --num-layers 1 --hidden-dim 8 --intermediate-dim 12 --num-heads 2 --vocabulary-size 320 "

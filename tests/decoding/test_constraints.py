@@ -166,6 +166,7 @@ def test_every_hypothesis_is_a_tree_and_every_tree_is_one():
     assert_all_found(got, tables, limits, END, accepts)
 
 
+@pytest.mark.backends("torch")
 def test_every_tree_holds_the_words_of_its_sentence():
     """The tokens 2 and 6 are pieces of words; a word must stand there whole."""
     words = [[[2]], [[2, 6]], [[2], [6]], [[6, 2], [2]], []]

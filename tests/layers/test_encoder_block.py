@@ -122,10 +122,15 @@ def test_config_round_trip_of_every_argument():
         assert_arguments_arrive(made)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    "jit_compile",
+    [
+        # JAX compiles each operation by itself, for minutes; torch.compile needs a C++ toolchain.
+        pytest.param(False, marks=pytest.mark.backends("tensorflow", "torch")),
+        pytest.param(True, marks=pytest.mark.backends("tensorflow", "jax")),
+    ],
+)
 def test_trains_in_fit(jit_compile):
-    if jit_compile and keras.backend.backend() == "torch":
-        pytest.skip("torch.compile needs a C++ toolchain and minutes")
     inputs = keras.Input((S, D))
     model = keras.Model(inputs, block(dropout=0.1, attention_dropout=0.1)(inputs))
     model.compile(keras.optimizers.Adam(0.02), "mse", jit_compile=jit_compile)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 ROOT = Path(__file__).resolve().parents[2]
 CAN_MOUNT = (
