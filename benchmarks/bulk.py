@@ -83,7 +83,7 @@ def main() -> int:
 
 
 def write_job(folder: str, options: argparse.Namespace) -> None:
-    """A random model and sentences, and these as a corpus; in a process of its own, which needs Keras."""
+    """Make a random model and a corpus of random sentences, in a process of its own, which needs Keras."""
     names = ("preset", "vocabulary_size", "sentences", "beam_size")
     settings: dict[str, Any] = {name: getattr(options, name) for name in names}
     settings |= {"run": None, "checked": 8, "length_penalty": 0.6, "extra_length": 3}

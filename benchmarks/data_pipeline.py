@@ -49,7 +49,7 @@ def make_words(language: str, random: np.random.Generator) -> np.ndarray:
 
 
 def write_pairs(folder: Path, name: str, pairs: int, seed: int = 1) -> None:
-    """Writes `name.en` and `name.de`."""
+    """Write `name.en` and `name.de`."""
     random = np.random.default_rng(seed)
     vocabulary = {language: make_words(language, np.random.default_rng(7)) for language in LETTERS}
     chances = 1 / (np.arange(WORDS) + 2.7)
@@ -73,7 +73,7 @@ def write_pairs(folder: Path, name: str, pairs: int, seed: int = 1) -> None:
 
 
 def write_corpus(folder: Path, pairs: int) -> None:
-    """Writes `train.*`, `newstest2013.*` and `newstest2014.*`, as `--corpus wmt14 --data-dir` reads them."""
+    """Write `train.*`, `newstest2013.*` and `newstest2014.*`, as `--corpus wmt14 --data-dir` reads them."""
     folder.mkdir(parents=True, exist_ok=True)
     for seed, (name, count) in enumerate(
         {"train": pairs, "newstest2013": 3000, "newstest2014": 3003}.items(), start=1
@@ -82,7 +82,7 @@ def write_corpus(folder: Path, pairs: int) -> None:
 
 
 def measure(folder: Path, vocabulary_size: int, batch_tokens: int) -> dict[str, Any]:
-    """Times each stage from text files to batches; CPU seconds, those of all threads together."""
+    """Time each stage from text files to batches; CPU seconds, those of all threads together."""
     from keras_attention import TokenBatches, Tokenizer, TokenStore, load_corpus
 
     result: dict[str, Any] = {}

@@ -124,7 +124,7 @@ def busy(number: int) -> Iterator[None]:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Return the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -230,7 +230,7 @@ def write_job(folder: Path, model: str | Path, options: argparse.Namespace) -> d
 
 
 def subjects(options: argparse.Namespace, folder: str, batch_size: int) -> list[Spec]:
-    """The ceilings, this package on its backends, and the peers."""
+    """Return the ceilings, this package on its backends, and the peers."""
     backends = dict.fromkeys(ours_parts(name)[0] for name in options.ours)
     specs = [
         Spec(

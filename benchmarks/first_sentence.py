@@ -88,7 +88,7 @@ def main() -> int:
 
 
 def exported(run: Path, sentence: str, folder: Path) -> list[str]:
-    """Writes the run's model for CTranslate2, and returns the sentence's tokens."""
+    """Write the run's model for CTranslate2, and returns the sentence's tokens."""
     from keras_attention import Translator, export_ctranslate2
 
     translator = Translator.from_run(run)

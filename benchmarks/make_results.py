@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def made_files(records: Sequence[Record]) -> dict[Path, str]:
-    """The text of `docs/results.md` and of the README, with new tables after the marks."""
+    """Return the text of `docs/results.md` and of the README, with new tables after the marks."""
     results, readme = ROOT / "docs" / "results.md", ROOT / "README.md"
     return {
         path: replaced(path.read_text("utf-8"), tables)
@@ -81,7 +81,7 @@ def made_files(records: Sequence[Record]) -> dict[Path, str]:
 
 
 def replaced(text: str, tables: Sequence[str]) -> str:
-    """The text with a new table after each mark, in order; a table ends with an empty line.
+    """Return the text with a new table after each mark, in order; a table ends with an empty line.
 
     Example:
 
@@ -159,7 +159,7 @@ def decoding_row(record: Record) -> tuple[str, str, str]:
 
 
 def decoding_cells(record: Record) -> list[str]:
-    """The batch size, linked to its record, and what was measured with it."""
+    """Return the batch size, linked to its record, and what was measured with it."""
     cells = [f"[{record['case']['batch_size']}](../benchmarks/results/{record['file']})"]
     cells += [rate_text(record, names) for names in OURS.values()]
     cells += [rate_text(record, [name]) for name in CTRANSLATE2.values()]
@@ -198,7 +198,7 @@ def memory(records: Sequence[Record]) -> str:
 
 
 def verifications(records: Sequence[Record]) -> str:
-    """Checks of equality, and their results."""
+    """Return the checks of equality, and their results."""
     rows = [
         [record["case"]["what"], record["figures"]["result"], link(record)]
         for record in newest(records, "verification")
@@ -251,7 +251,7 @@ TABLES: tuple[Callable[[Sequence[Record]], str], ...] = (
 
 
 def readme_table(records: Sequence[Record]) -> str:
-    """The rows of `ratios` that stand for the others."""
+    """Return the rows of `ratios` that stand for the others."""
     rows = {(job, peer): cells for job, peer, *cells in ratios(records)}
     return ratio_table([[*row, *rows[row]] for row in README_ROWS])
 
@@ -262,7 +262,7 @@ def ratio_table(rows: Iterable[Sequence[str]]) -> str:
 
 
 def ratios(records: Sequence[Record]) -> list[list[str]]:
-    """The other programs' time divided by ours: a row for each job and peer, a column for each processor."""
+    """Return the other programs' time divided by ours, a row for each job and peer, a column a processor."""
     rows = []
     for workload, dtype in JOBS:
         case = {"workload": workload, "dtype": dtype}
@@ -303,7 +303,7 @@ def ratio_cells(
 def newest(
     records: Sequence[Record], benchmark: str, by: Callable[[Record], Any] | None = None
 ) -> list[Record]:
-    """The newest record of each case and processor of a benchmark, in the order of `by`.
+    """Return the newest record of each case and processor of a benchmark, in the order of `by`.
 
     A decoding run against KerasHub counts as a separate case, since KerasHub is too slow for every run.
     """
@@ -341,30 +341,30 @@ def job(record: Record) -> tuple[str, str]:
 
 
 def training_text(record: Record) -> str:
-    """The training job, with the number of pairs per update."""
+    """Return the training job, with the number of pairs per update."""
     case = record["case"]
     return case_text(case) + (f", {case['pairs']} pairs" if "pairs" in case else "")
 
 
 def case_text(case: dict[str, Any]) -> str:
-    """A training job in words."""
+    """Return a training job in words."""
     kind = "epoch of Multi30K" if case["workload"] == "small" else "update"
     workload = case["workload"].removesuffix("_update")
     return f"{kind}, {workload}, {case['dtype'].removeprefix('mixed_')}"
 
 
 def keras_hub(name: str) -> str:
-    """The name of KerasHub on the backend of one of ours."""
+    """Return the name of KerasHub on the backend of one of ours."""
     return name.replace("keras_attention", "KerasHub")
 
 
 def number(value: float) -> str:
-    """A ratio: 25, 2.28, 0.91."""
+    """Return a ratio: 25, 2.28, 0.91."""
     return f"{value:.0f}" if value >= 10 else f"{value:.2f}"
 
 
 def times(record: Record, slow: str, fast: str) -> str:
-    """The ratio of two programs, with its range where it is known."""
+    """Return the ratio of two programs, with its range where it is known."""
     found = times_as_long(record, slow, fast)
     if found is None:
         return ""
@@ -373,7 +373,7 @@ def times(record: Record, slow: str, fast: str) -> str:
 
 
 def best_ratio(record: Record, slow: str, ours: Iterable[str]) -> str:
-    """The largest ratio of a peer's time to one of ours."""
+    """Return the largest ratio of a peer's time to one of ours."""
     found = [ratio["median"] for name in ours if (ratio := times_as_long(record, slow, name))]
     return number(max(found)) if found else ""
 
@@ -405,12 +405,12 @@ def memory_text(found: Record | None) -> str:
 
 
 def link(record: Record) -> str:
-    """The day of the run, linked to its record."""
+    """Return the day of the run, linked to its record."""
     return f"[{record['started'][:10]}](../benchmarks/results/{record['file']})"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line; the defaults are the paper's base model and update."""
+    """Return the command line; the defaults are the paper's base model and update."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -82,7 +82,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def case_of(options: argparse.Namespace, backend: str) -> dict[str, Any]:
-    """What was measured; with sizes of one's own, or on another backend, it is a case of its own."""
+    """Return what was measured; with sizes of one's own, or on another backend, it is a case of its own."""
     case = {"model": "base", "dtype": options.dtype, "tokens": options.tokens}
     base = {"vocabulary_size": 37_000, "num_layers": 6, "hidden_dim": 512}
     case |= {
@@ -92,7 +92,7 @@ def case_of(options: argparse.Namespace, backend: str) -> dict[str, Any]:
 
 
 def sizes(options: argparse.Namespace) -> dict[str, Any]:
-    """The paper's proportions: heads of width 64, feed-forward networks four times as wide."""
+    """Return the paper's proportions: heads of width 64, feed-forward networks four times as wide."""
     return {
         "vocabulary_size": options.vocabulary_size,
         "num_layers": options.layers,
@@ -134,7 +134,7 @@ def measured(
 
 
 def estimate(variant: str, options: argparse.Namespace, pairs: int) -> dict[str, int]:
-    """What the parts of an update should take, in bytes."""
+    """Return what the parts of an update should take, in bytes."""
     import dataclasses
 
     from keras_attention.evaluation.memory import training_memory
@@ -148,7 +148,7 @@ def estimate(variant: str, options: argparse.Namespace, pairs: int) -> dict[str,
 
 
 def row(variant: str, figures: dict[str, Any], options: argparse.Namespace) -> str:
-    """A line of the table; for ours a second one with the parts of the estimate."""
+    """Return a line of the table; for ours a second one with the parts of the estimate."""
     names = {"hf": "HF Marian", "sliced": f"accumulation_steps={options.slices}"}
     name, found = names.get(variant, variant), figures[variant]
     if "failure" in found:

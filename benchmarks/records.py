@@ -82,7 +82,7 @@ def read_records(folder: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def processor(record: Mapping[str, Any]) -> str:
-    """The GPU's name, or the best instruction set of the CPU, or the one that it was held to.
+    """Return the GPU's name, or the best instruction set of the CPU, or the one that it was held to.
 
     Example:
 
@@ -98,7 +98,7 @@ def processor(record: Mapping[str, Any]) -> str:
 
 
 def subject(record: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    """The figures of a program, or None if the record has none."""
+    """Return the figures of a program, or None if the record has none."""
     found = [part for part in record.get("subjects", ()) if part["spec"]["name"] == name]
     return found[0] if found and found[0]["failure"] is None else None
 

@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Return the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -164,7 +164,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def names(known: tuple[str, ...]) -> Any:
-    """A parser of a comma list of known names; "none" is the empty one."""
+    """Return a parser of a comma list of known names; "none" is the empty one."""
 
     def parsed(text: str) -> tuple[str, ...]:
         chosen = tuple(part.strip() for part in text.split(",") if part.strip() not in ("", "none"))
@@ -238,12 +238,12 @@ def print_profile(specs: list[Spec], options: argparse.Namespace) -> int:
 
 
 def worker_of(spec: Spec, options: argparse.Namespace) -> Worker:
-    """A process of the subject."""
+    """Return a process of the subject."""
     return Worker(spec.target, spec.options, spec.environment, options.threads, options.time_limit)
 
 
 def case_of(options: argparse.Namespace, workload: Workload) -> dict[str, Any]:
-    """What was measured; with sizes of one's own it is a case of its own."""
+    """Return what was measured; with sizes of one's own it is a case of its own."""
     case: dict[str, Any] = {"workload": options.workload, "dtype": options.dtype}
     if workload.unit == "update":
         case |= {"pairs": options.pairs, "length": options.length}
@@ -256,7 +256,7 @@ def case_of(options: argparse.Namespace, workload: Workload) -> dict[str, Any]:
 
 
 def notes(outcomes: list[Outcome], data: dict[str, Any]) -> list[str]:
-    """What the table does not say: the data, the losses, what differs, hours of a whole training."""
+    """Return what the table does not say: the data, the losses, what differs, hours of a whole training."""
     lines = [", ".join(f"{name} {value}" for name, value in data.items())]
     for outcome in outcomes:
         if outcome.failure or outcome.spec.is_ceiling:

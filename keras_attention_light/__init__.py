@@ -26,7 +26,7 @@ __all__ = ["load_translator", "main"]
 
 
 def load_translator(run: str | os.PathLike[str], **options: Any) -> Translator:
-    """A `Translator` of a finished run that decodes without Keras, on a CPU, by Numba or CTranslate2.
+    """Return a `Translator` of a finished run that decodes without Keras, on a CPU, by Numba or CTranslate2.
 
     Args:
         run: The folder that a training wrote.
@@ -42,7 +42,7 @@ def load_translator(run: str | os.PathLike[str], **options: Any) -> Translator:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command `keras-attention`; see `keras_attention.cli.main`."""
+    """Run the command `keras-attention`; see `keras_attention.cli.main`."""
     from keras_attention.cli.main import main
 
     main(arguments)

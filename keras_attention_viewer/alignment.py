@@ -64,7 +64,7 @@ def group_words(tokens: Sequence[Token]) -> list[list[int]]:
 def alignment_error_rate(
     links: Iterable[Link], sure: Collection[Link], possible: Collection[Link] | None = None
 ) -> float | None:
-    """The alignment error rate of Och and Ney: 0 is perfect, 1 is all wrong.
+    """Return the alignment error rate of Och and Ney: 0 is perfect, 1 is all wrong.
 
     `1 - (|A & S| + |A & P|) / (|A| + |S|)`, from [A Systematic Comparison of Various Statistical
     Alignment Models](https://aclanthology.org/J03-1002/) (2003).
@@ -109,7 +109,7 @@ class Alignments:
         self._same_words = np.zeros(heads)
 
     def add(self, weights: np.ndarray, entry: Entry) -> None:
-        """Adds a sentence; weights (heads, T, S)."""
+        """Add a sentence; weights (heads, T, S)."""
         tokens = entry.header["tokens"]
         source, target = tokens["source"], tokens[ROWS[self.rows]]
         words = merge_words(weights, target, source)
@@ -133,7 +133,7 @@ class Alignments:
             self._add_links(chosen, names, asking, entry.header["alignment"])
 
     def error_rates(self) -> np.ndarray | None:
-        """The alignment error rate of each head; None if no sentence has a true alignment."""
+        """Return the alignment error rate of each head; None if no sentence has a true alignment."""
         return 1 - 2 * self._right / self._links if self._links else None
 
     def scores(self) -> np.ndarray:
@@ -167,7 +167,7 @@ class Alignments:
 
 
 def _content(words: Sequence[Sequence[Token]]) -> list[int]:
-    """Indices of the words that are neither special nor punctuation."""
+    """Return indices of the words that are neither special nor punctuation."""
     return [
         index
         for index, word in enumerate(words)
@@ -176,7 +176,7 @@ def _content(words: Sequence[Sequence[Token]]) -> list[int]:
 
 
 def _sums(tokens: Sequence[Token]) -> np.ndarray:
-    """A matrix (words, tokens) of zeros and ones."""
+    """Return a matrix (words, tokens) of zeros and ones."""
     groups = group_words(tokens)
     matrix = np.zeros((len(groups), len(tokens)), "float32")
     for index, group in enumerate(groups):

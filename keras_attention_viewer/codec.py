@@ -54,13 +54,13 @@ class Entry:
     weights: dict[str, list[np.ndarray]]
 
     def to_blobs(self) -> list[bytes]:
-        """The header and the weights of each kind and layer, in the order of `header["kinds"]`."""
+        """Return the header and the weights of each kind and layer, in the order of `header["kinds"]`."""
         layers = [layer for kind in self.header["kinds"] for layer in self.weights[kind["name"]]]
         return [encode_header(self.header), *(encode_weights(layer) for layer in layers)]
 
     @classmethod
     def from_blobs(cls, blobs: Sequence[bytes]) -> Entry:
-        """Reads what `to_blobs` wrote.
+        """Read what `to_blobs` wrote.
 
         Raises:
             RecordError: If the blobs are damaged, or of another version.
@@ -96,7 +96,7 @@ def make_entry(
     alignment: Sequence[Sequence[int]] | None = None,
     loss: float | None = None,
 ) -> Entry:
-    """Makes an entry from the attention weights of one sentence.
+    """Make an entry from the attention weights of one sentence.
 
     Args:
         step: Number of updates that the model has been trained for.
@@ -157,7 +157,7 @@ def make_entry(
 
 
 def entry_tag(number: int, target: str = "reference") -> str:
-    """The tag of a sentence in TensorBoard.
+    """Return the tag of a sentence in TensorBoard.
 
     >>> entry_tag(2)
     'attention/2/reference'
@@ -166,7 +166,7 @@ def entry_tag(number: int, target: str = "reference") -> str:
 
 
 def parse_tag(tag: str) -> tuple[int, str] | None:
-    """Number of the sentence and target of a tag; None if it is no such tag.
+    """Return the number of the sentence and target of a tag; None if it is no such tag.
 
     >>> parse_tag("attention/2/output"), parse_tag("attention/layer_1")
     ((2, 'output'), None)
@@ -197,18 +197,18 @@ def quantize(weights: Any) -> np.ndarray:
 
 
 def dequantize(layers: Sequence[np.ndarray]) -> np.ndarray:
-    """Stored weights of several layers (N, T, S) as floats of all their heads (layers * N, T, S)."""
+    """Return stored weights of several layers (N, T, S) as floats of all their heads (layers * N, T, S)."""
     return np.concatenate(list(layers)).astype("float32") / ONE
 
 
 def encode_header(header: Mapping[str, Any]) -> bytes:
-    """A header as a blob."""
+    """Return a header as a blob."""
     text = json.dumps(header, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return gzip.compress(text.encode(), 6, mtime=0)
 
 
 def decode_header(blob: bytes) -> dict[str, Any]:
-    """Reads a header, and checks it.
+    """Read a header, and checks it.
 
     Raises:
         RecordError: If it is damaged, or of another version.
@@ -222,12 +222,12 @@ def decode_header(blob: bytes) -> dict[str, Any]:
 
 
 def encode_weights(weights: np.ndarray) -> bytes:
-    """Stored weights of one layer as a blob."""
+    """Return stored weights of one layer as a blob."""
     return gzip.compress(weights.astype("<u2").tobytes(), 6, mtime=0)
 
 
 def decode_weights(blob: bytes, shape: tuple[int, int, int]) -> np.ndarray:
-    """Reads the weights of one layer: uint16 of this shape.
+    """Read the weights of one layer: uint16 of this shape.
 
     Raises:
         RecordError: If the blob is damaged, or of another size.

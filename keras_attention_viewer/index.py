@@ -17,7 +17,7 @@ Curve = Sequence[Sequence[float]]
 
 
 def make_index(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The index of a viewer, from what `run_index` returned for each run."""
+    """Return the index of a viewer, from what `run_index` returned for each run."""
     return {"version": VERSION, "runs": list(runs)}
 
 
@@ -27,7 +27,7 @@ def run_index(
     curves: Mapping[str, Curve] | None = None,
     problems: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """A run in the index.
+    """Return a run in the index.
 
     Args:
         name: Its name.
@@ -44,7 +44,7 @@ def run_index(
 
 
 def sentence_index(tag: str, header: Mapping[str, Any], steps: Sequence[int]) -> dict[str, Any]:
-    """A sentence in the index.
+    """Return a sentence in the index.
 
     Args:
         tag: From `entry_tag`.

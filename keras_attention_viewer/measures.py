@@ -174,7 +174,7 @@ def _kind_measures(entries: Sequence[Entry], kind: str) -> list[dict[str, Any]]:
 
 
 def _add_sentence(means: _Means, weights: np.ndarray, geometry: _Geometry, kind: str) -> None:
-    """Adds a sentence's rows; weights (heads, T, S)."""
+    """Add a sentence's rows; weights (heads, T, S)."""
     rows = np.flatnonzero(geometry.counted)
     counted, visible = weights[:, rows], geometry.visible[rows]
     means.add("distance", (counted * geometry.distance[rows]).sum(axis=2))
@@ -198,7 +198,7 @@ def _add_sentence(means: _Means, weights: np.ndarray, geometry: _Geometry, kind:
 
 
 def _add_alignment(heads: list[dict[str, Any]], entries: Sequence[Entry]) -> dict[str, Any]:
-    """Adds alignment to the measures of the cross-attention, and says how the best head was found."""
+    """Add alignment to the measures of the cross-attention, and says how the best head was found."""
     read, predicted = Alignments(len(heads), "read"), Alignments(len(heads), "predicted")
     for entry in entries:
         weights = dequantize(entry.weights["cross"])

@@ -111,7 +111,7 @@ def show(
 
 
 def page(entries: Entries, *, title: str = "Attention", scalars: Scalars | None = None) -> str:
-    """The HTML document of `save_html`."""
+    """Return the HTML document of `save_html`."""
     runs = entries if isinstance(entries, Mapping) else {"run": entries}
     data = json.dumps(_page_data(runs, scalars or {}), ensure_ascii=True, allow_nan=False)
     data = data.replace("<", "\\u003c")  # no token may end the script element
@@ -171,7 +171,7 @@ def bundle(folder: Path, main: str) -> str:
 
 
 def _page_data(runs: Mapping[str, Sequence[Entry]], scalars: Scalars) -> dict[str, Any]:
-    """The index and all blobs of the page."""
+    """Return the index and all blobs of the page."""
     if not runs or not all(runs.values()):
         raise ValueError(f"Expected at least one entry in each run. Received: {dict(runs)}")
     if not set(scalars) <= set(runs):

@@ -57,7 +57,7 @@ class AttentionData:
         self._steps: dict[tuple[str, str, str], dict[int, _Step]] = {}
 
     def index(self, ctx: Any, experiment: str) -> dict[str, Any]:
-        """The runs with their sentences, steps, curves and problems."""
+        """Return the runs with their sentences, steps, curves and problems."""
         everything = self._provider.read_blob_sequences(
             ctx, experiment_id=experiment, plugin_name=PLUGIN_NAME, downsample=ALL
         )
@@ -83,7 +83,7 @@ class AttentionData:
         return make_index(runs)
 
     def header(self, ctx: Any, experiment: str, run: str, tag: str, step: int) -> bytes:
-        """The header of an entry as it is stored: JSON in gzip.
+        """Return the header of an entry as it is stored: JSON in gzip.
 
         Raises:
             NotFound: If there is no such entry.
@@ -96,7 +96,7 @@ class AttentionData:
     def weights(
         self, ctx: Any, experiment: str, run: str, tag: str, step: int, kind: str, layer: int
     ) -> bytes:
-        """The weights of a layer as they are stored: uint16 (N, T, S), little-endian, in gzip.
+        """Return the weights of a layer as they are stored: uint16 (N, T, S), little-endian, in gzip.
 
         Raises:
             NotFound: If there is no such entry, kind or layer.
@@ -148,7 +148,7 @@ class AttentionData:
     def _look_at(
         self, ctx: Any, tag: str, steps: dict[int, _Step]
     ) -> tuple[dict[str, Any] | None, list[str]]:
-        """The first header of a sentence that can be read, and what is wrong with the sentence.
+        """Return the first header of a sentence that can be read, and what is wrong with the sentence.
 
         Only the first and the last step are read: a run may have hundreds.
         """

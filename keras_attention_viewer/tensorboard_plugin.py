@@ -15,13 +15,13 @@ class AttentionLoader(base_plugin.TBLoader):
     """Loads the *Attention* tab."""
 
     def fix_flags(self, flags: Any) -> None:
-        """Keeps all logged steps: by default TensorBoard keeps a random sample of ten."""
+        """Keep all logged steps: by default TensorBoard keeps a random sample of ten."""
         samples = getattr(flags, "samples_per_plugin", None)
         if isinstance(samples, dict):
             samples.setdefault("attention", 0)
 
     def load(self, context: base_plugin.TBContext) -> base_plugin.TBPlugin | None:
-        """The plugin; None where TensorBoard has no data provider."""
+        """Return the plugin; None where TensorBoard has no data provider."""
         if context.data_provider is None:
             return None
         from keras_attention_viewer.tensorboard_routes import AttentionPlugin

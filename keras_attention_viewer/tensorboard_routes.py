@@ -39,7 +39,7 @@ class AttentionPlugin(base_plugin.TBPlugin):
         }
 
     def get_plugin_apps(self) -> dict[str, Any]:
-        """The routes below `/data/plugin/attention`."""
+        """Return the routes below `/data/plugin/attention`."""
         routes: dict[str, Answer] = {
             "/index": self._index,
             "/header": self._header,
@@ -53,7 +53,7 @@ class AttentionPlugin(base_plugin.TBPlugin):
         return False
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
-        """The tab."""
+        """Return the tab."""
         return base_plugin.FrontendMetadata(es_module_path="/index.js", tab_name="Attention")
 
     def _index(self, request: Any) -> tuple[Any, str]:
@@ -73,7 +73,7 @@ class AttentionPlugin(base_plugin.TBPlugin):
 
 
 def _application(answer: Answer) -> Any:
-    """A WSGI application; what cannot be served is said in JSON."""
+    """Return a WSGI application; what cannot be served is said in JSON."""
 
     @wrappers.Request.application
     def application(request: Any) -> Any:

@@ -19,7 +19,7 @@ def describe_tokens(
     special: Collection[int] = (),
     ranks: Sequence[int | None] | None = None,
 ) -> list[Token]:
-    """Describes the tokens of a sentence.
+    """Describe the tokens of a sentence.
 
     A word is what stands between spaces. Punctuation at its beginning or end is a word of its own, as
     in `split_words`. The marks of SentencePiece (`▁dog`), WordPiece (`##ing`) and subword-nmt
@@ -68,7 +68,7 @@ def describe_tokens(
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text; punctuation at the beginning or end of a word is a word of its own.
+    """Return the words of a text; punctuation at the beginning or end of a word is a word of its own.
 
     >>> split_words("Well-known (since 3.5)!")
     ['Well-known', '(', 'since', '3.5', ')!']
@@ -80,12 +80,12 @@ def split_words(text: str) -> list[str]:
 
 
 def word_count(tokens: Sequence[Token]) -> int:
-    """Number of words that the tokens of a sentence belong to."""
+    """Return the number of words that the tokens of a sentence belong to."""
     return 1 + max((token["word"] for token in tokens if token["word"] is not None), default=-1)
 
 
 def word_text(tokens: Sequence[Token]) -> str:
-    """The text of a word from its pieces, without the tokenizer's marks."""
+    """Return the text of a word from its pieces, without the tokenizer's marks."""
     return "".join(_bare(token["text"]) for token in tokens)
 
 
@@ -95,7 +95,7 @@ def is_punctuation(text: str) -> bool:
 
 
 def _bare(piece: str) -> str:
-    """A piece without the mark of its tokenizer."""
+    """Return a piece without the mark of its tokenizer."""
     if piece.startswith(INSIDE_WORD):
         return piece[len(INSIDE_WORD) :]
     if piece.endswith(GOES_ON):
@@ -104,7 +104,7 @@ def _bare(piece: str) -> str:
 
 
 def _between_spaces(tokens: Sequence[Token]) -> list[list[Token]]:
-    """The tokens in runs without a space inside; special tokens are left out, and end a run."""
+    """Return the tokens in runs without a space inside; special tokens are left out, and end a run."""
     is_sentence_pieces = any(token["text"].startswith(WORD_START) for token in tokens)
     runs: list[list[Token]] = []
     previous: Token | None = None

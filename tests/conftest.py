@@ -1,6 +1,7 @@
 """What every test starts from: one backend, fixed seeds, a quiet log, the float32 policy."""
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -28,73 +29,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 TESTS = Path(__file__).resolve().parent
-# Files and rooms in whose tests no tensor of the backend is computed: files on disk, text, numbers in
-# NumPy, Numba's own machine code, pictures. Once, on TensorFlow, says all; elsewhere only who names them
-# on the command line runs them.
-ONE_BACKEND = (
-    "benchmarks/test_harness.py",
-    "benchmarks/test_results.py",
-    "callbacks/test_metrics_log.py",
-    "cli/test_parse.py",
-    "cli/test_scale.py",
-    "data/test_archives.py",
-    "data/test_batch_shards.py",
-    "data/test_corpora.py",
-    "data/test_download.py",
-    "data/test_filters.py",
-    "data/test_held_out.py",
-    "data/test_killed.py",
-    "data/test_parallel_text.py",
-    "data/test_token_store.py",
-    "data/test_treebanks.py",
-    "data/test_trees.py",
-    "data/test_wmt.py",
-    "decoding/test_incremental_search.py",
-    "decoding/test_without_keras.py",
-    "engine/test_numba_kernels.py",
-    "evaluation/test_bleu.py",
-    "evaluation/test_bracketing.py",
-    "evaluation/test_comparison.py",
-    "evaluation/test_moses_bleu.py",
-    "evaluation/test_report.py",
-    "evaluation/test_training_cost.py",
-    "experiments/test_parsing_baselines.py",
-    "experiments/test_published.py",
-    "recipes/test_bulk.py",
-    "recipes/test_bulk_ray.py",
-    "recipes/test_bulk_store.py",
-    "test_architecture.py",
-    "test_damage.py",
-    "test_docs.py",
-    "training/test_full_disk.py",
-    "tools",
-    "utils/test_checks.py",
-    "utils/test_files.py",
-    "utils/test_progress.py",
-    "utils/test_run_folder.py",
-    "viewer",
-    "visualization/test_figures.py",
-    "visualization/test_run_curves.py",
-    "visualization/test_summary_writer.py",
+# How a file says on which backends alone it runs; elsewhere it is not even imported. One in which nothing is
+# computed on the backend (text, files, reports, pictures, Numba's own code) or nothing of its own (commands,
+# recipes) runs once: on TensorFlow or, where models are trained, on PyTorch, which compiles nothing and which
+# .ci/run has in an environment with all packages.
+BACKENDS_OF_FILE = re.compile(
+    r"^pytestmark = (?:\[\s*)?pytest\.mark\.backends\(([^)]*)\)", re.MULTILINE
 )
-
-# Tests for which XLA compiles for minutes, though their code (Keras' operations, arrays) is the same on every
-# backend. On JAX, too, they run only if they are named.
-NOT_ON_JAX = (
-    "cli/test_commands.py",
-    "engine/test_ctranslate2_engine.py",
-    "evaluation/test_head_importance.py",
-    "experiments/test_layer_complexity.py",
-    "experiments/test_layer_types.py",
-    "experiments/test_position_lengths.py",
-    "interop/test_ctranslate2.py",
-    "visualization/test_attention_entries.py",
-)
-LEFT_OUT = {
-    "tensorflow": (),
-    "torch": ONE_BACKEND,
-    "jax": ONE_BACKEND + NOT_ON_JAX,
-}[BACKEND]
 
 
 def pytest_sessionstart(session):
@@ -109,28 +50,25 @@ def pytest_sessionstart(session):
             file.unlink(missing_ok=True)
 
 
-def pytest_ignore_collect(collection_path, config):
-    """Leaves out what the lists above say, unless it is named."""
-    if not collection_path.is_relative_to(TESTS):
+def pytest_ignore_collect(collection_path):
+    """Leaves out a file that runs on other backends only."""
+    if collection_path.suffix != ".py" or not collection_path.is_relative_to(TESTS):
         return None
-    if collection_path.relative_to(TESTS).as_posix() not in LEFT_OUT:
-        return None
-    given = [Path(argument.split("::")[0]).resolve() for argument in config.args]
-    return None if any(path.is_relative_to(collection_path) for path in given) else True
+    named = BACKENDS_OF_FILE.search(collection_path.read_text("utf-8"))
+    return True if named and f'"{BACKEND}"' not in named[1] else None
 
 
 def pytest_collection_modifyitems(items):
-    """Skips `@pytest.mark.tensorflow_only` tests on the other backends."""
+    """Skips tests that are marked with the names of other `backends`."""
     # Gzip's bytes hold the time of day: the processes of pytest-xdist would find unlike tests.
     unlike = [item.nodeid for item in items if r"\x1f\x8b" in item.nodeid]
     if unlike:
         raise pytest.UsageError(f"Tests whose names hold gzip's bytes; give them `ids`: {unlike}")
-    if BACKEND == "tensorflow":
-        return
-    skip = pytest.mark.skip(reason=f"only TensorFlow has this; the backend is {BACKEND}")
     for item in items:
-        if item.get_closest_marker("tensorflow_only"):
-            item.add_marker(skip)
+        for mark in item.iter_markers("backends"):
+            if BACKEND not in mark.args:
+                only = " and ".join(mark.args)
+                item.add_marker(pytest.mark.skip(reason=f"runs on {only}, not on {BACKEND}"))
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import NOT_ON_JAX, ONE_BACKEND
+pytestmark = pytest.mark.backends("tensorflow")
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "keras_attention"
@@ -31,7 +31,7 @@ ALLOWED = {
     "callbacks": {"evaluation", "training", "utils", "visualization"},
 }
 # Rooms above all of these.
-TOP = {"recipes", "experiments", "cli"}
+TOP = {"recipes", "cli"}
 
 
 NOT_ON_IMPORT = ("TYPE_CHECKING", "__name__ == '__main__'")
@@ -107,9 +107,19 @@ def test_no_module_imports_itself_by_a_detour():
         visit(name, [])
 
 
+EXAMPLES = {path: ast.parse(path.read_text()) for path in (ROOT / "examples").rglob("*.py")}
+
+
+def test_examples_import_public_names_only():
+    assert len(EXAMPLES) > 10
+    for path, tree in EXAMPLES.items():
+        modules = imported_modules(path, ast.walk(tree))
+        private = [name for name in modules if any(map(is_private, name.split(".")))]
+        assert not private, f"{path.name} imports {private}"
+
+
 def test_nobody_imports_private_keras():
-    examples = {path: ast.parse(path.read_text()) for path in (ROOT / "examples").glob("*.py")}
-    for path, tree in {**TREES, **examples}.items():
+    for path, tree in {**TREES, **EXAMPLES}.items():
         private = [m for m in imported_modules(path, ast.walk(tree)) if m.startswith("keras.src")]
         assert not private, f"{path.name} imports {private}"
 
@@ -170,7 +180,6 @@ ROOMS_WITH_WEIGHTS = (
 KNOWN_ENDS = {
     # Variables of Keras' own layers and generators, which say what they are by their names alone.
     "training/checkpoint_store.py: v.path.endswith('seed_generator_state')",
-    "training/parallelism.py: name.endswith('dropout')",
 }
 
 
@@ -231,7 +240,6 @@ PRIVATE_NAMES_OF_KERAS = {
         "_velocities",
         "_velocity_hats",
     },
-    "training/parallelism.py": {"_get_variable_index"},
 }
 ROOMS_WITH_KERAS_CLASSES = ("callbacks", "layers", "models", "training")
 
@@ -276,8 +284,3 @@ def test_private_names_of_keras_are_known():
             if isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in own:
                 found.setdefault(relative(path), set()).add(node.attr)
     assert found == PRIVATE_NAMES_OF_KERAS
-
-
-def test_what_is_tested_on_one_backend_exists():
-    tests = ROOT / "tests"
-    assert [name for name in ONE_BACKEND + NOT_ON_JAX if not (tests / name).exists()] == []

@@ -11,9 +11,11 @@ from keras_attention.data.corpora import load_corpus
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.training.checkpoint_store import load_checkpoint, write_checkpoint
-from keras_attention.utils.files import DamagedFile, read_json, write_json
+from keras_attention.utils.files import DamagedFile
 from keras_attention.utils.signed_archive import sign_archive, verify_archive
 from tests.data.counting_text import NumberTokenizer, number_text
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 PLACES = 200
 
@@ -84,13 +86,6 @@ def test_checkpoint(tmp_path, name):
     refused = check_flipped_bits(tmp_path / "saved" / name, read)
     assert refused == PLACES or name == "manifest.json"
     assert refused > 0.7 * PLACES
-
-
-def test_json(tmp_path):
-    """As configurations, reports and records of runs are written."""
-    path = tmp_path / "report.json"
-    write_json(path, {"bleu": 27.3, "updates": 100_000, "systems": {"average of 5": [1e-9, None]}})
-    assert check_flipped_bits(path, lambda: read_json(path)) > 0.7 * PLACES
 
 
 def test_saved_model(tmp_path):

@@ -1,5 +1,6 @@
 """What the docs say of rooms and files is so."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from keras_attention.cli.main import main
 from keras_attention.recipes.config import RESUMABLE_FIELDS
 from tests.test_architecture import ALLOWED, TOP
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "keras_attention"
@@ -31,16 +34,20 @@ def test_the_files_that_the_architecture_names_exist():
 
 
 @pytest.mark.parametrize(
-    "path", [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")], ids=lambda path: path.name
+    "path",
+    [*(ROOT / "docs").glob("*.md"), *(ROOT / "dev").glob("*.md"), *ROOT.glob("*.md")],
+    ids=lambda path: path.name,
 )
 def test_links_lead_somewhere(path):
-    text = path.read_text("utf-8")
-    for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", text):
-        assert (path.parent / target).exists(), target
-    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    anchors = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in headings}
-    for anchor in re.findall(r"\]\(#([^)]+)\)", text):
-        assert anchor in anchors, anchor
+    for target, anchor in re.findall(
+        r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", path.read_text("utf-8")
+    ):
+        linked = path.parent / target if target else path
+        assert linked.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text("utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in headings}
+            assert anchor in anchors, (target, anchor)
 
 
 def test_what_may_change_between_two_starts_is_what_a_run_lets_change():
@@ -58,12 +65,21 @@ def test_searches_are_tried_by_the_names_that_the_help_shows():
 
 def test_the_options_of_all_commands_exist(capsys):
     """In README and docs: each option is one that the command's help shows, and each script is there."""
-    known = {}
+    known, scripts = {}, set()
     for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        blocks = re.findall(r"```(?:sh|bash)\n(.*?)```", path.read_text("utf-8"), re.DOTALL)
+        text = path.read_text("utf-8")
+        assert all(
+            (ROOT / name).exists() for name in re.findall(r"(?<![\w/])examples/[\w/]+\.py", text)
+        )
+        blocks = re.findall(r"```(?:sh|bash)\n(.*?)```", text, re.DOTALL)
         for line in "".join(blocks).replace("\\\n", " ").splitlines():
             words = line.partition(" # ")[0].split()
-            assert all((ROOT / word).exists() for word in words if re.match(r"\w+/\w+\.py$", word))
+            assert all((ROOT / word).exists() for word in words if re.match(r"[\w/]+\.py$", word))
+            for script in re.findall(r"examples/paper/(\w+)\.py", line):
+                shown = importlib.import_module(script).parser().format_help()
+                options = set(re.findall(r" (--[\w-]+)", line))
+                assert options <= set(re.findall(r"--[\w-]+", shown)), (path.name, line)
+                scripts.add(script)
             for program in {"keras-attention", "keras_attention"}.intersection(words):
                 command, *rest = words[words.index(program) + 1 :]
                 if command not in known and command != "--help":
@@ -73,3 +89,4 @@ def test_the_options_of_all_commands_exist(capsys):
                 options = {word.partition("=")[0] for word in rest if word.startswith("--")}
                 assert options <= known[command], (path.name, line)
     assert {"train", "plan", "translate", "attention", "evaluate", "score"} <= known.keys()
+    assert len(scripts) > 2

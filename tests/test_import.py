@@ -11,10 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    os.environ["KERAS_BACKEND"] != "tensorflow",
-    reason="starts interpreters on each backend by itself: once is enough",
-)
+pytestmark = pytest.mark.backends("tensorflow")  # starts interpreters on each backend by itself
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -4,7 +4,6 @@ Every part has to work for that: embeddings, positions, masks, attention to the 
 optimizer, and the search that decodes. Nothing here touches `tf.data`.
 """
 
-import keras
 import numpy as np
 import pytest
 
@@ -16,6 +15,8 @@ from keras_attention import (
     Transformer,
     Translator,
 )
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 PAD, END, FIRST, LETTERS = 0, 1, 3, 8
 SHORTEST, LONGEST = 3, 5
@@ -47,7 +48,6 @@ def padded(texts):
     return np.array([row + [PAD] * (LONGEST + 1 - len(row)) for row in rows], "int32")
 
 
-@pytest.mark.skipif(keras.backend.backend() == "torch", reason="takes minutes without a compiler")
 def test_learns_to_reverse_words_it_has_not_seen():
     known = words(WORDS, seed=1)
     new = [word for word in words(3 * TEST_WORDS, seed=2) if word not in set(known)][:TEST_WORDS]

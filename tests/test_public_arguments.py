@@ -66,6 +66,7 @@ NO_DOORS = {
     "PairedDifference",
     "Plan",
     "SpecError",
+    "Stop",
     "TrainingMemory",
     "TrainingStopped",
     "Translation",
@@ -115,7 +116,7 @@ TABLE = {
             "translate": FUNCTION,
             "importance": SWITCH,
             "monitor": OPTIONAL_THING,
-            "interrupted": FUNCTION,
+            "stop": OPTIONAL_THING,
         },
     ),
     "Budget": (
@@ -134,14 +135,13 @@ TABLE = {
         {
             "folder": PATH,
             "keep": [*SIZE, None],
-            "interrupted": [*FUNCTION, None],
+            "stop": OPTIONAL_THING,
             "every_minutes": POSITIVE,
             "every_updates": SIZE,
             "average_minutes": POSITIVE[1:],
             "average_updates": SIZE,
             "stateful": [3, "x", None, [3]],
             "write": SWITCH,
-            "milestone": [*FUNCTION, None],
         },
     ),
     "ConsoleProgress": (
@@ -164,14 +164,15 @@ TABLE = {
             "shown": [*SIZE, None],
         },
     ),
-    "StopOnSignal": (lambda x: {}, {"at_once": SWITCH}),
+    "RunCallback": (lambda x: {}, {"stop": OPTIONAL_THING}),
+    "StopOnSignal": (lambda x: {}, {"stop": OPTIONAL_THING, "at_once": SWITCH}),
     "StopWithoutGain": (
         lambda x: {"patience": 2},
         {
             "patience": SIZE,
             "monitor": TEXT,
-            "cut_short": [*FUNCTION, None],
-            "finish": FUNCTION,
+            "stop": OPTIONAL_THING,
+            "budget": OPTIONAL_THING,
         },
     ),
     "TrainingMonitor": (
@@ -185,6 +186,7 @@ TABLE = {
             "peak": POSITIVE,
             "console": OPTIONAL_THING,
             "validation_writer": OPTIONAL_THING,
+            "budget": OPTIONAL_THING,
         },
     ),
     "TranslationScores": (
@@ -196,12 +198,12 @@ TABLE = {
             "every_epochs": SIZE,
             "every_updates": SIZE,
             "monitor": OPTIONAL_THING,
-            "cut_short": [*FUNCTION, None],
+            "stop": OPTIONAL_THING,
         },
     ),
     "ValidationPerplexity": (
         lambda x: {"batches": x.batches},
-        {"batches": THING, "cut_short": [*FUNCTION, None]},
+        {"batches": THING, "stop": OPTIONAL_THING},
     ),
     "fit_resumably": (
         lambda x: {
@@ -672,16 +674,6 @@ TABLE = {
     "average_checkpoints": (
         lambda x: {"model": x.model, "paths": [x.folder / "checkpoint"]},
         {"model": THING, "paths": [None, 3, "x", [], [3]]},
-    ),
-    "check_parallelism": (
-        lambda x: {"model": x.model, "batch": x.batches[0]},
-        {
-            "model": THING,
-            "batch": [None, 3, "x", []],
-            "replicas": [3, "x", [0], [1.5], [None]],
-            "accumulation_steps": [*SIZE, None],
-            "loss": OPTIONAL_THING,
-        },
     ),
     "distribution_scope": (lambda x: {}, {"strategy": WORD, "replicas": SIZE}),
     "initialize_processes": (

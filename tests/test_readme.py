@@ -5,10 +5,11 @@ import doctest
 import re
 from pathlib import Path
 
-import keras
 import pytest
 
 from tests.recipes.small_runs import untrained_run
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 PARSING = README.parent / "docs" / "parsing.md"
@@ -35,15 +36,12 @@ def run(blocks, name):
             exec(compile("\n" * line + code, name, "exec"), namespace)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="long, and shown for the default backend"
-)
 def test_readme(tmp_path, monkeypatch):
     """In an empty folder, with the text files that a user would have: `train.en`, `train.de`."""
     from keras_attention.data import load_corpus
 
     monkeypatch.chdir(tmp_path)
-    pairs = [pair for pair, _ in zip(load_corpus("demo").train, range(500), strict=False)]
+    pairs = [pair for pair, _ in zip(load_corpus("demo").train, range(120), strict=False)]
     for index, language in enumerate(("en", "de")):
         lines = "".join(f"{pair[index]}\n" for pair in pairs)
         Path(f"train.{language}").write_text(lines, encoding="utf-8")

@@ -301,7 +301,7 @@ def test_weights_in_float16_are_not_trained():
         model.compile("adam", LabelSmoothedCrossentropy())
 
 
-@pytest.mark.skipif(keras.backend.backend() == "torch", reason="refused there by name")
+@pytest.mark.backends("tensorflow", "jax")
 def test_a_model_that_was_only_built_is_exported(tmp_path):
     tf = pytest.importorskip("tensorflow")
     model = Transformer(11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2, seed=1)

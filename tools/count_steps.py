@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 
 def steps(run: Callable[[], Any], last: set[str] | None = None) -> list[Step]:
-    """The steps of a call in order, each once.
+    """Return the steps of a call in order, each once.
 
     Args:
         run: The function to call.

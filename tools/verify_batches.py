@@ -18,7 +18,7 @@ from keras_attention import Tokenizer, Translator
 
 
 def read_lines(path: Path, count: int) -> list[str]:
-    """The first lines of a text file, plain or gzip."""
+    """Return the first lines of a text file, plain or gzip."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as stream:
         return [line.rstrip("\n") for line, _ in zip(stream, range(count), strict=False)]

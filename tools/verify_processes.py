@@ -72,13 +72,13 @@ def main() -> None:
 
 
 def difference(found: dict[str, Any], expected: dict[str, Any], name: str) -> float:
-    """The norm of the difference of two lists of numbers, relative to the norm of the second."""
+    """Return the norm of the difference of two lists of numbers, relative to the norm of the second."""
     ours, theirs = np.array(found[name]), np.array(expected[name])
     return float(np.linalg.norm(ours - theirs) / np.linalg.norm(theirs))
 
 
 def make_store(folder: Path) -> Path:
-    """The demo corpus' validation set as token ids."""
+    """Return the demo corpus' validation set as token ids."""
     text = load_corpus("demo").validation
     tokenizer = Tokenizer.train([*text.sources(), *text.targets()], vocabulary_size=500)
     return TokenStore.build(folder, text, tokenizer).folder

@@ -33,7 +33,7 @@ class Spec:
     is_ceiling: bool = False
 
     def missing(self) -> list[str]:
-        """What `pip install` would have to install."""
+        """Return what `pip install` would have to install."""
         return [
             package
             for module, package in self.requires.items()
@@ -252,7 +252,7 @@ def _round_text(number: int, rounds: int, outcomes: Sequence[Outcome]) -> str:
 
 
 def finite_or_none(value: Any) -> Any:
-    """The same data with what JSON cannot hold, infinities and NaN, as None."""
+    """Return the same data with what JSON cannot hold, infinities and NaN, as None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -56,7 +56,7 @@ def cpu_facts() -> dict[str, Any]:
 
 
 def usable_cpus() -> int:
-    """Number of CPUs that this process may use."""
+    """Return the number of CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -102,7 +102,7 @@ class Worker:
         return answer["value"]
 
     def log(self) -> str:
-        """The last lines that the subject and its libraries printed."""
+        """Return the last lines that the subject and its libraries printed."""
         if not self._is_open:
             return self._last_lines
         self._log.seek(0)

@@ -20,7 +20,7 @@ def table(
     ceiling: float | None = None,
     ratio_to: Sequence[str] = (),
 ) -> str:
-    """A Markdown table: medians, ranges, rates, share of the ceiling, memory, ratios.
+    """Return a Markdown table: medians, ranges, rates, share of the ceiling, memory, ratios.
 
     Args:
         outcomes: From `compare`.

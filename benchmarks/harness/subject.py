@@ -28,7 +28,7 @@ class Subject:
         raise NotImplementedError
 
     def check(self) -> dict[str, Any]:
-        """Outputs by name, to be compared with those of the other subjects; empty if there are none."""
+        """Return the output by name, to compare it with the other subjects'; empty if there is none."""
         return {}
 
     def run(self, count: int) -> list[float]:

@@ -30,7 +30,7 @@ def marian_model(
     longest: int = 1024,
     pad_embeds_as_zero: bool = False,
 ) -> Any:
-    """A `MarianMTModel` that computes what the `Transformer` with these weights computes.
+    """Return a `MarianMTModel` that computes what the `Transformer` with these weights computes.
 
     Args:
         config: Sizes and options of a post-norm `Transformer` with sinusoids whose heads are

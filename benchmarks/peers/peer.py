@@ -23,7 +23,7 @@ class Peer(Subject):
         raise NotImplementedError
 
     def work(self) -> dict[str, float]:
-        """What one sample amounts to, by unit: tokens, sentences, operations."""
+        """Return what one sample amounts to, by unit: tokens, sentences, operations."""
         raise NotImplementedError
 
     def prepare(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class Sizes:
     dropout: float = 0.1
 
     def as_options(self) -> dict[str, Any]:
-        """The arguments of `keras_attention.Transformer`."""
+        """Return the arguments of `keras_attention.Transformer`."""
         return dataclasses.asdict(self)
 
 
@@ -77,7 +77,7 @@ def make_weights(sizes: Sizes, seed: int = 1) -> dict[str, np.ndarray]:
 
 
 def take(weights: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """The weight of that name in another shape of as many numbers, or an error that says what is there."""
+    """Return the weight of that name in another shape, or raise an error that says what is there."""
     if name not in weights or weights[name].size != np.prod(shape, dtype=int):
         there = f"of shape {weights[name].shape}" if name in weights else "not there"
         raise ValueError(
@@ -88,7 +88,7 @@ def take(weights: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -
 
 
 def sinusoids(length: int, width: int, layout: str = "interleaved") -> np.ndarray:
-    """The paper's positions, float32 `(length, width)`: sines and cosines in turn, or all sines first.
+    """Return the paper's positions, float32 `(length, width)`: sines and cosines in turn, or all sines first.
 
     All sines first is the layout `"halves"` of the authors' code, whose exponents end at 1.
     """

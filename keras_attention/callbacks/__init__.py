@@ -1,6 +1,7 @@
 """Keras callbacks: progress, budgets, checkpoints, scores, logs and pictures."""
 
 from keras_attention.callbacks.attention_log import AttentionLog
+from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
 from keras_attention.callbacks.console import ConsoleProgress
@@ -21,6 +22,8 @@ __all__ = [
     "HugePages",
     "MetricsLog",
     "NonFiniteTraining",
+    "RunCallback",
+    "Stop",
     "StopOnNonFinite",
     "StopOnSignal",
     "StopWithoutGain",

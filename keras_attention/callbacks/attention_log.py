@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
+from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.callbacks.monitor import updates_of
 from keras_attention.callbacks.nonfinite import has_diverged
 from keras_attention.evaluation.head_importance import head_importance
@@ -31,7 +31,7 @@ MOST_TOKENS = 128
 _DECADE = (12, 15, 20, 25, 30, 40, 50, 60, 80, 100)
 
 
-class AttentionLog(keras.callbacks.Callback):
+class AttentionLog(RunCallback):
     """Logs the attention of all layers and heads on a few sentence pairs, for TensorBoard.
 
     `tensorboard --logdir FOLDER` shows it in the tab *Attention*: how each head developed, what it does,
@@ -54,8 +54,8 @@ class AttentionLog(keras.callbacks.Callback):
         importance: Whether to measure the importance of the heads at the end, on all pairs; see
             `keras_attention.evaluation.head_importance`. Defaults to False.
         monitor: A `TrainingMonitor`; its clock stops while attention is logged.
-        interrupted: A function, called at the end of training: whether a signal cut it short. The
-            process that continues the training then writes the last entry.
+        stop: The `Stop` of the training. If a signal ends it, the process that continues it writes the
+            last entry.
 
     Raises:
         ValueError: If there are no pairs, or one is empty or too long.
@@ -76,15 +76,14 @@ class AttentionLog(keras.callbacks.Callback):
         translate: Callable[[list[str]], Sequence[Sequence[Any]]] | None = None,
         importance: bool = False,
         monitor: Any = None,
-        interrupted: Callable[[], bool] = lambda: False,
+        stop: Stop | None = None,
     ):
-        super().__init__()
+        super().__init__(stop)
         check_has("writer", writer, "a SummaryWriter", "flush")
         check_has("tokenizer", tokenizer, "a Tokenizer", "encode", "id_to_token")
         _check_pairs(pairs, tokenizer)
         check_integer("shown", shown, 1)
         check_boolean("importance", importance)
-        check_callable("interrupted", interrupted)
         if translate is not None:
             check_callable("translate", translate)
         if monitor is not None:
@@ -106,7 +105,6 @@ class AttentionLog(keras.callbacks.Callback):
         self.translate = translate
         self.importance = importance
         self.monitor = monitor
-        self.interrupted = interrupted
         self._resumed = False
         self._logged = self._logged_output = -1  # the last steps that are in the log
         self._next = 0
@@ -114,7 +112,7 @@ class AttentionLog(keras.callbacks.Callback):
         self._first_batch: int | None = None  # of the epoch: a resumed run may begin in its middle
 
     def get_state(self) -> dict[str, Any]:
-        """What a resumed run needs to write each entry once."""
+        """Return what a resumed run needs to write each entry once."""
         return {"logged": self._logged, "logged_output": self._logged_output}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -123,7 +121,7 @@ class AttentionLog(keras.callbacks.Callback):
         self._resumed = True
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Logs the initial model, unless the run is resumed."""
+        """Log the initial model, unless the run is resumed."""
         step = updates_of(self.model)
         if not self._resumed:
             self._logged = self._logged_output = -1
@@ -132,11 +130,11 @@ class AttentionLog(keras.callbacks.Callback):
         self._next = next_entry(step)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Reads the number of updates, which are counted from here."""
+        """Read the number of updates, which are counted from here."""
         self._epoch_start, self._first_batch = updates_of(self.model), None
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Logs when the next entry is due."""
+    def before_update(self, batch: int) -> None:
+        """Log when the next entry is due."""
         if self._first_batch is None:
             self._first_batch = batch
         # Counted here: asking the optimizer would wait for the device at every batch.
@@ -148,20 +146,20 @@ class AttentionLog(keras.callbacks.Callback):
             self._next = next_entry(step)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Logs the model's own translations."""
+        """Log the model's own translations."""
         if next_entry(epoch) == epoch + 1 and not self.model.stop_training:
             self._log_output(updates_of(self.model))
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Logs the trained model, and the importance of its heads."""
-        if self.interrupted():
+        """Log the trained model, and the importance of its heads."""
+        if self.stop.interrupts:
             return
         step = updates_of(self.model)
         self._log(step, self.importance)
         self._log_output(step)
 
     def _log(self, step: int, with_importance: bool = False) -> None:
-        """Adds an entry of the current model, once per step."""
+        """Add an entry of the current model, once per step."""
         if step <= self._logged or has_diverged(self.model):
             return
         self._logged = step
@@ -172,7 +170,7 @@ class AttentionLog(keras.callbacks.Callback):
                 self._write(shown, {"importance": self._importance() if with_importance else None})
 
     def _log_output(self, step: int) -> None:
-        """Adds the attention on the model's own translations, once per step."""
+        """Add the attention on the model's own translations, once per step."""
         if self.translate is None or step <= self._logged_output or has_diverged(self.model):
             return
         self._logged_output = step
@@ -222,7 +220,7 @@ class AttentionLog(keras.callbacks.Callback):
 
 
 def next_entry(step: int) -> int:
-    """The first step after this one that has an entry.
+    """Return the first step after this one that has an entry.
 
     >>> [next_entry(step) for step in (0, 1, 2, 5, 10, 11, 12, 99, 100, 7000)]
     [1, 2, 5, 10, 12, 12, 15, 100, 120, 8000]

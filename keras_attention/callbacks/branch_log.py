@@ -7,12 +7,13 @@ from typing import Any
 
 import keras
 
+from keras_attention.callbacks.base import RunCallback
 from keras_attention.callbacks.metrics_log import MetricsLog
 
 WEIGHTS = ("kappa", "alpha")
 
 
-class BranchLog(keras.callbacks.Callback):
+class BranchLog(RunCallback):
     """Logs kappa and alpha of every branched attention of a model, every few updates.
 
     An entry has the number of the update and, under names such as
@@ -35,8 +36,7 @@ class BranchLog(keras.callbacks.Callback):
         self._written = max((entry["update"] for entry in self.log.read()), default=-1)
         self._write_if_due()
 
-    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
-    def on_train_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+    def before_update(self, batch: int) -> None:
         self._write_if_due()
         self._updates += 1
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from keras_attention.callbacks.base import RunCallback
 from keras_attention.training.distribution import chief_says
 from keras_attention.training.learning_rate import BudgetSchedule, CooldownToBudget
 from keras_attention.utils.checks import check_integer, check_iterable, check_number
@@ -38,11 +39,11 @@ class Cooldown:
     limits: list[float | None]
 
 
-class Budget(keras.callbacks.Callback):
+class Budget(RunCallback):
     """Stops training after a number of updates or minutes, whichever comes first.
 
-    Minutes are minutes of training: compilation, validation and other work between two epochs do not
-    count. The first batch of each shape compiles, so its time is not counted.
+    Minutes are minutes of training: compilation, validation and looking at the attention do not count.
+    The first batch of each shape compiles, so its time is not counted.
 
     If the optimizer has a `CosineToBudget` or `CooldownToBudget` schedule, this callback tells it which
     share of the budget or of the cool-down is used.
@@ -152,6 +153,11 @@ class Budget(keras.callbacks.Callback):
         return min((end for end in (self.steps, early) if end is not None), default=None)
 
     @property
+    def milestone(self) -> int | None:
+        """The update before the cool-down: a run with another budget goes on from its checkpoint."""
+        return self.cools_from
+
+    @property
     def cools_from(self) -> int | None:
         """The update after which the cool-down has begun; None before it."""
         return None if self._cools is None else self._cools.updates
@@ -189,7 +195,7 @@ class Budget(keras.callbacks.Callback):
         return self._share_since(0, 0.0)
 
     def _share_since(self, updates: int, seconds: float) -> float:
-        """The share of the budget's rest, after these updates and seconds, that is used."""
+        """Return the share of the budget's rest, after these updates and seconds, that is used."""
         shares = [0.0]
         if self.last_step is not None:
             shares.append((self.updates - updates) / max(1, self.last_step - updates))
@@ -228,8 +234,7 @@ class Budget(keras.callbacks.Callback):
                 assert self._cools is not None
                 self._cools = dataclasses.replace(self._cools, seconds=began)
 
-    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def before_update(self, batch: int) -> None:
         self._count_time()
         if self.minutes is not None:
             self.seconds = chief_says(self.seconds)  # The learning rate may depend on it.
@@ -247,6 +252,11 @@ class Budget(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._count_time()
         self._batch_began, self._is_timed = None, False
+
+    def pause(self, seconds: float) -> None:
+        """Do not count seconds that passed within a batch with other work than training."""
+        if self._batch_began is not None:
+            self._batch_began += seconds
 
     def _count_time(self) -> None:
         if self._batch_began is None:

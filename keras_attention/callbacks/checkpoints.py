@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.training.checkpoint_store import (
     MANIFEST,
     DamagedCheckpoint,
@@ -30,7 +31,6 @@ from keras_attention.training.distribution import computing_alone
 from keras_attention.training.input_pipeline import as_tf_dataset
 from keras_attention.utils.checks import (
     check_boolean,
-    check_callable,
     check_has,
     check_integer,
     check_iterable,
@@ -42,7 +42,7 @@ from keras_attention.utils.ownership import is_own_folder
 from keras_attention.utils.progress import activity, say
 
 
-class Checkpoints(keras.callbacks.Callback):
+class Checkpoints(RunCallback):
     """Writes checkpoints while a model trains, keeps the last few, and restores training exactly.
 
     One is written at the end of each epoch, at the end of training, after a signal, and within epochs as
@@ -54,15 +54,14 @@ class Checkpoints(keras.callbacks.Callback):
         folder: Folder of the checkpoints; made if absent. Leftovers of killed processes are deleted.
         keep: Number of checkpoints to keep among those that `select_checkpoints(folder, keep,
             average_minutes, average_updates)` chooses. Unless it is 1, the last two are always kept.
-        interrupted: A function, called at the end of an epoch: whether a signal cut it short.
+        stop: The `Stop` of the training: an epoch that a signal cuts short is completed later.
         every_minutes: Minutes of training between checkpoints within an epoch; None for none.
         every_updates: Updates between checkpoints within an epoch; None for none.
         average_minutes, average_updates: Distance between the checkpoints to be averaged. If both are
             None, one per epoch. See `select_checkpoints`.
         stateful: Callbacks to save as well, with `get_state()`, JSON-serialisable, and `set_state(state)`.
+            If one has a number as `milestone`, the checkpoint after so many updates is written and kept.
         write: Whether this process writes. Only one of several processes should. Defaults to True.
-        milestone: A function: the number of updates after which one more checkpoint is written, which is
-            kept as long as the function returns that number; None for none.
 
     Attributes:
         epoch: Number of complete epochs.
@@ -91,20 +90,17 @@ class Checkpoints(keras.callbacks.Callback):
         self,
         folder: str | os.PathLike[str],
         keep: int = 5,
-        interrupted: Callable[[], bool] = lambda: False,
+        stop: Stop | None = None,
         every_minutes: float | None = None,
         every_updates: int | None = None,
         average_minutes: float | None = None,
         average_updates: int | None = None,
         stateful: Sequence[Any] = (),
         write: bool = True,
-        milestone: Callable[[], int | None] = lambda: None,
     ):
-        super().__init__()
+        super().__init__(stop)
         self.folder = check_path("folder", folder)
         self.keep = check_integer("keep", keep, 1)
-        self.interrupted = check_callable("interrupted", interrupted)
-        self.milestone = check_callable("milestone", milestone)
         self.write = check_boolean("write", write)
         if every_minutes is not None:
             check_number("every_minutes", every_minutes, above=0)
@@ -249,8 +245,7 @@ class Checkpoints(keras.callbacks.Callback):
                 variable.assign(np.array(value, keras.backend.standardize_dtype(variable.dtype)))
             self._metrics = None
 
-    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def before_update(self, batch: int) -> None:
         self.batch = batch
         self.seconds = time.monotonic() - self._started
         if self._due():
@@ -258,32 +253,23 @@ class Checkpoints(keras.callbacks.Callback):
         self.batch += 1
         self.updates += 1
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
+        self.history.append(self._entry(epoch, logs))
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.seconds = time.monotonic() - self._started
-        whole = self._is_whole()
-        if not self.cut_short:
-            self.history.append(self._entry(epoch, logs))
-        if whole:
+        super().on_epoch_end(epoch, logs)
+        if not self.stop.within_epoch:
             self.epoch, self.batch = epoch + 1, 0
-        self.finished = self.model.stop_training and not self.interrupted()
-        self._save("end" if self.finished else "epoch" if whole else "signal")
+        self.finished = self.model.stop_training and not self.stop.interrupts
+        self._save("end" if self.finished else "signal" if self.stop.within_epoch else "epoch")
 
-    @property
-    def cut_short(self) -> bool:
-        """Whether a signal ends the training within an epoch, to be continued later."""
-        return self.interrupted() and not self._is_whole()
-
-    def _is_whole(self) -> bool:
-        """Whether all batches of the epoch are done."""
-        steps = self.params.get("steps")
-        return not self.model.stop_training if steps is None else self.batch >= steps
-
-    def _entry(self, epoch: int, logs: dict[str, Any] | None) -> dict[str, Any]:
+    def _entry(self, epoch: int, logs: dict[str, Any]) -> dict[str, Any]:
         return {
             "epoch": epoch + 1,
             "updates": int(keras.ops.convert_to_numpy(self.model.optimizer.iterations)),
             "seconds": round(self.seconds, 3),
-            **{name: float(value) for name, value in (logs or {}).items()},
+            **{name: float(value) for name, value in logs.items()},
         }
 
     def _interval(self) -> int:
@@ -294,7 +280,7 @@ class Checkpoints(keras.callbacks.Callback):
             return False
         if self.every_updates is not None and self.updates % self.every_updates == 0:
             return True
-        if self.updates == self.milestone():
+        if self.updates in self._milestones():
             return True
         return self._interval() > self._saved_interval
 
@@ -332,13 +318,15 @@ class Checkpoints(keras.callbacks.Callback):
         kept.update(
             select_checkpoints(self.folder, self.keep, self.average_minutes, self.average_updates)
         )
-        milestone = self.milestone()
-        if milestone is not None:
-            kept.add(self._path(milestone))
+        kept.update(map(self._path, self._milestones()))
         for path in paths:
             # Users keep notes in them.
             if path not in kept and is_own_folder(path, MANIFEST, "variables", verify=False):
                 remove_folder(path)
+
+    def _milestones(self) -> set[int]:
+        found = {getattr(callback, "milestone", None) for callback in self.stateful.values()}
+        return {updates for updates in found if updates is not None}
 
     def _path(self, updates: int) -> Path:
         return self.folder / f"update-{updates:08d}"

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TextIO
 
-import keras
-
+from keras_attention.callbacks.base import RunCallback
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.monitor import TrainingMonitor, spoken_name
 from keras_attention.utils.checks import check_callable, check_has
 from keras_attention.utils.progress import Progress, say
 
 
-class ConsoleProgress(keras.callbacks.Callback):
+class ConsoleProgress(RunCallback):
     """Shows the progress, the loss and the speed of a run with a budget.
 
     Loss and tokens per second come from the last entry of the monitor, so nothing more is read from the
@@ -58,7 +57,7 @@ class ConsoleProgress(keras.callbacks.Callback):
         self._progress.__enter__()
         self._progress.left(budget.seconds_left(budget.updates))
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def before_update(self, batch: int) -> None:
         budget = self.budget
         self._batch = batch
         self._progress.note("" if budget.is_timed else _first_of(budget.shape))
@@ -110,6 +109,6 @@ class ConsoleProgress(keras.callbacks.Callback):
 
 
 def _first_of(shape: tuple[int, int, int] | None) -> str:
-    """What happens in a batch whose shape is new: more than compiling, and it may take long."""
+    """Return what happens in a batch whose shape is new: more than compiling, and it may take long."""
     size = "" if shape is None else f" of {shape[0]:,} x {max(shape[1:]):,} tokens"
     return f"compiling, then training on the first batch{size}"

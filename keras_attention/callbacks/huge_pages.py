@@ -1,9 +1,8 @@
 """Huge pages for the memory that TensorFlow takes during the first updates."""
 
-from typing import Any
-
 import keras
 
+from keras_attention.callbacks.base import RunCallback
 from keras_attention.training.distribution import has_accelerator
 from keras_attention.utils.memory import advise_huge_pages
 
@@ -11,7 +10,7 @@ from keras_attention.utils.memory import advise_huge_pages
 WARMUP_UPDATES = 3
 
 
-class HugePages(keras.callbacks.Callback):
+class HugePages(RunCallback):
     """Moves the memory that training uses after its first updates to huge pages, on TensorFlow with a CPU.
 
     TensorFlow allocates its memory in a few large pieces, never frees them, and has no setting for huge
@@ -31,8 +30,7 @@ class HugePages(keras.callbacks.Callback):
         super().__init__()
         self._updates = 0
 
-    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def before_update(self, batch: int) -> None:
         is_tensorflow = keras.backend.backend() == "tensorflow"
         if self._updates == WARMUP_UPDATES and is_tensorflow and not has_accelerator():
             advise_huge_pages()

@@ -9,6 +9,8 @@ from typing import Any, TextIO
 
 import keras
 
+from keras_attention.callbacks.base import RunCallback
+from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.utils.checks import (
     check_callable,
@@ -20,7 +22,7 @@ from keras_attention.utils.checks import (
 from keras_attention.visualization.summary_writer import SummaryWriter
 
 
-class TrainingMonitor(keras.callbacks.Callback):
+class TrainingMonitor(RunCallback):
     """Logs loss, metrics, learning rate and speed every few batches, and the results of each epoch.
 
     Between entries it reads nothing from the device, so it does not slow training down. It flushes after
@@ -62,6 +64,7 @@ class TrainingMonitor(keras.callbacks.Callback):
         console: A stream that gets a short line for each entry.
         validation_writer: A second writer. It gets `val_loss` under the name of the training loss, so
             that TensorBoard draws the two in one chart, as two runs.
+        budget: A `Budget` whose clock stops together with this one's.
 
     Attributes:
         last: The numbers of the last entry of kind `"train"`, under the names after the slash.
@@ -94,6 +97,7 @@ class TrainingMonitor(keras.callbacks.Callback):
         peak: float | None = None,
         console: TextIO | None = None,
         validation_writer: SummaryWriter | None = None,
+        budget: Budget | None = None,
     ):
         super().__init__()
         if writer is not None:
@@ -112,6 +116,8 @@ class TrainingMonitor(keras.callbacks.Callback):
             check_has("console", console, "a file to write to", "write")
         if validation_writer is not None:
             check_has("validation_writer", validation_writer, "a SummaryWriter", "scalar")
+        if budget is not None:
+            check_has("budget", budget, "a Budget", "pause")
         self.writer = writer
         self.validation_writer = validation_writer
         self.batches = batches
@@ -119,6 +125,7 @@ class TrainingMonitor(keras.callbacks.Callback):
         self.log = log
         self.flops = flops
         self.peak = peak
+        self.budget = budget
         self.console = console
         self.last: dict[str, float] = {}
         self._begun = False  # whether the first batch of the run, which compiles, is over
@@ -146,7 +153,7 @@ class TrainingMonitor(keras.callbacks.Callback):
         self._state = dict(state)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Removes the log entries of updates that are repeated."""
+        """Remove the log entries of updates that are repeated."""
         state = self._state
         if self.log is not None:
             if state is None:
@@ -168,9 +175,8 @@ class TrainingMonitor(keras.callbacks.Callback):
         self._loss_sums = (0.0, 0.0)  # Keras resets its metrics now
         self._start_window(0)
 
-    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Logs when enough batches are complete; `batch` is their number in this epoch."""
+    def before_update(self, batch: int) -> None:
+        """Log when enough batches are complete; `batch` is their number in this epoch."""
         self._batch, self._within_epoch = batch, True
         complete = batch - self._first_batch
         if complete and not self._begun:
@@ -183,7 +189,7 @@ class TrainingMonitor(keras.callbacks.Callback):
             self._start_clock(batch)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Logs Keras' results of the epoch."""
+        """Log Keras' results of the epoch."""
         steps = self.params.get("steps")
         self._within_epoch = steps is not None and self._batch + 1 < steps
         if self._within_epoch and self.log is not None:
@@ -202,7 +208,10 @@ class TrainingMonitor(keras.callbacks.Callback):
         try:
             yield
         finally:
-            self._start += time.perf_counter() - began
+            took = time.perf_counter() - began
+            self._start += took
+            if self.budget is not None:
+                self.budget.pause(took)
 
     def _start_window(self, batch: int) -> None:
         self._first_batch = batch
@@ -315,7 +324,7 @@ def spoken_name(name: str) -> str:
 
 
 def updates_of(model: keras.Model) -> int:
-    """Number of optimizer updates so far; waits for the device."""
+    """Return the number of optimizer updates so far; waits for the device."""
     return int(number(model.optimizer.iterations))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from keras_attention.callbacks.base import RunCallback
 from keras_attention.training.checkpoint_store import first_nonfinite
 from keras_attention.utils.checks import check_has, check_integer
 
@@ -15,7 +16,7 @@ class NonFiniteTraining(RuntimeError):
     """A loss or a gradient was infinite or NaN; the message says where."""
 
 
-class StopOnNonFinite(keras.callbacks.Callback):
+class StopOnNonFinite(RunCallback):
     """Stops training after an update whose gradient or loss was not finite, and shows its text.
 
     `keras_attention.Adam` remembers the first update with such a gradient and changes no weights from then
@@ -56,8 +57,7 @@ class StopOnNonFinite(keras.callbacks.Callback):
         self.error = None
         self._good_updates = _updates(self.model)
 
-    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def before_update(self, batch: int) -> None:
         if batch % self.every == 0:
             self._look()
 

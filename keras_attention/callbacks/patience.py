@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-import keras
-
-from keras_attention.utils.checks import check_callable, check_integer, check_text
+from keras_attention.callbacks.base import RunCallback, Stop
+from keras_attention.utils.checks import check_has, check_integer, check_text
 from keras_attention.utils.progress import say
 
+if TYPE_CHECKING:
+    from keras_attention.callbacks.budget import Budget
 
-class StopWithoutGain(keras.callbacks.Callback):
+
+class StopWithoutGain(RunCallback):
     """Stops training when a number has not improved for some epochs; a resumed run continues counting.
 
     Args:
         patience: Number of epochs without a new lowest value; None to never stop.
         monitor: Name of the number in Keras' logs. A callback that adds it must come before this one.
             Defaults to `"val_perplexity"`.
-        cut_short: A function, called at the end of an epoch: whether the epoch does not count, for instance
-            because a signal cut it short.
-        finish: A function that is called instead of stopping at once, such as `Budget.finish`.
+        stop: The `Stop` of the training: an epoch that a signal cuts short does not count.
+        budget: A `Budget` with a cool-down, which then begins instead of stopping at once.
 
     Attributes:
         is_over: Whether the patience is over.
@@ -31,6 +32,7 @@ class StopWithoutGain(keras.callbacks.Callback):
 
     Example:
 
+    >>> import keras
     >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     >>> model.compile("sgd", "mse")
     >>> stop = StopWithoutGain(2)
@@ -45,20 +47,18 @@ class StopWithoutGain(keras.callbacks.Callback):
         self,
         patience: int | None,
         monitor: str = "val_perplexity",
-        cut_short: Callable[[], bool] = lambda: False,
-        finish: Callable[[], None] | None = None,
+        stop: Stop | None = None,
+        budget: Budget | None = None,
     ):
-        super().__init__()
+        super().__init__(stop)
         if patience is not None:
             check_integer("patience", patience, 1)
         check_text("monitor", monitor)
-        check_callable("cut_short", cut_short)
-        if finish is not None:
-            check_callable("finish", finish)
+        if budget is not None:
+            check_has("budget", budget, "a Budget", "finish", "cools_from")
         self.patience = patience
         self.monitor = monitor
-        self.cut_short = cut_short
-        self.finish = finish
+        self.budget = budget
         self.is_over = False
         self._best = math.inf
         self._epochs_since = 0
@@ -74,9 +74,10 @@ class StopWithoutGain(keras.callbacks.Callback):
         self._epochs_since = state["epochs_since"]
         self.is_over = self.patience is not None and self._epochs_since >= self.patience
 
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        value = (logs or {}).get(self.monitor)
-        if self.patience is None or value is None or self.cut_short():
+    def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
+        value = logs.get(self.monitor)
+        is_cooling = self.budget is not None and self.budget.cools_from is not None
+        if self.patience is None or value is None or is_cooling:
             return
         if value < self._best:
             self._best, self._epochs_since = value, 0
@@ -85,11 +86,11 @@ class StopWithoutGain(keras.callbacks.Callback):
         if self._epochs_since >= self.patience:
             self.is_over = True
             say(
-                f"{'Training stops' if self.finish is None else 'The learning rate falls from here on'}: "
+                f"{'Training stops' if self.budget is None else 'The learning rate falls from here on'}: "
                 f"{self.monitor.removeprefix('val_')} of the validation set has not fallen below "
                 f"{self._best:.3f} for {self.patience} epochs."
             )
-            if self.finish is None:
+            if self.budget is None:
                 self.model.stop_training = True
             else:
-                self.finish()
+                self.budget.finish()

@@ -1,11 +1,12 @@
 """Ends training cleanly on Ctrl-C or SIGTERM."""
 
+from __future__ import annotations
+
 import contextlib
 import signal
 from typing import Any
 
-import keras
-
+from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.utils.checks import check_boolean
 
 
@@ -26,25 +27,36 @@ class TrainingStopped(KeyboardInterrupt):
         self.exit_code = 128 + int(signal.Signals[signal_name])
 
 
-class StopOnSignal(keras.callbacks.Callback):
+class StopOnSignal(RunCallback):
     """Ends training cleanly on Ctrl-C or SIGTERM, after the current batch.
 
     Python handles signals in the main thread alone: a training in another thread leaves them as they are. A
     second Ctrl-C interrupts at once, as usual.
 
     Args:
+        stop: The `Stop` of the training, which tells the other callbacks the signal's name.
         at_once: Whether this callback ends the training. Pass False for several processes, which must
-            end together: `StopTogether` then ends it and sets `signal_name`. Defaults to True.
+            end together: `StopTogether` then ends it. Defaults to True.
 
     Attributes:
-        signal_name: The signal that ends the training, or None.
         received: The signal that this process received, or None.
+
+    Example:
+
+    >>> import keras
+    >>> import numpy as np
+    >>> model = keras.Sequential([keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> data = np.ones((4, 3)), np.ones((4, 1))
+    >>> stop = Stop()
+    >>> history = model.fit(*data, callbacks=[StopOnSignal(stop)], verbose=0)
+    >>> stop.signal_name is None
+    True
     """
 
-    def __init__(self, at_once: bool = True) -> None:
-        super().__init__()
+    def __init__(self, stop: Stop | None = None, at_once: bool = True) -> None:
+        super().__init__(stop)
         self.at_once = check_boolean("at_once", at_once)
-        self.signal_name: str | None = None
         self.received: str | None = None
         self._previous: dict[int, Any] = {}
         self._trained: Any = None
@@ -58,7 +70,7 @@ class StopOnSignal(keras.callbacks.Callback):
                 with contextlib.suppress(ValueError):  # of any thread but the main one
                     self._previous[number] = signal.signal(number, self._stop)
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def before_update(self, batch: int) -> None:
         # The signal may have come before `fit` set `stop_training` to False.
         if self.received is not None and self.at_once:
             self._trained.stop_training = True
@@ -70,6 +82,6 @@ class StopOnSignal(keras.callbacks.Callback):
     def _stop(self, number: int, frame: Any) -> None:
         self.received = signal.Signals(number).name
         if self.at_once:
-            self.signal_name = self.received
+            self.stop.signal_name = self.received
             self._trained.stop_training = True
         signal.signal(number, self._previous[number])

@@ -5,13 +5,12 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-import keras
-
+from keras_attention.callbacks.base import RunCallback
 from keras_attention.callbacks.signals import StopOnSignal
 from keras_attention.training.agreement import largest_of_all
 
 
-class StopTogether(keras.callbacks.Callback):
+class StopTogether(RunCallback):
     """Stops all processes when one of them stops: a process that continued would wait for ever.
 
     The processes ask each other before each update and at the end of each epoch. Put this callback last,
@@ -22,13 +21,13 @@ class StopTogether(keras.callbacks.Callback):
     """
 
     def __init__(self, signals: StopOnSignal):
-        super().__init__()
+        super().__init__(signals.stop)
         self.signals = signals
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def before_update(self, batch: int) -> None:
         self._agree()
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._agree()
 
     def _agree(self) -> None:
@@ -36,5 +35,5 @@ class StopTogether(keras.callbacks.Callback):
         number = 0 if name is None else int(signal.Signals[name])
         stop, number = map(int, largest_of_all([float(self.model.stop_training), float(number)]))
         if number:
-            self.signals.signal_name = signal.Signals(number).name
+            self.stop.signal_name = signal.Signals(number).name
         self.model.stop_training = bool(stop or number)

@@ -7,15 +7,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import keras
-
+from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.callbacks.nonfinite import has_diverged
 from keras_attention.evaluation.bleu import check_lines, corpus_bleu, corpus_chrf
 from keras_attention.utils.checks import check_callable, check_has, check_integer
 from keras_attention.utils.progress import activity
 
 
-class TranslationScores(keras.callbacks.Callback):
+class TranslationScores(RunCallback):
     """Translates the validation set at regular intervals, and logs sacreBLEU's BLEU and chrF.
 
     At the end of an epoch, the scores are added to Keras' logs as `val_bleu` and `val_chrf`, where the
@@ -33,14 +32,14 @@ class TranslationScores(keras.callbacks.Callback):
             to None.
         monitor: A `TrainingMonitor`. Its clock stops while sentences are translated. Needed with
             `every_updates`.
-        cut_short: A function, called at the end of an epoch: whether a signal cut the epoch short. Such an
-            epoch is not scored.
+        stop: The `Stop` of the training: an epoch that a signal cuts short is not scored.
 
     Raises:
         ValueError: If the lists do not fit together, or an interval is not positive.
 
     Example:
 
+    >>> import keras
     >>> import numpy as np
     >>> model = keras.Sequential([keras.layers.Dense(1)])
     >>> model.compile("sgd", "mse")
@@ -59,11 +58,10 @@ class TranslationScores(keras.callbacks.Callback):
         every_epochs: int | None = 1,
         every_updates: int | None = None,
         monitor: Any = None,
-        cut_short: Callable[[], bool] = lambda: False,
+        stop: Stop | None = None,
     ):
-        super().__init__()
+        super().__init__(stop)
         check_callable("translate", translate)
-        check_callable("cut_short", cut_short)
         for name, value in (("every_epochs", every_epochs), ("every_updates", every_updates)):
             if value is not None:
                 check_integer(name, value, 1)
@@ -78,12 +76,11 @@ class TranslationScores(keras.callbacks.Callback):
         self.every_epochs = every_epochs
         self.every_updates = every_updates
         self.monitor = monitor
-        self.cut_short = cut_short
         self._epoch = 0
         self._scored = 0  # number of batches of the run at the last score within an epoch
 
     def get_state(self) -> dict[str, Any]:
-        """What a resumed run needs to score at the same updates, once each."""
+        """Return what a resumed run needs to score at the same updates, once each."""
         return {"scored": self._scored}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -93,7 +90,7 @@ class TranslationScores(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def before_update(self, batch: int) -> None:
         if self.every_updates is None:
             return
         # Counted here: asking the optimizer would wait for the device at every batch.
@@ -104,10 +101,8 @@ class TranslationScores(keras.callbacks.Callback):
             if scores:
                 self.monitor.record("validation", scores)
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        if logs is None or not self.every_epochs or (epoch + 1) % self.every_epochs:
-            return
-        if not self.cut_short():
+    def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
+        if self.every_epochs and (epoch + 1) % self.every_epochs == 0:
             logs.update({f"val_{name}": value for name, value in self._scores_if_any().items()})
 
     def _scores_if_any(self) -> dict[str, float]:

@@ -39,7 +39,7 @@ def add_bulk_options(add: Any, output: bool = True) -> None:
 
 
 def spread(options: argparse.Namespace) -> dict[str, Any]:
-    """The given options as arguments of `translate_corpus` and similar functions.
+    """Return the given options as arguments of `translate_corpus` and similar functions.
 
     >>> spread(argparse.Namespace(chunk="17/400", ray=True, workers=None))
     {'ray': True, 'share': (17, 400)}
@@ -73,7 +73,7 @@ def refuse_spread(options: argparse.Namespace, needed: str) -> None:
 
 
 def expanded(name: str, patterns: Sequence[str]) -> list[str]:
-    """The files that match names and patterns, in their order.
+    """Return the files that match names and patterns, in their order.
 
     Raises:
         FileNotFoundError: If one of them matches no file.

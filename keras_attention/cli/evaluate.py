@@ -208,7 +208,7 @@ def _compare_runs(options: argparse.Namespace) -> None:
 
 
 def _given_lines(options: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """The lines of both files; as many in one as in the other."""
+    """Return the lines of both files; as many in one as in the other."""
     pairs = list(FilePairs(options.source_file, options.reference_file))
     return [source for source, _ in pairs], [reference for _, reference in pairs]
 

@@ -85,7 +85,7 @@ def add_options(
 
 
 def field_help(cls: type) -> dict[str, str]:
-    """What the docstring of a dataclass says under "Attributes:".
+    """Return what the docstring of a dataclass says under "Attributes:".
 
     >>> from keras_attention.recipes.config import TranslationConfig
     >>> field_help(TranslationConfig)["label_smoothing"]
@@ -98,7 +98,7 @@ def field_help(cls: type) -> dict[str, str]:
 
 
 def read_toml(path: Path, *classes: type) -> dict[str, Any]:
-    """The settings in a TOML file.
+    """Return the settings in a TOML file.
 
     Args:
         path: The file.
@@ -174,7 +174,7 @@ def _is_a(value: Any, kind: Any) -> bool:
 
 
 def as_toml(values: Mapping[str, Any]) -> str:
-    """Settings as TOML that `read_toml` reads: None is "none", since TOML has no such value.
+    """Return settings as TOML that `read_toml` reads: None is "none", since TOML has no such value.
 
     >>> print(as_toml({"steps": 9, "minutes": None, "model_arguments": {"dropout": 0.1}}), end="")
     steps = 9
@@ -197,7 +197,7 @@ def _toml(value: Any) -> str:
 
 
 def _kind(annotation: Any) -> dict[str, Any]:
-    """What argparse needs to know of a type."""
+    """Return what argparse needs to know of a type."""
     parts = [part for part in _union(annotation) if part is not type(None)]
     optional = len(parts) < len(_union(annotation))
     choices = literal_choices(annotation)

@@ -58,7 +58,7 @@ def _is_open(number: int) -> bool:
 
 
 def typed_text(argument: str) -> str:
-    """A text of the command line, which is UTF-8 where the locale says something else, too.
+    """Return a text of the command line, which is UTF-8 where the locale says something else, too.
 
     >>> typed_text("für"), typed_text("f\\udcc3\\udcbcr")
     ('für', 'für')

@@ -186,7 +186,7 @@ def _train(
 def _shown_defaults(
     recipe: TranslationConfig | None, recipes: Iterable[TranslationConfig]
 ) -> dict[str, Any]:
-    """What the help says is taken if an option is not given: of this recipe, or what holds for all texts."""
+    """Return what the help names as defaults: those of this recipe, or what holds for all texts."""
     if recipe is not None:
         return {**dataclasses.asdict(recipe), **recipe.model_arguments}
     rows = [dataclasses.asdict(one) for one in (*recipes, *(config for _, config in BY_SIZE))]
@@ -199,7 +199,7 @@ def _shown_defaults(
 
 
 def _early_corpus(arguments: Sequence[str], default: str | None) -> str | None:
-    """The corpus, before all arguments are read: its recipe's settings are shown in the help."""
+    """Return the corpus, before all arguments are read: its recipe's settings are shown in the help."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name in ("--corpus", "--source-file", "--tsv"):
         early.add_argument(name)
@@ -294,7 +294,7 @@ def _add_run_options(group: Any) -> None:
 
 
 def _part(options: Mapping[str, Any], cls: type) -> dict[str, Any]:
-    """The options that are fields of a dataclass."""
+    """Return the options that are fields of a dataclass."""
     names = {field.name for field in dataclasses.fields(cls)}
     return {name: value for name, value in options.items() if name in names}
 
@@ -341,7 +341,7 @@ def _check_outputs(options: dict[str, Any], text: TextOptions, plan: bool) -> No
 def _recipe(
     name: str, options: Mapping[str, Any], recipes: Mapping[str, TranslationConfig]
 ) -> TranslationConfig | None:
-    """The settings of a corpus; of the direction and of the size of model, where it has such."""
+    """Return the settings of a corpus; of the direction and of the size of model, where it has such."""
     names = [name]
     if "fr" in (options.get("source_language"), options.get("target_language")):
         names.append(f"{name}_en_fr")
@@ -358,7 +358,7 @@ def _recipe(
 
 
 def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> TranslationConfig:
-    """The recipe with what was asked for on the command line."""
+    """Return the recipe with what was asked for on the command line."""
     asked = _part(options, TranslationConfig)
     if asked.get("tokenizer_algorithm", "bpe") != "bpe":
         asked = {"bpe_dropout": 0.0, **asked}
@@ -384,7 +384,7 @@ def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> Transla
 
 
 def _kept_text(recipe: TranslationConfig, config: TranslationConfig) -> str:
-    """What another preset leaves as it is."""
+    """Return what another preset leaves as it is."""
     from keras_attention.spec.presets import SIZES
 
     rate = config.peak_learning_rate

@@ -116,7 +116,7 @@ def _verify(file: Path) -> Iterator[Path]:
 
 
 def _verify_record(record: Path) -> Iterator[Path]:
-    """A checksum in a file of its own, as downloads have."""
+    """Yield a checksum in a file of its own, as downloads have."""
     sha256, _, name = record.read_text("utf-8").strip().partition("  ")
     if name == record.stem and (record.parent / name).is_file():
         verify_files(record.parent, {name: sha256})

@@ -52,7 +52,7 @@ def check_is_archive(path: Path) -> None:
 
 
 def extract(path: Path, members: Mapping[str, Path]) -> None:
-    """Reads named members of a tar archive into files, with their checksums beside them.
+    """Read named members of a tar archive into files, with their checksums beside them.
 
     The archive is read as a stream, to its end, where gzip stores its checksum; members that are packed
     themselves are, too. The files appear only then. Only the members asked for are written, to the paths
@@ -127,7 +127,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _copy(content: IO[bytes], target: Path, name: str, stack: contextlib.ExitStack) -> None:
-    """Writes a file that gets its name when the stack is closed without an error."""
+    """Write a file that gets its name when the stack is closed without an error."""
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     file = stack.enter_context(atomic_file(target))

@@ -330,18 +330,18 @@ class TokenBatches(keras.utils.PyDataset):
         return part
 
     def _copy(self) -> TokenBatches:
-        """A copy with an epoch of its own; the plans are shared, as they are the same."""
+        """Return a copy with an epoch of its own; the plans are shared, as they are the same."""
         other = copy.copy(self)
         other._plan = self._plan
         return other
 
     def on_epoch_begin(self) -> None:
-        """Called by Keras."""
+        """Begin an epoch; Keras calls it."""
         self._leave()
         self._numbers[1] = True
 
     def on_epoch_end(self) -> None:
-        """Called by Keras. Moves on to the next epoch if all batches were read."""
+        """Move on to the next epoch if all batches were read; Keras calls it."""
         # Keras also calls it before the first epoch, after reading a few batches to build the model.
         if self._read.all() and not self._start:
             self.set_epoch(self.epoch + 1)
@@ -413,7 +413,7 @@ class TokenBatches(keras.utils.PyDataset):
         return self._plan(epoch if self.shuffle else 0)[index]
 
     def _make_plan(self, epoch: int) -> list[tuple[BatchShape, np.ndarray]]:
-        """The batches of an epoch: (shape, indices of the pairs)."""
+        """Return the batches of an epoch: (shape, indices of the pairs)."""
         number, part = divmod(epoch, self.epochs_per_pass)
         plan = self._pass_plan(number)
         length = -(-len(plan) // self.epochs_per_pass)
@@ -421,7 +421,7 @@ class TokenBatches(keras.utils.PyDataset):
         return _with_varied_start([plan[i % len(plan)] for i in range(start, start + length)])
 
     def _pass_plan(self, number: int) -> list[tuple[BatchShape, np.ndarray]]:
-        """The batches of a pass over all pairs."""
+        """Return the batches of a pass over all pairs."""
         random = np.random.default_rng([self.seed, number])
         plan: list[tuple[BatchShape, np.ndarray]] = []
         waiting = [[pairs] for pairs in self._pairs]
@@ -442,7 +442,7 @@ class TokenBatches(keras.utils.PyDataset):
 
 
 def _shifted_right(labels: np.ndarray) -> np.ndarray:
-    """Decoder input (B, T) for labels (B, T): padding, then all but the end token."""
+    """Return the decoder input (B, T) for labels (B, T): padding, then all but the end token."""
     shifted = np.full_like(labels, PAD_TOKEN_ID)
     shifted[:, 1:] = np.where(labels[:, 1:] == PAD_TOKEN_ID, PAD_TOKEN_ID, labels[:, :-1])
     return shifted

@@ -31,7 +31,7 @@ def load_corpus(
     base_url: str | None = None,
     filters: Filters | None = None,
 ) -> Corpus:
-    """Loads a corpus by name.
+    """Load a corpus by name.
 
     * "demo": generated English-German sentences with word alignments. Comes with the package.
     * "multi30k": 29,000 image captions in English, German and French, in any direction. Downloaded

@@ -39,7 +39,7 @@ def load_demo(
     cache_dir: PathLike | None,
     base_url: str | None,
 ) -> Corpus:
-    """The demo corpus, with the true word alignment of every pair."""
+    """Return the demo corpus, with the true word alignment of every pair."""
     if languages != ("en", "de") or data_dir is not None:
         raise ValueError(
             "The demo corpus is embedded and goes from 'en' to 'de' only. "

@@ -101,7 +101,7 @@ def download(
 
 
 def check_recorded(path: Path, remedy: str) -> None:
-    """Compares a file with its recorded checksum; records it if there is none yet.
+    """Compare a file with its recorded checksum; records it if there is none yet.
 
     Raises:
         ValueError: If the file was changed.
@@ -154,7 +154,7 @@ class _Wanted:
     max_bytes: int
 
     def refused(self, why: str) -> ValueError:
-        """An error about the content, which another attempt would not change."""
+        """Return an error about the content, which another attempt would not change."""
         return ValueError(f"What came from {self.url} was not kept: {why}")
 
     def check_start(self, start: bytes, kind: str) -> None:

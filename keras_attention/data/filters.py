@@ -160,7 +160,7 @@ def repeated(values: np.ndarray) -> np.ndarray:
 
 
 def describe(report: dict[str, Any]) -> str:
-    """A filter report as a sentence."""
+    """Return a filter report as a sentence."""
     removed = [
         f"{report[rule]:,} {rule.replace('_', '-' if rule == 'over_long' else ' ')}"
         for rule in RULES

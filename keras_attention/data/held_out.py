@@ -37,13 +37,13 @@ class SelectedPairs:
 
 
 def pair_hash(pair: Pair) -> int:
-    """A 64-bit number that depends on the text of both sides alone."""
+    """Return a 64-bit number that depends on the text of both sides alone."""
     digest = hashlib.blake2b("\n".join(pair).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
 
 def hold_out(pairs: Iterable[Pair], sizes: dict[str, int | None]) -> dict[str, SelectedPairs]:
-    """Splits pairs: those with the smallest hashes are held out.
+    """Split pairs: those with the smallest hashes are held out.
 
     Pairs with an empty side, or one of more than `LONGEST` characters, stay in the training part. Equal
     pairs go to the same part, so that none is both held out and trained on. Memory grows with the

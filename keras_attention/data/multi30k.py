@@ -39,7 +39,7 @@ def load_multi30k(
     cache_dir: PathLike | None,
     base_url: str | None,
 ) -> Corpus:
-    """The corpus in one direction, from a folder or downloaded; see `load_corpus`."""
+    """Return the corpus in one direction, from a folder or downloaded; see `load_corpus`."""
     if not set(languages) <= set(MULTI30K_LANGUAGES) or languages[0] == languages[1]:
         raise ValueError(
             f"Multi30K has the languages {', '.join(MULTI30K_LANGUAGES)}; choose two of them. "

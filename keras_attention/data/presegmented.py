@@ -50,7 +50,7 @@ class PresegmentedVocabulary:
         return "\n".join([*SPECIAL_TOKENS, *kept]).encode()
 
     def vocab_size(self) -> int:
-        """Number of ids."""
+        """Return the number of ids."""
         return len(self._tokens)
 
     def id_to_piece(self, token_id: int) -> str:

@@ -77,7 +77,7 @@ def is_saved(folder: Path, model: bytes, fingerprint: str, overwrite: bool) -> b
 
 
 def _known(folder: Path) -> dict[str, Any] | None:
-    """What a `tokenizer.json` of ours says; None if it is not ours."""
+    """Return what a `tokenizer.json` of ours says; None if it is not ours."""
     try:
         metadata = read_metadata(folder)
     except (DamagedFile, OSError):

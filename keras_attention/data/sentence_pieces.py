@@ -77,7 +77,7 @@ class SentencePieces:
         return model.getvalue()
 
     def vocab_size(self) -> int:
-        """Number of ids."""
+        """Return the number of ids."""
         return self._processor.vocab_size()
 
     def id_to_piece(self, token_id: int) -> str:

@@ -77,7 +77,7 @@ TAR_MAGIC, TAR_MAGIC_AT = b"ustar", 257
 
 
 def packing_of(start: bytes) -> Packing | None:
-    """The kind of compression of a file with these first bytes; None if it is not packed."""
+    """Return the kind of compression of a file with these first bytes; None if it is not packed."""
     return next((packing for packing in PACKINGS if start.startswith(packing.magic)), None)
 
 
@@ -204,12 +204,12 @@ def _copied(pipe: Path) -> Path:
 
 @functools.cache
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder that is deleted when the process ends."""
+    """Return a folder that is deleted when the process ends."""
     return tempfile.TemporaryDirectory(prefix="keras_attention-")
 
 
 def unpacked_name(name: str) -> str:
-    """The name of a file without the ending that says how it is packed.
+    """Return the name of a file without the ending that says how it is packed.
 
     >>> unpacked_name("train.en.gz"), unpacked_name("train.en")
     ('train.en', 'train.en')
@@ -220,7 +220,7 @@ def unpacked_name(name: str) -> str:
 
 
 def packed_or_plain(path: Path) -> Path | None:
-    """The file of that name with ".gz" or the like at the end, or without; None if there is none."""
+    """Return the file of that name with ".gz" or the like at the end, or without; None if there is none."""
     names = [f"{path.name}{packing.suffix}" for packing in PACKINGS]
     candidates = (path.with_name(name) for name in (*names, path.name))
     return next((file for file in candidates if file.is_file()), None)

@@ -282,7 +282,7 @@ class Tokenizer:
         return [self.id_to_token(token_id) for token_id in self.encode(text)]
 
     def id_to_token(self, token_id: int) -> str:
-        """The subword with this id, for display."""
+        """Return the subword with this id, for display."""
         token_id = check_integer("token_id", token_id)
         self._check_ids([token_id])
         return self._pieces.id_to_piece(token_id)
@@ -369,7 +369,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
-        """Reads a tokenizer that `save` wrote.
+        """Read a tokenizer that `save` wrote.
 
         Raises:
             ValueError: If a file is missing or damaged, or of a newer format.

@@ -129,7 +129,7 @@ def load_treebank(
     cache_dir: PathLike | None = None,
     base_url: str | None = None,
 ) -> Treebank:
-    """Loads a treebank by name.
+    """Load a treebank by name.
 
     * "craft": 30,830 trees of biomedical articles, free to use. Downloaded once (12 MB).
     * "wsj_sample": 3,914 trees of the Wall Street Journal, as nltk distributes them. Downloaded once

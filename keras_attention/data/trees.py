@@ -50,7 +50,7 @@ _ESCAPED = re.compile(rf"((?:\\\\)*)(?:\\(-)(?={_NAME})|-({_NAME})-)")
 
 
 def escape_word(word: str) -> str:
-    """The form of a word in a file or a symbol: without brackets and white space, and never ambiguous.
+    """Return the form of a word in a file or a symbol: without brackets and white space, and never ambiguous.
 
     Slashes, stars and other brackets stay: some treebanks escape them, others do not.
 
@@ -72,7 +72,7 @@ def _named(character: str) -> str:
 
 
 def unescape_word(written: str) -> str:
-    """The word that `escape_word` wrote.
+    """Return the word that `escape_word` wrote.
 
     >>> unescape_word("t-LRB-est-RRB-"), unescape_word(escape_word("-LRB-"))
     ('t(est)', '-LRB-')
@@ -85,7 +85,7 @@ def _character(name: str) -> str:
 
 
 def write_tree(tree: Tree) -> str:
-    """The tree on one line, from which `read_trees` reads the same tree.
+    """Return the tree on one line, from which `read_trees` reads the same tree.
 
     Raises:
         ValueError: If a phrase or a word is empty, or a label has a bracket or white space.
@@ -102,7 +102,7 @@ def write_tree(tree: Tree) -> str:
 
 
 def read_trees(text: str, name: str = "text", strip: bool = False) -> Iterator[Tree]:
-    """Reads Penn Treebank trees with nltk's reader, a bracket pair at a time.
+    """Read Penn Treebank trees with nltk's reader, a bracket pair at a time.
 
     Args:
         text: Trees, each on one or more lines, with only white space between them.
@@ -224,7 +224,7 @@ def linearize(tree: Tree, leaves: str = "tags") -> tuple[list[str], list[str]]:
 
 
 def delinearize(words: Sequence[str], symbols: Sequence[str], leaves: str = "tags") -> Tree:
-    """The tree that `linearize` wrote.
+    """Return the tree that `linearize` wrote.
 
     Args:
         words: The words of the sentence.
@@ -272,7 +272,7 @@ def delinearize(words: Sequence[str], symbols: Sequence[str], leaves: str = "tag
 
 
 def repair(words: Sequence[str], symbols: Sequence[str], leaves: str = "tags") -> Tree:
-    """A tree over exactly these words, whatever the symbols are.
+    """Return a tree over exactly these words, whatever the symbols are.
 
     Well-formed symbols give the tree of `delinearize`. Other symbols are repaired, as in Vinyals et al.
     2015. A closing symbol that matches nothing is left out; one that matches an outer phrase also closes

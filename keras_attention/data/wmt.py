@@ -224,7 +224,7 @@ def _fetch_members(folder: Path, url: str, archive: str, members: dict[str, Path
 
 
 def _newstest(folder: Path, split: str, languages: tuple[str, str]) -> FilePairs:
-    """A test set from `folder`, or else from sacrebleu, which knows its checksum."""
+    """Return a test set from `folder`, or else from sacrebleu, which knows its checksum."""
     name, _, set_name = HELD_OUT[split]
     pairs = _pairs(folder, f"{name}.{{}}", languages)
     if pairs is not None:

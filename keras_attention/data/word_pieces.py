@@ -112,11 +112,11 @@ class WordPieces:
         return model
 
     def vocab_size(self) -> int:
-        """Number of ids."""
+        """Return the number of ids."""
         return len(self._tokens)
 
     def id_to_piece(self, token_id: int) -> str:
-        """The piece for display: "##" marks one inside a word."""
+        """Return the piece for display: "##" marks one inside a word."""
         return re.sub(f"^{JOINER}", "##", self._tokens[token_id])
 
     def encode(self, texts: list[str]) -> list[list[int]]:

@@ -53,7 +53,7 @@ class CompiledSearch:
         stop: str,
         texts: Sequence[str] = (),
     ) -> BeamSearchResult:
-        """Searches one batch.
+        """Search one batch.
 
         Args:
             encoder_token_ids: int32 (B, S).

@@ -50,7 +50,7 @@ class ConstrainedSteps:
         self._state = keras.tree.map_structure(ops.convert_to_tensor, state)
 
     def best(self, logits: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """The best allowed continuations of each beam.
+        """Return the best allowed continuations of each beam.
 
         Args:
             logits: float32 (B, W, V), the model's.

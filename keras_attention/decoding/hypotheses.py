@@ -102,7 +102,8 @@ def search_options(
     """Return the rules of a search in NumPy, for an engine that runs the whole search itself."""
     penalties = penalty(np.arange(max_length + 1, dtype="float32"), length_penalty, np)
     penalties.flags.writeable = False  # all searches with these rules share it
-    return SearchOptions(beam_size, max_length, penalties, decisive_slot(stop, beam_size))
+    decisive = decisive_slot(stop, beam_size)
+    return SearchOptions(beam_size, max_length, length_penalty, penalties, decisive)
 
 
 def result(

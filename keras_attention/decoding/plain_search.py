@@ -372,7 +372,7 @@ def best_tokens(logits, width: int, allowed=None):
 
 
 def grow_alive(scores, is_end, beam_size: int):
-    """The best candidates that have not ended.
+    """Return the best candidates that have not ended.
 
     Args:
         scores: (B, C) log-probabilities, descending.
@@ -388,7 +388,7 @@ def grow_alive(scores, is_end, beam_size: int):
 
 
 def grow_finished(finished_sequences, finished_scores, sequences, scores):
-    """The best of the finished hypotheses and of the candidates that end now.
+    """Return the best of the finished hypotheses and of the candidates that end now.
 
     Args:
         finished_sequences: (B, W, L), the finished hypotheses so far.
@@ -406,7 +406,7 @@ def grow_finished(finished_sequences, finished_scores, sequences, scores):
 
 
 def rescored(constraint, logits, state, index):
-    """The logits as the constraint wants them, if it does."""
+    """Return the logits as the constraint wants them, if it does."""
     rescore = getattr(constraint, "rescore", None)
     return logits if rescore is None else rescore(logits, state, index)
 
@@ -429,7 +429,7 @@ def _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_i
 
 
 def _penalty(length, length_penalty: float):
-    """The penalty of integer lengths."""
+    """Return the penalty of integer lengths."""
     return penalty(ops.cast(length, "float32"), length_penalty, ops)
 
 

@@ -145,7 +145,8 @@ class Translator:
     <class 'str'>
     >>> translator(["", " "])
     ['', '']
-    >>> [len(best) for best in translator.translate(["a house", "a small house"], n_best=2)]
+    >>> found = translator.translate(["a house", "a small house"], n_best=2, unique=False)
+    >>> [len(best) for best in found]
     [2, 2]
     """
 
@@ -186,7 +187,7 @@ class Translator:
 
     @classmethod
     def from_run(cls, folder: str | os.PathLike[str], **options: Any) -> Translator:
-        """A translator with the model, the tokenizer and the search settings of a finished run.
+        """Return a translator with the model, the tokenizer and the search settings of a finished run.
 
         Args:
             folder: The folder of the run.
@@ -265,7 +266,7 @@ class Translator:
     ) -> list[list[Translation]]: ...
 
     def translate(self, texts, n_best=1, unique=True, unusual=None):
-        """The `n_best` translations, best first.
+        """Return the `n_best` translations, best first.
 
         Args:
             texts: A string, or an iterable of strings.

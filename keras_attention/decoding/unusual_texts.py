@@ -53,7 +53,7 @@ class UnusualTexts:
         self.count += len(sources)
 
     def message(self) -> str:
-        """What is unusual, and what to do about it; "" if nothing is."""
+        """Return what is unusual, and what to do about it; "" if nothing is."""
         long = f"longer than any in training ({self.longest} tokens)"
         parts = []
         for numbers, problem, remedy in (

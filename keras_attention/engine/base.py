@@ -39,21 +39,21 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def read_weights(self) -> None:
-        """Takes over the present weights of the spec."""
+        """Take over the present weights of the spec."""
 
     def needs_compiling(self, batch_size: int, length: int) -> bool:
         """Whether a batch (B, S) takes longer because something is compiled first."""
         return False
 
     def positions(self, kind: str, length: int) -> Any:
-        """The encodings (length, D) of the first positions of the `"encoder"` or the `"decoder"`."""
+        """Return the encodings (length, D) of the first positions of the `"encoder"` or the `"decoder"`."""
         if (kind, length) not in self._positions:
             table = self.spec.positions(getattr(self.spec, kind), length)
             self._positions[kind, length] = self.as_tensor(table)
         return self._positions[kind, length]
 
     def as_tensor(self, array: np.ndarray) -> Any:
-        """A NumPy array as the engine computes with it."""
+        """Return a NumPy array as the engine computes with it."""
         return array
 
 
@@ -69,7 +69,7 @@ class SteppingEngine(Engine):
 
     @abc.abstractmethod
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> State:
-        """Encodes sources.
+        """Encode sources.
 
         Args:
             token_ids: int32 (B, S), padded behind.
@@ -87,12 +87,14 @@ class SearchOptions(NamedTuple):
     Attributes:
         beam_size: W.
         max_length: L, the size of the sequences.
-        penalties: float32 (L + 1,), of hypotheses of each length.
+        length_penalty: The paper's alpha.
+        penalties: float32 (L + 1,), what alpha comes to for hypotheses of each length.
         decisive_slot: A sentence is done when its finished hypothesis of this rank cannot be beaten.
     """
 
     beam_size: int
     max_length: int
+    length_penalty: float
     penalties: np.ndarray
     decisive_slot: int
 
@@ -108,7 +110,7 @@ class SearchingEngine(Engine):
         options: SearchOptions,
         made: Callable[[int], None] | None = None,
     ) -> dict[str, np.ndarray]:
-        """Searches the likeliest hypotheses.
+        """Search the likeliest hypotheses.
 
         Args:
             token_ids: int32 (B, S), padded behind.
@@ -123,7 +125,7 @@ class SearchingEngine(Engine):
         """
 
     def check_ids(self, token_ids: np.ndarray) -> None:
-        """Raises a ValueError for ids outside the table, whose rows compiled code reads unchecked."""
+        """Raise a ValueError for ids outside the table, whose rows compiled code reads unchecked."""
         size = self.spec.vocabulary_size
         if token_ids.min(initial=0) < 0 or token_ids.max(initial=0) >= size:
             raise ValueError(
@@ -153,7 +155,7 @@ class State(abc.ABC):
         history_bias: np.ndarray,
         width: int | None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Feeds every beam one token.
+        """Feed every beam one token.
 
         Args:
             token_ids: int32 (B, W), the tokens at position `index`.
@@ -170,12 +172,12 @@ class State(abc.ABC):
 
     @abc.abstractmethod
     def compact(self, slots: np.ndarray, room: int) -> None:
-        """Moves the slots (B, P') to the beginning of a buffer with P' + `room` slots."""
+        """Move the slots (B, P') to the beginning of a buffer with P' + `room` slots."""
 
     @abc.abstractmethod
     def select_rows(self, rows: np.ndarray) -> None:
         """Goes on with these sentences only, whose state it copies."""
 
     def padded_batch_size(self, number: int) -> int:
-        """The number of sentences, at least `number`, with which a step is computed."""
+        """Return the number of sentences, at least `number`, with which a step is computed."""
         return number

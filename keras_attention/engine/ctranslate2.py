@@ -9,7 +9,6 @@ Shape letters: B sentences, S source length, W beams, L longest output.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -78,13 +77,10 @@ class CTranslate2Engine(SearchingEngine):
         made: Callable[[int], None] | None = None,
     ) -> dict[str, np.ndarray]:
         self.check_ids(token_ids)
-        beam_size, max_length, penalties, _ = options
+        beam_size, max_length, alpha, *_ = options
         shape = (len(token_ids), beam_size)
         scores = np.full((2, *shape), -np.inf, "float32")
         sequences = np.full((2, *shape, max_length), self.spec.pad_token_id, "int32")
-        # The penalty of 7 tokens is 2 to the power of alpha.
-        seven = min(7, len(penalties) - 1)
-        alpha = math.log(penalties[seven]) / math.log((5 + seven) / 6) if seven > 1 else 0.0
         rows = np.flatnonzero(limits > 0)
         found = self._found(token_ids[rows], int(limits.max(initial=0)), beam_size, alpha)
         # CTranslate2 has one limit for a call. A search whose hypotheses all ended before a sentence's own

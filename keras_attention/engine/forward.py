@@ -37,7 +37,7 @@ MASKED_IN_HALF = -3e4
 
 
 def present_weights(spec: TransformerSpec) -> list[Any]:
-    """The weights of a spec as tensors."""
+    """Return the weights of a spec as tensors."""
     return [ops.convert_to_tensor(weight) for weight in spec.weights().values()]
 
 
@@ -56,7 +56,7 @@ class Operations:
         self.masked = MASKED_IN_HALF if dtype == "float16" else MASKED
 
     def prepare(self, spec: TransformerSpec) -> Weights:
-        """The present weights of a spec in the form that the other methods take."""
+        """Return the present weights of a spec in the form that the other methods take."""
         store = Preparation(
             read=ops.convert_to_tensor,
             table=self.prepare_table,
@@ -67,11 +67,11 @@ class Operations:
         return prepare(spec, store)
 
     def prepare_table(self, table: Any) -> Any:
-        """The embeddings (V, D)."""
+        """Return the embeddings (V, D)."""
         return {"rows": ops.cast(table, self.dtype)}
 
     def prepare_matrix(self, matrix: Matrix) -> Any:
-        """A product's weights, for `linear`."""
+        """Return a product's weights, for `linear`."""
         return Matrix(*(None if part is None else ops.cast(part, self.dtype) for part in matrix))
 
     def prepare_norm(self, norm: NormSpec) -> Any:
@@ -79,7 +79,7 @@ class Operations:
         return tuple(ops.cast(part, "float32") for part in (norm.gamma, norm.beta))
 
     def padding_bias(self, token_ids: Any) -> Any:
-        """The bias (B, 1, 1, S) that hides padding: of ids (B, S)."""
+        """Return the bias (B, 1, 1, S) that hides padding: of ids (B, S)."""
         is_pad = ops.equal(token_ids, self.spec.pad_token_id)[:, None, None, :]
         return ops.cast(is_pad, self.dtype) * ops.cast(self.masked, self.dtype)
 
@@ -96,7 +96,7 @@ class Operations:
         return None
 
     def without_padding(self, x: Any, tokens: Any) -> Any:
-        """The rows (tokens, D) of (B S, D) that are no padding; all if `tokens` is None."""
+        """Return the rows (tokens, D) of (B S, D) that are no padding; all if `tokens` is None."""
         return x
 
     def with_padding(self, x: Any, tokens: Any) -> Any:
@@ -125,7 +125,7 @@ class Operations:
         return ops.layer_normalization(x, *norm, -1, epsilon)
 
     def activation(self, name: str) -> Callable[[Any], Any]:
-        """The activation of this name, one of `spec.parts.ACTIVATIONS`."""
+        """Return the activation of this name, one of `spec.parts.ACTIVATIONS`."""
         return keras.activations.get(name)
 
     def heads(self, x: Any, num_rows: Any, widths: Sequence[int]) -> list[Any]:
@@ -141,7 +141,7 @@ class Operations:
     def project(
         self, x: Any, matrix: Any, widths: Sequence[int], num_rows: Any, tokens: Any = None
     ) -> list[Any]:
-        """The heads that a projection makes of (B T, D), or of those of its rows that are no padding."""
+        """Return the heads that a projection makes of (B T, D), or of its rows that are no padding."""
         projected = self.linear(x, matrix)
         if tokens is not None:
             projected = self.with_padding(projected, tokens)
@@ -159,7 +159,7 @@ class Operations:
         return ops.reshape(outputs, (-1, self.spec.num_heads * self.spec.value_dim))
 
     def separate_heads(self, outputs: Any) -> Sequence[Any]:
-        """What `attend` has joined, cut into the heads' own (R, d)."""
+        """Return what `attend` has joined, cut into the heads' own (R, d)."""
         return ops.split(outputs, self.spec.num_heads, axis=-1)
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
@@ -180,7 +180,7 @@ class Operations:
 def encode(
     operations: Operations, weights: Weights, token_ids: Any, positions: Any
 ) -> tuple[list[tuple[Any, Any]], Any]:
-    """The memory of `Transformer.encode`.
+    """Return the memory of `Transformer.encode`.
 
     Args:
         operations: The operations.
@@ -286,7 +286,7 @@ def decode(
 def _joined_heads(
     operations: Operations, outputs: Any, weights: Any, branched: BranchedAttentionSpec | None
 ) -> Any:
-    """What a block adds of its heads' outputs (R, N d): by a matrix, or by the networks of branches."""
+    """Return what a block makes of its heads' outputs (R, N d): by a matrix, or by branches' networks."""
     if not isinstance(weights, BranchWeights):
         return operations.linear(outputs, weights)
     assert branched is not None  # Only a branched attention has such weights.
@@ -313,14 +313,14 @@ def _feed_forward(operations: Operations, x: Any, part: BlockWeights, block: Blo
 
 
 def _entered(operations: Operations, x: Any, block: BlockSpec, norm: Any, weights: Any) -> Any:
-    """What a sub-layer reads: normalised in a pre-norm block."""
+    """Return what a sub-layer reads: normalised in a pre-norm block."""
     return operations.norm(x, weights, norm.epsilon) if block.normalize_first else x
 
 
 def _added(
     operations: Operations, x: Any, update: Any, block: BlockSpec, norm: Any, weights: Any
 ) -> Any:
-    """The residual connection around a sub-layer: normalised in a post-norm block."""
+    """Return the residual connection around a sub-layer: normalised in a post-norm block."""
     x = x + update
     return x if block.normalize_first else operations.norm(x, weights, norm.epsilon)
 

@@ -134,7 +134,7 @@ def is_on_cpu(spec: TransformerSpec) -> bool:
 
 
 def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
-    """A function whose result stays equal as long as no weight of the spec changes."""
+    """Return a function whose result stays equal as long as no weight of the spec changes."""
     return lambda: [_Same(value) for value in present_weights(spec)]
 
 

@@ -86,7 +86,7 @@ class Preparation(NamedTuple):
 
 
 def prepare(spec: TransformerSpec, store: Preparation) -> Weights:
-    """The present weights of a spec, stored as an engine wants them."""
+    """Return the present weights of a spec, stored as an engine wants them."""
     softmax = spec.embedding.reverse_embeddings
     stacks = [
         StackWeights(
@@ -127,7 +127,7 @@ def _block(block: BlockSpec, store: Preparation) -> BlockWeights:
 
 
 def _output(attention: AttentionSpec, store: Preparation) -> Any:
-    """What joins the heads: a matrix, or the networks of branches with kappa and W^O multiplied in."""
+    """Return what joins the heads: a matrix, or the networks of branches with kappa and W^O multiplied in."""
     if not isinstance(attention, BranchedAttentionSpec):
         return store.matrix(_matrix(attention.output, store, input_axes=2))
     xp, number = store.xp, attention.output.kernel.shape[0]
@@ -168,7 +168,7 @@ def _projections(attention: AttentionSpec, store: Preparation) -> list[Matrix]:
 
 
 def _matrix(dense: DenseSpec, store: Preparation, input_axes: int = 1) -> Matrix:
-    """A kernel's axes as two, of which the first `input_axes` are the input's."""
+    """Return a kernel's axes as two, of which the first `input_axes` are the input's."""
     kernel = store.read(dense.kernel)
     rows = int(np.prod(kernel.shape[:input_axes]))
     bias = None if dense.bias is None else store.xp.reshape(store.read(dense.bias), (-1,))

@@ -63,7 +63,7 @@ class EngineSelector:
 
     Numba's where it runs the spec and the model is on a CPU, else the backend's. Time is not measured: what
     is found would hang on it, in the last digit. On a CPU Numba's took the least time at every size that
-    was tried (docs/log.md), with AVX2 alone, too.
+    was tried (dev/LOG.md), with AVX2 alone, too.
 
     Args:
         spec: What is run.
@@ -126,7 +126,7 @@ class EngineSelector:
         return EngineChoice(usable[0], refusals["numba"] or "It is the fastest on a CPU.")
 
     def choice_for(self, rows: int) -> EngineChoice:
-        """The choice, and how much a step of so many rows computes: of sentences times beams."""
+        """Return the choice, and how much a step of so many rows computes: of sentences times beams."""
         weights = self._spec.vocabulary_size * self._spec.hidden_dim
         for path, weight in self._spec.weights().items():
             weights += math.prod(weight.shape) if path.startswith("decoder.blocks.") else 0
@@ -137,7 +137,7 @@ class EngineSelector:
         return self.choice._replace(reason=f"{self.choice.reason} {step}")
 
     def engine(self) -> Engine:
-        """The engine, with the present weights.
+        """Return the engine, with the present weights.
 
         Raises:
             NonFiniteModel: If one of them is infinite or NaN.
@@ -155,14 +155,14 @@ class EngineSelector:
 
 
 def _backend() -> str:
-    """The name of Keras' backend."""
+    """Return the name of Keras' backend."""
     import keras
 
     return keras.backend.backend()
 
 
 def _module(name: str) -> Any:
-    """The module of an engine."""
+    """Return the module of an engine."""
     return importlib.import_module(ABILITIES[name].module)
 
 

@@ -143,7 +143,7 @@ class TensorFlowEngine(SteppingEngine):
         return tf.constant(array)
 
     def step_program(self, beam_size: int, width: int | None) -> Any:
-        """The compiled step for beams of this size."""
+        """Return the compiled step for beams of this size."""
         if (beam_size, width) not in self._steps:
             self._steps[beam_size, width] = self._compiled_step(beam_size, width)
         return self._steps[beam_size, width]
@@ -253,7 +253,7 @@ def is_on_cpu(spec: TransformerSpec) -> bool:
 
 
 def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
-    """A function whose result stays equal as long as no weight of the spec changes."""
+    """Return a function whose result stays equal as long as no weight of the spec changes."""
 
     @tf.function
     def fingerprints() -> Any:

@@ -236,7 +236,7 @@ class TorchState(State):
         self._buffers = [tuple(self._moved(part, slots) for part in pair) for pair in self._buffers]
 
     def _moved(self, buffer: Any, slots: np.ndarray) -> Any:
-        """What is in the slots (B, P') of a buffer (B, N, P, d)."""
+        """Return what is in the slots (B, P') of a buffer (B, N, P, d)."""
         rows, num_heads, number, width = buffer.shape
         if number == 0:
             return buffer.new_empty((rows, num_heads, slots.shape[1], width))
@@ -261,7 +261,7 @@ def is_on_cpu(spec: TransformerSpec) -> bool:
 
 
 def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
-    """A function whose result stays equal as long as no weight of the spec changes."""
+    """Return a function whose result stays equal as long as no weight of the spec changes."""
 
     def version() -> Any:
         values = present_weights(spec)
@@ -271,7 +271,7 @@ def watch_weights(spec: TransformerSpec) -> Callable[[], Any]:
 
 
 def _sample(values: list[Any]) -> list[float]:
-    """A few numbers of every weight: PyTorch does not count what is written through `.data`."""
+    """Return a few numbers of every weight: PyTorch does not count what is written through `.data`."""
     heads = [value.detach().reshape(-1)[:8].float() for value in values if value.numel()]
     return torch.cat(heads).tolist() if heads else []
 

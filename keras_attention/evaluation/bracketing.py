@@ -211,7 +211,7 @@ def bracketing_f1(
 
 
 def bracketing_counts(gold: Any, parse: Any, rules: BracketingRules = COLLINS) -> SentenceScore:
-    """Counts the brackets of one sentence; see `bracketing_f1`."""
+    """Count the brackets of one sentence; see `bracketing_f1`."""
     one, other = _Sentence(gold, rules), _Sentence(parse, rules)
     has_parse = bool(other.words)
     if has_parse and len(one.words) != len(other.words):
@@ -337,7 +337,7 @@ def _same_words(one: _Sentence, other: _Sentence, rules: BracketingRules) -> boo
 
 
 def _spans(brackets: Iterable[Sequence[Any]], rules: BracketingRules) -> list[tuple[str, int, int]]:
-    """The brackets that count."""
+    """Return the brackets that count."""
     spans = []
     for whole, start, end in brackets:
         label = re.split("[-=]", whole, maxsplit=1)[0]

@@ -64,7 +64,7 @@ class ModelSizes:
 
     @classmethod
     def of(cls, model: Any) -> ModelSizes:
-        """The sizes of a `Transformer`, or of its arguments in a mapping, such as a preset.
+        """Return the sizes of a `Transformer`, or of its arguments in a mapping, such as a preset.
 
         Args:
             model: A `Transformer`, a mapping of its arguments (with `vocabulary_size`), or sizes.
@@ -162,7 +162,7 @@ def transformer_flops(model: Any, source_length: Any, target_length: Any) -> Any
 
 
 def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[str, Any]:
-    """The FLOPs of each part of the model; `transformer_flops` is their sum.
+    """Return the FLOPs of each part of the model; `transformer_flops` is their sum.
 
     Args:
         model: A `Transformer`, or its arguments; see `ModelSizes.of`.
@@ -365,7 +365,7 @@ def _seconds_of_products(matrix: Any, count: int) -> float:
 
 
 def check_policy(name: str, dtype: Any) -> keras.DTypePolicy:
-    """The dtype policy of this name; raises ValueError if there is none."""
+    """Return the dtype policy of this name; raises ValueError if there is none."""
     try:
         if dtype is not None:
             return keras.dtype_policies.get(dtype)
@@ -378,7 +378,7 @@ def check_policy(name: str, dtype: Any) -> keras.DTypePolicy:
 
 
 def _length(name: str, length: Any) -> Any:
-    """A length as a Python int, which does not overflow, or an int64 array."""
+    """Return a length as a Python int, which does not overflow, or an int64 array."""
     array = np.asarray(length)
     if array.dtype.kind not in "iu" or (array.size and array.min() < 0):
         raise ValueError(f"`{name}` must hold integers of at least 0. Received: {length!r}")

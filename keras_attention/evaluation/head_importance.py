@@ -19,7 +19,7 @@ POSITIONS = 2048
 def head_importance(
     model: Any, encoder_token_ids: Any, decoder_token_ids: Any, target_token_ids: Any
 ) -> dict[str, list[list[float]]]:
-    """The loss with each head switched off, minus the loss with all heads.
+    """Return the loss with each head switched off, minus the loss with all heads.
 
     A head that is switched off outputs zeros. All heads of a layer are tried in one batch, each in its own
     rows. This takes one pass per attention layer (three times `num_layers`), and one more.
@@ -82,7 +82,7 @@ def head_importance(
 def _losses(
     model: Any, batch: Batch, heads: int, kind: str | None = None, layer: int = 0
 ) -> np.ndarray:
-    """Summed losses `(heads,)`, one head of a layer switched off in each; without a kind, the full loss."""
+    """Return summed losses `(heads,)`, each with one head of a layer switched off, or the full loss."""
     source, read, target = batch
     inputs = {
         "encoder_token_ids": np.tile(source, (heads, 1)),

@@ -104,7 +104,7 @@ def training_memory(
 
 
 def _kept_numbers(sizes: ModelSizes, source: int, target: int) -> int:
-    """Number of values that the forward pass keeps for the backward pass, per row and without the logits."""
+    """Return how many values of a row the forward pass keeps for the backward pass, without the logits."""
     d, heads = sizes.hidden_dim, sizes.num_heads
     copies = 3 if sizes.attention_dropout else 2  # scores and weights, and weights dropped
 
@@ -138,6 +138,6 @@ def _kept_numbers(sizes: ModelSizes, source: int, target: int) -> int:
 
 
 def _kept_once(sizes: ModelSizes) -> int:
-    """Number of values that are kept for a batch of any size: the kernels of branches."""
+    """Return the number of values that are kept for a batch of any size: the kernels of branches."""
     blocks = 1 if sizes.recompute else sizes.num_layers
     return 2 * blocks * branch_kernels(sizes)

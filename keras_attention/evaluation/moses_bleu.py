@@ -87,7 +87,7 @@ def split_hyphens(text: str) -> str:
 
 
 def moses_tokenizer(language: str = "de") -> Callable[[str], str]:
-    """The function from a plain line to its tokens, hyphens split, joined by single spaces.
+    """Return the function from a plain line to its tokens, hyphens split, joined by single spaces.
 
     Args:
         language: A language code of Moses, such as `"de"`.

@@ -135,7 +135,7 @@ def evaluation_report(
 
 
 def text_form(systems: Mapping[str, Sequence[str]], references: Sequence[str]) -> dict[str, Any]:
-    """The form in which text is compared, and how many lines of each side were changed to it.
+    """Return the form in which text is compared, and how many lines of each side were changed to it.
 
     >>> text_form({"one": ["Männer"]}, ["Ma\u0308nner"])["changed"]
     {'references': 1, 'one': 0}
@@ -209,7 +209,7 @@ def write_report(
 
 
 def _systems(checkpoints: Sequence[Any]) -> dict[str, list[Any]]:
-    """The checkpoints that each system averages, by its name; at the end the last one and the average."""
+    """Return the checkpoints that each system averages, by name; at the end the last one and the average."""
     systems = {f"last checkpoint ({Path(checkpoints[-1]).name})": [checkpoints[-1]]}
     if len(checkpoints) > 1:
         first = {f"first averaged ({Path(checkpoints[0]).name})": [checkpoints[0]]}

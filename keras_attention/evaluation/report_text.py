@@ -9,7 +9,7 @@ from keras_attention.utils.checks import check_has, check_text
 
 
 def report_text(report: Mapping[str, Any], title: str = "") -> str:
-    """The text of a report.
+    """Return the text of a report.
 
     Args:
         report: What `evaluation_report` or `recipes.compare.runs_report` returned.
@@ -43,7 +43,7 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
 
 
 def text_form_rows(text: Mapping[str, Any]) -> list[list[str]]:
-    """What `text_form` returned, as rows of a table.
+    """Return what `text_form` returned, as rows of a table.
 
     >>> text_form_rows({"form": "Unicode NFC", "changed": {"references": 7, "one": 0, "other": 2}})
     [['compared as', 'Unicode NFC'], ['lines changed', '7 of references, 2 of translations']]

@@ -28,7 +28,7 @@ def training_cost(
     device: str | None = None,
     peak: float | None = None,
 ) -> dict[str, Any]:
-    """The cost of a run, for `evaluation_report`.
+    """Return the cost of a run, for `evaluation_report`.
 
     Counted FLOPs are those of an epoch's batches, padding included, times the number of epochs. The paper's
     formula is time times devices times the sustained FLOP/s of one device: known for the paper's GPUs,

@@ -313,7 +313,7 @@ def _set_norm(layer: Any, norm: NormSpec) -> None:
 
 
 def _widened(array: np.ndarray, axis: int, width: int) -> np.ndarray:
-    """The array, padded with zeros along `axis` to `width` entries."""
+    """Return the array, padded with zeros along `axis` to `width` entries."""
     padding = [(0, 0)] * array.ndim
     padding[axis] = (0, width - array.shape[axis])
     return np.pad(array, padding)

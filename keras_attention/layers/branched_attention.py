@@ -173,7 +173,7 @@ class BranchedAttention(MultiHeadAttention):
         return ops.reshape(y, (*ops.shape(outputs)[:-2], y.shape[-1]))
 
     def spec(self) -> BranchedAttentionSpec:
-        """What this layer computes in inference, declared."""
+        """Return what this layer computes in inference, declared."""
         check_declares_itself(self)
         plain = super().spec()
         return BranchedAttentionSpec(

@@ -12,7 +12,7 @@ from keras_attention.spec.parts import ACTIVATIONS, DenseSpec, NormSpec, SpecErr
 
 
 def declared(owner: keras.layers.Layer, layer: Any) -> Any:
-    """The spec of a layer that `owner` uses; errors name both.
+    """Return the spec of a layer that `owner` uses; errors name both.
 
     Raises:
         SpecError: If the layer has no `spec()`, or a spec cannot describe it.
@@ -29,7 +29,7 @@ def declared(owner: keras.layers.Layer, layer: Any) -> Any:
 
 
 def check_declares_itself(layer: keras.layers.Layer) -> None:
-    """Raises a `SpecError` for a subclass that inherits its `spec`: it may compute something else."""
+    """Raise a `SpecError` for a subclass that inherits its `spec`: it may compute something else."""
     if "spec" not in vars(type(layer)):
         raise SpecError(
             f"{layer.name!r} is a {type(layer).__name__}, a subclass that may compute something else. "
@@ -38,7 +38,7 @@ def check_declares_itself(layer: keras.layers.Layer) -> None:
 
 
 def check_has_plain_weights(layer: keras.layers.Layer) -> None:
-    """Raises a `SpecError` for quantized layers and for those with LoRA."""
+    """Raise a `SpecError` for quantized layers and for those with LoRA."""
     if layer.quantization_mode is not None or layer.lora_enabled:
         raise SpecError(
             f"{layer.name!r} has weights that are quantized ({layer.quantization_mode}) or changed by "
@@ -47,7 +47,7 @@ def check_has_plain_weights(layer: keras.layers.Layer) -> None:
 
 
 def dense_spec(layer: Any, any_activation: bool = False) -> DenseSpec:
-    """The spec of a `Dense` or `EinsumDense` layer, without its activation."""
+    """Return the spec of a `Dense` or `EinsumDense` layer, without its activation."""
     if type(layer) not in (keras.layers.Dense, keras.layers.EinsumDense):
         raise SpecError(
             f"{layer.name!r} is a {type(layer).__name__}, not a plain Dense or EinsumDense layer."
@@ -71,7 +71,7 @@ def activation_name(layer: Any) -> str:
 
 
 def norm_spec(layer: Any) -> NormSpec:
-    """The spec of Keras' `LayerNormalization` over the last axis."""
+    """Return the spec of Keras' `LayerNormalization` over the last axis."""
     from keras_attention.layers.residual import LayerNormalization  # which imports this module
 
     if type(layer) not in (keras.layers.LayerNormalization, LayerNormalization):

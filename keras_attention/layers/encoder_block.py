@@ -270,7 +270,7 @@ class TransformerEncoderBlock(TransformerBlock):
 
 
 def first_given(*masks: Any) -> Any:
-    """The first mask that is not None, or None."""
+    """Return the first mask that is not None, or None."""
     return next((mask for mask in masks if mask is not None), None)
 
 

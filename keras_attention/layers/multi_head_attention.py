@@ -1,6 +1,6 @@
 """Multi-head attention (section 3.2.2 of the paper)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -176,7 +176,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         head_mask: Any = None,
     ) -> Any:
         gate = self._gate_dense(query) if self._use_gate else None
-        projected, cache_to_return = self._project_all(query, value, key, cache, start_index)
+        projected, written = self._project_all(query, value, key, cache, start_index)
         shared_rows = cache is not None and value is None
         masks = {
             "query_mask": query_mask,
@@ -184,60 +184,61 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
             "key_mask": key_mask,
             "attention_mask": attention_mask,
         }
-        written = cache_to_return is not None
 
         def attend() -> tuple[Any, Any]:
+            queries, keys, values = projected
             mask = combined_mask(
-                ops.shape(projected[0])[1],
-                ops.shape(projected[2])[1],
+                ops.shape(queries)[1],
+                ops.shape(values)[1],
                 **masks,
-                is_causal=use_causal_mask or written,
+                is_causal=use_causal_mask or written is not None,
                 window=self._sliding_window,
                 start_index=start_index,
-                is_ring=written and self._is_ring(query),
+                is_ring=written is not None and self._is_ring(query),
             )
-            queries, keys, values = projected
             if shared_rows:  # (B W, T, N, K) to (B, W T, N, K), for W beams
                 queries = reshape(queries, (ops.shape(keys)[0], -1, *queries.shape[2:]))
             return self._compute_attention(
                 queries, keys, values, mask, training, return_attention_scores
             )
 
-        def in_blocks() -> Any:
-            return attend_in_blocks(
-                *projected,
-                lambda q, k, v, mask: self._compute_attention(q, k, v, mask, training)[0],
-                self._sliding_window,
-                masks,
-                use_causal_mask,
-            )
-
-        needs_all = cache is not None or return_attention_scores or self._sliding_window is None
-        saves = not needs_all and may_save_by_blocks(
-            projected, self._sliding_window, attention_mask
-        )
-        scores = None
-        if saves is False:
+        if self._sliding_window is None or cache is not None or return_attention_scores:
             outputs, scores = attend()
-        elif saves is True:
-            outputs = in_blocks()
         else:
-            outputs = ops.cond(saves, in_blocks, lambda: attend()[0])
+            outputs = _either(
+                may_save_by_blocks(projected, self._sliding_window, attention_mask),
+                lambda: self._attend_in_blocks(projected, masks, use_causal_mask, training),
+                lambda: attend()[0],
+            )
+            scores = None
         if shared_rows:
             outputs = reshape(outputs, (*ops.shape(projected[0])[:-1], self._value_dim))
         if gate is not None:
             outputs = ops.multiply(outputs, gate)
         if head_mask is not None:
-            heads = ops.cast(head_mask, outputs.dtype)
-            inner = [1] * (len(outputs.shape) - 3)
-            outputs = ops.multiply(outputs, ops.reshape(heads, (-1, *inner, self._num_heads, 1)))
+            outputs = self._weighted_heads(outputs, head_mask)
         outputs = nan_if_additive(outputs, attention_mask)
         results = [self._combine_heads(outputs, training)]
-        if return_attention_scores:
-            results.append(scores)
-        if cache_to_return is not None:
-            results.append(cache_to_return)
+        results += [scores] if return_attention_scores else []
+        results += [written] if written is not None else []
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _attend_in_blocks(
+        self, projected: Any, masks: dict[str, Any], causal: bool, training: bool | None
+    ) -> Any:
+        """Attend within the window, block by block, which is faster for long sequences."""
+        query, key, value = projected
+
+        def attend(query: Any, key: Any, value: Any, mask: Any) -> Any:
+            return self._compute_attention(query, key, value, mask, training)[0]
+
+        return attend_in_blocks(query, key, value, attend, self._sliding_window, masks, causal)
+
+    def _weighted_heads(self, outputs: Any, head_mask: Any) -> Any:
+        """Return the heads' outputs `(B, T, N, U)` times a weight of each head."""
+        heads = ops.cast(head_mask, outputs.dtype)
+        inner = [1] * (len(outputs.shape) - 3)
+        return ops.multiply(outputs, ops.reshape(heads, (-1, *inner, self._num_heads, 1)))
 
     def project_key_value(self, value: Any, key: Any = None) -> State:
         """Return the projected keys and values of `value` (B, S, D), for `call(query, cache=...)`."""
@@ -418,3 +419,10 @@ def _project(layer: keras.layers.EinsumDense, inputs: Any, input_axes: int = 1) 
     if not _is_bare_projection(layer):
         return layer(inputs)
     return linear(inputs, *_kernel_and_bias(layer), input_axes=input_axes)
+
+
+def _either(condition: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    """Return what one of two functions returns; the condition may be known only when the graph runs."""
+    if isinstance(condition, bool):
+        return yes() if condition else no()
+    return ops.cond(condition, yes, no)

@@ -91,11 +91,11 @@ class PositionalEncoding(Door, keras.layers.Layer):
         return sinusoid(np.arange(length), self._width, self.layout, self._float())
 
     def _float(self) -> str:
-        """The dtype in which encodings are computed."""
+        """Return the dtype in which encodings are computed."""
         return "float64" if self.compute_dtype == "float64" else "float32"
 
     def _computed(self, length: Any, start_index: Any, inputs: Any) -> Any:
-        """The sinusoid of positions that are known only when the graph runs."""
+        """Return the sinusoid of positions that are known only when the graph runs."""
         hidden_dim = self._width  # While PyTorch traces, `inputs.shape` holds tensors.
         positions = ops.add(ops.arange(length, dtype="int32"), ops.cast(start_index, "int32"))
         positions = ops.cast(positions, self._float())[:, None]

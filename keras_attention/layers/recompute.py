@@ -57,7 +57,7 @@ def recomputed_call(layer: keras.layers.Layer, *inputs: Any, **arguments: Any) -
 
 
 def _seed_generators(layer: keras.layers.Layer) -> list[keras.random.SeedGenerator]:
-    """The seed generators of a layer and its sub-layers, each once."""
+    """Return the seed generators of a layer and its sub-layers, each once."""
     found: dict[int, keras.random.SeedGenerator] = {}
     for part in layer._flatten_layers():
         for value in vars(part).values():

@@ -13,7 +13,7 @@ from keras_attention.ops.dispatch import backend_choice
 
 
 def accumulated_train_step(model: keras.Model, steps: int, *args: Any) -> Any:
-    """A `train_step` of Keras that forms the gradient of a batch in slices.
+    """Return a `train_step` of Keras that forms the gradient of a batch in slices.
 
     Slice a holds the rows a, a + steps, a + 2 steps, ...: on JAX, where the rows lie spread over the
     devices, so do those of each slice.
@@ -141,13 +141,13 @@ def _torch(model, steps, data):
 
 
 def _token_count(model, y, sample_weight):
-    """The real tokens of the whole update, in the dtype of the loss."""
+    """Return the real tokens of the whole update, in the dtype of the loss."""
     is_float64 = model.compute_dtype == "float64"  # A user's own loss may know no `dtype`.
     return model.loss.token_count(y, sample_weight, **{"dtype": "float64"} if is_float64 else {})
 
 
 def _map(function, data):
-    """`function` of every tensor; there may be no sample weights."""
+    """Return `function` of every tensor; there may be no sample weights."""
     return keras.tree.map_structure(lambda t: None if t is None else function(t), data)
 
 
@@ -166,7 +166,7 @@ def check_rows(rows: int, steps: int) -> None:
 
 
 def _check_rows(y, steps):
-    """The number of rows, an integer or, if not known while tracing, a tensor."""
+    """Return the number of rows, an integer or, if not known while tracing, a tensor."""
     rows = ops.shape(y)[0]
     if isinstance(rows, int):
         check_rows(rows, steps)

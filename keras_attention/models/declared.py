@@ -21,7 +21,7 @@ DECODING_METHODS = (
 
 
 def declared_transformer(model: Any, defining_class: type) -> TransformerSpec:
-    """The spec of a model; see `Transformer.spec`.
+    """Return the spec of a model; see `Transformer.spec`.
 
     Args:
         model: The model.

@@ -92,7 +92,7 @@ class Parts:
         return positions, dropout
 
     def stack(self, block: type[keras.layers.Layer], kind: str) -> list[Any]:
-        """The blocks of the encoder or the decoder."""
+        """Return the blocks of the encoder or the decoder."""
         names = BLOCK_ARGUMENTS if kind == "encoder" else (*BLOCK_ARGUMENTS, "branched_decoder")
         blocks = []
         for index in range(self.config["num_layers"]):
@@ -109,7 +109,7 @@ class Parts:
         return blocks
 
     def final_normalization(self, kind: str) -> LayerNormalization:
-        """The layer normalisation at the end of a stack of pre-norm blocks."""
+        """Return the layer normalisation at the end of a stack of pre-norm blocks."""
         layer = LayerNormalization(
             epsilon=self.config["layer_norm_epsilon"],
             dtype=self.dtype,

@@ -120,7 +120,7 @@ class TrainableModel(keras.Model):
         return super().predict(x, *args, **kwargs)
 
     def input_signature(self) -> Any:
-        """The inputs of a model that was built without data, as `keras.InputSpec`s, for `export`."""
+        """Return the inputs of a model that was built without data, as `keras.InputSpec`s, for `export`."""
         raise NotImplementedError
 
     def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
@@ -164,7 +164,7 @@ class TrainableModel(keras.Model):
         return accumulated_train_step(self, self.accumulation_steps, *args)
 
     def _train_step_of_all(self, *args: Any) -> Any:
-        """A step whose gradients and metrics are those of the whole batch, in every process."""
+        """Return a step whose gradients and metrics are those of the whole batch, in every process."""
         before = {id(v): v.value.clone() for v in self.metrics_variables}
         with in_training_step():
             self._own_train_step(*args)

@@ -161,7 +161,7 @@ class Transformer(TrainableModel):
 
     @classmethod
     def big(cls, vocabulary_size: int = 37000, **kwargs: Any) -> "Transformer":
-        """The paper's big model (Table 3, last row)."""
+        """Return the paper's big model (Table 3, last row)."""
         return cls.from_preset("big", vocabulary_size=vocabulary_size, **kwargs)
 
     @classmethod
@@ -242,7 +242,7 @@ class Transformer(TrainableModel):
         return {"blocks": blocks, "padding_mask": mask}
 
     def initial_cache(self, batch_size: int, beam_size: int, max_length: int) -> Cache:
-        """An empty cache for `decode_step`: one dict of keys and values for each decoder block.
+        """Return an empty cache for `decode_step`: one dict of keys and values for each decoder block.
 
         Args:
             batch_size: Number of sentences B.

@@ -16,7 +16,7 @@ from keras_attention.ops.dispatch import backend_choice
 def compile_for_inference(
     function: Callable[..., Any], model: keras.layers.Layer, any_shape: bool = False
 ) -> Callable[..., Any]:
-    """Returns `function`, compiled once for every combination of input shapes.
+    """Return `function`, compiled once for every combination of input shapes.
 
     TensorFlow runs it as a `tf.function`, JAX as a `jax.jit` of the function and the weights,
     PyTorch eagerly without gradients. The weights are read anew at each call and are never
@@ -64,7 +64,7 @@ def compile_for_inference(
 
 
 def compile_without_weights(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of arrays that uses no weights, for many small calls.
+    """Return a function of arrays that uses no weights, for many small calls.
 
     JAX compiles it for every combination of input shapes; TensorFlow and PyTorch run it as it is.
     """

@@ -14,7 +14,7 @@ BACKENDS = ("jax", "tensorflow", "torch")
 
 
 def operation(signature: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates the signature and docstring of an operation; gives the function that computes it.
+    """Decorate the signature and docstring of an operation; gives the function that computes it.
 
     That is the running backend's kernel of the same name if it has one, else the definition. A kernel
     knows by itself which inputs it is good for, and calls the definition for the others. No kernel gets
@@ -41,7 +41,7 @@ def operation(signature: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def kernels() -> dict[str, Callable[..., Any]]:
-    """The running backend's fast forms by name, checked once."""
+    """Return the running backend's fast forms by name, checked once."""
     backend = keras.backend.backend()
     if backend not in BACKENDS:
         return {}
@@ -71,7 +71,7 @@ def check_names(kernels: dict[str, Callable[..., Any]], backend: str) -> None:
 
 
 def backend_choice(purpose: str, **choices: Any) -> Any:
-    """The choice for the running backend, for what is no operation: a training step, an optimizer.
+    """Return the choice for the running backend, for what is no operation: a training step, an optimizer.
 
     Args:
         purpose: What is chosen, for the error: "Gradient accumulation".

@@ -33,7 +33,7 @@ class LostProcess(RuntimeError):
 
 
 def launched() -> tuple[int, int] | None:
-    """This process's number and how many there are, as `torchrun` says; None without it."""
+    """Return this process's number and how many there are, as `torchrun` says; None without it."""
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     return None
@@ -93,7 +93,7 @@ def joined() -> Iterator[None]:
 
 
 def _in_time(function: Callable[[], Any], timeout: datetime.timedelta) -> Any:
-    """What a function returns, or a RuntimeError soon after the time-out.
+    """Return what a function returns, or a RuntimeError soon after the time-out.
 
     PyTorch's store waits without limit for a server that accepts a connection and never answers.
     """
@@ -116,7 +116,7 @@ def _in_time(function: Callable[[], Any], timeout: datetime.timedelta) -> Any:
 
 
 def _found_store(timeout: datetime.timedelta) -> tuple[Any, int, int]:
-    """The store of all processes, the number of this one, and how many there are."""
+    """Return the store of all processes, the number of this one, and how many there are."""
     from torch.distributed.rendezvous import rendezvous
 
     store, rank, size = next(rendezvous("env://", timeout=timeout))
@@ -124,7 +124,7 @@ def _found_store(timeout: datetime.timedelta) -> tuple[Any, int, int]:
 
 
 def _store_of_this_start(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
-    """The store of all processes, under a name that process 0 draws anew at each start.
+    """Return the store of all processes, under a name that process 0 draws anew at each start.
 
     When `torchrun` starts all again, the store may still hold the addresses of the dead. So each process
     waits until process 0 of the same start has answered it.
@@ -179,7 +179,7 @@ class _Signs:
                 self._store.add(self._keys[self._rank], 1)
 
     def missing(self) -> list[int]:
-        """The processes that give no sign for some seconds."""
+        """Return the processes that give no sign for some seconds."""
         try:
             before = [self._store.add(key, 0) for key in self._keys]
             time.sleep(GONE_SECONDS)
@@ -196,13 +196,13 @@ class _Signs:
 
 
 def process_count() -> int:
-    """Number of processes that train together; 1 where nobody joined."""
+    """Return the number of processes that train together; 1 where nobody joined."""
     dist = _distributed()
     return 1 if dist is None else dist.get_world_size()
 
 
 def process_index() -> int:
-    """Number of this process among them."""
+    """Return the number of this process among them."""
     dist = _distributed()
     return 0 if dist is None else dist.get_rank()
 
@@ -219,7 +219,7 @@ def in_training_step() -> Iterator[None]:
 
 
 def sum_over_processes(tensors: Sequence[Any]) -> list[Any]:
-    """The sums of tensors over the processes, within a training step; else the tensors."""
+    """Return the sums of tensors over the processes, within a training step; else the tensors."""
     tensors = list(tensors)
     dist = _distributed()
     if dist is None or not _in_step:
@@ -241,7 +241,7 @@ def sum_over_processes(tensors: Sequence[Any]) -> list[Any]:
 
 
 def largest_of_all(values: Sequence[float]) -> list[float]:
-    """The largest of each number over the processes, all of which must call it at the same point."""
+    """Return the largest of each number over the processes, all of which must call it at the same point."""
     dist = _distributed()
     if dist is None:
         return list(values)
@@ -254,7 +254,7 @@ def largest_of_all(values: Sequence[float]) -> list[float]:
 
 
 def values_of_all(value: Any) -> list[Any]:
-    """What each process gives, JSON-like, in their order; all must call it at the same point."""
+    """Return what each process gives, JSON-like, in their order; all must call it at the same point."""
     dist = _distributed()
     if dist is None:
         return [value]
@@ -299,7 +299,7 @@ def _named_errors() -> Iterator[None]:
 
 
 def lost_text(index: int, count: int, error: Exception, missing: Sequence[int] = ()) -> str:
-    """What a process says that the others do not answer."""
+    """Return what a process says that the others do not answer."""
     lost = " and ".join(f"process {other}" for other in missing) or "another one"
     return (
         f"Process {index} of {count} lost {lost}: it died, or gave no sign for too long "

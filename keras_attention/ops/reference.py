@@ -49,19 +49,19 @@ def layer_norm(inputs: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
 
 
 def reshape(tensor: Any, shape: Sequence[Any]) -> Any:
-    """The definition of `keras_attention.ops.shapes.reshape`."""
+    """Return the definition of `keras_attention.ops.shapes.reshape`."""
     return ops.reshape(tensor, shape)
 
 
 def lookup(table: Any, token_ids: Any) -> Any:
-    """The definition of `keras_attention.ops.lookup.lookup`."""
+    """Return the definition of `keras_attention.ops.lookup.lookup`."""
     return ops.take(table, token_ids, axis=0)
 
 
 def linear(
     inputs: Any, kernel: Any, bias: Any = None, relu: bool = False, input_axes: int = 1
 ) -> Any:
-    """The definition of `keras_attention.ops.linear.linear`."""
+    """Return the definition of `keras_attention.ops.linear.linear`."""
     leading, output_axes = ops.shape(inputs)[:-input_axes], kernel.shape[input_axes:]
     rows = math.prod(kernel.shape[:input_axes])
     # A product of rank 2 with rank 2 is the form for which backends call their fastest GEMM.
@@ -75,7 +75,7 @@ def linear(
 def joined_linear(
     inputs: Any, kernels: Sequence[Any], biases: Sequence[Any] | None = None
 ) -> list[Any]:
-    """The definition of `keras_attention.ops.linear.joined_linear`."""
+    """Return the definition of `keras_attention.ops.linear.joined_linear`."""
     matrices = [ops.reshape(kernel, (kernel.shape[0], -1)) for kernel in kernels]
     bias = None if biases is None else ops.concatenate([ops.reshape(b, (-1,)) for b in biases])
     outputs = linear(inputs, ops.concatenate(matrices, axis=-1), bias)
@@ -88,7 +88,7 @@ def joined_linear(
 
 
 def tied_projection(inputs: Any, table: Any) -> Any:
-    """The definition of `keras_attention.ops.linear.tied_projection`."""
+    """Return the definition of `keras_attention.ops.linear.tied_projection`."""
     return matmul(inputs, ops.transpose(table))
 
 
@@ -126,7 +126,7 @@ def dot_product_attention(
     dropout: Callable[[Any], Any] | None = None,
     flash: bool | None = False,
 ) -> tuple[Any, Any]:
-    """The definition of `keras_attention.ops.attention.dot_product_attention`."""
+    """Return the definition of `keras_attention.ops.attention.dot_product_attention`."""
     if flash:
         raise ValueError(
             "flash_attention=True needs a fused attention kernel, which PyTorch has on every device "
@@ -152,7 +152,7 @@ def attend_without_blind_rows(
     mask: Any,
     scale: float,
 ) -> Any:
-    """A fused attention kernel with the definition's rule for rows that may attend to nothing: zeros.
+    """Return a fused attention kernel with the definition's rule for rows that may attend to nothing: zeros.
 
     Args:
         attend: `attend(query, key, value, mask, scale)`, the kernel; returns `(B, T, N, V)`.
@@ -170,21 +170,21 @@ def attend_without_blind_rows(
 
 
 def dropout(inputs: Any, rate: float, seed: Any) -> Any:
-    """The definition of `keras_attention.ops.residual.dropout`."""
+    """Return the definition of `keras_attention.ops.residual.dropout`."""
     return keras.random.dropout(inputs, rate, seed=seed)
 
 
 def dropout_add_norm(
     inputs: Any, update: Any, gamma: Any, beta: Any, epsilon: float, rate: float, seed: Any
 ) -> Any:
-    """The definition of `keras_attention.ops.residual.dropout_add_norm`."""
+    """Return the definition of `keras_attention.ops.residual.dropout_add_norm`."""
     if rate > 0.0:
         update = dropout(update, rate, seed)
     return layer_norm(ops.add(inputs, update), gamma, beta, epsilon)
 
 
 def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: float) -> Any:
-    """The definition of `keras_attention.ops.crossentropy.smoothed_crossentropy`.
+    """Return the definition of `keras_attention.ops.crossentropy.smoothed_crossentropy`.
 
     `-sum_v q(v) log p(v) = total log sum_v exp(z_v) - (on - off) z_label - off sum_v z_v`.
     """
@@ -197,7 +197,7 @@ def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: 
 
 
 def global_norm(gradients: Sequence[Any]) -> Any:
-    """The definition of `keras_attention.ops.norm.global_norm`."""
+    """Return the definition of `keras_attention.ops.norm.global_norm`."""
     squares = [ops.sum(ops.square(at_least_float32(gradient))) for gradient in gradients]
     return ops.sqrt(functools.reduce(ops.add, squares))
 
@@ -205,7 +205,7 @@ def global_norm(gradients: Sequence[Any]) -> Any:
 def sum_of_branches(
     inputs: Any, kernels: Any, biases: Any, weights: Any, activation: Any = None
 ) -> Any:
-    """The definition of `keras_attention.ops.branches.sum_of_branches`."""
+    """Return the definition of `keras_attention.ops.branches.sum_of_branches`."""
     activation = ops.relu if activation is None else activation
 
     def branch(rows: Any, kernel: Any, bias: Any, weight: Any) -> Any:

@@ -28,7 +28,7 @@ class Replay:
         self.draws = 0
 
     def next(self, ordered: bool = True) -> Any:
-        """The next seed, as `SeedGenerator.next(ordered=True)` counts them."""
+        """Return the next seed, as `SeedGenerator.next(ordered=True)` counts them."""
         ahead = ops.convert_to_tensor([0, self.draws], dtype=self.state.dtype)
         self.draws += 1
         return ops.add(self.state, ahead)

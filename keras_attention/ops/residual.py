@@ -27,7 +27,7 @@ def dropout_add_norm(
 
 @operation
 def dropout(inputs: Any, rate: float, seed: Any) -> Any:
-    """`inputs` with a share `rate` of its elements zero and the others divided by `1 - rate`.
+    """Return `inputs` with a share `rate` of its elements zero and the others divided by `1 - rate`.
 
     Args:
         inputs: Tensor of any shape.

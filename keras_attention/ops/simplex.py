@@ -15,7 +15,7 @@ TOLERANCE = 1e-6
 
 
 def simplex_projection(vector: Any) -> Any:
-    """The nearest point of the simplex, in the Euclidean sense (Duchi et al. 2008, figure 1).
+    """Return the nearest point of the simplex, in the Euclidean sense (Duchi et al. 2008, figure 1).
 
     Args:
         vector: Tensor of shape `(M,)`, of finite numbers.

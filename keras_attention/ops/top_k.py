@@ -40,7 +40,7 @@ def top_k(values: Any, k: int) -> tuple[Any, Any]:
 
 
 def chunk_size(length: int, k: int) -> int | None:
-    """A divisor of `length` near 64, or None where one pass is as good."""
+    """Return a divisor of `length` near 64, or None where one pass is as good."""
     if length < SHORTEST_ROW or k * BEST_CHUNK * 2 > length:
         return None
     divisors = [size for size in range(BEST_CHUNK // 4, BEST_CHUNK * 4 + 1) if length % size == 0]

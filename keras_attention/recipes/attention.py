@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import numpy as np
 
 from keras_attention.callbacks.attention_log import MOST_TOKENS, AttentionLog
+from keras_attention.callbacks.base import Stop
 from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.token_store import TokenStore
@@ -32,9 +32,9 @@ def attention_log(
     store: TokenStore,
     translator: Translator,
     monitor: TrainingMonitor,
-    interrupted: Callable[[], bool] = lambda: False,
+    stop: Stop,
 ) -> list[AttentionLog]:
-    """The callback that logs the attention on validation pairs; none if all are too long to show.
+    """Return the callback that logs the attention on validation pairs; none if all are too long to show.
 
     Args:
         writer: Where to write.
@@ -43,7 +43,7 @@ def attention_log(
         store: Its training set, for the frequencies of tokens.
         translator: Translates with the current weights of the model in training.
         monitor: Its clock is stopped while attention is logged.
-        interrupted: Whether a signal has stopped the training.
+        stop: The `Stop` of the training.
     """
     pairs = middling_pairs(corpus, tokenizer)
     if not pairs:
@@ -58,13 +58,13 @@ def attention_log(
         translate=translator.translate,
         importance=True,
         monitor=monitor,
-        interrupted=interrupted,
+        stop=stop,
     )
     return [log]
 
 
 def middling_pairs(corpus: Corpus, tokenizer: Tokenizer) -> list[tuple[str, str]]:
-    """Validation pairs of medium length: long enough to be interesting, short enough to read.
+    """Return validation pairs of medium length: long enough to be interesting, short enough to read.
 
     There are at least as many as are shown, and enough to have the tokens for measuring heads.
     """

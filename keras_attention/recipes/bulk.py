@@ -159,7 +159,7 @@ def translate_corpus(
     Raises:
         ValueError: If an argument is out of range, the folder holds something else, an input changed or
             is not UTF-8 (file and line are named), or another process works on the same share.
-        ImportError: If Ray or fsspec is needed but not installed.
+        ImportError: If Ray or universal-pathlib is needed but not installed.
 
     Example:
 
@@ -207,7 +207,7 @@ def score_corpus(
 
     Args:
         run: Folder of a finished run.
-        sources: Text files, plain or gzip, one sentence per line; paths, or URLs for fsspec.
+        sources: Text files, plain or gzip, one sentence per line; paths, or URLs that fsspec reads.
         translations: As many files with as many lines. `a.en.gz` becomes `a.en`.
         output_dir: A new folder, or the folder of the same work, which is then continued.
         chunk_lines, share, ray, workers, show_progress: As in `translate_corpus`.
@@ -244,7 +244,7 @@ def score_corpus(
 
 
 def _search_options(run: RunFolder, given: dict[str, Any]) -> dict[str, Any]:
-    """The search options: those given, else the run's, else the defaults of `Translator`."""
+    """Return the search options: those given, else the run's, else the defaults of `Translator`."""
     defaults = {field.name: field.default for field in dataclasses.fields(Translator)}
     # Only the first two: the run's other settings with these names mean something else.
     known = {**defaults, **{name: run.settings().get(name, defaults[name]) for name in OPTIONS[:2]}}
@@ -254,12 +254,12 @@ def _search_options(run: RunFolder, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(work: str, known: dict[str, Any]) -> dict[str, Any]:
-    """The settings in the manifest, with the backend, since backends differ in the last bits."""
+    """Return the settings in the manifest, with the backend, since backends differ in the last bits."""
     return {"work": work, "backend": keras.backend.backend(), **known}
 
 
 def _run_files(run: RunFolder) -> tuple[dict[str, bytes], str]:
-    """The files of a run that a translator needs, and the fingerprint of those that decide results."""
+    """Return the files of a run that a translator needs, and the fingerprint of those that decide results."""
     run.settings()
     paths = [run.trained_model(), *tokenizer_files(run.tokenizer)]
     digest = hashlib.sha256()
@@ -270,5 +270,5 @@ def _run_files(run: RunFolder) -> tuple[dict[str, bytes], str]:
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """The files of a saved tokenizer."""
+    """Return the files of a saved tokenizer."""
     return sorted(path for path in folder.iterdir() if path.is_file())

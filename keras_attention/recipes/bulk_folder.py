@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import filelock
@@ -23,14 +24,12 @@ from keras_attention.recipes.bulk_parts import (
 from keras_attention.utils.checks import check_iterable
 from keras_attention.utils.files import OccupiedPath
 from keras_attention.utils.places import (
+    Folder,
     Place,
     check_place,
     check_remote_file,
-    folder_at,
     open_place,
-    place_name,
     sha256_of_place,
-    size_of,
 )
 from keras_attention.utils.progress import Progress
 from keras_attention.utils.signed_json import DamagedFile, parse_json, signed_json
@@ -52,7 +51,7 @@ class Input(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
     def described(self, show_progress: bool) -> dict[str, Any]:
-        """The input's entry in the manifest, including "lines". Reads all lines, to find bad ones early."""
+        """Read all lines, to find bad ones early; return the input's entry in the manifest, with "lines"."""
 
     def check(self, described: Mapping[str, Any], thoroughly: bool) -> None:
         """Raise a ValueError if the input does not match the manifest.
@@ -67,8 +66,8 @@ class TextFile:
     """The lines of a file in UTF-8, plain or packed; or pairs of lines of two files.
 
     Args:
-        *files: Paths, or URLs for fsspec. The result gets the name of the last one, without ".gz" or the
-            like.
+        *files: Paths, or URLs that fsspec reads. The result gets the name of the last one, without ".gz"
+            or the like.
 
     Raises:
         FileNotFoundError: A file is missing.
@@ -76,9 +75,9 @@ class TextFile:
 
     def __init__(self, *files: Any) -> None:
         places = [check_place("inputs", file) for file in files]
-        self.name = unpacked_name(place_name(places[-1]))
+        self.name = unpacked_name(places[-1].name)
         self.files: list[Place] = [
-            check_remote_file(place) if isinstance(place, str) else existing_file(place)
+            existing_file(place) if isinstance(place, Path) else check_remote_file(place)
             for place in places
         ]
 
@@ -92,11 +91,11 @@ class TextFile:
             yield from sides[0] if len(sides) == 1 else zip_lines(sides, self.files)
 
     def described(self, show_progress: bool) -> dict[str, Any]:
-        """The number of lines, their sha256, and each file's size and sha256."""
+        """Return the number of lines, their sha256, and each file's size and sha256."""
         with Progress(None, f"reading {self.name}", enabled=show_progress):
             lines, text_sha256 = self._read_through()
             files = [
-                {"path": str(file), "sha256": sha256_of_place(file), "bytes": size_of(file)}
+                {"path": str(file), "sha256": sha256_of_place(file), "bytes": file.stat().st_size}
                 for file in self.files
             ]
         return {"lines": lines, "text_sha256": text_sha256, "files": files}
@@ -106,7 +105,7 @@ class TextFile:
         different = [
             file
             for file, known in zip(self.files, described["files"], strict=True)
-            if size_of(file) != known["bytes"]
+            if file.stat().st_size != known["bytes"]
             or (thoroughly and sha256_of_place(file) != known["sha256"])
         ]
         if different and self._read_through()[1] != described.get("text_sha256"):
@@ -116,7 +115,7 @@ class TextFile:
             )
 
     def _read_through(self) -> tuple[int, str]:
-        """The number of lines, or pairs of them, and the sha256 of the text."""
+        """Return the number of lines, or pairs of them, and the sha256 of the text."""
         digest, lines = hashlib.sha256(), 0
         for line in self:
             text = line if isinstance(line, str) else "\n".join(line)
@@ -153,7 +152,7 @@ class BulkFolder:
     def __init__(
         self, path: Any, inputs: Sequence[Input], settings: Mapping[str, Any], chunk_lines: int
     ):
-        self.folder = folder_at(check_place("output_dir", path))
+        self.folder = Folder(check_place("output_dir", path))
         self.inputs = list(check_iterable("inputs", inputs))
         if not self.inputs:
             raise ValueError("`inputs` must name at least one file. Received: none")
@@ -187,7 +186,7 @@ class BulkFolder:
 
     def is_claimed(self) -> bool:
         """Whether the manifest was written by an earlier start."""
-        return self.folder.is_file(MANIFEST)
+        return self.folder.place(MANIFEST).is_file()
 
     def claim(self, show_progress: bool = False) -> None:
         """Claim the folder for this work: read all inputs once, and write the manifest.
@@ -216,7 +215,7 @@ class BulkFolder:
         ]
 
     def missing(self, share: tuple[int, int] = (1, 1)) -> list[Chunk]:
-        """The chunks that have no result yet.
+        """Return the chunks that have no result yet.
 
         Args:
             share: `(k, n)`: only the k-th of n shares of the work; both count from 1.
@@ -245,7 +244,7 @@ class BulkFolder:
             self.inputs[number].check(self._described[number], thoroughly=True)
 
     def read(self, chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, list[Any]]]:
-        """The lines of chunks, in order; at most one chunk is in memory.
+        """Yield the lines of chunks, in order; at most one chunk is in memory.
 
         Raises:
             ValueError: If an input has fewer lines than the manifest says.
@@ -271,7 +270,7 @@ class BulkFolder:
         )
 
     def parts(self, number: int) -> Iterator[bytes]:
-        """The results of an input's chunks, in order.
+        """Yield the results of an input's chunks, in order.
 
         Raises:
             DamagedFile: If one was changed or cut off after it was written.
@@ -279,9 +278,8 @@ class BulkFolder:
         for chunk in self._chunks:
             if chunk.file == number:
                 name = f"{part_folder(number)}/{part_name(chunk)}"
-                with self.folder.open(name) as part:
-                    content = part.read()
-                yield unpacked_part(content, self.folder.place(name), chunk)
+                part = self.folder.place(name)
+                yield unpacked_part(part.read_bytes(), part, chunk)
 
     def join(self) -> list[Place]:
         """Join the chunks of each input that has all of them; return the results if there are all."""
@@ -297,12 +295,14 @@ class BulkFolder:
             return self.results()
 
     def joined(self) -> set[int]:
-        """The inputs that have their results.
+        """Return the inputs that have their results.
 
         Raises:
             OccupiedPath: If there is a file with the name of a result that is none.
         """
-        there = {number for number, name in enumerate(self.names) if self.folder.is_file(name)}
+        there = {
+            number for number, name in enumerate(self.names) if self.folder.place(name).is_file()
+        }
         if there and (known := self._manifest().get(JOINED)) is not None:
             foreign = [self.names[number] for number in there if self.names[number] not in known]
             if foreign:
@@ -370,8 +370,8 @@ class BulkFolder:
             ) from None
 
     def _manifest(self) -> dict[str, Any]:
-        with self.folder.open(MANIFEST) as file:
-            return parse_json(file.read(), str(self.folder.place(MANIFEST)), REMEDY)
+        manifest = self.folder.place(MANIFEST)
+        return parse_json(manifest.read_bytes(), str(manifest), REMEDY)
 
     def _check_same(self, there: Mapping[str, Any]) -> None:
         names: Collection[str] = sorted({*there, *self._settings})

@@ -34,17 +34,17 @@ class Chunk:
 
 
 def part_folder(number: int) -> str:
-    """The folder of the results of an input's chunks."""
+    """Return the folder of the results of an input's chunks."""
     return f"{PARTS}/{number:05d}"
 
 
 def part_name(chunk: Chunk) -> str:
-    """The file name of a chunk's result."""
+    """Return the file name of a chunk's result."""
     return f"{chunk.first:012d}"
 
 
 def packed_part(chunk: Chunk, content: bytes) -> bytes:
-    """The file of a chunk's result.
+    """Return the file of a chunk's result.
 
     >>> chunk = Chunk(number=3, file=0, first=60, lines=2)
     >>> unpacked_part(packed_part(chunk, b"eins\\nzwei\\n"), "parts/00000/000000000060", chunk)
@@ -58,7 +58,7 @@ def packed_part(chunk: Chunk, content: bytes) -> bytes:
 
 
 def unpacked_part(content: bytes, place: Any, chunk: Chunk | None = None) -> bytes:
-    """The result in such a file.
+    """Return the result in such a file.
 
     Args:
         content: The bytes of the file.

@@ -157,7 +157,7 @@ class _Actor:
         self._work = job()
 
     def ready(self) -> None:
-        """Returns when the model is loaded."""
+        """Return when the model is loaded."""
 
     def work(self, lines: list[Any], chunk: Chunk) -> str | bytes:
         return self._work(lines, chunk)

@@ -60,7 +60,7 @@ class TextSample:
         return iter(self._text)
 
     def described(self, show_progress: bool) -> dict[str, Any]:
-        """The number of pairs, and their fingerprint."""
+        """Return the number of pairs, and their fingerprint."""
         return {"lines": len(self._text), "fingerprint": self._text.fingerprint()}
 
     def check(self, described: Mapping[str, Any], thoroughly: bool) -> None:
@@ -106,7 +106,7 @@ class StoreFolder(BulkFolder):
         TokenStore.written(self._store.parent, self._tokenizer, self._wanted, chunks)
 
     def results(self) -> list[Any]:
-        """The store."""
+        """Return the store."""
         return [self._store]
 
 

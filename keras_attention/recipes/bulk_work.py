@@ -124,7 +124,7 @@ class LocalWorker:
 
 @contextlib.contextmanager
 def unpacked(files: Mapping[str, bytes]) -> Iterator[Path]:
-    """A temporary folder with these files, from which a worker on any machine can load.
+    """Make a temporary folder with these files, from which a worker on any machine can load.
 
     >>> with unpacked({"tokenizer/a.json": b"{}"}) as folder:
     ...     (folder / "tokenizer" / "a.json").read_text()
@@ -139,5 +139,5 @@ def unpacked(files: Mapping[str, bytes]) -> Iterator[Path]:
 
 
 def packed(paths: Iterable[Path], root: Path) -> dict[str, bytes]:
-    """The content of files by their paths relative to a folder, for `unpacked`."""
+    """Return the content of files by their paths relative to a folder, for `unpacked`."""
     return {str(path.relative_to(root)): path.read_bytes() for path in paths}

@@ -24,7 +24,7 @@ DEMO = TranslationConfig(
 
 # Multi30K: 29,000 pairs, the recipe for text-only models of Wu et al. 2021 ("Good for Misconceived Reasons"):
 # post-norm as in the paper, narrow, much dropout, a high rate, a mean of ten epochs' checkpoints. Theirs has
-# up to 8,000 updates; 5,056 took 141 minutes on one core, in bfloat16 (docs/log.md).
+# up to 8,000 updates; 5,056 took 141 minutes on one core, in bfloat16 (dev/LOG.md).
 MULTI30K = TranslationConfig(
     preset="small",
     model_arguments={
@@ -153,7 +153,7 @@ BY_SIZE: list[tuple[float, TranslationConfig]] = [
 
 
 def recipe_for(pairs: int) -> TranslationConfig:
-    """Settings for a user's own text with this many training pairs.
+    """Return the settings for a user's own text with this many training pairs.
 
     >>> [recipe_for(pairs).preset for pairs in (5_000, 100_000, 1_000_000, 5_000_000)]
     ['tiny', 'small', 'medium', 'base']

@@ -21,7 +21,7 @@ PLAIN = "plain"
 def own_translations(
     runs: Mapping[str, RunFolder],
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """The translations of their own test set that finished runs have kept, and its references.
+    """Return the translations of their own test set that finished runs have kept, and its references.
 
     Args:
         runs: Folders of finished runs, by name.
@@ -153,7 +153,7 @@ def _in_float32(model: Any) -> Any:
 
 
 def timed_translations(translator: Translator, sources: Sequence[str]) -> tuple[list[str], float]:
-    """The translations of these lines and the seconds they took, after a warm-up call on a few lines."""
+    """Return the translations of these lines and the seconds they took, after a warm-up on a few."""
     translator(list(sources[:2]))
     start = time.monotonic()
     translations = translator(list(sources))
@@ -161,7 +161,7 @@ def timed_translations(translator: Translator, sources: Sequence[str]) -> tuple[
 
 
 def precisions_text(results: Mapping[str, Mapping[str, float]], lines: int) -> str:
-    """The comparison as a table.
+    """Return the comparison as a table.
 
     Example:
 
@@ -234,7 +234,7 @@ def compare_searches(
 
 
 def searches_text(scores: Sequence[SearchScore], lines: int) -> str:
-    """The scores as a table, the best BLEU marked.
+    """Return the scores as a table, the best BLEU marked.
 
     Example:
 

@@ -218,7 +218,7 @@ LARGEST_VOCABULARY = 10**6  # as of a tokenizer
 
 
 def literal_choices(annotation: Any) -> tuple[Any, ...]:
-    """The values that a type of literals allows, None among them if it does; () for other types."""
+    """Return the values that a type of literals allows, None among them if it does; () for other types."""
     values: list[Any] = []
     for part in get_args(annotation) or ():
         if part is type(None):
@@ -300,6 +300,6 @@ class ModelOptions:
                 check_number(name, value, least=0, below=1)
 
     def given(self) -> dict[str, Any]:
-        """The arguments that are given."""
+        """Return the arguments that are given."""
         values = dataclasses.asdict(self)
         return {name: value for name, value in values.items() if value is not None}

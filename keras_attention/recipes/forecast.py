@@ -47,7 +47,7 @@ class Forecast:
 
     @classmethod
     def of(cls, config: TranslationConfig, corpus: Corpus, batches: int) -> Forecast:
-        """The forecast for a new run with this many batches in an epoch."""
+        """Return the forecast for a new run with this many batches in an epoch."""
         is_own = corpus.description.startswith(OWN_TEXT) or corpus.name not in RECIPES
         recipe = recipe_for(len(corpus.train)) if is_own else RECIPES[corpus.name]
         assert recipe.steps is not None  # All recipes count in updates.
@@ -116,12 +116,12 @@ class Forecast:
 
 
 def rounded(number: float) -> int:
-    """Rounded to two digits, so that nobody takes it for exact."""
+    """Return the number rounded to two digits, so that nobody takes it for exact."""
     return int(float(f"{number:.1e}"))
 
 
 def duration(seconds: float) -> str:
-    """A time in a unit that is easy to read.
+    """Return a time in a unit that is easy to read.
 
     >>> [duration(seconds) for seconds in (20, 540, 9000, 300_000)]
     ['a minute', '9 minutes', '2.5 hours', '3.5 days']

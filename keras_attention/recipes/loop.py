@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from keras_attention.callbacks.base import Stop
 from keras_attention.callbacks.branch_log import BranchLog
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
@@ -64,7 +65,8 @@ class TrainingLoop:
     def __init__(self, run: Run, held: contextlib.ExitStack):
         config, folder = run.config, run.folder
         self.run = run
-        self.signals = StopOnSignal(at_once=run.devices.num_processes == 1)
+        self.stop = Stop()
+        self.signals = StopOnSignal(self.stop, at_once=run.devices.num_processes == 1)
         self.budget = Budget(
             config.steps,
             config.minutes,
@@ -88,22 +90,14 @@ class TrainingLoop:
                 run.batches.store,
                 translator,
                 self.monitor,
-                self.is_interrupted,
+                self.stop,
             )
         self.patience = StopWithoutGain(
             config.patience,
-            cut_short=lambda: self.is_cut_short() or self.budget.cools_from is not None,
-            finish=None if config.cooldown is None else self.budget.finish,
+            stop=self.stop,
+            budget=None if config.cooldown is None else self.budget,
         )
         self.checkpoints = self._checkpoints()
-
-    def is_interrupted(self) -> bool:
-        """Whether a signal ends the training."""
-        return self.signals.signal_name is not None
-
-    def is_cut_short(self) -> bool:
-        """Whether a signal ends the training within an epoch."""
-        return self.checkpoints.cut_short
 
     def restore(self) -> bool:
         """Continue from the last checkpoint, if there is one; return whether anything is left to train."""
@@ -146,12 +140,12 @@ class TrainingLoop:
             if is_chief():
                 console.close()
             self.signals.on_train_end()  # Restores the signal handlers, also after an error.
-        if self.signals.signal_name is not None:
+        if self.stop.signal_name is not None:
             say(
-                f"Stopped by {self.signals.signal_name} and saved as '{self.checkpoints.paths[-1]}'. The "
+                f"Stopped by {self.stop.signal_name} and saved as '{self.checkpoints.paths[-1]}'. The "
                 "same command continues this run."
             )
-            raise TrainingStopped(self.signals.signal_name)
+            raise TrainingStopped(self.stop.signal_name)
 
     def _callbacks(self, console: ConsoleProgress) -> list[keras.callbacks.Callback]:
         """All callbacks, in the order in which they are called."""
@@ -162,11 +156,7 @@ class TrainingLoop:
             self.budget,
             # Only the chief measures the perplexity; the others wait. All processes translate.
             # The perplexity is added to the logs of the epoch, which the callbacks after it read.
-            *(
-                [ValidationPerplexity(run.validation, self.is_cut_short), self.patience]
-                if chief
-                else []
-            ),
+            *([ValidationPerplexity(run.validation, self.stop), self.patience] if chief else []),
             self.scores,
             # Before the checkpoints, which store the position in the monitor's log.
             *([self.monitor, *self.attention] if chief else []),
@@ -180,7 +170,7 @@ class TrainingLoop:
         ]
 
     def _console(self) -> ConsoleProgress:
-        """The progress line, after a line on the budget, which is said again when the speed is known."""
+        """Return the progress line, after a line on the budget, which comes again when the speed is known."""
         run, budget = self.run, self.budget
         forecast = Forecast.of(run.config, run.text, len(run.batches))
         told = _tell(forecast, budget, run_updates(run.model))
@@ -198,7 +188,7 @@ class TrainingLoop:
         return self.budget.is_outdated(state) and manifest["updates"] > state["cooldown"]["updates"]
 
     def _monitor(self) -> TrainingMonitor:
-        """The figures of training, as curves in TensorBoard and lines in a file; by the chief only."""
+        """Return the figures of training, as curves in TensorBoard and lines in a file; by the chief only."""
         run = self.run
         writer, validation_writer = self.writers
         return TrainingMonitor(
@@ -209,17 +199,18 @@ class TrainingLoop:
             flops=lambda *shape: training_flops(run.model, [shape]),
             peak=run.peak,
             validation_writer=validation_writer,
+            budget=self.budget,
         )
 
     def _checkpoints(self) -> Checkpoints:
-        """The run's checkpoints, which the chief writes."""
+        """Return the run's checkpoints, which the chief writes."""
         config = self.run.config
         # One to average is not enough to be safe: the last one may be damaged.
         least = 1 if config.cooldown is None else 2
         return Checkpoints(
             self.run.folder.checkpoints,
             max(least, config.averaged_checkpoints),
-            self.is_interrupted,
+            self.stop,
             every_minutes=config.checkpoint_minutes or SAFETY_MINUTES,
             every_updates=config.checkpoint_updates,
             average_minutes=config.checkpoint_minutes,
@@ -233,7 +224,6 @@ class TrainingLoop:
                 *self.attention,
             ],
             write=is_chief(),
-            milestone=lambda: self.budget.cools_from,
         )
 
     def _scores(self, translator: Any) -> TranslationScores:
@@ -254,7 +244,7 @@ class TrainingLoop:
             list(itertools.islice(run.text.references("validation"), VALIDATION_SENTENCES)),
             every_epochs=run.config.bleu_every,
             monitor=self.monitor,
-            cut_short=self.is_cut_short,
+            stop=self.stop,
         )
 
 
@@ -275,7 +265,7 @@ class Shares:
         self.drops = any(rates.values())
 
     def get_state(self) -> dict[str, int]:
-        """The shares of this start."""
+        """Return the shares of this start."""
         return self.state
 
     def set_state(self, state: dict[str, int]) -> None:
@@ -305,7 +295,7 @@ def train(run: Run) -> Checkpoints:
 
 
 def run_updates(model: keras.Model) -> int:
-    """Number of updates of a model."""
+    """Return the number of updates of a model."""
     return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
 
 

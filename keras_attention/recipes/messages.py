@@ -24,7 +24,7 @@ LEARNED_BY_HEART = 0.9
 
 
 def corpus_text(corpus: Corpus) -> str:
-    """The corpus and the sizes of its parts."""
+    """Return the corpus and the sizes of its parts."""
     sizes = ", ".join(f"{name} {len(text):,} pairs" for name, text in corpus.splits.items())
     lines = [f"Corpus {corpus.name}: {corpus.description}", f"  {sizes}"]
     if isinstance(corpus.train, FilteredText):
@@ -33,7 +33,7 @@ def corpus_text(corpus: Corpus) -> str:
 
 
 def batches_text(batches: TokenBatches, config: TranslationConfig) -> str:
-    """The batches of an epoch, and how many pairs are left out."""
+    """Return the batches of an epoch, and how many pairs are left out."""
     statistics = batches.statistics()
     empty, long = batches.store.metadata["dropped_empty"], statistics["dropped_long"]
     left_out = "no pair"
@@ -51,7 +51,7 @@ def batches_text(batches: TokenBatches, config: TranslationConfig) -> str:
 
 
 def model_text(model: Any, batches: TokenBatches, config: TranslationConfig) -> str:
-    """The model and what it is trained on."""
+    """Return the model and what it is trained on."""
     return (
         f"Model {config.preset}, {config.dtype}: {_millions(model.count_params())} parameters, trained on "
         f"{batches.statistics()['pairs']:,} pairs. The first batch of each of the "
@@ -60,7 +60,7 @@ def model_text(model: Any, batches: TokenBatches, config: TranslationConfig) -> 
 
 
 def finished_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool) -> str:
-    """The message when a finished run is started again: how to continue it, or why that is impossible.
+    """Return the message when a finished run is started again: how to continue it, or why that is impossible.
 
     Args:
         folder: The run's folder.
@@ -106,7 +106,7 @@ def _ended_early(report: Mapping[str, Any]) -> bool:
 
 
 def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool = True) -> str:
-    """The end of a run: a line of numbers, some translations, where things are and what to do next.
+    """Return the end of a run: a line of numbers, some translations, where things are and what to do next.
 
     Args:
         folder: The run's folder.
@@ -151,7 +151,7 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
 
 
 def why_nothing_was_learned(report: Mapping[str, Any]) -> str:
-    """An explanation for a run that did not learn to translate, or an empty text."""
+    """Return an explanation for a run that did not learn to translate, or an empty text."""
     if report["test"]["bleu"] >= LEAST_BLEU:
         return ""
     training, settings = report["training"], report["config"]
@@ -194,7 +194,7 @@ def _command(name: str) -> str:
 
 
 def _as_typed(path: Path) -> str:
-    """A path, relative to the current folder if it is inside."""
+    """Return a path, relative to the current folder if it is inside."""
     return os.fspath(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 

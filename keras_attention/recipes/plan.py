@@ -292,7 +292,7 @@ def _plan_folder(corpus: Corpus, config: TranslationConfig) -> Path:
 def _largest_part(
     sizes: ModelSizes, shapes: list[dict[str, Any]], resolved: Resolved
 ) -> tuple[tuple[int, int, int], TrainingMemory]:
-    """The part of the largest batch that a device computes at once: (B, S, T), and its memory."""
+    """Return the part of the largest batch that a device computes at once: (B, S, T), and its memory."""
     config = resolved.config
     found = []
     for shape in shapes:

@@ -190,7 +190,7 @@ class Resolved:
     def found_batches(
         self, fingerprints: Mapping[str, Any], tokenizer: Tokenizer, folder: Path
     ) -> tuple[TokenBatches | None, TokenBatches | None]:
-        """The batches of an earlier run; None for a set whose token store is gone.
+        """Return the batches of an earlier run; None for a set whose token store is gone.
 
         Args:
             fingerprints: The run's settings, with the fingerprints of its texts.
@@ -219,7 +219,7 @@ class Resolved:
         )
 
     def _validation_batches(self, store: TokenStore) -> TokenBatches:
-        """The batches that a run's perplexity is measured on: all pairs that a batch can hold."""
+        """Return the batches that a run's perplexity is measured on: all pairs that a batch can hold."""
         most = self.config.batch_tokens
         longest = int(max(store.source_lengths.max(), store.target_lengths.max()))
         return TokenBatches(
@@ -277,7 +277,7 @@ def _schedule(
 
 
 def _simplex_schedule(config: TranslationConfig, model: Transformer) -> SimplexLearningRate | None:
-    """The learning rate of a Weighted Transformer's kappa and alpha; None for a plain model.
+    """Return the learning rate of a Weighted Transformer's kappa and alpha; None for a plain model.
 
     As in its paper, their warmup takes a tenth of the model's, and they are frozen in the last sixth of
     the updates, if the number of updates is known. It may then not change; see

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def run_figures(run: Run) -> dict[str, Any]:
-    """What a run was trained on, and with what."""
+    """Return what a run was trained on, and with what."""
     corpus, of_batches = run.corpus, run.batches.statistics()
     return {
         "corpus": corpus.name,

@@ -217,7 +217,7 @@ class Run:
         return self.resolved.replicas * self.device_peak
 
     def translator(self, model: Any, **options: Any) -> Translator:
-        """A translator of a model, with the search settings of the run."""
+        """Return a translator of a model, with the search settings of the run."""
         search = {name: getattr(self.config, name) for name in ("beam_size", "length_penalty")}
         return Translator(model, self.tokenizer, **search, **options)
 
@@ -413,7 +413,7 @@ class Run:
     # How a run begins.
 
     def found_report(self) -> dict[str, Any] | None:
-        """The report, if the run is finished; processes beside the chief get an empty one."""
+        """Return the report, if the run is finished; processes beside the chief get an empty one."""
         report = self.folder.finished_report()
         reported = (report or {}).get("config", {})
         how_long = (*BUDGET, "patience")

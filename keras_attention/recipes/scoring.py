@@ -72,7 +72,7 @@ def log_probabilities(
 
 
 def _scores(model: Any, tokenizer: Any, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The log-probability of each row of `target` (B, T)."""
+    """Return the log-probability of each row of `target` (B, T)."""
     start = np.full((len(target), 1), tokenizer.start_token_id, "int32")
     shifted = np.concatenate([start, target[:, :-1]], axis=1)
     logits = model({"encoder_token_ids": source, "decoder_token_ids": shifted}, training=False)

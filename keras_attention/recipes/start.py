@@ -30,7 +30,7 @@ def reasons(config: TranslationConfig) -> dict[str, str]:
 def run_settings(
     corpus: Corpus, config: TranslationConfig, row_multiple: int | None = None
 ) -> dict[str, Any]:
-    """The settings that identify a run.
+    """Return the settings that identify a run.
 
     Args:
         corpus: The text.
@@ -47,7 +47,7 @@ def run_settings(
 
 
 def changeable(config: TranslationConfig, finish: bool = False) -> tuple[str, ...]:
-    """The settings that may change between two starts; the budget always may if the run ends now."""
+    """Return the settings that may change between two starts; the budget always may if the run ends now."""
     return (*config.changeable, *(BUDGET if finish else ()))
 
 
@@ -67,7 +67,7 @@ def check_start(
 def with_budget(
     config: TranslationConfig, folder: RunFolder, finish: bool = False
 ) -> TranslationConfig:
-    """The settings with the budget of this start.
+    """Return the settings with the budget of this start.
 
     Args:
         config: The settings that were asked for.
@@ -101,7 +101,7 @@ def with_budget(
 def _finished(
     config: TranslationConfig, folder: RunFolder, updates: int, cools: Mapping[str, Any] | None
 ) -> TranslationConfig:
-    """The settings with the budget that ends a run as soon as it can be."""
+    """Return the settings with the budget that ends a run as soon as it can be."""
     report = folder.finished_report() or {}
     if report.get("training", {}).get("updates") == updates:
         budget = {name: report["config"].get(name) for name in BUDGET}

@@ -138,5 +138,5 @@ class TextOptions:
 
 
 def _name_of(file: Path) -> str:
-    """The name of a corpus, from that of its file."""
+    """Return the name of a corpus, from that of its file."""
     return Path(unpacked_name(file.name)).stem

@@ -69,7 +69,7 @@ def save_spec(spec: TransformerSpec, folder: str | os.PathLike[str]) -> None:
 
 
 def load_spec(folder: str | os.PathLike[str]) -> TransformerSpec:
-    """Reads what `save_spec` wrote.
+    """Read what `save_spec` wrote.
 
     Args:
         folder: The folder.

@@ -53,13 +53,13 @@ class WeightField(NamedTuple):
 
 
 def _weight(shape: str, optional: bool = False) -> Any:
-    """A field that holds a weight of this shape."""
+    """Return a field that holds a weight of this shape."""
     metadata = {"shape": tuple(shape.split()), "optional": optional}
     return dataclasses.field(default=None, metadata=metadata)
 
 
 def _dense(kernel: str, bias: str, optional_bias: bool = True) -> Any:
-    """A field that holds a `DenseSpec` with weights of these shapes."""
+    """Return a field that holds a `DenseSpec` with weights of these shapes."""
     shapes = {"kernel": tuple(kernel.split()), "bias": tuple(bias.split())}
     metadata = {"dense": shapes, "optional_bias": optional_bias}
     return dataclasses.field(default_factory=DenseSpec, metadata=metadata)
@@ -252,7 +252,7 @@ def weight_fields(part: Any, path: str = "") -> Iterator[WeightField]:
 
 
 def map_weights(part: Part, function: Callable[[Weight], Weight]) -> Part:
-    """The same part with `function(weight)` in place of each weight that is not None."""
+    """Return the same part with `function(weight)` in place of each weight that is not None."""
 
     def mapped(value: Any, is_weight: bool) -> Any:
         if is_weight:
@@ -270,7 +270,7 @@ def map_weights(part: Part, function: Callable[[Weight], Weight]) -> Part:
 
 
 def as_array(weight: Weight) -> np.ndarray:
-    """A Keras variable, a tensor or an array, as float32 in NumPy."""
+    """Return a Keras variable, a tensor or an array, as float32 in NumPy."""
     value: Any = getattr(weight, "value", weight)
     # NumPy reads PyTorch's tensors only from a CPU, and not in bfloat16.
     if hasattr(value, "detach"):

@@ -130,7 +130,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset_arguments(name: str) -> dict[str, Any]:
-    """A copy of the arguments of a preset.
+    """Return a copy of the arguments of a preset.
 
     Raises:
         ValueError: If there is no such preset. The message begins with the most similar names, or says what
@@ -146,7 +146,7 @@ def preset_arguments(name: str) -> dict[str, Any]:
 
 
 def _meant(name: Any) -> str:
-    """A sentence, after a space, on what somebody meant who gave this in place of a preset's name; or ""."""
+    """Return a space and a sentence on what was meant by this in place of a preset's name; or ""."""
     text = os.fspath(name) if isinstance(name, str | os.PathLike) else ""
     if text and (isinstance(name, os.PathLike) or os.sep in text or os.path.exists(text)):
         return (

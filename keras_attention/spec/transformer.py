@@ -105,7 +105,7 @@ class TransformerSpec:
         return map_weights(self, function)
 
     def positions(self, stack: StackSpec, length: int) -> np.ndarray:
-        """The encodings (length, D) of the first positions of a stack, in float32.
+        """Return the encodings (length, D) of the first positions of a stack, in float32.
 
         Args:
             stack: The spec's `encoder` or `decoder`.
@@ -261,7 +261,7 @@ def _same(name: str, values: list[Any]) -> Any:
 
 
 def _intermediate_dim(block: BlockSpec) -> int:
-    """The width F of all networks of a block together."""
+    """Return the width F of all networks of a block together."""
     return sum(network.inner.kernel.shape[1] for network in block.networks)
 
 

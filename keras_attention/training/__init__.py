@@ -20,7 +20,6 @@ from keras_attention.training.learning_rate import (
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.metrics import Perplexity, TokenAccuracy
 from keras_attention.training.optimizer import Adam
-from keras_attention.training.parallelism import check_parallelism
 
 __all__ = [
     "Adam",
@@ -34,7 +33,6 @@ __all__ = [
     "TokenAccuracy",
     "as_tf_dataset",
     "average_checkpoints",
-    "check_parallelism",
     "distribution_scope",
     "initialize_processes",
     "is_chief",

@@ -99,7 +99,7 @@ def check_same_texts(texts: Mapping[str, Any]) -> None:
 
 
 def _first_difference(sums: Sequence[str], longest: int) -> int | None:
-    """The number, from 1, of the first entry that is not the same in all processes; None if all are.
+    """Return the number, from 1, of the first entry that is not the same in all processes; None if all are.
 
     A list of millions is compared in blocks first, so that little is sent.
     """

@@ -206,7 +206,7 @@ def check_resumable(model: keras.Model, callbacks: Sequence[Any] = ()) -> None:
 
 
 def _optimizers(optimizer: Any) -> list[Any]:
-    """An optimizer, or those that it wraps."""
+    """Return an optimizer, or those that it wraps."""
     inner = getattr(optimizer, "optimizers", None) or [getattr(optimizer, "inner_optimizer", None)]
     if inner == [None]:
         return [] if optimizer is None else [optimizer]
@@ -286,7 +286,7 @@ def _bytes_of(model: keras.Model) -> int:
 
 
 def _optimizer(model: keras.Model) -> Any:
-    """The optimizer, or None: a model that is not compiled has no such attribute."""
+    """Return the optimizer, or None: a model that is not compiled has no such attribute."""
     return getattr(model, "optimizer", None)
 
 
@@ -311,5 +311,5 @@ def _anonymous(named: list[Any]) -> tuple[str, tuple[int, ...]]:
 
 
 def _random_states(model: keras.Model) -> list[Any]:
-    """The states of all random generators inside a model."""
+    """Return the states of all random generators inside a model."""
     return [v for v in model.variables if v.path.endswith("seed_generator_state")]

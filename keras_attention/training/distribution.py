@@ -68,7 +68,7 @@ def distribution_scope(
 
 @contextlib.contextmanager
 def _scope(strategy: str | None, replicas: int | None) -> Iterator[Devices]:
-    """The scope of a strategy that was checked."""
+    """Enter the scope of a strategy that was checked."""
     if strategy is None:
         yield Devices()
     elif strategy == "mirrored":
@@ -88,7 +88,7 @@ def _scope(strategy: str | None, replicas: int | None) -> Iterator[Devices]:
 
 
 def available_devices(strategy: str | None) -> int:
-    """Number of devices that a strategy would use."""
+    """Return the number of devices that a strategy would use."""
     if strategy == "mirrored":
         return len(_tensorflow_devices())
     if strategy is None:
@@ -115,7 +115,7 @@ def accelerator_peak_bytes() -> int | None:
 
 
 def jax_process_count() -> int:
-    """Number of processes that train together on JAX."""
+    """Return the number of processes that train together on JAX."""
     if keras.backend.backend() != "jax":
         return 1
     import jax
@@ -124,7 +124,7 @@ def jax_process_count() -> int:
 
 
 def process_index() -> int:
-    """Number of this process among those that train together; 0 where there is one."""
+    """Return the number of this process among those that train together; 0 where there is one."""
     if keras.backend.backend() != "jax":
         return processes.process_index()
     import jax
@@ -162,7 +162,7 @@ def is_chief() -> bool:
 
 
 def chief_says(value: float) -> float:
-    """The chief's value, in every process: decisions about training must be the same in all of them.
+    """Return the chief's value, in every process: decisions about training must be the same in all of them.
 
     All processes must call it at the same point. For clocks and signals, which differ between them.
     """

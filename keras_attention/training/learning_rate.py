@@ -104,7 +104,7 @@ class BudgetSchedule(keras.optimizers.schedules.LearningRateSchedule):
         )
 
     def factor(self, used: Any) -> Any:
-        """The factor, from 1 to 0."""
+        """Return the factor, from 1 to 0."""
         raise NotImplementedError
 
     def __call__(self, step: Any) -> Any:

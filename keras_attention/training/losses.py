@@ -115,7 +115,7 @@ class LabelSmoothedCrossentropy(keras.losses.Loss):
         return ops.where(ops.less(count, 1.0), ops.ones_like(count), count)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """The loss of every token, `(B, T)`, padding included."""
+        """Return the loss of every token, `(B, T)`, padding included."""
         vocabulary_size = y_pred.shape[-1]
         on_value, off_value = self._values(vocabulary_size)
         losses = smoothed_crossentropy(

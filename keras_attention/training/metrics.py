@@ -35,7 +35,7 @@ class _TokenMean(keras.metrics.Metric):
         self.count.assign_add(ops.cast(ops.sum(weights), self.dtype))
 
     def token_values(self, y_true: Any, y_pred: Any) -> Any:
-        """The value of every token, `(B, T)`."""
+        """Return the value of every token, `(B, T)`."""
         raise NotImplementedError
 
     def result(self) -> Any:

@@ -14,7 +14,7 @@ VARIABLE = "KERAS_ATTENTION_CACHE"
 
 
 def cache_folder(name: str, cache_dir: str | os.PathLike[str] | None = None) -> Path:
-    """The folder of one kind of files in `cache_dir`, $KERAS_ATTENTION_CACHE or ~/.cache/keras_attention.
+    """Return a folder in `cache_dir`, `$KERAS_ATTENTION_CACHE` or `~/.cache/keras_attention`.
 
     Where it cannot be written to, as in many containers, a private folder of the temporary files takes its
     place, and a line on the standard error says so once. Files that are in it already are used all the same.
@@ -50,7 +50,7 @@ def _problem_of(folder: Path) -> str:
 
 @functools.cache
 def _instead_of(cache: str, problem: str) -> Path:
-    """A folder of the temporary files that only this user can read or write, and says that it is used."""
+    """Return a folder of the temporary files that only this user can use, and say that it is used."""
     folder = _private_folder()
     say(
         f"The cache {cache} cannot be written to ({problem.rstrip('.')}), so '{folder}' takes its place. "

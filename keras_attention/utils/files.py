@@ -92,7 +92,7 @@ def atomic_path(path: PathLike) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_folder(path: PathLike, replace: bool = False) -> Iterator[Path]:
-    """A folder to fill, which gets its name when the block ends and is removed if it fails.
+    """Make a folder to fill, which gets its name when the block ends and is removed if it fails.
 
     Args:
         path: The folder to make; its parents are made as well.
@@ -304,7 +304,7 @@ def _remove(path: Path) -> None:
 
 
 def _known_sha256(path: Path) -> tuple[str | None, str]:
-    """The checksum of a file, or what is wrong with it."""
+    """Return the checksum of a file, or what is wrong with it."""
     try:
         state = path.stat()
         return _sha256_in_state(path, state.st_size, state.st_mtime_ns, state.st_ino), ""

@@ -11,7 +11,7 @@ from typing import Any
 def imported_lazily(
     package: str, places: Mapping[str, tuple[str, ...]], modules_too: bool = False
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """The `__getattr__`, `__dir__` and `__all__` of a package.
+    """Return the `__getattr__`, `__dir__` and `__all__` of a package.
 
     Args:
         package: Name of the package.

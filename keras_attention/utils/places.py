@@ -1,4 +1,4 @@
-"""Files and folders on this machine, or at a URL that fsspec supports: `s3://bucket/a.gz`, `gs://...`."""
+"""Paths on this machine, and at URLs such as `s3://bucket/a.gz`, which universal-pathlib treats alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from keras_attention.utils.checks import check_path
 from keras_attention.utils.files import (
@@ -18,97 +18,90 @@ from keras_attention.utils.files import (
     atomic_file,
     locked,
     remove_leftovers,
-    write_atomically,
 )
 
-# The path of a file on this machine, or the URL of one elsewhere.
-Place = Path | str
+if TYPE_CHECKING:
+    from upath import UPath
+
+Place: TypeAlias = "Path | UPath"
 
 
 def check_place(name: str, value: Any) -> Place:
     """Raise unless a value is a path or a URL that fsspec supports, and return it as a `Place`.
 
-    Paths and `file://` URLs do not need fsspec.
+    Paths and `file://` URLs need no other package.
 
     Raises:
         ValueError: If it is neither.
-        ImportError: If fsspec, or its part for this kind of URL, is not installed.
+        ImportError: If universal-pathlib, or the package for this kind of URL, is not installed.
 
     >>> check_place("inputs", "file:///data/news.gz").as_posix()
     '/data/news.gz'
     """
+    if hasattr(value, "fs"):
+        return value
     if not isinstance(value, str) or "://" not in value:
         return check_path(name, value)
     if value.startswith("file://"):
         return check_path(name, value.removeprefix("file://"))
     try:
-        _file_system(value)
+        from upath import UPath
+    except ImportError:
+        raise ImportError(
+            f"'{value}' is not on this machine. Reading and writing there needs universal-pathlib: "
+            "pip install 'keras-attention-transformer[ray]', and for each kind of URL a package such as s3fs"
+        ) from None
+    try:
+        place = UPath(value.rstrip("/"))
+        place.fs.invalidate_cache()
     except ValueError as error:
         raise ValueError(
             f"`{name}` must be a path or a URL that fsspec supports. Received: {name}={value!r} ({error})"
         ) from None
-    return value.rstrip("/")
+    return place
 
 
-def place_name(place: Place) -> str:
-    """Return the file name, the last part of a place."""
-    return str(place).rsplit("/", 1)[-1] if isinstance(place, str) else place.name
-
-
-def check_remote_file(url: str) -> str:
-    """Raise FileNotFoundError unless a URL is that of a file; return it."""
-    system, path = _file_system(url)
-    if not system.isfile(path):
-        what = "is a folder" if system.isdir(path) else "does not exist"
-        raise FileNotFoundError(f"'{url}' {what}; a text file, plain or packed, was expected.")
-    return url
+def check_remote_file(place: Any) -> Any:
+    """Raise FileNotFoundError unless a place that is not on this machine is a file; return it."""
+    if not place.is_file():
+        what = "is a folder" if place.is_dir() else "does not exist"
+        raise FileNotFoundError(f"'{place}' {what}; a text file, plain or packed, was expected.")
+    return place
 
 
 def matching_files(pattern: str) -> list[str]:
     """Return the paths or URLs that match a pattern such as `corpus/*.gz`, sorted."""
     place = check_place("pattern", pattern)
-    if isinstance(place, str):
-        system, path = _file_system(place)
-        if not glob.has_magic(path):
-            return [place] * system.exists(path)
-        return [f"{place.split('://')[0]}://{one.lstrip('/')}" for one in sorted(system.glob(path))]
-    # A file may have a pattern's characters in its name.
-    return [str(place)] if place.exists() else sorted(glob.glob(str(place), recursive=True))
+    if place.exists():  # A file may have a pattern's characters in its name.
+        return [str(place)]
+    if isinstance(place, Path):
+        return sorted(glob.glob(str(place), recursive=True))
+    found = sorted(place.fs.glob(place.path))
+    return [f"{place.protocol}://{path.lstrip('/')}" for path in found]
 
 
 def open_place(place: Place) -> io.BufferedReader:
     """Open a file to read its bytes."""
-    if isinstance(place, str):
-        system, path = _file_system(place)
-        return io.BufferedReader(system.open(path, "rb"))
-    return open(place, "rb")
-
-
-def size_of(place: Place) -> int:
-    """Return the size of a file in bytes."""
-    if isinstance(place, str):
-        system, path = _file_system(place)
-        return int(system.size(path))
-    return place.stat().st_size
+    file: Any = place.open("rb")
+    return file if isinstance(place, Path) else io.BufferedReader(file)
 
 
 def sha256_of_place(place: Place) -> str:
     """Hex sha256 of a file."""
-    digest = hashlib.sha256()
     with open_place(place) as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class LocalFolder:
-    """A folder on this machine, whose files are written whole or not at all.
+class Folder:
+    """A folder whose files are written whole or not at all.
+
+    Elsewhere than on this machine there are no locks: two processes may both do the same work.
 
     Args:
         path: The folder. `make` creates it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self.path = path
 
     def __str__(self) -> str:
@@ -122,96 +115,20 @@ class LocalFolder:
         """Make the folder and its parents."""
         self.path.mkdir(parents=True, exist_ok=True)
 
-    def exists(self) -> bool:
-        """Whether the folder, or a file of its name, exists."""
-        return self.path.exists()
-
-    def is_file(self, name: str) -> bool:
-        """Whether there is a file of this name."""
-        return (self.path / name).is_file()
-
     def names(self, folder: str = "") -> list[str]:
         """List the folder or a folder in it: [] if it does not exist, [""] if it is a file."""
-        path = self.path / folder
+        path = self.path / folder if folder else self.path
+        if not isinstance(path, Path):
+            path.fs.invalidate_cache()
+            if path.is_file():
+                return [""]
         # One question to the system: between two, another process may make the folder.
         try:
-            return os.listdir(path)
+            return [one.name for one in path.iterdir()]
         except FileNotFoundError:
             return []
         except NotADirectoryError:
             return [""] if path.exists() else []
-
-    def open(self, name: str) -> IO[bytes]:
-        """Open a file to read its bytes."""
-        return open(self.path / name, "rb")
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file in the folder; the name may include subfolders."""
-        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path / name, content)
-
-    def writer(self, name: str) -> contextlib.AbstractContextManager[IO[bytes]]:
-        """Open a file to write to, which appears when the block ends."""
-        return atomic_file(self.path / name)
-
-    def locked(self, name: str, timeout: float = -1) -> contextlib.AbstractContextManager[None]:
-        """Keep other processes from working on a name; raises filelock.Timeout."""
-        return locked(self.path / name, timeout)
-
-    def remove(self, folder: str) -> None:
-        """Delete a subfolder, if it exists."""
-        shutil.rmtree(self.path / folder, ignore_errors=True)
-
-    def remove_leftovers(self) -> None:
-        """Delete the temporary files of killed processes."""
-        remove_leftovers(self.path)
-
-
-class RemoteFolder:
-    """Like `LocalFolder`, but at a URL. There are no locks: two processes may both do the same work.
-
-    Args:
-        url: URL of the folder.
-    """
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._system, self._path = _file_system(url)
-
-    def __str__(self) -> str:
-        return self.url
-
-    def place(self, name: str) -> Place:
-        """Return the place of a file in the folder."""
-        return f"{self.url}/{name}"
-
-    def make(self) -> None:
-        """Make the folder and its parents."""
-        self._system.makedirs(self._path, exist_ok=True)
-
-    def exists(self) -> bool:
-        """Whether the folder, or a file of its name, exists."""
-        return self._system.exists(self._path)
-
-    def is_file(self, name: str) -> bool:
-        """Whether there is a file of this name."""
-        return self._system.isfile(self._inner(name))
-
-    def names(self, folder: str = "") -> list[str]:
-        """List the folder or a folder in it: [] if it does not exist, [""] if it is a file."""
-        path = self._inner(folder)
-        self._system.invalidate_cache()
-        if self._system.isfile(path):
-            return [""]
-        try:
-            found = self._system.ls(path, detail=False)
-        except FileNotFoundError:
-            return []
-        return [one.rstrip("/").rsplit("/", 1)[-1] for one in found]
-
-    def open(self, name: str) -> IO[bytes]:
-        """Open a file to read its bytes."""
-        return self._system.open(self._inner(name), "rb")
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file in the folder; the name may include subfolders."""
@@ -221,49 +138,42 @@ class RemoteFolder:
     @contextlib.contextmanager
     def writer(self, name: str) -> Iterator[IO[bytes]]:
         """Open a file to write to, which appears when the block ends."""
-        folder, _, last = self._inner(name).rpartition("/")
-        self._system.makedirs(folder, exist_ok=True)
-        # Each process uses its own name, because nothing is locked.
-        partial = f"{folder}/{PARTIAL}{os.getpid()}-{last}"
-        try:
-            with self._system.open(partial, "wb") as file:
+        place = self.place(name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(place, Path):
+            with atomic_file(place) as file:
                 yield file
-            self._system.mv(partial, self._inner(name))
+            return
+        # Each process uses its own name, because nothing is locked.
+        partial = place.parent / f"{PARTIAL}{os.getpid()}-{place.name}"
+        try:
+            with partial.open("wb") as file:
+                yield file
+            place.fs.mv(partial.path, place.path)
         finally:
             with contextlib.suppress(FileNotFoundError):
-                self._system.rm(partial)
+                place.fs.rm(partial.path)
 
     def locked(self, name: str, timeout: float = -1) -> contextlib.AbstractContextManager[None]:
-        """Do nothing: there are no locks."""
-        return contextlib.nullcontext()
+        """Keep other processes of this machine from working on a name; raises filelock.Timeout."""
+        place = self.place(name)
+        return locked(place, timeout) if isinstance(place, Path) else contextlib.nullcontext()
 
     def remove(self, folder: str) -> None:
         """Delete a subfolder, if it exists."""
+        place = self.place(folder)
+        if isinstance(place, Path):
+            shutil.rmtree(place, ignore_errors=True)
+            return
         with contextlib.suppress(FileNotFoundError):
-            self._system.rm(self._inner(folder), recursive=True)
+            place.fs.rm(place.path, recursive=True)
 
     def remove_leftovers(self) -> None:
         """Delete the temporary files of killed processes."""
+        if isinstance(self.path, Path):
+            remove_leftovers(self.path)
+            return
         for name in self.names():
             if name.startswith(PARTIAL):
                 with contextlib.suppress(FileNotFoundError):
-                    self._system.rm(self._inner(name))
-
-    def _inner(self, name: str) -> str:
-        return f"{self._path}/{name}" if name else self._path
-
-
-def folder_at(place: Place) -> LocalFolder | RemoteFolder:
-    """The folder at a path or URL."""
-    return RemoteFolder(place) if isinstance(place, str) else LocalFolder(place)
-
-
-def _file_system(url: str) -> tuple[Any, str]:
-    try:
-        import fsspec.core
-    except ImportError:
-        raise ImportError(
-            f"'{url}' is not on this machine. Reading and writing there needs fsspec: "
-            "pip install 'keras-attention-transformer[ray]', and for each kind of URL a package such as s3fs"
-        ) from None
-    return fsspec.core.url_to_fs(url)
+                    self.path.fs.rm((self.path / name).path)

@@ -98,7 +98,7 @@ class Progress:
             self._outer.note("")
 
     def add(self, number: float) -> None:
-        """Counts `number` units as done."""
+        """Count `number` units as done."""
         self._done += number
         if self._bar is not None:
             self._bar.update(number)
@@ -106,21 +106,21 @@ class Progress:
             self._outer.note(f"{self._action} {self._done:,} of {self._total:,} {self._unit}")
 
     def reach(self, done: float) -> None:
-        """Sets the total number of units done."""
+        """Set the total number of units done."""
         self.add(done - self._done)
 
     def values(self, text: str) -> None:
-        """Shows numbers after the count, such as "loss 2.31"."""
+        """Show numbers after the count, such as "loss 2.31"."""
         self._values = text
         self._show()
 
     def left(self, seconds: float | None) -> None:
-        """Sets how many seconds are left, in place of an estimate; None: it is not known yet."""
+        """Set how many seconds are left, in place of an estimate; None: it is not known yet."""
         if self._bar is not None:
             self._bar.left = (seconds,)
 
     def note(self, text: str) -> None:
-        """Shows what is going on, such as "compiling"; an empty text removes the note."""
+        """Show what is going on, such as "compiling"; an empty text removes the note."""
         self._note = text
         if self._outer is not None:
             self._outer.note(text)
@@ -128,7 +128,7 @@ class Progress:
 
     @contextlib.contextmanager
     def during(self, note: str) -> Iterator[None]:
-        """Shows a note within this context."""
+        """Show a note within this context."""
         before = self._note
         self.note(note)
         try:
@@ -210,7 +210,7 @@ class _Bar(tqdm):
         return known
 
     def __str__(self) -> str:
-        """The longest line that fits; a line that is cut off would show numbers without their units."""
+        """Return the longest line that fits: one that is cut off would show numbers without units."""
         known = self.format_dict
         columns, removed = known["ncols"], "" if LEFT in known["bar_format"] else LEFT
         if self.bar_format != TERMINAL_FORMAT or not columns:
@@ -243,7 +243,7 @@ class _Lines:
 
 @contextlib.contextmanager
 def activity(text: str) -> Iterator[None]:
-    """Shows what is going on if it takes long: in the current progress line, or in a new one.
+    """Show what is going on if it takes long: in the current progress line, or in a new one.
 
     Example:
 
@@ -259,7 +259,7 @@ def activity(text: str) -> Iterator[None]:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Writes a permanent line above the progress line.
+    """Write a permanent line above the progress line.
 
     Args:
         text: The line.
@@ -273,7 +273,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 
 def show(text: str) -> None:
-    """Prints a result on the standard output, with escapes for what its encoding lacks: no result is lost."""
+    """Print a result on the standard output, with escapes for what its encoding lacks: no result is lost."""
     try:
         print(text)
     except UnicodeEncodeError:
@@ -301,7 +301,7 @@ def _start_ticker() -> None:
 
 
 def _tick_on() -> None:
-    """Updates the current progress line, until there has been none for a while."""
+    """Update the current progress line, until there has been none for a while."""
     global _ticker
     idle_since = time.monotonic()
     while True:

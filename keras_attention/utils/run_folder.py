@@ -96,7 +96,7 @@ class RunFolder:
         return self.path.resolve().name
 
     def settings(self, needed: Collection[str] = ()) -> dict[str, Any]:
-        """The settings of the run in this folder.
+        """Return the settings of the run in this folder.
 
         Args:
             needed: Names of settings that must be there.
@@ -344,7 +344,7 @@ class RunFolder:
 
 
 def _difference(name: str, there: Any, wanted: Any) -> str:
-    """A setting of a run and the one asked for, in words."""
+    """Return a setting of a run and the one asked for, in words."""
     part = name.removesuffix("_fingerprint")
     if part != name:
         return f"the {part} text differs" if there and wanted else f"only one has a {part} text"

@@ -15,7 +15,7 @@ LIBRARIES = (
 
 
 def versions() -> dict[str, str]:
-    """The versions of this package and of the libraries that a result depends on, as far as installed.
+    """Return the versions of this package and of the libraries that a result depends on, as far as installed.
 
     If the package runs from a checkout of Git, `"commit"` is the commit. Changes since are not seen.
 
@@ -33,7 +33,7 @@ def versions() -> dict[str, str]:
 
 
 def checked_out_commit(root: Path) -> str | None:
-    """The commit in a folder that is a checkout of Git, by its files; None in any other folder."""
+    """Return the commit in a folder that is a checkout of Git, by its files; None in any other folder."""
     with contextlib.suppress(OSError, ValueError):
         git = root / ".git"
         if git.is_file():  # of a further work tree

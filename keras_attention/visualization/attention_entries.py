@@ -34,7 +34,7 @@ def attention_entries(
     alignments: Sequence[Links | None] | None = None,
     token_ranks: Any = None,
 ) -> list[Entry]:
-    """Reads the attention of all layers and heads on sentence pairs, in one batch.
+    """Read the attention of all layers and heads on sentence pairs, in one batch.
 
     The decoder reads the given translations, not its own, so that entries of different steps can be
     compared. `keras_attention_viewer.measured` adds measures to the entries.

@@ -32,7 +32,7 @@ def save_attention(
     name: str = "model",
     overwrite: bool = False,
 ) -> Path:
-    """Writes the attention viewer for texts and their translations into one HTML file.
+    """Write the attention viewer for texts and their translations into one HTML file.
 
     It shows all layers and heads, works offline, and needs only a browser.
 
@@ -73,7 +73,7 @@ def save_attention(
 def show_attention(
     translator: Any, source: Texts, translation: Texts | None = None, *, name: str = "model"
 ) -> AttentionPage:
-    """Shows the page of `save_attention` in a notebook; make it the last value of a cell.
+    """Show the page of `save_attention` in a notebook; make it the last value of a cell.
 
     Args:
         translator: A `Translator`.

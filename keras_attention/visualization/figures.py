@@ -42,7 +42,7 @@ WEIGHT_TOLERANCE = 0.02  # bfloat16 weights that sum to 1 may exceed it a little
 
 
 def figure_to_array(figure: Figure) -> np.ndarray:
-    """Renders a figure to pixels.
+    """Render a figure to pixels.
 
     Args:
         figure: A matplotlib figure.
@@ -74,14 +74,14 @@ class Canvas:
         self.figure = Figure(figsize=(width, height), dpi=dpi, facecolor="white")
 
     def axes(self, left: float, top: float, width: float, height: float) -> Any:
-        """Adds axes whose frame has this position and size."""
+        """Add axes whose frame has this position and size."""
         bottom = self.height - top - height
         return self.figure.add_axes(
             (left / self.width, bottom / self.height, width / self.width, height / self.height)
         )
 
     def write(self, title: str, note: str) -> None:
-        """Writes the title at the top and the small print at the bottom."""
+        """Write the title at the top and the small print at the bottom."""
         left, inch = GAP / self.width, 1 / self.height
         style: dict[str, Any] = {"parse_math": False, "fontsize": FONT_POINTS}
         if title:

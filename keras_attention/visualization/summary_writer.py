@@ -67,11 +67,11 @@ class SummaryWriter:
         self.flush()
 
     def scalar(self, tag: str, value: float, step: int) -> None:
-        """Adds a number to the curve called `tag`, at `step`."""
+        """Add a number to the curve called `tag`, at `step`."""
         self._add(step, self._summary.Value(tag=tag, simple_value=float(value)))
 
     def image(self, tag: str, image: Any, step: int) -> None:
-        """Adds a picture.
+        """Add a picture.
 
         Args:
             tag: Name of the picture; pictures are grouped by the part before a slash.
@@ -101,7 +101,7 @@ class SummaryWriter:
         self._add(step, self._summary.Value(tag=tag, image=picture))
 
     def text(self, tag: str, text: str, step: int) -> None:
-        """Adds a text, shown as Markdown."""
+        """Add a text, shown as Markdown."""
         from tensorboard.compat.proto import tensor_pb2, types_pb2
 
         metadata = self._metadata(plugin_data=self._metadata.PluginData(plugin_name="text"))
@@ -109,7 +109,7 @@ class SummaryWriter:
         self._add(step, self._summary.Value(tag=tag, metadata=metadata, tensor=tensor))
 
     def blobs(self, tag: str, blobs: Sequence[bytes], step: int, plugin: str) -> None:
-        """Adds a sequence of blobs for a plugin of TensorBoard, such as the attention viewer.
+        """Add a sequence of blobs for a plugin of TensorBoard, such as the attention viewer.
 
         Args:
             tag: Name of the series.

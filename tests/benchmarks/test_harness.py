@@ -23,6 +23,8 @@ from harness import (
 )
 from harness.compare import differing_output
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 HERE = Path(__file__).resolve().parent
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from keras_attention.models.transformer import Transformer
 
+pytestmark = pytest.mark.backends("torch")
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("transformers", reason="HF transformers is not installed")
 

@@ -8,6 +8,8 @@ import make_results
 import pytest
 from records import read_records, record_path, times_as_long, write_figures
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def test_the_docs_are_up_to_date():
     for path, text in make_results.made_files(read_records()).items():

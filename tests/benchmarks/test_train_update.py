@@ -82,7 +82,7 @@ def test_our_subject_starts_at_the_oracles_loss_and_trains(batches):
         assert "products at 2 GFLOP/s, 25% of 8" in text and f"  {NORM}: " in text
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="needs PyTorch, not Keras")
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("peer", ["torch_transformer:TorchTransformer", "huggingface:Marian"])
 def test_peers_in_pytorch_start_at_the_oracles_loss_and_train(batches, peer):
     module, name = peer.split(":")
@@ -99,7 +99,9 @@ def test_peers_in_pytorch_start_at_the_oracles_loss_and_train(batches, peer):
     assert subject.check()["loss"] < before
 
 
-@pytest.mark.tensorflow_only  # Not of TensorFlow alone: once is enough, and KerasHub's layers import it.
+@pytest.mark.backends(
+    "tensorflow"
+)  # Not of TensorFlow alone: once is enough, and KerasHub's layers import it.
 def test_kerashub_starts_at_the_oracles_loss(batches):
     pytest.importorskip("keras_hub")
     from peers.training.kerashub import KerasHub

@@ -13,6 +13,8 @@ from keras_attention.callbacks import Budget, ConsoleProgress
 from keras_attention.callbacks import budget as budget_module
 from keras_attention.utils import progress
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 class Shapes(list):
     """Three batches an epoch: the second one has a shape of its own."""

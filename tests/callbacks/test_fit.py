@@ -100,6 +100,7 @@ class CountedBatches:
         return 100 * epoch + 10 * index, 1
 
 
+@pytest.mark.backends("torch")
 def test_speed(tmp_path, monkeypatch):
     """On a clock that advances by half a second whenever it is read."""
     now = iter(np.arange(1000) / 2)
@@ -120,6 +121,7 @@ def test_speed(tmp_path, monkeypatch):
     assert values["work/tokens_per_second"] == expected
 
 
+@pytest.mark.backends("torch")
 def test_batches_that_know_their_own_epoch(tmp_path, monkeypatch):
     """After a resume, `fit` may count epochs from 0 again; the batches know better."""
     now = iter(np.arange(1000) / 2)
@@ -133,6 +135,7 @@ def test_batches_that_know_their_own_epoch(tmp_path, monkeypatch):
     ]
 
 
+@pytest.mark.backends("torch")
 def test_batches_that_cannot_count_tokens(tmp_path):
     with SummaryWriter(tmp_path) as writer:
         fit(make_model(), TrainingMonitor(writer, batches=[1, 2], every=2))
@@ -141,6 +144,7 @@ def test_batches_that_cannot_count_tokens(tmp_path):
     assert all(speed > 0 for _, speed in values["work/batches_per_second"])
 
 
+@pytest.mark.backends("torch")
 def test_a_resumed_run_goes_on_counting(tmp_path):
     model = make_model()
     for _ in range(2):
@@ -166,6 +170,7 @@ class Interrupt(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.backends("torch")
 def test_interrupted_training_keeps_its_log(tmp_path):
     writer = SummaryWriter(tmp_path)
     with pytest.raises(KeyboardInterrupt):
@@ -174,16 +179,9 @@ def test_interrupted_training_keeps_its_log(tmp_path):
     writer.close()
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("callback", ALL)
 def test_the_device_is_left_alone_between_entries(callback):
     """A callback with one of these methods makes Keras read all metrics in every step."""
     for name in ("on_train_batch_end", "on_batch_end"):
         assert getattr(callback, name) is getattr(keras.callbacks.Callback, name)
-
-
-def test_wrong_interval(tmp_path):
-    with SummaryWriter(tmp_path) as writer:
-        with pytest.raises(
-            ValueError, match="`every` must be an int of at least 1. Received: every=0"
-        ):
-            TrainingMonitor(writer, every=0)

@@ -7,6 +7,8 @@ import pytest
 
 from keras_attention.callbacks import MetricsLog
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 ENTRIES = [
     {"update": 100, "loss": 4.5, "note": "a\u2028b"},
     {"update": 200, "loss": 1e-7},

@@ -14,6 +14,8 @@ from keras_attention.training.optimizer import Adam
 from keras_attention.visualization.summary_writer import SummaryWriter
 from tests.visualization.event_files import read_values
 
+pytestmark = pytest.mark.backends("torch")
+
 STEPS = 7
 
 

@@ -5,7 +5,9 @@ import json
 import keras
 import pytest
 
-from keras_attention.callbacks import StopWithoutGain
+from keras_attention.callbacks import Stop, StopWithoutGain
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 
 def epochs(stop, values):
@@ -54,5 +56,12 @@ def test_more_patience_goes_on_with_what_had_ended():
 
 
 def test_an_epoch_that_was_cut_short_does_not_count():
-    stop = StopWithoutGain(1, cut_short=lambda: True)
+    told = Stop(signal_name="SIGINT")
+    stop = StopWithoutGain(1, stop=told)
+    stop.set_params({"steps": 7})
+    for batch in range(6):
+        stop.on_train_batch_begin(batch)
     assert epochs(stop, [3, 4, 5]) == [False] * 3
+    assert told.within_epoch
+    stop.on_train_batch_begin(6)  # the last batch of an epoch
+    assert epochs(stop, [3, 4]) == [False, True]

@@ -5,8 +5,11 @@ import threading
 
 import keras
 import numpy as np
+import pytest
 
 from keras_attention.callbacks import StopOnSignal
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 
 def fit(stop):

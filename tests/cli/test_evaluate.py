@@ -15,6 +15,8 @@ from keras_attention.recipes import compare
 from keras_attention.recipes import run as recipe
 from keras_attention.utils.files import read_json, write_json
 
+pytestmark = pytest.mark.backends("torch")
+
 
 def command(run, *more, suffix=""):
     files = [str(run / f"dev.{language}{suffix}") for language in ("en", "de")]

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import keras
 import pytest
 
 from keras_attention.cli.quiet import _held_back, _keep_compiled
@@ -27,13 +26,14 @@ NOTES = (
 )
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow's notes")
+@pytest.mark.backends("tensorflow")
 def test_planning_a_run_prints_nothing_from_other_libraries(tmp_path):
     """It looks for devices, compiles and trains two steps, as a run does."""
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("".join(f"line {i}\tZeile {i}\n" for i in range(60)))
     command = (
-        f"-m keras_attention_light train --tsv {pairs} --vocabulary-size 300 --plan --plan-try"
+        f"-m keras_attention_light train --tsv {pairs} --vocabulary-size 300 --plan --plan-try "
+        "--num-layers 1 --hidden-dim 16 --intermediate-dim 24 --num-heads 2"
     )
     loud = {"TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS"}
     environment = {name: value for name, value in os.environ.items() if name not in loud}
@@ -73,7 +73,7 @@ def test_what_libraries_wrote_is_shown_to_explain_an_error_alone(error, capfd):
     assert ("a note" in capfd.readouterr().err) == (error is ImportError)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX keeps what it compiles")
+@pytest.mark.backends("jax")
 def test_jax_keeps_what_it_compiles_unless_told_otherwise(monkeypatch, tmp_path):
     import jax
 

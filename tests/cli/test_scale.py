@@ -15,6 +15,8 @@ from keras_attention.recipes import run as recipe
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import write_files
 
+pytestmark = pytest.mark.backends("torch")
+
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "scale.md").read_text("utf-8")
 COMMANDS = [
     line

@@ -23,7 +23,7 @@ LINES = [
     for line in COMMANDS
     if " train " in line
     and not re.search(" --(plan|prepare-only) ", line)
-    and re.findall(r"KERAS_BACKEND=(\w+)", line) in ([], [BACKEND])
+    and re.findall(r"KERAS_BACKEND=(\w+)", line) == [BACKEND]
 ]
 SMALL = shlex.split(
     "--preset tiny --num-layers 1 --hidden-dim 8 --intermediate-dim 12 --num-heads 2 --vocabulary-size 320 "
@@ -123,7 +123,7 @@ def open_mpi(index, count, port):
     return {**where, **{f"OMPI_COMM_WORLD_{name}": str(number) for name, number in facts.items()}}
 
 
-@pytest.mark.skipif(BACKEND != "jax", reason="PyTorch's processes are started by torchrun")
+@pytest.mark.backends("jax")
 @pytest.mark.parametrize("cluster", [slurm, open_mpi], ids=["slurm", "open_mpi"])
 def test_processes_of_a_cluster_join(cluster):
     environment = lambda *given: {"XLA_FLAGS": "", **cluster(*given)}  # noqa: E731
@@ -134,7 +134,7 @@ def test_processes_of_a_cluster_join(cluster):
         assert text.splitlines()[-1] == known
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="once is enough")
+@pytest.mark.backends("torch")
 def test_a_port_that_is_taken_and_wrong_words_end_with_a_message(text):
     command = [sys.executable, "-m", "keras_attention", "train", "--output-dir", "run"]
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -151,7 +151,7 @@ def test_a_port_that_is_taken_and_wrong_words_end_with_a_message(text):
     assert not (text / "run").exists()
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="once is enough")
+@pytest.mark.backends("torch")
 def test_what_is_refused_is_told_once_and_ends_all(text):
     """By the command, too: no process ends well, and nothing is written."""
     told = shlex.split("train --source-file train.en --target-file train.de --output-dir run")

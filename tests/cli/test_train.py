@@ -29,6 +29,8 @@ from keras_attention.recipes.start import run_settings
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import SMALL, write_files
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 RECIPES = {"demo": TranslationConfig(steps=3, minutes=2.0), "files": SMALL}
 
 
@@ -43,6 +45,19 @@ def asked(monkeypatch):
 
     monkeypatch.setattr(recipe, "train_translation", record)
     return calls
+
+
+def refused(arguments, capsys):
+    """What is told by a start that ends with 2."""
+    with pytest.raises(SystemExit) as left:
+        run("Trains.", arguments=arguments, recipes=RECIPES)
+    assert left.value.code == 2
+    return capsys.readouterr().err
+
+
+def text_of(files):
+    """The options that name a text of one's own."""
+    return ["--source-file", str(files[0]), "--target-file", str(files[1])]
 
 
 def test_without_arguments_the_recipe_runs(asked, monkeypatch, tmp_path):
@@ -99,7 +114,7 @@ def test_minutes_alone_end_the_run_too(asked):
 
 def test_another_preset_drops_what_the_recipe_changed_in_its_own(asked, tmp_path):
     files = write_files(tmp_path, "mine", 0, 60)
-    own = ["--source-file", str(files[0]), "--target-file", str(files[1])]
+    own = text_of(files)
     run("Trains.", arguments=own, recipes=RECIPES)
     run("Trains.", arguments=[*own, "--preset", "small"], recipes=RECIPES)
     assert asked[0][1].model_arguments == SMALL.model_arguments
@@ -130,7 +145,7 @@ def test_text_from_pipes(asked, tmp_path):
     run("Trains.", arguments=arguments, recipes=RECIPES)
     for reader in opened:
         os.close(reader)
-    plain = ["--source-file", str(files[0]), "--target-file", str(files[1])]
+    plain = text_of(files)
     run("Trains.", arguments=plain, recipes=RECIPES)
     piped, expected = (
         {name: list(text) for name, text in corpus.splits.items()} for corpus, *_ in asked
@@ -146,7 +161,7 @@ def test_a_packed_text_is_the_same_run(asked, tmp_path, pack):
     for file, other in zip(files, packed, strict=True):
         other.write_bytes(pack(file.read_bytes()))
     for source, target in (files, packed):
-        run("Trains.", arguments=["--source-file", str(source), "--target-file", str(target)])
+        run("Trains.", arguments=text_of((source, target)))
     (first, config, _), (second, *_) = asked
     assert (first.name, second.name) == ("train", "one")
     folder = RunFolder(tmp_path / "run")
@@ -155,7 +170,7 @@ def test_a_packed_text_is_the_same_run(asked, tmp_path, pack):
     folder.check(run_settings(second, config), config.changeable)
     packed[0].write_bytes(pack(files[0].read_bytes() + b"one more\n"))
     packed[1].write_bytes(pack(files[1].read_bytes() + b"noch eins\n"))
-    run("Trains.", arguments=["--source-file", str(packed[0]), "--target-file", str(packed[1])])
+    run("Trains.", arguments=text_of(packed))
     with pytest.raises(ValueError, match="another configuration .*train text differs"):
         folder.check(run_settings(asked[2][0], config), config.changeable)
 
@@ -176,15 +191,12 @@ def test_an_empty_or_absent_text_is_not_the_demo(
     asked, tmp_path, monkeypatch, capsys, arguments, message
 ):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as left:
-        run("Trains.", arguments=arguments, recipes=RECIPES)
-    assert left.value.code == 2 and message in capsys.readouterr().err
+    assert message in refused(arguments, capsys)
     (tmp_path / "empty.toml").write_text(
         f"{arguments[0].strip('-=').replace('-', '_')} = {arguments[-1]!r}"
     )
     if len(arguments) == 2 and "--output-dir" not in arguments:
-        with pytest.raises(SystemExit):
-            run("Trains.", arguments=["--config", "empty.toml"], recipes=RECIPES)
+        refused(["--config", "empty.toml"], capsys)
     assert asked == []
 
 
@@ -321,7 +333,7 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("KERAS_ATTENTION_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     files = write_files(tmp_path, "mine", 0, 60)
-    arguments = ["--source-file", str(files[0]), "--target-file", str(files[1]), "--plan",
+    arguments = [*text_of(files), "--plan",
                  "--plan-no-try", "--plan-json", "plan.json"]  # fmt: skip
     figures = run("Trains.", arguments=arguments, recipes=RECIPES)
     assert asked == [] and {path.name for path in tmp_path.iterdir()} == {
@@ -332,9 +344,7 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
     shown = capsys.readouterr()
     assert "Pairs: 54 an epoch" in shown.out and "Tokenizer: byte-pair encoding" in shown.err
     before = (tmp_path / "plan.json").read_bytes()
-    with pytest.raises(SystemExit) as left:  # it is there, and may be dear
-        run("Trains.", arguments=arguments, recipes=RECIPES)
-    assert left.value.code == 2 and "exists" in capsys.readouterr().err
+    assert "exists" in refused(arguments, capsys)  # it is there, and may be dear
     assert (tmp_path / "plan.json").read_bytes() == before
     run(
         "Trains.", arguments=arguments[:-2], recipes=RECIPES
@@ -346,24 +356,13 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
     "arguments,message",
     [
         (["--replicas", "2"], "`replicas` (2) needs a `strategy`"),
-        (
-            ["--strategy", "mirrored", "--replicas", "0"],
-            "`replicas` must be an int from 1 to",
-        ),
-        (
-            ["--accumulation-steps", "0"],
-            "`accumulation_steps` must be an int from 1 to",
-        ),
-        (["--strategy", "ring"], "invalid choice: 'ring'"),
         (["--max-ratio", "0.5"], "`max_ratio` must be a finite number at least 1"),
         (["--source-file", "a.en"], "--source-file and --target-file belong together"),
-        (["--target-file", "a.de"], "--source-file and --target-file belong together"),
         (["--source-file", "a", "--target-file", "b", "--tsv", "c"], "not both"),
         (["--source-file", "no.en", "--target-file", "no.de"], "no.en"),
         (["--tsv", "no.tsv"], "no.tsv"),
         (["--translate", "no.txt", "out.txt"], "there is no file 'no.txt'"),
         (["--translate", __file__, "no/out.txt"], "There is no folder 'no'"),
-        (["--steps", "0"], "`steps` must be an int from 1 to"),
         (["--corpus", "demo", "--tsv", __file__], "Give --corpus or your own files"),
         (["--data-dir", ".", "--tsv", __file__], "Give --data-dir or your own files"),
         (["--source-file", __file__, "--target-file", __file__], "is given twice"),
@@ -376,20 +375,15 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--finish", "--output-dir", "run"], "has no checkpoint yet"),
         (["--cooldown", "0.2"], "`cooldown` (0.2) needs a `peak_learning_rate`"),
         (["--cooldown", "0.7", "--peak-learning-rate", "0.1"], "`cooldown` must be"),
-        (["--minutes", "nan"], "`minutes` must be a finite number above 0"),
         (["--translate", __file__, __file__], "is both a file to read and the file to write"),
         (["--translate", __file__, pytest.__file__], "__init__.py' exists"),
         (["--translate", __file__, "new.de", "--output-dir", "."], "is inside the run's folder"),
         (["--vocabulary-size", "10000000"], "must be an int from 8 to 1,000,000"),
-        (["--corpus", "wmt99"], "invalid choice: 'wmt99'"),
     ],
 )
 def test_errors_end_with_2_and_a_message(asked, arguments, message, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as error:
-        run("Trains.", arguments=arguments, recipes=RECIPES)
-    assert error.value.code == 2 and asked == []
-    assert message in capsys.readouterr().err
+    assert message in refused(arguments, capsys) and asked == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -398,25 +392,15 @@ def test_a_file_to_translate_that_is_no_text_is_refused_before_training(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "new.en").write_bytes(b"good\n\xff\n")
-    with pytest.raises(SystemExit) as error:
-        run("Trains.", arguments=["--translate", "new.en", "new.de"], recipes=RECIPES)
-    assert error.value.code == 2 and asked == []
-    assert "'new.en', line 2, byte 1 of the line: 0xFF is not UTF-8" in capsys.readouterr().err
+    told = refused(["--translate", "new.en", "new.de"], capsys)
+    assert "'new.en', line 2, byte 1 of the line: 0xFF is not UTF-8" in told and asked == []
     assert [path.name for path in tmp_path.iterdir()] == ["new.en"]
 
 
 def test_files_of_unequal_length_are_named(asked, tmp_path, capsys):
     (tmp_path / "a.en").write_text("one\ntwo\n")
     (tmp_path / "a.de").write_text("eins\n")
-    with pytest.raises(SystemExit) as error:
-        arguments = [
-            "--source-file",
-            str(tmp_path / "a.en"),
-            "--target-file",
-            str(tmp_path / "a.de"),
-        ]
-        run("Trains.", arguments=arguments, recipes=RECIPES)
-    assert error.value.code == 2 and "a.de" in capsys.readouterr().err
+    assert "a.de" in refused(text_of([tmp_path / "a.en", tmp_path / "a.de"]), capsys)
 
 
 def test_help_names_the_choices(capsys):
@@ -462,7 +446,7 @@ def test_from_two_text_files_to_translations(tmp_path, capsys):
     run(
         "Trains.",
         arguments=[
-            "--source-file", str(files[0]), "--target-file", str(files[1]), "--steps", "2",
+            *text_of(files), "--steps", "2",
             "--translate", str(new), str(tmp_path / "new.de"), "--output-dir", str(tmp_path / "run"),
         ],
         recipes=RECIPES,
@@ -475,7 +459,7 @@ def test_from_two_text_files_to_translations(tmp_path, capsys):
 
 def test_a_training_that_diverges_ends_with_1(tmp_path, capsys):
     files = write_files(tmp_path, "mine", 0, 60)
-    arguments = ["--source-file", str(files[0]), "--target-file", str(files[1]), "--steps", "8",
+    arguments = [*text_of(files), "--steps", "8",
                  "--peak-learning-rate", "1e30", "--output-dir", str(tmp_path / "run")]  # fmt: skip
     with pytest.raises(SystemExit) as error:
         run("Trains.", arguments=arguments, recipes=RECIPES)
@@ -494,18 +478,13 @@ def test_settings_from_a_file_and_back(asked, tmp_path, capsys):
     assert config == dataclasses.replace(SMALL, steps=7, model_arguments=sizes, seed=5)
     assert corpus.train.filters.max_ratio == 2.5
     file.write_text("stepz = 3\n")
-    with pytest.raises(SystemExit) as left:
-        run("Trains.", arguments=["--config", str(file)], recipes=RECIPES)
-    assert (
-        left.value.code == 2
-        and "unknown setting: stepz. Did you mean steps?" in capsys.readouterr().err
-    )
+    told = refused(["--config", str(file)], capsys)
+    assert "unknown setting: stepz. Did you mean steps?" in told
 
 
 def test_text_of_ones_own_from_a_settings_file(asked, tmp_path, capsys):
-    source, target = write_files(tmp_path, "train", 0, 60)
     dev = write_files(tmp_path, "dev", 60, 9)
-    own = ["--source-file", str(source), "--target-file", str(target)]
+    own = text_of(write_files(tmp_path, "train", 0, 60))
     own += ["--validation-files", *map(str, dev), "--drop-duplicates"]
     run("Trains.", arguments=[*own, "--dump-config"], recipes=RECIPES)
     file = tmp_path / "run.toml"
@@ -579,10 +558,10 @@ def test_model_arguments_are_those_of_the_model():
     assert ours >= {name for preset in PRESETS.values() for name in preset}
 
 
-def test_own_validation_and_test_files(asked, tmp_path):
+def test_own_validation_and_test_files(asked, tmp_path, capsys):
     parts = {"train": (0, 60), "dev": (60, 9), "test": (69, 8)}
     files = {name: list(map(str, write_files(tmp_path, name, *p))) for name, p in parts.items()}
-    own = ["--source-file", files["train"][0], "--target-file", files["train"][1]]
+    own = text_of(files["train"])
     more = ["--validation-files", *files["dev"], "--test-files", *files["test"]]
     run("Trains.", arguments=[*own, *more], recipes=RECIPES)
     ((corpus, _, _),) = asked
@@ -591,9 +570,7 @@ def test_own_validation_and_test_files(asked, tmp_path):
         ["--test-files", *files["train"]],
         ["--validation-files", files["dev"][0]] * 1 + [files["dev"][0]],
     ):
-        with pytest.raises(SystemExit) as left:
-            run("Trains.", arguments=[*own, *twice], recipes=RECIPES)
-        assert left.value.code == 2
+        refused([*own, *twice], capsys)
     assert len(asked) == 1
 
 

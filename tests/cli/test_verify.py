@@ -10,6 +10,8 @@ from keras_attention.decoding.translator import Translator
 from keras_attention.utils.files import read_json, write_json
 from keras_attention.utils.signed_archive import sign_archive
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 @pytest.fixture
 def whole(run, tmp_path):

@@ -14,6 +14,8 @@ from keras_attention.recipes import run as recipe
 from keras_attention.recipes.prepare import Resolved
 from tests.recipes.small_runs import write_files
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 WRONG = {
     "int": ["0", "-1", "x", "2.5", "", "nan"],
     "float": ["-1", "x", "", "nan", "inf"],

@@ -10,6 +10,8 @@ import pytest
 from keras_attention.data.archives import check_is_archive, extract
 from tests.data.archive_server import write_archive
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 FILES = {"training/a.en": b"one\ntwo\n", "./training/a.de": b"eins\nzwei\n", "other": b"x" * 9000}
 
 

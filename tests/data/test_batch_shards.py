@@ -6,6 +6,8 @@ import pytest
 from keras_attention import TokenBatches, Tokenizer, TokenStore
 from keras_attention.data.corpora import load_corpus
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 @pytest.fixture(scope="module")
 def batches(tmp_path_factory):

@@ -16,6 +16,8 @@ from keras_attention.data.buckets import Cells, _best_split, choose_buckets
 from keras_attention.data.token_store import TokenStore
 from tests.data.counting_text import NumberTokenizer, natural_lengths, number_text
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 CAPTIONS = natural_lengths(3_000)
 
 

@@ -14,6 +14,8 @@ from keras_attention.data.bpe_dropout import BpeDropout
 from keras_attention.data.normalization import normalize
 from keras_attention.data.tokenizer import Tokenizer
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 TEXTS = [
     "The quick brown fox jumps over the lazy dog, the brown dog.",
     "Der schnelle braune Fuchs springt über den faulen Hund, den braunen.",

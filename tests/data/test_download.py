@@ -17,6 +17,8 @@ from keras_attention.data.download import download
 from keras_attention.utils import progress
 from keras_attention.utils.cache import cache_folder
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 CONTENT = random.Random(7).randbytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 

@@ -11,6 +11,8 @@ from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.token_store import TokenStore
 from tests.data.counting_text import NumberTokenizer
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 PAIRS = [
     ("3 4 5", "6 7"),
     ("", "8"),

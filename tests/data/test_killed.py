@@ -11,7 +11,10 @@ from tests.data.archive_server import write_archive
 from tests.data.counting_text import NumberText, NumberTokenizer
 from tests.killing import CAN_FORK, killed_at
 
-pytestmark = pytest.mark.skipif(not CAN_FORK, reason="needs fork")
+pytestmark = [
+    pytest.mark.backends("tensorflow"),
+    pytest.mark.skipif(not CAN_FORK, reason="needs fork"),
+]
 
 
 def contents(folder):

@@ -19,6 +19,8 @@ from keras_attention.data.parallel_text import (
     read_lines,
 )
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def write(path, content, compress=False):
     content = content.encode() if isinstance(content, str) else content

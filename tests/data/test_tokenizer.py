@@ -18,6 +18,8 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.data.word_pieces import join_words, split_words
 from keras_attention.utils.files import OccupiedPath, read_json, write_json
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.",
     "Der schnelle braune Fuchs springt über den faulen Hund.",
@@ -535,7 +537,6 @@ class TestWordPieces:
         with pytest.raises(ValueError, match="not a list of word-pieces"):
             Tokenizer(b"\xff\xfe", "wordpiece")
 
-    @pytest.mark.tensorflow_only
     def test_training(self):
         pytest.importorskip("tensorflow_text")
         pytest.importorskip("keras_hub")
@@ -547,7 +548,6 @@ class TestWordPieces:
         with pytest.raises(ValueError, match="holds no text"):
             Tokenizer.train([" "], 90, "wordpiece")
 
-    @pytest.mark.tensorflow_only
     def test_words_that_the_vocabulary_cannot_hold_are_told(self):
         """TensorFlow Text takes the 1,000 most frequent characters."""
         pytest.importorskip("tensorflow_text")
@@ -558,7 +558,6 @@ class TestWordPieces:
         lost = [sign for sign in signs if tokenizer.encode(sign) == [tokenizer.unknown_token_id]]
         assert len(lost) == 10
 
-    @pytest.mark.tensorflow_only
     def test_training_learns_what_keras_hub_learns(self):
         pytest.importorskip("tensorflow_text")
         keras_hub = pytest.importorskip("keras_hub")

@@ -9,6 +9,8 @@ from keras_attention.data import treebanks
 from keras_attention.data.treebanks import load_treebank, treebank_from_files
 from tests.data.archive_server import serving
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def written(path, word):
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,8 @@ from keras_attention.data.trees import (
     write_tree,
 )
 
-BACKEND = os.environ["KERAS_BACKEND"]
+pytestmark = pytest.mark.backends("tensorflow")
+
 PHRASES = {"S", "NP", "VP", "PP"}
 DOG = "(S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .))"
 
@@ -272,7 +273,6 @@ def test_repair_makes_a_tree_of_anything():
             assert delinearize(words, written) == made
 
 
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="no backend in it: once is enough")
 @pytest.mark.parametrize("name, number", [("craft", 30_830), ("wsj_sample", 3_914)])
 def test_every_real_tree_survives(name, number):
     """Its words are those that a regular expression finds in the file; the tree comes back."""

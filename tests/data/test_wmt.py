@@ -15,6 +15,8 @@ from keras_attention.data.filters import Filters
 from keras_attention.data.tokenizer import Tokenizer
 from tests.data.archive_server import serving, write_archive
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 # Lines of each part, all different; the second German line of Common Crawl is empty.
 LINES = {"europarl-v7": 3, "commoncrawl": 4, "news-commentary-v9": 2, "giga": 5, "undoc": 1}
 NEWSTEST = {"newstest2013": 3, "newstest2014": 2}

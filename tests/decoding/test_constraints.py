@@ -166,6 +166,7 @@ def test_every_hypothesis_is_a_tree_and_every_tree_is_one():
     assert_all_found(got, tables, limits, END, accepts)
 
 
+@pytest.mark.backends("torch")
 def test_every_tree_holds_the_words_of_its_sentence():
     """The tokens 2 and 6 are pieces of words; a word must stand there whole."""
     words = [[[2]], [[2, 6]], [[2], [6]], [[6, 2], [2]], []]
@@ -233,6 +234,7 @@ def test_a_prefix_with_nothing_likely_is_still_scored_by_the_model():
     assert score == pytest.approx(np.log(0.2 * 0.3), rel=1e-5)
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     "make, reason",
     [
@@ -334,7 +336,7 @@ ON_TEXTS = {
 
 
 @pytest.mark.parametrize("kind", ON_TEXTS)
-@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.backends("torch")), 3])
 def test_an_engine_finds_what_the_plain_search_finds(kind, beam_size):
     """In a batch that rows leave at different steps, and whose buffer is compacted."""
     constraint, of_text = ON_TEXTS[kind]
@@ -359,6 +361,7 @@ def test_an_engine_finds_what_the_plain_search_finds(kind, beam_size):
         )
 
 
+@pytest.mark.backends("torch")
 def test_what_cannot_have_constraints_is_named():
     constraint = TextConstraint(ForcedPrefix(31), lambda *batch: {})
     with pytest.raises(ValueError, match=r"CopyModel has no `spec\(\)`"):
@@ -371,6 +374,7 @@ def test_what_cannot_have_constraints_is_named():
         Translator(spec, LetterTokenizer(), constraint=constraint)
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     "start, message",
     [
@@ -394,6 +398,7 @@ def test_what_a_constraint_cannot_start_with_is_named(start, message):
         start()
 
 
+@pytest.mark.backends("torch")
 def test_states_of_another_batch_are_refused():
     constraint = ForcedPrefix(4)
     step = lambda token_ids, index, cache: (ops.zeros((2, 3, 4)), cache)  # noqa: E731

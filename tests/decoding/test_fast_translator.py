@@ -15,6 +15,7 @@ BACKEND = keras.backend.backend()
 OTHER_BACKEND = "jax" if BACKEND == "torch" else "torch"
 
 
+@pytest.mark.backends("tensorflow")
 @pytest.mark.parametrize(
     "options",
     [
@@ -60,6 +61,7 @@ def test_present_weights_of_a_transformer():
     assert translator(texts) == wanted != before
 
 
+@pytest.mark.backends("tensorflow")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_precision(precision):
     model = small_model()
@@ -76,6 +78,7 @@ def test_precision(precision):
         assert np.isfinite(got).all() and got != scores
 
 
+@pytest.mark.backends("tensorflow")
 def test_several_threads_at_once():
     translator = Translator(small_model(seed=7), LetterTokenizer(), beam_size=2, max_extra_length=5)
     texts = random_texts(12, longest=9)

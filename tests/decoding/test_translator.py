@@ -1,4 +1,7 @@
-"""The Translator against a slow search over the training forward, and its edges."""
+"""The Translator against a slow search over the training forward, and its edges.
+
+Numba decodes `small_model` on every backend, so once is enough; the plain search decodes `CopyModel`.
+"""
 
 import dataclasses
 import functools
@@ -143,6 +146,7 @@ def assert_same(translations, expected):
 # --- what it finds -------------------------------------------------------------------------------
 
 
+@pytest.mark.backends("tensorflow")
 def test_same_as_slow_search_over_the_training_forward(model):
     """Sentences of different lengths, so of different limits; a beam larger than the vocabulary."""
     texts = ["cab", "gabelnick", "m", "hidegf"]
@@ -166,6 +170,7 @@ def test_same_as_slow_search_over_the_training_forward(model):
     assert endings == {True, False}, "the lines test both"
 
 
+@pytest.mark.backends("tensorflow")
 def test_n_best_goes_on_until_all_are_certain():
     model = small_model(seed=4)
     translator = Translator(model, LetterTokenizer(), beam_size=3, max_extra_length=2)
@@ -178,6 +183,7 @@ def test_n_best_goes_on_until_all_are_certain():
         assert_same(translator.translate(text, n_best=3), expected)
 
 
+@pytest.mark.backends("tensorflow")
 def test_beam_of_one_is_greedy(model):
     texts = ["cab", "gabelnickhim", "m"]
     translator = Translator(model, LetterTokenizer(), beam_size=1, max_extra_length=7)
@@ -189,6 +195,7 @@ def test_beam_of_one_is_greedy(model):
         assert_same([translation], [(score, tokens, is_finished)])
 
 
+@pytest.mark.backends("tensorflow")
 def test_the_same_whatever_the_batch_the_order_and_the_padding(model):
     texts = random_texts(12, longest=19)
     reference = Translator(model, LetterTokenizer(), beam_size=3, max_extra_length=5)
@@ -223,6 +230,7 @@ def test_string_in_string_out(copier):
     assert best[1].text in ("zed", "bzd", "bez")
 
 
+@pytest.mark.backends("tensorflow")
 def test_many_lines_keep_their_order(copier):
     texts = random_texts(70, longest=40, seed=3)
     small = dataclasses.replace(copier, batch_tokens=150)
@@ -279,6 +287,7 @@ def test_few_shapes_each_compiled_once():
         assert len(model.shapes) == len(set(model.shapes)), "compiled twice"
 
 
+@pytest.mark.backends("tensorflow")
 def test_mixed_precision():
     model = small_model(dtype="mixed_bfloat16")
     translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=1)
@@ -295,6 +304,7 @@ def test_nothing_to_translate(copier):
     assert copier("") == "" and copier.translate(" \t\n", n_best=2) == [nothing]
 
 
+@pytest.mark.backends("tensorflow")
 def test_empty_lines_keep_their_places_and_never_meet_the_model():
     model = CopyModel()
     copier = Translator(model, LetterTokenizer(31))
@@ -302,10 +312,12 @@ def test_empty_lines_keep_their_places_and_never_meet_the_model():
     assert copier(["", "bed", "  ", "cabin", "\n"]) == ["", "bed", "", "cabin", ""]
 
 
+@pytest.mark.backends("tensorflow")
 def test_unknown_characters(copier):
     assert copier("b日d") == "b?d"
 
 
+@pytest.mark.backends("tensorflow")
 def test_longer_than_learned_positions():
     model = small_model(position_layout="learned", max_length=9)
     translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=50)
@@ -325,6 +337,7 @@ class KnowingTokenizer(LetterTokenizer):
         return 2 * sum(i == UNKNOWN for i in ids) > len(ids)
 
 
+@pytest.mark.backends("tensorflow")
 def test_one_warning_tells_of_all_unusual_texts():
     translator = Translator(CopyModel(), KnowingTokenizer(31), beam_size=1)
     texts = ["bed", "日本", "abcdefg", "", "b日d", "日本語ab" * 2, "abcdef"]
@@ -454,6 +467,7 @@ def test_foreign_tokenizer(model):
         Translator(model, foreign)
 
 
+@pytest.mark.backends("tensorflow")
 def test_settings_cannot_change_under_the_compiled_search(copier):
     with pytest.raises(dataclasses.FrozenInstanceError):
         copier.beam_size = 4
@@ -462,6 +476,7 @@ def test_settings_cannot_change_under_the_compiled_search(copier):
 # --- files and progress --------------------------------------------------------------------------
 
 
+@pytest.mark.backends("tensorflow")
 def test_translate_file(copier, tmp_path):
     source, destination = tmp_path / "source.txt", tmp_path / "translated.txt"
     source.write_bytes(b"\xef\xbb\xbfbed\r\n\ncabin\n")  # As Windows marks UTF-8.
@@ -471,6 +486,7 @@ def test_translate_file(copier, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source.txt", "translated.txt"]
 
 
+@pytest.mark.backends("tensorflow")
 def test_translate_file_that_is_not_text(copier, tmp_path):
     source = tmp_path / "source.txt"
     source.write_bytes(b"bed\nca\xffin\n")
@@ -482,6 +498,7 @@ def test_translate_file_that_is_not_text(copier, tmp_path):
         copier.translate_file(source, tmp_path / "nowhere" / "translated.txt")
 
 
+@pytest.mark.backends("tensorflow")
 def test_interruption_leaves_nothing(copier, tmp_path, monkeypatch):
     source, destination = tmp_path / "source.txt", tmp_path / "translated.txt"
     source.write_text("bed\ncabin\n")
@@ -497,6 +514,7 @@ def test_interruption_leaves_nothing(copier, tmp_path, monkeypatch):
     assert copier(["bed"]) == ["bed"]
 
 
+@pytest.mark.backends("tensorflow")
 def test_no_file_is_replaced(copier, tmp_path):
     source, other = tmp_path / "source.txt", tmp_path / "other.txt"
     for path in (source, other):
@@ -573,7 +591,7 @@ def translate_in_child(translator, texts, connection):
     connection.send(translator(texts))
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="PyTorch's threads")
+@pytest.mark.backends("torch")
 def test_forked_process_translates():
     """Its parent has computed with several threads, which a forked process has not."""
     import torch
@@ -598,6 +616,10 @@ def test_forked_process_translates():
     assert answered and found == wanted
 
 
+# Where CTranslate2 is installed.
+ONCE = ["auto", "ctranslate2"] if BACKEND == "torch" else []
+
+
 class ShoutingTokenizer(LetterTokenizer):
     """Spells two tokens with each letter: half of the alphabet is that of the other half."""
 
@@ -605,7 +627,7 @@ class ShoutingTokenizer(LetterTokenizer):
         return "".join(chr(ord("a") + (int(id) - 2) // 2) for id in ids)
 
 
-@pytest.mark.parametrize("engine", ["auto", "plain", BACKEND, "ctranslate2"])
+@pytest.mark.parametrize("engine", ["plain", BACKEND, *ONCE])
 def test_the_n_best_differ_in_their_text(engine):
     """The oracle: the whole beam as it is, of which later ones of a text are left out."""
     if engine == "ctranslate2":

@@ -9,6 +9,8 @@ from keras_attention.decoding.translator import Translator
 from keras_attention.spec.files import load_spec, save_spec
 from tests.decoding.test_translator import LetterTokenizer, random_texts, small_model
 
+pytestmark = pytest.mark.backends("torch")
+
 pytest.importorskip("ctranslate2")
 
 TEXTS = ["bed", "", "a cab", "egg", "dad had a bad egg", *random_texts(6, longest=14)]

@@ -125,7 +125,7 @@ def test_steps_equal_the_training_forward(options):
     np.testing.assert_allclose(got, wanted, atol=2e-4)
 
 
-@pytest.mark.skipif(BACKEND == "jax", reason="JAX runs them in the other tests")
+@pytest.mark.backends("tensorflow", "torch")
 def test_the_plain_operations_are_the_definition():
     """On the other backends eagerly, for two steps."""
     model = model_with(**OPTIONS[1])
@@ -209,7 +209,7 @@ def test_present_weights_are_read():
     assert np.abs(got - before).max() > 0.1
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="only PyTorch writes weights behind Keras' back")
+@pytest.mark.backends("torch")
 def test_weights_written_through_data_are_read():
     model = model_with()
     selector = selector_of(model)

@@ -11,6 +11,8 @@ import numba
 
 from keras_attention.engine.numba.compiling import compiled
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def double(number):
     return number + number

@@ -19,6 +19,8 @@ from keras_attention.engine.numba import engine as numba_engine
 from keras_attention.engine.numba.engine import NumbaEngine
 from tests.engine.test_engines import OPTIONS, SOURCE, expected, model_with
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 BRANCHES = [
     {"branch_feed_forward": "split", "num_heads": 4, "key_dim": 7, "value_dim": 6},
     {
@@ -56,7 +58,7 @@ def engine_of(model, precision="float32"):
 
 
 def searched(engine, source=SOURCE, limits=(6, 6)):
-    return engine.search(source, np.array(limits), SearchOptions(K, L, PENALTIES, K - 1))
+    return engine.search(source, np.array(limits), SearchOptions(K, L, 0.0, PENALTIES, K - 1))
 
 
 def forward_scores(model, sequences):
@@ -212,7 +214,7 @@ def test_interrupt_is_answered_amid_a_search(monkeypatch):
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             penalties = np.ones(length + 1, "float32")
-            options = SearchOptions(K, length, penalties, K - 1)
+            options = SearchOptions(K, length, 0.0, penalties, K - 1)
             engine.search(SOURCE[:1], np.array([length]), options)
     again = searched(engine)
     assert (begun[0].alive_sequences[0, 0, length // 2 :] == 0).all()

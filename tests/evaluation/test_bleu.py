@@ -12,6 +12,8 @@ from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
 from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
 from keras_attention.evaluation.moses_bleu import tokenized_bleu
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 HYPOTHESES = ["the cat sat on the mat", "a small dog barked"]
 REFERENCES = ["the cat sat on the red mat", "a small dog barked loudly"]
 

@@ -11,6 +11,8 @@ from keras_attention.evaluation.bracketing import (
     bracketing_f1,
 )
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 # EVALB's sample.prm: "." is not deleted, and two pairs count as equal.
 SAMPLE = BracketingRules(
     deleted_labels=frozenset({"TOP", "-NONE-", ",", ":", "``", "''"}),

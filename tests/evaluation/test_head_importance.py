@@ -8,6 +8,8 @@ import pytest
 from keras_attention.evaluation.head_importance import head_importance
 from keras_attention.models.transformer import Transformer
 
+pytestmark = pytest.mark.backends("torch")
+
 LAYERS, HEADS, D, VOCABULARY = 2, 3, 12, 17
 
 

@@ -8,6 +8,8 @@ import pytest
 from keras_attention.evaluation import moses_bleu
 from keras_attention.evaluation.moses_bleu import moses_tokenizer, split_hyphens, tokenized_bleu
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 # Made by Perl 5 with the rules of tokenizer.perl -l de as of 2017 on these lines.
 PERL = {
     "„Nein“, sagte er.'": "„ Nein “ , sagte er . &apos;",

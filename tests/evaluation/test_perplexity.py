@@ -70,6 +70,7 @@ def test_counts_tokens_not_padding_and_whatever_the_batches():
         assert perplexity(model, iter(batches)) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.backends("torch")
 def test_reads_a_dataset_to_its_end():
     class Endless(keras.utils.PyDataset):
         """As Keras allows: nothing happens at the end but that `len` says so."""
@@ -91,6 +92,7 @@ def test_low_precision_logits_are_measured_in_float32():
     )
 
 
+@pytest.mark.backends("torch")
 def test_too_large_for_a_float():
     assert perplexity(TableModel(scale=1e5), [batch(padded(SENTENCES, 5))]) == np.inf
 
@@ -127,6 +129,7 @@ def test_the_smoothed_loss_is_measured_besides():
     }
 
 
+@pytest.mark.backends("torch")
 def test_another_loss_is_not_measured():
     model = TableModel()
     model.compile("sgd", "mse")
@@ -136,7 +139,7 @@ def test_another_loss_is_not_measured():
     assert list(logs) == ["val_perplexity"]
 
 
-@pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch runs eagerly")
+@pytest.mark.backends("tensorflow", "jax")
 def test_measures_again_without_compiling_again(monkeypatch):
     """As after each epoch; with the weights of that time."""
     traced = []
@@ -155,6 +158,7 @@ def test_measures_again_without_compiling_again(monkeypatch):
     assert len(traced) == 1
 
 
+@pytest.mark.backends("torch")
 def test_nothing_to_measure():
     with pytest.raises(ValueError, match="no target token"):
         perplexity(TableModel(), [])
@@ -162,6 +166,7 @@ def test_nothing_to_measure():
         perplexity(TableModel(), [batch([[PAD, PAD]])])
 
 
+@pytest.mark.backends("torch")
 def test_labels_of_another_shape():
     inputs, labels = batch(padded(SENTENCES, 5))
     with pytest.raises(ValueError, match=r"\(5, 5\)\. Received: \(5, 4\)"):

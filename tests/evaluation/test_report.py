@@ -10,6 +10,8 @@ from keras_attention.evaluation import report as report_module
 from keras_attention.evaluation.bleu import corpus_bleu
 from keras_attention.evaluation.report import evaluation_report, report_text, write_report
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 SOURCES = [f"sentence {i}" for i in range(6)]
 REFERENCES = [
     "Der Hund läuft schnell durch den Park.",

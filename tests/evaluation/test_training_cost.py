@@ -6,6 +6,8 @@ import pytest
 from keras_attention.evaluation.cost import transformer_flops
 from keras_attention.evaluation.training_cost import training_cost
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 MODEL = {
     "vocabulary_size": 50,
     "num_layers": 1,
@@ -70,14 +72,6 @@ def test_by_a_measured_peak():
     assert cost["mfu"] == pytest.approx(cost["flops"] / 2e10)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"updates": 5, "seconds": 10}, "pass `device` .*or `peak`"),
-        ({"updates": 0}, "`updates` must be an int of at least 1"),
-        ({"updates": 5, "batches_per_update": 0}, "`batches_per_update` must be"),
-    ],
-)
-def test_bad_input(options, message):
-    with pytest.raises(ValueError, match=message):
-        training_cost(MODEL, Batches(), **options)
+def test_seconds_need_a_peak():
+    with pytest.raises(ValueError, match="pass `device` .*or `peak`"):
+        training_cost(MODEL, Batches(), updates=5, seconds=10)

@@ -13,6 +13,8 @@ from keras_attention.decoding.translator import Translator
 from keras_attention.interop.ctranslate2 import export_ctranslate2
 from keras_attention.models.transformer import Transformer
 
+pytestmark = pytest.mark.backends("torch")
+
 try:
     import ctranslate2
 except ImportError:

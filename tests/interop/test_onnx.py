@@ -24,7 +24,7 @@ def test_what_cannot_be_exported_is_refused_by_name(tmp_path, kind):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 @pytest.mark.parametrize("package", ["onnx", "tf2onnx"])
 def test_a_missing_package_is_named(tmp_path, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
@@ -34,7 +34,7 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch, package):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_a_model_that_was_only_built_is_exported_to_onnx(tmp_path):
     pytest.importorskip("tf2onnx")
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -101,6 +101,7 @@ def test_implicit_keras_masks_in_a_functional_model():
     np.testing.assert_array_equal(numpy(got._keras_mask).astype(bool), OWN_PADDING)
 
 
+@pytest.mark.backends("torch")
 def test_symbolic_shapes_are_the_real_ones():
     inputs, memory = keras.Input((T, D)), keras.Input((S, D))
     results = block()(inputs, memory, return_attention_scores=True)
@@ -173,6 +174,7 @@ def test_mixed_precision_is_close_and_stays_so(policy):
     assert np.isfinite(numpy(nothing)).all()
 
 
+@pytest.mark.backends("torch")
 def test_config_round_trip_of_every_argument():
     layer = TransformerDecoderBlock(**ARGUMENTS)
     config = json.loads(json.dumps(layer.get_config()))
@@ -186,6 +188,7 @@ def test_config_round_trip_of_every_argument():
         assert (cross.num_heads, cross.key_dim, cross.value_dim, cross.dropout) == (3, 4, 6, 0.25)
 
 
+@pytest.mark.backends("torch")
 def test_without_a_source_it_says_what_is_missing():
     layer = randomized(block(), X.shape, MEMORY.shape)
     with pytest.raises(ValueError, match="needs `encoder_sequence` or `memory`"):

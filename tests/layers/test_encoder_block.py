@@ -79,6 +79,7 @@ def test_implicit_keras_masks_in_a_functional_model(normalize_first, with_mask):
     np.testing.assert_array_equal(numpy(got._keras_mask).astype(bool), PADDING)
 
 
+@pytest.mark.backends("torch")
 def test_symbolic_shapes_are_the_real_ones():
     inputs = keras.Input((None, D))
     outputs, scores = block()(inputs, return_attention_scores=True)
@@ -109,6 +110,7 @@ def test_mixed_precision_is_close_and_stays_so(policy, normalize_first):
     assert np.isfinite(nothing).all()
 
 
+@pytest.mark.backends("torch")
 def test_config_round_trip_of_every_argument():
     layer = TransformerEncoderBlock(**ARGUMENTS)
     config = json.loads(json.dumps(layer.get_config()))
@@ -120,10 +122,15 @@ def test_config_round_trip_of_every_argument():
         assert_arguments_arrive(made)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    "jit_compile",
+    [
+        # JAX compiles each operation by itself, for minutes; torch.compile needs a C++ toolchain.
+        pytest.param(False, marks=pytest.mark.backends("tensorflow", "torch")),
+        pytest.param(True, marks=pytest.mark.backends("tensorflow", "jax")),
+    ],
+)
 def test_trains_in_fit(jit_compile):
-    if jit_compile and keras.backend.backend() == "torch":
-        pytest.skip("torch.compile needs a C++ toolchain and minutes")
     inputs = keras.Input((S, D))
     model = keras.Model(inputs, block(dropout=0.1, attention_dropout=0.1)(inputs))
     model.compile(keras.optimizers.Adam(0.02), "mse", jit_compile=jit_compile)
@@ -132,11 +139,13 @@ def test_trains_in_fit(jit_compile):
     assert losses[-1] < 0.7 * losses[0]
 
 
+@pytest.mark.backends("torch")
 def test_heads_that_do_not_divide_the_width_are_named():
     with pytest.raises(ValueError, match="num_heads=3, width 8. Pass `key_dim`"):
         block()(np.ones((B, S, 8), "float32"))
 
 
+@pytest.mark.backends("torch")
 def test_a_mask_that_does_not_fit_is_named():
     with pytest.raises(ValueError, match=r"attention_mask of shape \(2, 4, 5\)"):
         block()(X, attention_mask=np.ones((B, 4, S), bool))

@@ -93,6 +93,7 @@ def test_alone_in_a_functional_model(tmp_path):
     np.testing.assert_allclose(numpy(copy([INPUTS, UPDATE])), expected, atol=1e-5)
 
 
+@pytest.mark.backends("torch")
 def test_config_round_trip_of_every_argument():
     arguments = {
         "dropout": 0.25,

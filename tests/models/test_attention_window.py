@@ -78,9 +78,7 @@ def test_a_block_with_a_window_equals_one_with_a_mask(kind, padded, small_blocks
     np.testing.assert_allclose(found, wanted, atol=2e-5)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="lengths of TensorFlow's graphs"
-)
+@pytest.mark.backends("tensorflow")
 @pytest.mark.parametrize("length", [T, 9])
 def test_a_length_that_is_known_only_when_the_graph_runs(length, small_blocks):
     import tensorflow as tf

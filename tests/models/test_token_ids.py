@@ -24,6 +24,15 @@ def model():
     return model
 
 
+@pytest.fixture(scope="module")
+def learned():
+    """A model with positions for three tokens."""
+    sizes = {"num_layers": 1, "hidden_dim": 4, "intermediate_dim": 6, "num_heads": 2}
+    model = Transformer(V, **sizes, position_layout="learned", max_length=3)
+    model.compile("sgd", LabelSmoothedCrossentropy())
+    return model
+
+
 ENTRANCES = {
     "call": lambda model, x: model(x),
     "fit": lambda model, x: model.fit(x, LABELS, verbose=0),
@@ -82,11 +91,10 @@ def test_sample_weights_are_not_checked_as_ids(model):
     assert np.isfinite(history["val_loss"]).all()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_whole_numbers_of_a_float_type_are_the_same_ids(dtype):
+def test_whole_numbers_of_a_float_type_are_the_same_ids():
     """Also 257, which bfloat16 cannot hold."""
     sizes = {"num_layers": 1, "hidden_dim": 4, "intermediate_dim": 6, "num_heads": 2}
-    model = Transformer(300, **sizes, dtype=dtype)
+    model = Transformer(300, **sizes, dtype="mixed_bfloat16")
     ids = inputs(np.array([[257, 299, 1]]), np.array([[0, 259]]))
     floats = {name: part.astype("float32") for name, part in ids.items()}
     wanted, got = (ops.convert_to_numpy(model(part)) for part in (ids, floats))
@@ -125,19 +133,16 @@ def test_what_has_no_ids_passes():
 
 @pytest.mark.parametrize("entrance", ENTRANCES)
 @pytest.mark.parametrize("name", ["encoder_token_ids", "decoder_token_ids"])
-def test_more_tokens_than_learned_positions_are_refused(entrance, name):
-    sizes = {"num_layers": 1, "hidden_dim": 4, "intermediate_dim": 6, "num_heads": 2}
-    model = Transformer(V, **sizes, position_layout="learned", max_length=3)
-    model.compile("sgd", LabelSmoothedCrossentropy())
+def test_more_tokens_than_learned_positions_are_refused(learned, entrance, name):
     data = inputs(np.array([[5, 8, 1]]), np.array([[0, 8, 7]]))
     data[name] = np.array([[5, 8, 7, 1]])
     with pytest.raises(
         ValueError, match="learned positions for 3 tokens.*of 4 tokens.*max_length=4"
     ):
-        ENTRANCES[entrance](model, data)
+        ENTRANCES[entrance](learned, data)
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_a_search_for_nan_finds_none_in_a_healthy_model():
     """Nor in its training and its engine, but where an id is no id."""
     import tensorflow as tf

@@ -20,6 +20,7 @@ from tests.helpers import numpy
 from tests.training import resumed_run
 
 BACKEND = keras.backend.backend()
+NOT_JAX = pytest.mark.backends("tensorflow", "torch")  # XLA would compile all for another dtype
 V, N, D, F, M = 13, 2, 12, 24, 3
 SIZES = {"num_layers": N, "hidden_dim": D, "intermediate_dim": F, "num_heads": M}
 KINDS = [
@@ -61,6 +62,7 @@ def assert_on_simplex(model):
         assert values.min() >= 0 and abs(values.sum() - 1) <= 1e-6, (weight.path, values)
 
 
+@pytest.mark.backends("tensorflow")
 @pytest.mark.parametrize("kind,more", [("shared", 0), ("split", (M - 1) * D)])
 def test_parameters_are_the_plain_models_and_two_for_each_branch(kind, more):
     plain, model = Transformer(V, **SIZES), weighted(branch_feed_forward=kind)
@@ -69,6 +71,7 @@ def test_parameters_are_the_plain_models_and_two_for_each_branch(kind, more):
     assert len(branch_weights(model)) == 2 * 2 * N
 
 
+@pytest.mark.backends("tensorflow")
 def test_presets_are_the_rows_of_its_table_2():
     rows = {name: PRESETS[name] for name in PRESETS if name.startswith("weighted_l")}
     assert {name: (row["num_layers"], row["num_heads"], row["dropout"]) for name, row in rows.items()} == {
@@ -87,6 +90,7 @@ def test_presets_are_the_rows_of_its_table_2():
         assert row["attention_dropout"] == 0.1
 
 
+@pytest.mark.backends("tensorflow")
 @pytest.mark.parametrize(
     "preset,plain,blocks",
     [("weighted_layers_6", 63_045_632, 12), ("weighted_large", 214_171_648, 12)],
@@ -126,7 +130,9 @@ def test_the_simplex_rate_moves_only_kappa_and_alpha():
         assert moved == expected
 
 
-@pytest.mark.parametrize("dtype,tolerance", [("float32", 1e-4), ("mixed_bfloat16", 0.02)])
+@pytest.mark.parametrize(
+    "dtype,tolerance", [("float32", 1e-4), pytest.param("mixed_bfloat16", 0.02, marks=NOT_JAX)]
+)
 def test_accumulated_in_slices_it_is_one_update(dtype, tolerance):
     whole = compiled(weighted(dropout=0.0, dtype=dtype))
     slices = compiled(weighted(dropout=0.0, dtype=dtype), accumulation_steps=2)
@@ -137,6 +143,7 @@ def test_accumulated_in_slices_it_is_one_update(dtype, tolerance):
         np.testing.assert_allclose(numpy(one), numpy(other), atol=tolerance)
 
 
+@pytest.mark.backends("torch")
 def test_saved_with_its_optimizer_it_goes_on_as_it_would_have(tmp_path):
     model = compiled(weighted(dropout=0.0), simplex_rate=SimplexLearningRate(D, N, 40, last_step=9))
     model.fit(INPUTS, LABELS, batch_size=2, verbose=0)
@@ -149,6 +156,7 @@ def test_saved_with_its_optimizer_it_goes_on_as_it_would_have(tmp_path):
         np.testing.assert_allclose(numpy(one), numpy(other), atol=1e-6)
 
 
+@pytest.mark.backends("torch")
 def test_resumed_from_a_checkpoint_it_ends_in_the_same_bits(tmp_path):
     def make(metrics):
         return compiled(
@@ -172,6 +180,7 @@ def test_the_spec_is_a_model_again(options):
     assert {name: copy.get_config()[name] for name in options} == options
 
 
+@pytest.mark.backends("tensorflow")
 def test_a_spec_off_the_simplex_or_half_branched_is_refused():
     model = weighted()
     model.encoder_blocks[1].self_attention.kappa.assign([0.5, 0.5, 0.5])
@@ -194,7 +203,9 @@ def test_a_spec_off_the_simplex_or_half_branched_is_refused():
 
 
 @pytest.mark.parametrize("options", KINDS)
-@pytest.mark.parametrize("engine", ["numba", BACKEND])
+@pytest.mark.parametrize(
+    "engine", [pytest.param("numba", marks=pytest.mark.backends("tensorflow")), BACKEND]
+)
 def test_the_engine_finds_what_the_plain_search_finds(options, engine):
     if engine == "numba":
         pytest.importorskip("numba")
@@ -223,12 +234,14 @@ def test_the_engine_finds_what_the_plain_search_finds(options, engine):
     np.testing.assert_allclose(fast.scores[:2], plain.scores[:2], atol=1e-4)
 
 
+@pytest.mark.backends("torch")
 def test_ctranslate2_is_refused_by_name():
     pytest.importorskip("ctranslate2")
     with pytest.raises(SpecError, match="CTranslate2 has no branched attention"):
         EngineSelector(weighted().spec(), "float32", "ctranslate2")
 
 
+@pytest.mark.backends("tensorflow")
 def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="branch_feed_forward.*shared.*split.*none"):
         weighted(branch_feed_forward="none")
@@ -238,6 +251,7 @@ def test_wrong_arguments_are_refused():
         weighted(branch_feed_forward="split", intermediate_dim=25)
 
 
+@pytest.mark.backends("tensorflow")
 def test_an_export_that_has_no_branches_refuses_them(tmp_path):
     tokenizer = pytest.importorskip("keras_attention.data.tokenizer").Tokenizer.train(
         ["a small house", "ein kleines Haus"], vocabulary_size=280
@@ -248,6 +262,7 @@ def test_an_export_that_has_no_branches_refuses_them(tmp_path):
     assert not (tmp_path / "exported").exists()
 
 
+@pytest.mark.backends("tensorflow")
 def test_in_files_and_back(tmp_path):
     spec = weighted(branch_feed_forward="split").spec()
     save_spec(spec, tmp_path / "spec")
@@ -256,6 +271,7 @@ def test_in_files_and_back(tmp_path):
     np.testing.assert_allclose(numpy(copy(INPUTS)), expected, atol=1e-6)
 
 
+@pytest.mark.backends("tensorflow")
 @pytest.mark.parametrize("load", ["model", "weights"])
 def test_a_saved_model_off_the_simplex_is_refused_with_the_reason(tmp_path, load):
     sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2}

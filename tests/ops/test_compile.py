@@ -34,7 +34,7 @@ def test_pytrees_in_and_out(layer):
     np.testing.assert_array_equal(ops.convert_to_numpy(got["sum"]), np.full((2, 3), 3.0))
 
 
-@pytest.mark.skipif(BACKEND == "torch", reason="PyTorch runs eagerly")
+@pytest.mark.backends("tensorflow", "jax")
 def test_compiles_each_shape_once(layer):
     shapes = []
 
@@ -48,7 +48,7 @@ def test_compiles_each_shape_once(layer):
     assert shapes == [(4, 3), (5, 3)]
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_one_program_for_any_shape(layer):
     shapes = []
 
@@ -62,7 +62,7 @@ def test_one_program_for_any_shape(layer):
     assert len(shapes) == 2 and shapes[1] == (None, 3)
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_many_shapes_are_no_reason_to_warn(layer, caplog):
     run = compile_for_inference(lambda x: layer(x), layer)
     for rows in range(1, 9):
@@ -70,7 +70,7 @@ def test_many_shapes_are_no_reason_to_warn(layer, caplog):
     assert "retracing" not in caplog.text
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="the other backends record no gradients")
+@pytest.mark.backends("torch")
 def test_keeps_no_gradients(layer):
     x = np.ones((4, 3), "float32")
     assert layer(x).requires_grad

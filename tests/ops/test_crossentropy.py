@@ -49,7 +49,7 @@ def test_token_nll_is_the_unsmoothed_one():
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("values", [(1.0, 0.0), (0.9, 0.1 / (V - 1)), (0.8, 0.01)])
 def test_the_fast_kernel_equals_the_definition(definitions, dtype, values):
@@ -75,7 +75,7 @@ def test_the_fast_kernel_equals_the_definition(definitions, dtype, values):
     np.testing.assert_allclose(got, expected, rtol=tolerance[0], atol=tolerance[1])
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_the_fast_kernel_serves_rows_of_unknown_number(definitions):
     import tensorflow as tf
 
@@ -91,7 +91,7 @@ def test_the_fast_kernel_serves_rows_of_unknown_number(definitions):
     assert definitions == []
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_eager_calls_and_narrow_logits_take_the_definition(definitions):
     import tensorflow as tf
 

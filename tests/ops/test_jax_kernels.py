@@ -9,9 +9,7 @@ from tests import oracle
 from tests.dropout_statistics import assert_independent, assert_share_is_kept
 from tests.gradients import gradients
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "jax", reason="kernels of another backend"
-)
+pytestmark = pytest.mark.backends("jax")
 
 ROWS, V, D = 5, 67, 72
 rng = np.random.default_rng(12)

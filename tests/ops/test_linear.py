@@ -41,7 +41,9 @@ def test_heads_are_made_and_joined_as_numpy_does(heads, with_bias):
 
 @pytest.mark.parametrize("heads", [2, 17])
 @pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("in_graph", [False, pytest.param(True, marks=pytest.mark.tensorflow_only)])
+@pytest.mark.parametrize(
+    "in_graph", [False, pytest.param(True, marks=pytest.mark.backends("tensorflow"))]
+)
 def test_several_kernels_in_one_product(heads, with_bias, in_graph):
     rng = np.random.default_rng(4)
     widths = (3, 3, 7)

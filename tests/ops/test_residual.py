@@ -80,7 +80,7 @@ def with_gradients(function, dtype, inputs=INPUTS, gamma=GAMMA, beta=BETA, updat
     return run(*arguments)
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 @pytest.mark.parametrize("dtype,tolerance", [("float32", 2e-5), ("bfloat16", 0.04)])
 @pytest.mark.parametrize("rate", [0.0, RATE])
 def test_the_fast_kernel_equals_the_definition(definitions, dtype, tolerance, rate):
@@ -110,7 +110,7 @@ def test_the_fast_kernel_equals_the_definition(definitions, dtype, tolerance, ra
         np.testing.assert_allclose(numpy(mine) / scale, numpy(expected) / scale, atol=tolerance)
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_forward_and_backward_draw_the_same_mask(definitions, dtype):
     seed = keras.random.SeedGenerator(5)
@@ -125,7 +125,7 @@ def test_forward_and_backward_draw_the_same_mask(definitions, dtype):
     assert (backward != forward).mean() < (1e-4 if dtype == "float32" else 0.01)
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_the_fast_kernel_draws_anew_in_every_step_and_as_the_seed_says(definitions):
     import tensorflow as tf
 
@@ -144,7 +144,7 @@ def test_the_fast_kernel_draws_anew_in_every_step_and_as_the_seed_says(definitio
     np.testing.assert_array_equal(first, masks(5)[0])
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_the_fast_kernel_serves_batches_of_unknown_size(definitions):
     import tensorflow as tf
 

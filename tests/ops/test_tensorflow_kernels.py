@@ -10,7 +10,7 @@ from keras_attention.ops.reference import DEFINITIONS
 from tests.dropout_statistics import assert_independent, assert_share_is_kept
 from tests.helpers import numpy
 
-pytestmark = pytest.mark.tensorflow_only
+pytestmark = pytest.mark.backends("tensorflow")
 
 B, T, S, N, K, V = 2, 3, 5, 4, 17, 19  # N K and N V are wide enough for the fast kernel.
 rng = np.random.default_rng(18)

@@ -28,7 +28,7 @@ def test_same_as_a_stable_sort(length, k, in_chunks):
     assert places.dtype == np.int32
 
 
-@pytest.mark.skipif(BACKEND == "torch", reason="PyTorch leaves the order of ties open")
+@pytest.mark.backends("tensorflow", "jax")
 def test_ties_go_to_the_lower_place():
     values = np.random.default_rng(2).integers(0, 40, (5, 1200)).astype("float32")
     _, places = top_k(keras.ops.convert_to_tensor(values), 9)
@@ -42,7 +42,7 @@ def test_chunks_divide_the_row():
     assert chunk_size(16001, 8) is None, "a prime"
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="a form of its own")
+@pytest.mark.backends("torch")
 def test_torch_form():
     import torch
 

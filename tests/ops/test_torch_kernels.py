@@ -17,9 +17,7 @@ from tests import oracle
 from tests.dropout_statistics import assert_independent, assert_share_is_kept
 from tests.helpers import numpy
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "torch", reason="kernels of another backend"
-)
+pytestmark = pytest.mark.backends("torch")
 
 ROWS, V, D = 5, 67, 72
 rng = np.random.default_rng(12)

@@ -24,17 +24,21 @@ class Shout:
     Args:
         log: The file.
         fail_at: A line at which it raises an error.
+        die_at: A line at which its process dies.
         seconds: How long it takes for a chunk.
     """
 
-    def __init__(self, log, fail_at=None, seconds=0.0):
+    def __init__(self, log, fail_at=None, seconds=0.0, die_at=None):
         self.log, self.fail_at, self.seconds = log, fail_at, seconds
+        self.die_at = die_at
 
     def __call__(self):
         def work(lines, chunk):
             if self.fail_at in lines:
                 raise RuntimeError("out of order")
             note(self.log, lines)
+            if self.die_at in lines:
+                os._exit(9)
             time.sleep(self.seconds)
             return "".join(f"{chunk.first + i} {line.upper()}\n" for i, line in enumerate(lines))
 

@@ -2,6 +2,9 @@
 
 import types
 
+import pytest
+
+from keras_attention.callbacks import Stop
 from keras_attention.callbacks.attention_log import MOST_TOKENS
 from keras_attention.data.corpora import load_corpus
 from keras_attention.data.token_store import TokenStore
@@ -9,6 +12,8 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.recipes import attention
 from keras_attention.recipes.attention import attention_log, middling_pairs
 from keras_attention.visualization.summary_writer import SummaryWriter
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 # As a corpus and a tokenizer that know nothing but words.
 WORDS = types.SimpleNamespace(encode=str.split)
@@ -45,7 +50,7 @@ def test_the_demo_is_logged_with_its_true_alignments(tmp_path, monkeypatch):
     store = TokenStore.build(tmp_path / "store", corpus.validation, tokenizer)
     with SummaryWriter(tmp_path / "events") as writer:
         (log,) = attention_log(
-            writer, tokenizer, corpus, store, types.SimpleNamespace(translate=len), None
+            writer, tokenizer, corpus, store, types.SimpleNamespace(translate=len), None, Stop()
         )
     assert [corpus.alignments[pair] for pair in log.pairs] == log.alignments
     assert len(log.pairs) > log.shown == 5

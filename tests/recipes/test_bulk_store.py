@@ -9,6 +9,8 @@ from keras_attention.recipes import TranslationConfig, bulk_store, prepare_corpu
 from keras_attention.recipes.prepare import Resolved
 from tests.recipes.small_runs import small_corpus
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def config(**more):
     return TranslationConfig(preset="tiny", vocabulary_size=320, steps=2, batch_tokens=600, **more)

@@ -1,18 +1,17 @@
 """Decoding in several precisions, compared."""
 
-import keras
 import pytest
 
 from keras_attention.recipes.compare import compare_precisions, precisions_text
 from tests.decoding.test_translator import LetterTokenizer, random_texts, small_model
 
-BACKEND = keras.backend.backend()
+pytestmark = pytest.mark.backends("torch")  # with int8 once, where nothing is traced
 
 
 def test_comparison():
     model, texts = small_model(), random_texts(5, longest=9)
     options = {"beam_size": 2, "max_extra_length": 1}
-    names = ["plain", "float32", *(["int8"] if BACKEND == "torch" else [])]
+    names = ["plain", "float32", "int8"]
     results = compare_precisions(model, LetterTokenizer(), texts, texts, names, **options)
     assert list(results) == names
     assert results["plain"]["differs"] == results["float32"]["differs"] == 0

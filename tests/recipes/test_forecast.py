@@ -11,6 +11,8 @@ from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.forecast import Forecast
 from tests.recipes.small_runs import write_files
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 NEW = Forecast(steps=900, minutes=None, batches=40, advised=1000)
 MEASURED = {"seconds": 0.8, "source": "as a step that was tried"}
 

@@ -23,6 +23,8 @@ from keras_attention.recipes import train_translation
 from keras_attention.recipes.prepare import Resolved
 from tests.recipes.small_runs import SMALL, small_corpus, write_files
 
+pytestmark = pytest.mark.backends("torch")  # files know no backend, and this one compiles nothing
+
 CONFIG = dataclasses.replace(
     SMALL,
     model_arguments={"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2},
@@ -102,8 +104,6 @@ def traced(start, tmp_path):
 
 def test_killed_before_it_trains(tmp_path, monkeypatch):
     """Settings, tokenizer and token stores."""
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("files know no backend: once is enough")
 
     def begin(*_):
         raise Begins
@@ -180,8 +180,6 @@ def result(home):
 
 def test_killed_anywhere(tmp_path, monkeypatch):
     """Tokenizer, stores, checkpoints, average, model, translations and report."""
-    if keras.backend.backend() != "torch":
-        pytest.skip("files know no backend, and PyTorch compiles nothing")
     monkeypatch.setattr(recipe, "matmul_peak", lambda dtype: 1e9)  # measured; takes a second
     (tmp_path / "corpus").mkdir()
     parts = {"train": (0, 30), "validation": (60, 2), "test": (69, 2)}

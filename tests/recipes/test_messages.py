@@ -6,6 +6,8 @@ import sys
 import types
 from pathlib import Path
 
+import pytest
+
 from keras_attention.data import corpus_from_files
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.messages import (
@@ -18,6 +20,8 @@ from keras_attention.recipes.messages import (
 )
 from keras_attention.recipes.results import _examples
 from keras_attention.utils.run_folder import RunFolder
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 
 def report(bleu, updates=300, warmup_steps=60, perplexities=(50.0, 20.0, 19.0), **budget):

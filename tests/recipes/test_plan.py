@@ -19,6 +19,8 @@ from keras_attention.recipes.probe_step import StepProbe, probe_step, worth_tryi
 from keras_attention.utils import progress
 from tests.recipes.small_runs import SMALL, small_corpus
 
+pytestmark = pytest.mark.backends("torch")
+
 CONFIG = dataclasses.replace(
     SMALL, batch_tokens=900, max_shapes=4, strategy="mirrored", replicas=2, accumulation_steps=4
 )

@@ -11,6 +11,8 @@ from keras_attention.recipes.plan import plan_training
 from keras_attention.recipes.prepare import Resolved
 from tests.recipes.small_runs import SMALL, small_corpus
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 # Of a batch's 32,768 positions each of 1,000 rows gets 32.
 MANY_PARTS = dataclasses.replace(SMALL, batch_tokens=32_768, accumulation_steps=1000)
 

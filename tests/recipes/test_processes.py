@@ -11,9 +11,7 @@ from tests.recipes.process_jobs import CONFIG, SIZES, jobs_in_processes, train
 from tests.recipes.process_parts import parts_of
 from tests.recipes.small_runs import small_corpus
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() == "tensorflow", reason="TensorFlow has no several processes"
-)
+pytestmark = pytest.mark.backends("jax", "torch")
 # The whole list of what is promised, in some minutes; without it the part that costs little.
 LONG = "KERAS_ATTENTION_LONG_PROCESSES" in os.environ
 IS_TORCH = keras.backend.backend() == "torch"
@@ -44,6 +42,12 @@ JOBS = {
     "rows": job(run="five"),
     "continued": job({"steps": 4}),
 }
+
+
+if not IS_TORCH:
+    # Each costs XLA's time twice. What stops all is the same code; test_parallelism.py has slices.
+    for name in ("slices", "sigterm", "minutes"):
+        del JOBS[name]
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +111,7 @@ def assert_same_bits(found, expected):
         assert ours.tobytes() == theirs.tobytes()
 
 
-@pytest.mark.parametrize("name", ["whole", "slices"])
+@pytest.mark.parametrize("name", [name for name in ("whole", "slices") if name in JOBS])
 def test_two_processes_show_what_one_does(name, alone, pair):
     folder, told = pair
     assert_as(alone, told[name][0], folder / name)
@@ -131,7 +135,10 @@ def test_dropout_is_the_same_in_every_bit(pair):
     assert first[-1]["loss"] != told["whole"][0]["history"][-1]["loss"]
 
 
-@pytest.mark.parametrize("name, stopped", [("sigterm", "SIGTERM"), ("ctrl_c", "SIGINT")])
+@pytest.mark.parametrize(
+    "name, stopped",
+    [("ctrl_c", "SIGINT"), *([("sigterm", "SIGTERM")] if IS_TORCH else [])],
+)
 def test_a_signal_to_one_stops_all_at_the_same_update(name, stopped, pair):
     told = pair[1][name]
     assert [one["error"] for one in told] == [f"TrainingStopped: {stopped}"] * 2
@@ -143,6 +150,7 @@ def test_a_stopped_run_goes_on(alone, pair):
     assert_as(alone, told["after_ctrl_c"][0], folder / "ctrl_c")
 
 
+@pytest.mark.backends("torch")
 def test_the_end_of_the_time_stops_all(pair):
     first, second = pair[1]["minutes"]
     assert "error" not in {**first, **second} and first["updates"] == second["updates"] > 0

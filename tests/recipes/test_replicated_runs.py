@@ -44,7 +44,7 @@ print(json.dumps(histories))
 """
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_losses_are_those_of_one_device(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True

@@ -34,8 +34,8 @@ STEPS, MORE_STEPS = 10, 16
 # Of 10 updates, the rate falls in the last 3; of 16 in the last 5; of 8 in the last 2.
 COOLED = dataclasses.replace(TINY, peak_learning_rate=0.02, cooldown=0.3, warmup_steps=3)
 
-# Every start compiles: once is enough. test_translation.py and test_resume.py stop runs on each backend.
-pytestmark = pytest.mark.tensorflow_only
+# Many starts: where nothing is compiled. test_run.py and test_resume.py stop runs on each backend.
+pytestmark = pytest.mark.backends("torch")
 
 
 def train(files, folder, steps=STEPS, config=TINY):

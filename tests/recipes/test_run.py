@@ -82,6 +82,7 @@ def test_a_run_knows_the_longest_source_of_its_training(finished, corpus):
     assert Translator.from_run(older).longest_source == SMALL.max_length
 
 
+@pytest.mark.backends("torch")
 def test_a_run_that_is_not_finished_translates(finished, corpus, tmp_path, capsys):
     """The oracles: the finished run's model, and Keras' own reading of a checkpoint's weights."""
     folder, report = finished
@@ -144,6 +145,7 @@ def test_the_model_is_the_average_of_the_checkpoints(finished):
     assert moved > 0.01
 
 
+@pytest.mark.backends("torch")
 def test_checkpoints_so_many_updates_apart_are_averaged(corpus, tmp_path):
     config = dataclasses.replace(
         SMALL, steps=17, checkpoint_updates=4, averaged_checkpoints=3, bleu_every=99,
@@ -198,6 +200,7 @@ def test_tensorboard_shows_curves_and_attention(finished):
         assert sum("best_alignment" in head for head in heads) == 1
 
 
+@pytest.mark.backends("torch")
 def test_what_tensorboard_unfolds_has_the_loss_and_bleu(finished):
     logs = finished[0] / "logs"
     values = {**read_values(logs), **read_values(logs / "validation")}
@@ -207,6 +210,7 @@ def test_what_tensorboard_unfolds_has_the_loss_and_bleu(finished):
     assert shown >= {"train/loss", "validation/bleu", "validation/perplexity"}
 
 
+@pytest.mark.backends("torch")
 def test_after_refused_starts_the_corrected_command_works(corpus, tmp_path):
     config = dataclasses.replace(SMALL, steps=1, bleu_every=99)
     # The last is seen in the tokens of the text alone, which were made in the folder.
@@ -220,6 +224,7 @@ def test_after_refused_starts_the_corrected_command_works(corpus, tmp_path):
     assert report["config"]["batch_tokens"] == 600 and report["training"]["updates"] == 1
 
 
+@pytest.mark.backends("torch")
 def test_a_learning_rate_that_is_much_too_high_is_named_by_the_error(corpus, tmp_path):
     config = dataclasses.replace(SMALL, peak_learning_rate=1e30, bleu_every=1)
     with pytest.raises(NonFiniteTraining, match="not finite in update 2: epoch 1, batch 2 of"):
@@ -227,6 +232,7 @@ def test_a_learning_rate_that_is_much_too_high_is_named_by_the_error(corpus, tmp
     assert not (tmp_path / "run" / "report.json").exists()
 
 
+@pytest.mark.backends("torch")
 def test_a_last_update_that_spoils_the_weights_is_named_by_the_error(corpus, tmp_path):
     config = dataclasses.replace(SMALL, peak_learning_rate=1e30, steps=1)
     with pytest.warns(UserWarning, match="diverged"):
@@ -279,17 +285,12 @@ def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
     np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     "settings,message",
     [
         ({}, "needs an end"),
-        ({"steps": 0}, "steps=0"),
-        ({"minutes": -1.0}, "minutes=-1.0"),
-        ({"steps": 9, "peak_learning_rate": 0.0}, "peak_learning_rate=0.0"),
-        ({"steps": 9, "checkpoint_updates": 0}, "checkpoint_updates=0"),
         ({"steps": 9, "checkpoint_minutes": 1.5, "checkpoint_updates": 7}, "=1.5, .*=7"),
-        ({"steps": 9, "bpe_dropout": 1.0}, "bpe_dropout=1.0"),
-        ({"steps": 9, "bpe_samples": 0}, "bpe_samples=0"),
         ({"steps": 9, "bpe_dropout": 0.1, "tokenizer_algorithm": "wordpiece"}, "needs.* 'bpe'"),
     ],
 )
@@ -314,6 +315,7 @@ def test_a_peak_of_the_learning_rate(steps, warmup):
     assert all(a > b for a, b in itertools.pairwise(rates[warmup:]))
 
 
+@pytest.mark.backends("torch")
 def test_training_text_with_bpe_dropout(corpus, tmp_path):
     """An epoch is about as many pairs as without; the validation text stays as it is."""
     config = dataclasses.replace(SMALL, bpe_dropout=0.3, bpe_samples=3)
@@ -342,6 +344,7 @@ def test_training_text_with_bpe_dropout(corpus, tmp_path):
         np.testing.assert_array_equal(found.batch(epoch, i)[1], batches.batch(epoch, i)[1])
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("budget,more", [({"steps": 4}, {"steps": 8}),
                                          ({"steps": 4, "minutes": 9.0}, {"minutes": 10.0})])  # fmt: skip
 def test_the_budget_that_a_rate_follows_may_not_change(corpus, tmp_path, budget, more):

@@ -27,6 +27,8 @@ from keras_attention.training.distribution import chief_says
 from tests.recipes.process_jobs import environment_of, started
 from tests.recipes.small_runs import SMALL, small_corpus
 
+pytestmark = pytest.mark.backends("torch")
+
 ROOT = Path(__file__).resolve().parents[2]
 # No dropout: each process would draw other masks.
 SIZES = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2, "dropout": 0.0}
@@ -70,7 +72,6 @@ config = dataclasses.replace(CONFIG, steps=steps, strategy="data_parallel", accu
 report = train_translation(corpus, config, folder / sys.argv[4])
 print("process", os.environ["RANK"], "reports", bool(report))
 """
-torch_only = pytest.mark.skipif(keras.backend.backend() != "torch", reason="torchrun is PyTorch's")
 
 
 def final_weights(folder):
@@ -96,7 +97,6 @@ def in_two_processes(folder, kills, steps, name):
     return done
 
 
-@torch_only
 @pytest.mark.parametrize(
     "kills, steps",
     [
@@ -136,7 +136,6 @@ def test_two_processes_are_as_one_also_when_one_is_killed(kills, steps, tmp_path
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
-@torch_only
 @pytest.mark.parametrize("late", range(3))
 def test_entries_of_an_earlier_start_in_the_store_are_ignored(late):
     from torch.distributed import HashStore
@@ -157,7 +156,6 @@ def test_entries_of_an_earlier_start_in_the_store_are_ignored(late):
     assert not store.check(["start"])
 
 
-@torch_only
 def test_a_missing_process_is_named():
     from torch.distributed import HashStore
 
@@ -170,7 +168,6 @@ def test_a_missing_process_is_named():
         processes._store_of_this_start(store, 1, 2, soon)
 
 
-@torch_only
 def test_processes_that_disagree_are_told_what_differs(monkeypatch):
     facts = {"seed": 3, "steps": 5}
     others = [facts, facts, {**facts, "seed": 4}]
@@ -204,7 +201,6 @@ def in_turn(count, function):
         return [*threads.map(call, range(count))]
 
 
-@torch_only
 @pytest.mark.parametrize(
     "change, told",
     [
@@ -239,7 +235,6 @@ def test_the_first_pair_that_differs_is_named_and_no_text_is_sent(monkeypatch, c
     assert max(map(len, sent)) < 20 * (2 * 200**0.5 + 2)
 
 
-@torch_only
 def test_a_text_that_one_process_has_not_is_named(monkeypatch):
     pairs = ParallelText("a", [("source", "target")] * 3)
     local = threading.local()
@@ -260,7 +255,6 @@ with processes.joined():
 """
 
 
-@torch_only
 def test_a_listener_that_never_answers_ends_all_within_the_timeout():
     """PyTorch's client waits for its answer without any limit."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -278,7 +272,6 @@ def test_a_listener_that_never_answers_ends_all_within_the_timeout():
     assert all("no answer in 3 seconds" in text for _, text in outputs[1:])
 
 
-@torch_only
 @pytest.mark.parametrize("stop, number", [(0, 0), (1, 0), (0, 15)])
 def test_what_one_process_is_told_stops_all(monkeypatch, stop, number):
     """The other process says `stop` or got a signal; this one did not."""
@@ -293,4 +286,4 @@ def test_what_one_process_is_told_stops_all(monkeypatch, stop, number):
     together.model.stop_training = False
     together.on_train_batch_begin(0)
     assert together.model.stop_training == bool(stop or number)
-    assert signals.signal_name == ("SIGTERM" if number else None)
+    assert signals.stop.signal_name == ("SIGTERM" if number else None)

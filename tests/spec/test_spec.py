@@ -81,6 +81,7 @@ def test_weights_are_the_models_own():
         )
 
 
+@pytest.mark.backends("torch")
 def test_what_is_missing_or_does_not_fit_is_named():
     spec = model_with().spec().map_weights(numpy)
     block = spec.decoder.blocks[1]
@@ -107,6 +108,7 @@ def test_what_is_missing_or_does_not_fit_is_named():
         type(block.cross_attention.key)(kernell=np.zeros((2, 3)))
 
 
+@pytest.mark.backends("torch")
 def test_activations_are_keras_own():
     for name in ACTIVATIONS:
         assert keras.activations.serialize(keras.activations.get(name)) == name
@@ -190,17 +192,20 @@ REFUSED = {
 }
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("change", REFUSED)
 def test_a_layer_that_a_spec_cannot_describe_is_refused_by_name(change):
     with pytest.raises(SpecError, match=REFUSED[change]):
         change(model_with()).spec()
 
 
+@pytest.mark.backends("torch")
 def test_a_model_that_overrides_decoding_is_refused():
     with pytest.raises(SpecError, match="OwnModel overrides `_project`"):
         OwnModel(13, **SIZES).spec()
 
 
+@pytest.mark.backends("torch")
 def test_an_unknown_activation_is_refused():
     model = model_with()
     model.encoder_blocks[0].feed_forward.inner.activation = keras.ops.square
@@ -208,6 +213,7 @@ def test_an_unknown_activation_is_refused():
         model.spec()
 
 
+@pytest.mark.backends("torch")
 def test_a_subclass_may_declare_itself():
     model = model_with()
     layer = DeclaredFeedForward(20, name="declared")

@@ -11,6 +11,8 @@ from keras_attention.spec.parts import as_array
 from keras_attention.utils.files import DamagedFile, OccupiedPath, read_json, write_json
 from tests.spec.test_spec import EVERY_OPTION, model_with
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 @pytest.mark.parametrize("options", [{}, EVERY_OPTION])
 def test_round_trip(options, tmp_path):

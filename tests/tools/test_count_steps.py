@@ -6,6 +6,8 @@ from keras_attention.layers.masks import padding_mask
 from tools import count_steps
 from tools.count_steps import Step, steps
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 # They were 46 and 28 at commit 7313ee5, before the rooms were made.
 MOST_OF_A_TRANSLATION = 26
 MOST_TO_ATTENTION = 21

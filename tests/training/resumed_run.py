@@ -16,7 +16,7 @@ from keras_attention import (
     TokenStore,
     Transformer,
 )
-from keras_attention.callbacks import Budget, Checkpoints, StopOnSignal, fit_resumably
+from keras_attention.callbacks import Budget, Checkpoints, Stop, StopOnSignal, fit_resumably
 from keras_attention.training import checkpoint_store
 from keras_attention.utils import files
 from tests.data.counting_text import NumberText, NumberTokenizer
@@ -69,10 +69,9 @@ def train(
     keras.utils.set_random_seed(0)
     model = make(metrics)
     batches = make_batches(store_folder)
-    signals, budget = StopOnSignal(), Budget(steps=updates)
-    checkpoints = Checkpoints(
-        folder, keep, lambda: signals.signal_name is not None, every_updates=every
-    )
+    stop = Stop()
+    signals, budget = StopOnSignal(stop), Budget(steps=updates)
+    checkpoints = Checkpoints(folder, keep, stop, every_updates=every)
     checkpoints.restore(model)
     callbacks = [signals, budget, checkpoints, *(EveryUpdate(function) for function in each)]
     fit_resumably(model, batches, checkpoints, callbacks)

@@ -1,4 +1,8 @@
-"""Averages of checkpoints, and runs that stop and go on."""
+"""Averages of checkpoints, and runs that stop and go on.
+
+What numbers are saved and read again is tested on each backend; folders and refusals once, where `fit`
+compiles nothing.
+"""
 
 import errno
 import json
@@ -11,7 +15,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.callbacks import Budget, Checkpoints, StopOnSignal, fit_resumably
+from keras_attention.callbacks import Budget, Checkpoints, Stop, StopOnSignal, fit_resumably
 from keras_attention.training import (
     Adam,
     DamagedCheckpoint,
@@ -59,6 +63,7 @@ def test_the_average_is_the_mean_in_float64(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [path.name for path in paths]
 
 
+@pytest.mark.backends("torch")
 def test_an_average_of_nothing_is_refused():
     with pytest.raises(ValueError, match="no checkpoints"):
         average_checkpoints(model(), [])
@@ -85,6 +90,7 @@ def test_a_run_in_two_parts_equals_one(tmp_path):
     ]
 
 
+@pytest.mark.backends("torch")
 def test_only_the_last_are_kept(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=2)
     fit(model(), 5, [checkpoints])
@@ -92,6 +98,7 @@ def test_only_the_last_are_kept(tmp_path):
     assert checkpoints.restore(model()) == 5
 
 
+@pytest.mark.backends("torch")
 def test_what_a_killed_process_had_still_to_delete_is_deleted(tmp_path):
     """After the last checkpoint no other one follows, so the next start is the last chance."""
     fit(model(), 4, [Checkpoints(tmp_path, keep=9)])  # as if killed before the first two went
@@ -108,12 +115,12 @@ def test_an_interrupted_epoch_is_saved_as_far_as_it_came(tmp_path):
             if self.model.optimizer.iterations == 4:  # The second batch of the second epoch.
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    signals = StopOnSignal()
+    stop = Stop()
     before = signal.getsignal(signal.SIGTERM)
     made = model()
-    checkpoints = Checkpoints(tmp_path, 3, lambda: signals.signal_name is not None)
-    fit(made, 9, [signals, checkpoints, Kill()])
-    assert signals.signal_name == "SIGTERM"
+    checkpoints = Checkpoints(tmp_path, 3, stop)
+    fit(made, 9, [StopOnSignal(stop), checkpoints, Kill()])
+    assert stop == Stop("SIGTERM", within_epoch=True)
     assert signal.getsignal(signal.SIGTERM) is before
     last = read_manifest(checkpoints.paths[-1])
     assert (last["kind"], last["epoch"], last["batch"], last["updates"]) == ("signal", 1, 2, 5)
@@ -128,6 +135,7 @@ def damage(path):
     path.write_bytes(content)
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("file", ["model.weights.h5", "manifest.json", None])
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, capsys, file):
     fit(model(), 3, [Checkpoints(tmp_path)])
@@ -149,6 +157,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, caps
     assert read_manifest(newest)["epoch"] == 3
 
 
+@pytest.mark.backends("torch")
 def test_where_nothing_is_intact_nothing_is_overwritten(tmp_path):
     fit(model(), 1, [Checkpoints(tmp_path)])
     damage(tmp_path / "update-00000003" / "model.weights.h5")
@@ -157,6 +166,7 @@ def test_where_nothing_is_intact_nothing_is_overwritten(tmp_path):
     assert (tmp_path / "aside-1-update-00000003" / "manifest.json").exists()
 
 
+@pytest.mark.backends("torch")
 def test_what_a_killed_writer_left_is_cleaned_up(tmp_path):
     left = tmp_path / f"{PARTIAL}update-00000004"
     left.mkdir()
@@ -165,6 +175,7 @@ def test_what_a_killed_writer_left_is_cleaned_up(tmp_path):
     assert list(tmp_path.iterdir()) == [] and checkpoints.restore(model()) == 0
 
 
+@pytest.mark.backends("torch")
 def test_a_folder_that_is_deleted_meanwhile_ends_the_training(tmp_path):
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
@@ -182,6 +193,7 @@ def test_a_folder_that_is_deleted_meanwhile_ends_the_training(tmp_path):
     assert checkpoints.epoch == 2 and not list(tmp_path.iterdir())
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("place", ["save_weights", "rename", "disk_usage"])
 def test_a_full_disk_ends_in_a_clear_error_and_loses_nothing(tmp_path, monkeypatch, place):
     made = model()
@@ -211,6 +223,7 @@ def test_a_full_disk_ends_in_a_clear_error_and_loses_nothing(tmp_path, monkeypat
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     "change,message",
     [
@@ -237,6 +250,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, change, message):
     assert (tmp_path / "update-00000003" / "manifest.json").read_bytes() == contents
 
 
+@pytest.mark.backends("torch")
 def test_what_is_not_finite_is_not_saved(tmp_path):
     class Spoil(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
@@ -262,6 +276,7 @@ def test_averages_for_a_model_that_is_not_compiled(tmp_path):
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.backends("torch")
 def test_an_average_replaces_nothing_but_an_average(tmp_path):
     made, checkpoints = model(), Checkpoints(tmp_path / "run")
     fit(made, 2, [checkpoints])
@@ -283,6 +298,7 @@ def test_an_average_replaces_nothing_but_an_average(tmp_path):
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.backends("torch")
 def test_changed_weights_are_no_average_of_ours(tmp_path):
     made, checkpoints = model(), Checkpoints(tmp_path / "run")
     fit(made, 2, [checkpoints])
@@ -293,6 +309,7 @@ def test_changed_weights_are_no_average_of_ours(tmp_path):
     assert (tmp_path / "averaged" / "model.weights.h5").read_bytes() == b"theirs"
 
 
+@pytest.mark.backends("torch")
 def test_old_checkpoints_are_deleted_but_no_notes_in_them(tmp_path):
     made, checkpoints = model(), Checkpoints(tmp_path, keep=1)
     fit(made, 1, [checkpoints])
@@ -352,6 +369,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_an_optimizer_whose_fit_ends_with_other_weights_is_refused(tmp_path, name):
     """With `fit`, too: no checkpoint holds what such a training ends with."""
@@ -371,6 +389,7 @@ def test_an_optimizer_whose_fit_ends_with_other_weights_is_refused(tmp_path, nam
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("wrapped", ["none", "scaled", "several"])
 def test_plain_optimizers_in_others_are_not_refused(tmp_path, wrapped):
     inner, optimizers = keras.optimizers.SGD(0.1), keras.optimizers
@@ -387,6 +406,7 @@ def test_plain_optimizers_in_others_are_not_refused(tmp_path, wrapped):
     assert [path.name for path in tmp_path.iterdir()] == ["update-00000003"]
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("name", ["EarlyStopping", "ReduceLROnPlateau", "BackupAndRestore"])
 def test_a_callback_that_would_forget_is_refused_by_name(tmp_path, name):
     class Saved(keras.callbacks.EarlyStopping):
@@ -408,6 +428,7 @@ def test_a_callback_that_would_forget_is_refused_by_name(tmp_path, name):
         fit_resumably(model(), NoBatches(), checkpoints, [saved, checkpoints])
 
 
+@pytest.mark.backends("torch")
 def test_the_mean_is_not_formed_in_float32(tmp_path):
     """1 and then many tiny numbers: in float32 each would vanish."""
     made, paths = model(), []
@@ -432,6 +453,7 @@ def manifest(folder, updates, seconds, batch=0, kind="epoch"):
     (path / "manifest.json").write_text(json.dumps(record))
 
 
+@pytest.mark.backends("torch")
 def test_which_checkpoints_are_averaged(tmp_path):
     manifest(tmp_path, 10, 599.0, batch=4, kind="interval")
     manifest(tmp_path, 20, 601.0, batch=5, kind="interval")
@@ -467,6 +489,7 @@ def test_which_checkpoints_are_averaged(tmp_path):
         select_checkpoints(tmp_path / "update-00000010")
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("steps", [1, 4, 6])
 def test_a_budget_of_steps_is_exact(steps):
     made = model()
@@ -474,6 +497,7 @@ def test_a_budget_of_steps_is_exact(steps):
     assert int(made.optimizer.iterations) == steps
 
 
+@pytest.mark.backends("torch")
 def test_a_budget_counts_what_was_done_before():
     made = model()
     fit(made, 1, [])

@@ -38,7 +38,7 @@ def test_strategies_that_do_not_fit_are_refused():
     refused("8 replicas need a strategy", None, 8)
 
 
-@pytest.mark.skipif(BACKEND == "torch", reason="torchrun says how many there are")
+@pytest.mark.backends("tensorflow", "jax")
 def test_a_wrong_number_of_replicas_is_refused():
     available = available_devices(OWN)
     refused(rf"{available} device\(s\).*replicas={available + 1}", OWN, available + 1)
@@ -48,7 +48,7 @@ def test_a_wrong_number_of_replicas_is_refused():
     assert keras.distribution.distribution() is None
 
 
-@pytest.mark.skipif(BACKEND != "torch", reason="elsewhere a process has many devices")
+@pytest.mark.backends("torch")
 def test_torch_has_a_device_for_each_process(monkeypatch):
     refused("torchrun --nproc-per-node 2 SCRIPT", OWN, 2)
     with distribution_scope(OWN, 1) as devices:
@@ -93,7 +93,7 @@ def test_a_cluster_of_one_worker_is_one_process(monkeypatch, text):
         assert devices.num_processes == 1
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 @pytest.mark.parametrize("text", ["{", "3", '{"cluster": 3}'])
 def test_a_cluster_that_cannot_be_read_is_refused(monkeypatch, text):
     monkeypatch.setenv("TF_CONFIG", text)
@@ -101,13 +101,13 @@ def test_a_cluster_that_cannot_be_read_is_refused(monkeypatch, text):
         check_workers()
 
 
-@pytest.mark.skipif(BACKEND == "jax", reason="JAX has processes")
+@pytest.mark.backends("tensorflow", "torch")
 def test_processes_are_refused_elsewhere():
     with pytest.raises(ValueError, match="KERAS_BACKEND=jax"):
         initialize_processes("127.0.0.1:1234", 2, 0)
 
 
-@pytest.mark.skipif(BACKEND != "jax", reason="several processes train together on JAX only")
+@pytest.mark.backends("jax")
 def test_processes_that_do_not_fit_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="KERAS_DISTRIBUTION_JOB_ADDRESSES"):
         initialize_processes()
@@ -120,7 +120,7 @@ def test_processes_that_do_not_fit_are_refused(monkeypatch):
         initialize_processes("127.0.0.1:1234", process_index=0)
 
 
-@pytest.mark.skipif(BACKEND != "jax", reason="PyTorch listens by itself")
+@pytest.mark.backends("jax")
 def test_a_port_that_is_taken_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

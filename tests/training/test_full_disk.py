@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.backends("torch")
+
 ROOT = Path(__file__).resolve().parents[2]
 CAN_MOUNT = (
     sys.platform == "linux"

@@ -117,14 +117,14 @@ def test_only_a_pydataset_with_a_signature_is_accepted():
             as_tf_dataset(data)
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_tensorflow_does_not_tune():
     dataset = as_tf_dataset(Numbered(2))
     assert dataset.options().autotune.enabled is False
     assert int(dataset.cardinality()) == 2
 
 
-@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="has a form of its own")
+@pytest.mark.backends("jax", "torch")
 def test_other_backends_read_the_batches_themselves():
     batches = Numbered(2)
     assert as_tf_dataset(batches) is batches

@@ -96,14 +96,14 @@ def found():
     return json.loads(result.stdout.strip().splitlines()[-1])
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_two_replicas_weigh_tokens_alike(found):
     ours, stock, *_ = found
     assert ours < 1e-5
     assert stock > 1e-2  # What the mean of the replicas' means would do.
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_an_infinite_gradient_of_one_replica_changes_none(found):
     numbers, kept, refused = found[2]
     assert numbers == [0, 2, 2]
@@ -111,7 +111,7 @@ def test_an_infinite_gradient_of_one_replica_changes_none(found):
     assert "mixed_bfloat16" in refused  # Loss scaling would look at the first replica only.
 
 
-@pytest.mark.tensorflow_only
+@pytest.mark.backends("tensorflow")
 def test_branches_stay_on_the_simplex_and_learn_as_on_one_device(found):
     one, two = (np.array(weights) for weights in found[3])
     assert one.shape == (4, 2)

@@ -7,7 +7,6 @@ import random
 import signal
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 
@@ -15,7 +14,7 @@ from keras_attention.utils.files import PARTIAL
 from tests.training import resumed_run
 
 # Starting a process takes longest, elsewhere than on TensorFlow much longer.
-KILLS = 6 if keras.backend.backend() == "tensorflow" else 3
+KILLS = 3
 
 
 @pytest.fixture(scope="module")

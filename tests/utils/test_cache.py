@@ -10,6 +10,8 @@ import pytest
 from keras_attention.utils import cache
 from keras_attention.utils.backend import check_backend
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 @pytest.fixture
 def no_home(tmp_path, monkeypatch):

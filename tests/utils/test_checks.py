@@ -6,6 +6,8 @@ import pytest
 
 from keras_attention.utils import checks
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 NO_NUMBERS = [None, "3", [3], float("nan"), float("inf"), True, np.array([3]), 3j, object()]
 
 

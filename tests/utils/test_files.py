@@ -11,6 +11,8 @@ import pytest
 
 from keras_attention.utils import files
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())

@@ -14,6 +14,8 @@ import keras_attention
 from keras_attention.callbacks import huge_pages as callback
 from keras_attention.utils import memory
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 needs_huge_pages = pytest.mark.skipif(
     not sys.platform.startswith("linux") or not memory.huge_pages_on_request(),
     reason="huge pages are for none here, or for all",
@@ -117,7 +119,6 @@ def test_the_heap(limit):
 
 
 @needs_huge_pages
-@pytest.mark.tensorflow_only
 def test_what_is_used_already():
     control, before, after, is_the_same = printed(USED)
     if float(control) < 96:

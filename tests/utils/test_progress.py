@@ -13,6 +13,8 @@ import pytest
 from keras_attention.utils import progress
 from keras_attention.utils.progress import Progress, activity, say
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 class Terminal(io.StringIO):
     def isatty(self):

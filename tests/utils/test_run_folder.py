@@ -5,6 +5,8 @@ import pytest
 from keras_attention.utils.files import PARTIAL, DamagedFile, write_json
 from keras_attention.utils.run_folder import RunFolder
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 CONFIG = {"preset": "tiny", "steps": 5, "languages": ("en", "de"), "train_fingerprint": "ab"}
 
 

@@ -8,6 +8,8 @@ import pytest
 import keras_attention
 from keras_attention.utils.versions import checked_out_commit, versions
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 COMMIT, OTHER = "1f" * 20, "2e" * 20
 
 

@@ -6,6 +6,8 @@ import pytest
 from tests.viewer.heads import entry
 from tests.viewer.looks import saved, saved_svg, svg_lines
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 # The colours of heads 1 to 8 in the paper's figures.
 COLORS = "#1F77B4 #FF7F0E #2CA02C #D62728 #9467BD #8C564B #E377C2 #7F7F7F".split()
 # Points, measured in the paper's figures.

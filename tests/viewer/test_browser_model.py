@@ -2,10 +2,13 @@
 
 import keras
 import numpy as np
+import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator
 from keras_attention.visualization import save_attention
 from tests.viewer.looks import expect_text, texts
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 SOURCE = "the small dog sees an old house"
 TARGET = "der kleine Hund sieht ein altes Haus"

@@ -15,10 +15,13 @@ from tests.recipes.small_runs import write_files
 from tests.viewer.looks import expect_text, texts
 from tests.viewer.served import ROOT, tensorboard
 
-pytestmark = pytest.mark.skipif(
-    not any(one.name == PLUGIN_NAME for one in entry_points(group="tensorboard_plugins")),
-    reason="the entry point is not installed: pip install -e .",
-)
+pytestmark = [
+    pytest.mark.backends("tensorflow"),
+    pytest.mark.skipif(
+        not any(one.name == PLUGIN_NAME for one in entry_points(group="tensorboard_plugins")),
+        reason="the entry point is not installed: pip install -e .",
+    ),
+]
 UPDATES = 12
 
 

@@ -7,6 +7,8 @@ from keras_attention_viewer import measured, show
 from tests.viewer.heads import SOURCE, TARGET, entry, pointing
 from tests.viewer.looks import cell, expect_pressed, expect_text, saved_svg, svg_lines, texts
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 S, T = len(SOURCE), len(TARGET)
 GOLD = "#D4A017"
 
@@ -262,6 +264,7 @@ def changes_while_crossing(page, tokens, right):
         page.evaluate("window.changes = 0")
         box = tokens.nth(i).bounding_box()
         page.mouse.move(box["x"] + box["width"] / 2 + right, box["y"] + box["height"] / 2)
+        page.wait_for_function("window.changes > 0")
         page.evaluate(
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
         )
@@ -282,5 +285,5 @@ def test_the_mouse_crosses_400_words_and_little_is_drawn_anew(visits, view):
     expect_text(tokens.last, "</s>")
     # In a matrix the mouse is on the cells beside the words.
     changes = changes_while_crossing(page, tokens, right=0 if view == "lines" else 150)
-    assert len(changes) == 20 and min(changes) > 0
+    assert len(changes) == 20
     assert max(changes) < 10_000  # all eight heads have 1,280,000 weights

@@ -12,10 +12,13 @@ from tests.viewer.heads import SOURCE, entry, pointing, self_attention
 from tests.viewer.looks import cell, expect_pressed, expect_text, expect_theme, texts
 from tests.viewer.served import tensorboard
 
-pytestmark = pytest.mark.skipif(
-    not any(one.name == PLUGIN_NAME for one in entry_points(group="tensorboard_plugins")),
-    reason="the entry point is not installed: pip install -e .",
-)
+pytestmark = [
+    pytest.mark.backends("tensorflow"),
+    pytest.mark.skipif(
+        not any(one.name == PLUGIN_NAME for one in entry_points(group="tensorboard_plugins")),
+        reason="the entry point is not installed: pip install -e .",
+    ),
+]
 S = len(SOURCE)
 # How much the second head reads the right word, by run and step.
 WEIGHTS = {"large": {0: 0.2, 100: 0.55, 200: 0.95}, "small": {0: 0.2, 100: 0.3, 200: 0.45}}

@@ -17,6 +17,8 @@ from keras_attention_viewer.codec import (
 )
 from tests.viewer.entries import SOURCE, TARGET, random_entry, sentence_entry, softmax_weights
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def test_blobs_hold_every_weight_rounded():
     rng = np.random.default_rng(1)

@@ -6,6 +6,8 @@ import pytest
 from keras_attention_viewer import measured
 from tests.viewer.entries import random_entry, sentence_entry
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 LENGTH = 21  # source tokens; every seventh is a comma, the last is the end
 SENTENCES = 6
 

@@ -15,6 +15,8 @@ from keras_attention_viewer import Entry, measured, save_html, show
 from keras_attention_viewer.page import bundle
 from tests.viewer.entries import SOURCE, random_entry, sentence_entry
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def entries(*steps, **options):
     return [random_entry(np.random.default_rng(step), step, **options) for step in steps]

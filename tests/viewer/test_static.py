@@ -3,7 +3,11 @@
 import re
 from collections import Counter
 
+import pytest
+
 from keras_attention_viewer.page import STATIC, bundle
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 MODULES = {path.name: path.read_text("utf-8") for path in sorted(STATIC.glob("*.js"))}
 TOP_LEVEL = re.compile(

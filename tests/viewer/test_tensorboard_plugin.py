@@ -20,10 +20,13 @@ STEPS = [10 * i for i in range(60)]
 # Loading takes a moment; the answer that is waited for must come.
 LOAD_SECONDS = 60
 
-pytestmark = pytest.mark.skipif(
-    not any(one.name == PLUGIN_NAME for one in entry_points(group="tensorboard_plugins")),
-    reason="the entry point is not installed: pip install -e .",
-)
+pytestmark = [
+    pytest.mark.backends("tensorflow"),
+    pytest.mark.skipif(
+        not any(one.name == PLUGIN_NAME for one in entry_points(group="tensorboard_plugins")),
+        reason="the entry point is not installed: pip install -e .",
+    ),
+]
 
 
 def entry_at(step, seed=0, **options):

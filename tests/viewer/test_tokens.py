@@ -5,6 +5,8 @@ import pytest
 from keras_attention_viewer import describe_tokens, split_words
 from keras_attention_viewer.tokens import word_count
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def words(pieces, special=()):
     return [token["word"] for token in describe_tokens(pieces, special)]

@@ -8,6 +8,8 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.models.transformer import Transformer
 from keras_attention.visualization.attention_entries import attention_entries, token_ranks
 
+pytestmark = pytest.mark.backends("torch")
+
 PAIRS = [
     ("the old dogs sleep.", "die alten Hunde schlafen."),
     ("a dog", "ein Hund"),

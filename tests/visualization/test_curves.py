@@ -5,6 +5,8 @@ import pytest
 
 from keras_attention.visualization.curves import learning_rate_figure, positional_encoding_figure
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def test_positional_encoding():
     encoding = np.random.default_rng(0).normal(size=(7, 4))

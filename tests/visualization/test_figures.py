@@ -12,6 +12,8 @@ from keras_attention.visualization.figures import (
     text_width,
 )
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def test_figure_to_array_has_the_colours_where_they_were_drawn():
     canvas = Canvas(4, 3)

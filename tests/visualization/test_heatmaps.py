@@ -11,6 +11,8 @@ from keras_attention.visualization import figures
 from keras_attention.visualization.figures import figure_to_array
 from keras_attention.visualization.heatmaps import attention_figure, attention_figures
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 SOURCE = ["the", "law", "will", "never", "end", "</s>"]
 TARGET = ["das", "Gesetz", "endet", "</s>"]
 
@@ -164,17 +166,6 @@ def test_no_global_state():
 def test_wrong_scores_and_tokens(scores, source, target, message):
     with pytest.raises(ValueError, match=message):
         attention_figure(scores, source, target)
-
-
-@pytest.mark.parametrize("heads", [[3], [-1], []])
-def test_wrong_heads(heads):
-    with pytest.raises(ValueError, match="`heads` must be indices from 0 to 2"):
-        attention_figure(attention(3, 4, 6), SOURCE, TARGET, heads=heads)
-
-
-def test_wrong_columns():
-    with pytest.raises(ValueError, match="`columns` must be an int of at least 1"):
-        attention_figure(attention(3, 4, 6), SOURCE, TARGET, columns=0)
 
 
 def test_figures_of_a_model():

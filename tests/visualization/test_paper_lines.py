@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from attention_figures import paper_figures
 from matplotlib.colors import to_hex
 
-from keras_attention.experiments.attention_figures import paper_figures
 from keras_attention.visualization import paper_attention_figure
 from keras_attention.visualization.figures import figure_to_array
+
+pytestmark = pytest.mark.backends("tensorflow")
 
 SOURCE = ["making", "it", "more", "difficult", "</s>"]
 TARGET = ["macht", "es", "schwerer", "</s>"]

@@ -6,6 +6,8 @@ import pytest
 from keras_attention.visualization import SummaryWriter
 from keras_attention.visualization.run_curves import main, read_scalars, run_figure
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 CURVES = {
     "train/loss": [(10, 7.5), (20, 6.25), (30, 5.0)],
     "validation/perplexity": [(15, 900.0), (30, 8.0)],

@@ -14,6 +14,8 @@ from keras_attention.visualization.figures import Canvas, figure_to_array
 from keras_attention.visualization.summary_writer import SummaryWriter
 from tests.visualization.event_files import read_events, read_values
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 
 def test_values_come_back(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
@@ -44,7 +46,6 @@ def test_a_file_begins_with_its_version(tmp_path):
     assert event.wall_time > 1.7e9
 
 
-@pytest.mark.tensorflow_only
 def test_tensorboard_reads_it(tmp_path):
     """TensorBoard's own reader imports TensorFlow where it can: hence on TensorFlow alone."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator

@@ -14,7 +14,7 @@ from tools.demo_grammar.corpus import DemoExample, demo_examples
 
 
 def as_tsv(examples: Iterable[DemoExample]) -> str:
-    """A line for each pair: source, target, and links such as "0-0 2-1"."""
+    """Return a line for each pair: source, target, and links such as "0-0 2-1"."""
     return "".join(
         f"{example.source}\t{example.target}\t{' '.join(f'{s}-{t}' for s, t in example.links)}\n"
         for example in examples

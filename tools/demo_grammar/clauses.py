@@ -137,7 +137,7 @@ class Clause:
         return _join(*head, *middle, nonfinite, prefix, after)
 
     def _german_middle(self) -> list[str]:
-        """What stands between the finite verb and the end of the clause, in its order."""
+        """Return what stands between the finite verb and the end of the clause, in its order."""
         negation = marked("nicht", self.marks.negation) if self.negated else ""
         early = late = ""
         if self.direct:

@@ -50,7 +50,7 @@ def companion(s: Sampler, first: Phrase) -> Phrase:
 
 
 def two_clauses(s: Sampler) -> tuple[Clause, str, str, Clause]:
-    """Main clause, conjunction in both languages, subordinate clause."""
+    """Return main clause, conjunction in both languages, subordinate clause."""
     tense = s.pick(("present", "past"))
     negated = s.chance(0.12)
     if s.chance(0.3):  # "it" can only be the animal: no other noun beside it
@@ -69,7 +69,7 @@ def two_clauses(s: Sampler) -> tuple[Clause, str, str, Clause]:
 
 
 def subordinate(s: Sampler) -> Sentence | None:
-    """The dog slept because it was tired: the finite verb closes the German subordinate clause."""
+    """Return the dog slept because it was tired: the finite verb closes the German subordinate clause."""
     main, english, german, clause = two_clauses(s)
     if clause.verb is main.verb:  # not "it sleeps while it sleeps"
         return None
@@ -95,7 +95,7 @@ def fronted_subordinate(s: Sampler) -> Sentence | None:
 
 
 def it_because(s: Sampler) -> Sentence:
-    """The man sold the lamp because it was old: sie, for die Lampe."""
+    """Return the man sold the lamp because it was old: sie, for die Lampe."""
     tense, negated = s.pick(("present", "past")), s.chance(0.2)
     subject = s.subject(quantifiers=not negated)
     group = s.pick(("goods", "goods", "thing", "text", "clothes", "animal", "edible", "opening"))
@@ -112,7 +112,7 @@ def it_because(s: Sampler) -> Sentence:
 
 
 def but_it(s: Sampler) -> Sentence | None:
-    """The lamp was cheap, but the man did not buy it."""
+    """Return the lamp was cheap, but the man did not buy it."""
     tense = s.pick(("present", "past"))
     kinds = s.pick((THINGS, ("food", "dish", "drink"), ("animal",), ("person",)))
     first = s.phrase(*kinds, quantifiers=False, adjective=0)
@@ -135,7 +135,7 @@ def but_it(s: Sampler) -> Sentence | None:
 
 
 def and_it(s: Sampler) -> Sentence | None:
-    """The man found the key and hid it; the woman met the boy and thanked him."""
+    """Return the man found the key and hid it; the woman met the boy and thanked him."""
     subject, tense = s.subject(), s.pick(("present", "past"))
     groups = ("person", "creature") if s.chance(0.4) else ("goods", "thing", "clothes", "text")
     first = s.transitive(subject, tense, s.pick(groups))
@@ -161,7 +161,7 @@ def and_it(s: Sampler) -> Sentence | None:
 
 
 def that_clause(s: Sampler) -> Sentence:
-    """The king believes that the thief stole the crown; she asks whether ...: dass, ob."""
+    """Return the king believes that the thief stole the crown; she asks whether ...: dass, ob."""
     subject, tense = s.subject(quantifiers=False), s.pick(("present", "past"))
     whether = s.chance(0.35)
     verb = s.pick(verbs("whether" if whether else "that"))
@@ -179,7 +179,7 @@ def that_clause(s: Sampler) -> Sentence:
 
 
 def attached(s: Sampler, head: Phrase, relative: Sentence) -> Sentence:
-    """A main clause about a head with a relative clause: its subject or its object."""
+    """Return a main clause about a head with a relative clause: its subject or its object."""
     assert head.noun is not None
     kind, tense = head.noun.kind, s.pick(("present", "past"))
     english = f"{head.english} {relative[0]}"
@@ -201,12 +201,12 @@ def attached(s: Sampler, head: Phrase, relative: Sentence) -> Sentence:
 
 
 def head_of_relative(s: Sampler, *kinds: str, plural: bool | None = None) -> Phrase:
-    """What a relative clause describes."""
+    """Return what a relative clause describes."""
     return s.phrase(*kinds, determiner=THE, plural=plural, adjective=0.25)
 
 
 def relative_subject(s: Sampler) -> Sentence:
-    """The man who found the key: the relative pronoun is the subject."""
+    """Return the man who found the key: the relative pronoun is the subject."""
     kinds = s.pick((("person",), ("person",), ("animal",), ("place",), THINGS))
     head, tense = head_of_relative(s, *kinds), s.pick(("present", "past"))
     draws: list[Callable[..., Clause]] = [s.copula]
@@ -223,7 +223,7 @@ def relative_subject(s: Sampler) -> Sentence:
 
 
 def relative_object(s: Sampler) -> Sentence:
-    """The lamp that the man bought, the boy that the woman helps: the verb sets the case."""
+    """Return the lamp that the man bought, the boy that the woman helps: the verb sets the case."""
     kinds = s.pick((("person",), ("animal",), THINGS, THINGS))
     head, tense = head_of_relative(s, *kinds), s.pick(("present", "past"))
     groups = {
@@ -239,7 +239,7 @@ def relative_object(s: Sampler) -> Sentence:
 
 
 def relative_whose(s: Sampler) -> Sentence:
-    """The woman whose dog slept: dessen or deren by the gender of the owner."""
+    """Return the woman whose dog slept: dessen or deren by the gender of the owner."""
     head = head_of_relative(s, "person")
     thing = s.phrase(
         *s.pick((("animal",), ("person",), THINGS)), determiner=whose(head), plural=False
@@ -252,7 +252,7 @@ def relative_whose(s: Sampler) -> Sentence:
 
 
 def relative_place(s: Sampler) -> Sentence:
-    """The house in which the girl lived: in dem, in der."""
+    """Return the house in which the girl lived: in dem, in der."""
     head = head_of_relative(s, "place")
     verb = s.pick(verbs(s.pick(("dwelling", "person action"))))
     clause = s.combine(Clause(s.subject(), verb, s.pick(("present", "past"))))

@@ -63,7 +63,7 @@ def split_of(combination: Combination) -> str:
 
 @functools.cache
 def demo_examples(seed: int = 0) -> dict[str, tuple[DemoExample, ...]]:
-    """The splits "train", "validation" and "test" of the demo corpus.
+    """Return the splits "train", "validation" and "test" of the demo corpus.
 
     Args:
         seed: Another seed gives other sentences with the same held-out combinations.

@@ -37,12 +37,12 @@ def traced() -> Iterator[None]:
 
 
 def new_mark() -> str:
-    """A mark that no other word of the sentence has; empty unless a sentence is traced."""
+    """Return a mark that no other word of the sentence has; empty unless a sentence is traced."""
     return "" if _fresh is None else chr(_FIRST + next(_fresh) % _COUNT)
 
 
 def marked(text: str, mark: str) -> str:
-    """The text with this mark on each of its words, before a comma at the end."""
+    """Return the text with this mark on each of its words, before a comma at the end."""
     if not mark or not text:
         return text
     return " ".join(
@@ -51,13 +51,13 @@ def marked(text: str, mark: str) -> str:
 
 
 def marked_first(text: str, mark: str) -> str:
-    """The text with this mark on its first word."""
+    """Return the text with this mark on its first word."""
     first, space, rest = text.partition(" ")
     return marked(first, mark) + space + rest
 
 
 def linked(english: str, german: str) -> tuple[str, str]:
-    """An expression in both languages with its words linked.
+    """Return an expression in both languages with its words linked.
 
     Words are linked in their order; if one side is a single word, with the longest word of the other
     language (an English preposition such as "in front of"), or with all (a German one, "heute Abend").
@@ -78,12 +78,12 @@ def linked(english: str, german: str) -> tuple[str, str]:
 
 
 def marks_of(text: str) -> str:
-    """The marks in a text."""
+    """Return the marks in a text."""
     return "".join(_MARK.findall(text))
 
 
 def unmarked(text: str) -> str:
-    """The text without its marks."""
+    """Return the text without its marks."""
     return _MARK.sub("", text)
 
 

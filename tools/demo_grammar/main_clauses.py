@@ -68,14 +68,14 @@ def separable_verbs() -> tuple[Verb, ...]:
 
 
 def both(clause: Clause, front: tuple[str, str] | None = None) -> Sentence:
-    """A main clause, with an adverbial in front if given: German then inverts subject and verb."""
+    """Return a main clause, with an adverbial in front if given: German then inverts subject and verb."""
     if front is None:
         return clause.english(), clause.german()
     return f"{front[0]} {clause.english()}", clause.german(front=front[1])
 
 
 def statement(s: Sampler) -> Sentence:
-    """The man did not find the old lamp in the garden yesterday."""
+    """Return the man did not find the old lamp in the garden yesterday."""
     negated = s.chance(0.2)
     subject, tense = s.subject(quantifiers=not negated), s.tense()
     if s.chance(0.75):
@@ -84,7 +84,7 @@ def statement(s: Sampler) -> Sentence:
 
 
 def separable(s: Sampler) -> Sentence:
-    """The woman turns off the lamp: the German prefix closes the clause."""
+    """Return the woman turns off the lamp: the German prefix closes the clause."""
     negated = s.chance(0.2)
     subject, tense = s.subject(quantifiers=not negated), s.pick(("present", "present", s.tense()))
     return both(
@@ -106,7 +106,7 @@ def fronted(s: Sampler) -> Sentence:
 
 
 def modal(s: Sampler) -> Sentence:
-    """The girl wanted to see the lion: the German infinitive closes the clause."""
+    """Return the girl wanted to see the lion: the German infinitive closes the clause."""
     negated = s.chance(0.25)
     subject, tense = s.subject(quantifiers=not negated), s.pick(MODALITIES)
     draw = s.pick((s.transitive, s.transitive, s.transitive, s.giving, s.intransitive))
@@ -117,7 +117,7 @@ def modal(s: Sampler) -> Sentence:
 
 
 def dative(s: Sampler) -> Sentence | None:
-    """The boy thanked his aunt: verbs with a dative object."""
+    """Return the boy thanked his aunt: verbs with a dative object."""
     negated = s.chance(0.15)
     subject, tense = s.subject(quantifiers=not negated), s.tense()
     direct = s.subject(quantifiers=not negated) if s.chance(0.35) else None
@@ -135,7 +135,7 @@ def dative(s: Sampler) -> Sentence | None:
 
 
 def giving(s: Sampler) -> Sentence:
-    """The queen gave the ring to the boy: recipient before thing in German."""
+    """Return the queen gave the ring to the boy: recipient before thing in German."""
     negated = s.chance(0.15)
     subject, tense = s.subject(quantifiers=not negated), s.tense()
     clause = s.giving(subject, tense, negated)
@@ -144,7 +144,7 @@ def giving(s: Sampler) -> Sentence:
 
 
 def copula(s: Sampler) -> Sentence:
-    """The rooms of the hotel were dirty last year."""
+    """Return the rooms of the hotel were dirty last year."""
     kind = s.pick(("person", "animal", "thing", "place", "event", "drink"))
     kinds = THINGS if kind == "thing" else (kind,)
     negated = s.chance(0.25)
@@ -159,7 +159,7 @@ def copula(s: Sampler) -> Sentence:
 
 
 def its_thing(s: Sampler) -> Sentence:
-    """The cat lost its ball; we admired the castle and its garden: sein or ihr by German gender."""
+    """Return the cat lost its ball; we admired the castle and its garden: sein or ihr by German gender."""
     tense = s.tense()
     if s.chance(0.5):
         owner = s.phrase("animal", plural=False, quantifiers=False)
@@ -181,7 +181,7 @@ def its_thing(s: Sampler) -> Sentence:
 
 
 def genitive(s: Sampler) -> Sentence:
-    """The king's dog slept; we saw the door of the old house."""
+    """Return the king's dog slept; we saw the door of the old house."""
     tense = s.tense()
     if s.chance(0.6):
         owner = s.phrase(
@@ -232,7 +232,7 @@ def question(s: Sampler) -> Sentence:
 
 
 def motion(s: Sampler) -> Sentence:
-    """The child ran into the house, out of the house: preposition and case show the direction."""
+    """Return the child ran into the house, out of the house: preposition and case show the direction."""
     negated = s.chance(0.12)
     subject, tense = (
         s.subject(quantifiers=not negated),
@@ -253,7 +253,7 @@ def motion(s: Sampler) -> Sentence:
 
 
 def position(s: Sampler) -> Sentence:
-    """The lamp stands on the table; she laid it on the table: dative place, accusative goal."""
+    """Return the lamp stands on the table; she laid it on the table: dative place, accusative goal."""
     english, german = s.pair(SURFACES)
     furniture = s.phrase(determiner=THE, plural=False, adjective=0.25, choices=chosen(FURNITURE))
     article = s.pick((THE, THE, DETERMINERS["a"]))
@@ -275,7 +275,7 @@ def position(s: Sampler) -> Sentence:
 
 
 def belonging(s: Sampler) -> Sentence:
-    """The bicycle belongs to my brother: a thing as subject, a person in the dative."""
+    """Return the bicycle belongs to my brother: a thing as subject, a person in the dative."""
     thing = s.phrase(
         *s.pick((THINGS, ("animal",))), determiner=s.pick((THE, DETERMINERS["this"])), plural=False
     )

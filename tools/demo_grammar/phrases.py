@@ -164,14 +164,14 @@ def whose(owner: Phrase) -> Determiner:
 
 
 def of_person(owned: Phrase, owner: Phrase) -> Phrase:
-    """The king's dog, "der Hund des Königs", from "the dog" and "the king"."""
+    """Return the king's dog, "der Hund des Königs", from "the dog" and "the king"."""
     article, _, rest = owned.english.partition(" ")
     english = f"{owner.english}'s {rest if unmarked(article) == 'the' else owned.english}"
     return _with_genitive(owned, english, owner)
 
 
 def of_place(part: Phrase, whole: Phrase) -> Phrase:
-    """The door of the house, "die Tür des Hauses", from "the door" and "the house"."""
+    """Return the door of the house, "die Tür des Hauses", from "the door" and "the house"."""
     return _with_genitive(part, f"{part.english} of {whole.english}", whole)
 
 
@@ -181,7 +181,7 @@ def _with_genitive(phrase: Phrase, english: str, owner: Phrase) -> Phrase:
 
 
 def pronoun(phrase: Phrase) -> Phrase:
-    """The pronoun for a phrase: "it" is er, sie or es by the gender of the German noun."""
+    """Return the pronoun for a phrase: "it" is er, sie or es by the gender of the German noun."""
     if phrase.plural:
         english = ("they", "them")
     elif phrase.noun and phrase.noun.kind != "person":
@@ -195,7 +195,7 @@ def pronoun(phrase: Phrase) -> Phrase:
 
 
 def renewed(phrase: Phrase) -> Phrase:
-    """A phrase of one word with a mark of its own."""
+    """Return a phrase of one word with a mark of its own."""
     mark = new_mark()
     return phrase._replace(
         english=marked(phrase.english, mark),
@@ -209,7 +209,7 @@ SPEAKERS = Phrase("we", "us", ("wir", "uns", "uns"), "m", True, person=1, is_pro
 
 
 def named(name: str, gender: str) -> Phrase:
-    """A person's name, which does not inflect before the genitive."""
+    """Return a person's name, which does not inflect before the genitive."""
     return renewed(Phrase(name, name, (name, name, name, f"{name}s"), gender))
 
 

@@ -88,7 +88,7 @@ class Sampler:
         self.combinations: set[Combination] = set()
 
     def chance(self, probability: float) -> bool:
-        """True with the given probability."""
+        """Return true with the given probability."""
         return self._random() < probability
 
     def pick(self, options: Sequence[Any]) -> Any:
@@ -109,7 +109,7 @@ class Sampler:
         quantifiers: bool = True,
         choices: tuple[Noun, ...] = (),
     ) -> Phrase:
-        """A noun phrase with a noun of one of the kinds, or one of the choices.
+        """Return a noun phrase with a noun of one of the kinds, or one of the choices.
 
         Args:
             determiner: Fixes the determiner.
@@ -144,7 +144,7 @@ class Sampler:
         return DETERMINERS[self.pick(PLURAL if plural else SINGULAR if countable else MASS)]
 
     def subject(self, quantifiers: bool = True, pronouns: bool = True) -> Phrase:
-        """A person: noun phrase, name or pronoun."""
+        """Return a person: noun phrase, name or pronoun."""
         draw = self._random()
         if draw < 0.12:
             gender = self.pick("mf")
@@ -159,7 +159,7 @@ class Sampler:
         return self.pick(("present", "present", "present", "past", "past", "past", "future"))
 
     def time(self, tense: str, negated: bool = False) -> tuple[str, str]:
-        """A time that fits the tense; under negation no "every day": its scope would be unclear."""
+        """Return a time that fits the tense; under negation no "every day": its scope would be unclear."""
         if tense in PAST_MODALITIES:
             tense = "past"
         elif tense in MODALITIES:
@@ -200,7 +200,7 @@ class Sampler:
         return f"{english} {event.english}", prepositional(german, event, case)
 
     def combine(self, clause: Clause) -> Clause:
-        """Notes the combinations of verb or predicate with subject and object."""
+        """Note the combinations of verb or predicate with subject and object."""
         subject, direct = clause.subject.noun, clause.direct.noun if clause.direct else None
         if clause.predicate and subject:
             self.combinations.add(
@@ -238,7 +238,7 @@ class Sampler:
         return clause
 
     def intransitive(self, subject: Phrase, tense: str, negated: bool = False) -> Clause:
-        """A person or an animal does something."""
+        """Return a person or an animal does something."""
         person = subject.noun is None or subject.noun.kind == "person"
         group = self.pick(("action", "person action")) if person else "action"
         verb = self.pick(verbs(group))
@@ -252,7 +252,7 @@ class Sampler:
         return self.combine(Clause(subject, None, tense, predicate=predicate, negated=negated))
 
     def adorned(self, clause: Clause) -> Clause:
-        """Adds adverbials: how and where, and when or how often."""
+        """Add adverbials: how and where, and when or how often."""
         group = clause.verb.group if clause.verb else ""
         if group in MANNER_GROUPS and self.chance(0.3):
             clause.manner = self.pair(MANNERS)
@@ -267,7 +267,7 @@ class Sampler:
 
 
 def possessive(owner: Phrase) -> Determiner:
-    """The possessive that refers to the owner; "the" where English would have no clear one."""
+    """Return the possessive that refers to the owner; "the" where English would have no clear one."""
     if owner.person == 1:
         return DETERMINERS["our" if owner.plural else "my"]
     if owner.plural:

@@ -39,7 +39,7 @@ WEIGHTED = tuple(draw for draw, weight in CONSTRUCTIONS.items() for _ in range(w
 
 
 def finish(text: str) -> str:
-    """Sets the capital, the commas and the closing mark.
+    """Set the capital, the commas and the closing mark.
 
     >>> finish("leider ist der Hund , der schlief , , der müde ist ,")
     'Leider ist der Hund, der schlief, der müde ist.'

@@ -43,5 +43,5 @@ class Marian(DecodingPeer):
 
 
 def until(ids: list[int], end_token_id: int) -> list[int]:
-    """The ids before the first end token."""
+    """Return the ids before the first end token."""
     return ids[: ids.index(end_token_id)] if end_token_id in ids else ids

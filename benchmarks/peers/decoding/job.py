@@ -109,7 +109,7 @@ class DecodingPeer(Peer):
         return self.job.work(self.rows)
 
     def check(self) -> dict[str, Any]:
-        """Translations of the first sentences; with forced lengths one by one, which makes them exact."""
+        """Return translations of the first sentences; with forced lengths one by one, to be exact."""
         rows = list(range(self.job.checked))
         batches = self.job.batches(rows, 1 if self.job.forced else self.batch_size)
         found: dict[int, list[int]] = {}
@@ -118,7 +118,7 @@ class DecodingPeer(Peer):
         return self.outputs([found[row] for row in rows])
 
     def outputs(self, translations: list[list[int]]) -> dict[str, Any]:
-        """What `check` returns; only float32 must find the same."""
+        """Return what `check` returns; only float32 must find the same."""
         return {
             "translations": translations,
             "approximate": self.precision != "float32",

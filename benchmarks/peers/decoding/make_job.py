@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def random_model(settings: dict[str, Any], folder: Path) -> tuple[Any, Any]:
-    """A preset with random weights and a tokenizer of words w3, w4, ..."""
+    """Return a preset with random weights and a tokenizer of words w3, w4, ..."""
     from keras_attention import Tokenizer, Transformer
 
     words = folder / "words"
@@ -48,7 +48,7 @@ def random_model(settings: dict[str, Any], folder: Path) -> tuple[Any, Any]:
 
 
 def never_end(model: Any) -> None:
-    """Makes the end token the least likely of all, whatever is translated."""
+    """Make the end token the least likely of all, whatever is translated."""
     import keras
 
     end = keras.ops.convert_to_numpy(model.token_embedding.embeddings)[model.end_token_id]
@@ -60,7 +60,7 @@ def never_end(model: Any) -> None:
 
 
 def trained_model(run: Path) -> tuple[Any, Any]:
-    """The model and the tokenizer of a run's folder."""
+    """Return the model and the tokenizer of a run's folder."""
     import keras
 
     from keras_attention import Tokenizer
@@ -105,7 +105,7 @@ def write_job(
 
 
 def save_model(model: Any, path: Path) -> None:
-    """Writes a model without the arguments that are as by default: other checkouts may not know them."""
+    """Write a model without the arguments that are as by default: other checkouts may not know them."""
     parameters = inspect.signature(type(model)).parameters
     defaults = {name: parameter.default for name, parameter in parameters.items()}
     config = model.get_config()
@@ -118,7 +118,7 @@ def save_model(model: Any, path: Path) -> None:
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Writes a tokenizer by the name of its algorithm that other checkouts know, too."""
+    """Write a tokenizer by the name of its algorithm that other checkouts know, too."""
     from keras_attention.data.tokenizer import METADATA_FILE, OLD_NAMES
 
     tokenizer.save(folder)

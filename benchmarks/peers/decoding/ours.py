@@ -57,7 +57,7 @@ class KerasAttention(DecodingPeer):
         }
 
     def model(self) -> Any:
-        """The job's model."""
+        """Return the job's model."""
         return self.keras.saving.load_model(self.job.folder / "model.keras", compile=False)
 
     def check(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def write_batches(path: Path, batches: Sequence[Batch], facts: dict[str, Any]) -
 
 
 def read_batches(path: str | Path) -> tuple[list[Batch], dict[str, Any]]:
-    """What `write_batches` wrote."""
+    """Return what `write_batches` wrote."""
     with np.load(path) as file:
         batches = [
             tuple(file[f"{name}_{index}"] for name in ("source", "decoder", "labels"))
@@ -37,7 +37,7 @@ def read_batches(path: str | Path) -> tuple[list[Batch], dict[str, Any]]:
 
 
 def random_batch(pairs: int, length: int, vocabulary_size: int, seed: int) -> Batch:
-    """A batch without padding: random ids, each sentence closed by the end token 1."""
+    """Return a batch without padding: random ids, each sentence closed by the end token 1."""
     ids = np.random.default_rng(seed).integers(3, vocabulary_size, (2, pairs, length), "int32")
     ids[:, :, -1] = 1
     source, labels = ids
@@ -50,12 +50,12 @@ def shapes(batches: Sequence[Batch]) -> list[tuple[int, int, int]]:
 
 
 def tokens(batches: Sequence[Batch]) -> int:
-    """Number of real tokens, source and target together."""
+    """Return the number of real tokens, source and target together."""
     return int(sum((source != 0).sum() + (labels != 0).sum() for source, _, labels in batches))
 
 
 def training_flop(options: dict[str, Any], batches: Sequence[Batch]) -> int:
-    """Counted FLOPs of an update on each batch, padding included: three times 2 m n k of every product.
+    """Return the counted FLOPs of an update on each batch, padding included: 3 times 2 m n k of a product.
 
     The same count as `keras_attention.evaluation.cost.training_flops`, without importing a backend
     into the processes of other programs.

@@ -35,11 +35,11 @@ class KerasProgram(Program):
         keras.config.set_dtype_policy(self.dtype)
 
     def compiled_model(self, weights: dict[str, Any]) -> Any:
-        """The model with these weights, compiled."""
+        """Return the model with these weights, compiled."""
         raise NotImplementedError
 
     def compile_options(self) -> dict[str, Any]:
-        """What `compile` is told beyond optimizer and loss."""
+        """Return what `compile` is told beyond optimizer and loss."""
         return {} if self.jit_compile is None else {"jit_compile": self.jit_compile}
 
     def build(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class KerasProgram(Program):
         self.model.fit(data, shuffle=False, verbose=0, callbacks=[*callbacks, *self.callbacks])
 
     def as_fit_data(self, batches: Any) -> Any:
-        """What `fit` is given to read the batches, a `PyDataset`, from."""
+        """Return what `fit` is given to read the batches, a `PyDataset`, from."""
         return batches
 
     def _clock(self) -> Any:

@@ -128,7 +128,7 @@ class Numbers:
         self.vocabulary_size = vocabulary_size
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids that the texts spell."""
+        """Return the ids that the texts spell."""
         return [[int(number) for number in text.split()] for text in texts]
 
     def fingerprint(self) -> str:

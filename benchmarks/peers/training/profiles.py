@@ -65,7 +65,7 @@ TENSORFLOW_RULES = (
 
 @functools.cache
 def part_of_name(name: str, rules: tuple[tuple[str, str | None], ...]) -> str | None:
-    """The part that a name says, or None.
+    """Return the part that a name says, or None.
 
     Example:
 
@@ -79,7 +79,7 @@ def part_of_name(name: str, rules: tuple[tuple[str, str | None], ...]) -> str | 
 
 
 def part_of(names: Iterable[str], rules: tuple[tuple[str, str | None], ...]) -> str:
-    """The part of an event, from its name and those around it, the nearest first.
+    """Return the part of an event, from its name and those around it, the nearest first.
 
     Example:
 
@@ -195,7 +195,7 @@ def _interval(plane: Any, line: Any, event: Any) -> tuple[float, float, str]:
 
 
 def own_seconds(events: Sequence[tuple[float, float, str]]) -> list[tuple[list[str], float]]:
-    """The names around each event, its own first, and its seconds without the events within it.
+    """Return the names around each event, its own first, and its seconds without the events within it.
 
     Args:
         events: Begin, end and name of a thread's events: each lies within another or apart from it.
@@ -222,7 +222,7 @@ def own_seconds(events: Sequence[tuple[float, float, str]]) -> list[tuple[list[s
 
 
 def covered(intervals: Iterable[tuple[float, float]]) -> float:
-    """The length of what the intervals cover together.
+    """Return the length of what the intervals cover together.
 
     >>> covered([(4, 6), (0, 2), (1, 3)])
     5
@@ -248,7 +248,7 @@ def added(found: Iterable[tuple[str, str, float]]) -> list[dict[str, Any]]:
 
 
 def profile_text(found: dict[str, Any], flop: float, ceiling: float | None) -> str:
-    """A profile in lines, the longest part first, each with the operations that cost most in it.
+    """Return a profile in lines, the longest part first, each with the operations that cost most in it.
 
     Args:
         found: From `KerasProgram.profile`.

@@ -51,7 +51,7 @@ class Program(Peer):
         }
 
     def next_batches(self, count: int) -> list[Any]:
-        """The batches of the next `count` updates, in a circle over updates of one shape."""
+        """Return the batches of the next `count` updates, in a circle over updates of one shape."""
         chosen = [self.batches[(self._next + i) % len(self.batches)] for i in range(count)]
         self._next = (self._next + count) % len(self.batches)
         return chosen

@@ -56,7 +56,7 @@ def subjects(options: argparse.Namespace, workload: Workload, path: Path) -> lis
 
 
 def peer_specs(peer: str, common: dict[str, Any], backends: Any) -> list[Spec]:
-    """The subjects that a name of `--against` stands for; KerasHub's on the backends of ours."""
+    """Return the subjects that a name of `--against` stands for; KerasHub's on the backends of ours."""
     torch = {"torch": "torch"}
     if peer == "hf":
         needs = {**torch, "transformers": "transformers"}
@@ -90,7 +90,7 @@ def peer_specs(peer: str, common: dict[str, Any], backends: Any) -> list[Spec]:
 
 
 def ceilings(options: argparse.Namespace, present: list[Spec]) -> list[Spec]:
-    """A subject of large products for NumPy and for each framework that runs."""
+    """Return a subject of large products for NumPy and for each framework that runs."""
     if not options.ceiling_size:
         return []
     dtype = "bfloat16" if options.dtype == "mixed_bfloat16" else "float32"

@@ -23,7 +23,7 @@ class TorchProgram(Program):
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
 
     def module(self, weights: dict[str, Any]) -> Any:
-        """The model with these weights."""
+        """Return the model with these weights."""
         raise NotImplementedError
 
     def logits(self, source: Any, decoder: Any) -> Any:

@@ -40,7 +40,7 @@ WORKLOADS = {
 
 
 def chosen_workload(options: argparse.Namespace) -> Workload:
-    """The named workload with what the command line replaces."""
+    """Return the named workload with what the command line replaces."""
     workload = WORKLOADS[options.workload]
 
     def given(kind: type) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def chosen_workload(options: argparse.Namespace) -> Workload:
 def make_batches(
     options: argparse.Namespace, workload: Workload, path: Path
 ) -> tuple[Workload, dict[str, Any]]:
-    """Writes the batches; returns the workload with the vocabulary that they have, and their facts."""
+    """Write the batches; returns the workload with the vocabulary that they have, and their facts."""
     size = workload.sizes.vocabulary_size
     if workload.unit == "update":
         data = {"data": "random ids", "pairs": options.pairs, "length": options.length}

@@ -148,7 +148,7 @@ class NumbaEngine(SearchingEngine):
         self, model: Model, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
     ) -> tuple[Any, ...]:
         """Return what the compiled search of some sentences takes, but for model and thread group."""
-        beam_size, max_length, penalties, decisive_slot = options
+        beam_size, max_length, _, penalties, decisive_slot = options
         spec = self.spec
         sentences, length = token_ids.shape
         is_token = token_ids != spec.pad_token_id

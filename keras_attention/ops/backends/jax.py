@@ -64,7 +64,7 @@ def dropout_add_norm(
 
 
 def _keep(shape, rate, seed):
-    """A dropout mask: every position's number, hashed with two random words of the seed.
+    """Return a dropout mask: every position's number, hashed with two random words of the seed.
 
     JAX' own bits cost ten times as much, on a CPU a tenth of an update.
     """
@@ -75,7 +75,7 @@ def _keep(shape, rate, seed):
 
 
 def _mixed(bits):
-    """The finalizer of MurmurHash3: every bit of the result depends on every bit of the argument."""
+    """Return the finalizer of MurmurHash3: every bit of the result depends on every bit of the argument."""
     bits = (bits ^ (bits >> 16)) * jnp.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> 13)) * jnp.uint32(0xC2B2AE35)
     return bits ^ (bits >> 16)

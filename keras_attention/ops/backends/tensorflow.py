@@ -71,14 +71,14 @@ def smoothed_crossentropy(logits: Any, labels: Any, on_value: float, off_value: 
 
 
 def _mixed(bits):
-    """The finalizer of MurmurHash3: every bit of the result depends on every bit of the argument."""
+    """Return the finalizer of MurmurHash3: every bit of the result depends on every bit of the argument."""
     bits = (bits ^ tf.bitwise.right_shift(bits, tf.constant(16, "uint32"))) * 0x85EBCA6B
     bits = (bits ^ tf.bitwise.right_shift(bits, tf.constant(13, "uint32"))) * 0xC2B2AE35
     return bits ^ tf.bitwise.right_shift(bits, tf.constant(16, "uint32"))
 
 
 def _keep(shape, rate, seed):
-    """The dropout mask of a seed, drawn again in the backward pass instead of kept.
+    """Return the dropout mask of a seed, drawn again in the backward pass instead of kept.
 
     Every position's number is hashed with two words of the seed. TensorFlow's own generators take
     ten to two hundred times as long in XLA on a CPU.

@@ -44,13 +44,13 @@ def relu_branches(inputs, kernels, biases, weights):
 
 
 def _with_ones(inputs, kernels, biases):
-    """The branches' rows, ending with 1, and matrices, ending with the bias: no pass for biases."""
+    """Return the branches' rows, ending with 1, and matrices, ending with the bias: no pass for biases."""
     rows = tf.transpose(inputs, (1, 0, 2))
     rows = tf.concat([rows, tf.ones_like(rows[:, :, :1])], axis=-1)
     return tf.unstack(rows), tf.unstack(tf.concat([kernels, biases[:, None]], axis=1))
 
 
 def _after(done, tensor):
-    """The tensor, not before others are there: all branches at once would all be in memory."""
+    """Return the tensor, not before others are there: all branches at once would all be in memory."""
     with tf.control_dependencies(done):
         return tf.identity(tensor)

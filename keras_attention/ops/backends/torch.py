@@ -146,7 +146,7 @@ def _product_over_rows(one: Any, other: Any) -> Any:
 
 
 def _transposed(matrix: Any) -> Any:
-    """A copy, row by row in memory: PyTorch's own takes up to ten times as long in bfloat16."""
+    """Return a copy, row by row in memory: PyTorch's own takes up to ten times as long in bfloat16."""
     outputs = matrix.new_empty(matrix.shape[1], len(matrix))
     for start in range(0, len(matrix), TRANSPOSE_BLOCK_ROWS):
         rows = slice(start, start + TRANSPOSE_BLOCK_ROWS)

@@ -105,7 +105,7 @@ def _chunks(logits: Any) -> Iterator[tuple[slice, Any]]:
 
 
 def _root(tensor: Any) -> Any:
-    """The tensor whose memory a view shows: other views of it show the same numbers."""
+    """Return the tensor whose memory a view shows: other views of it show the same numbers."""
     return tensor if tensor._base is None else tensor._base
 
 
@@ -116,7 +116,7 @@ def _remember(logits: Any, normalizers: Any) -> None:
 
 
 def _remembered(logits: Any) -> Any:
-    """The normalizers of the rows of `logits`, if a loss has formed them from these very numbers."""
+    """Return the normalizers of the rows of `logits`, if a loss has formed them from these very numbers."""
     root = _root(logits)
     version, shape, normalizers = _NORMALIZERS.get(root, (None, None, None))
     is_same = version == root._version and shape == logits.shape and logits.is_contiguous()

@@ -75,7 +75,7 @@ def next_seed(seed: Any) -> tuple[int, int]:
 
 @functools.cache
 def _one(device: Any, dtype: Any) -> Any:
-    """What is added to a state by a draw."""
+    """Return what is added to a state by a draw."""
     return torch.tensor([0, 1], dtype=dtype, device=device)
 
 

@@ -1,0 +1,128 @@
+"""A run whose text is trees, and which is evaluated by parsing."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from keras_attention.data.corpora import Corpus
+from keras_attention.data.treebanks import Treebank
+from keras_attention.data.trees import escape_word, read_trees, write_tree
+from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes.run import Run
+from keras_attention.training.agreement import chief_first
+from keras_attention.training.distribution import is_chief
+from keras_attention.utils.files import DamagedFile, read_json, write_json
+from keras_attention.utils.progress import Progress, say
+from keras_attention.utils.run_folder import SEARCH_SETTINGS
+from parsing.baselines import Pcfg, RightBranching, WordTags
+from parsing.parser import VOCABULARY_FILE, Parse, Parser, TreeText
+
+if TYPE_CHECKING:
+    from nltk import Tree
+
+MAX_EXTRA_LENGTH = 300  # symbols of a tree beyond the pieces of its sentence: section 6.3
+BASELINES: dict[str, Callable[[Any], Any]] = {"right_branching": RightBranching, "pcfg": Pcfg}
+
+
+class ParserRun(Run):
+    """A run of a parser.
+
+    Args:
+        corpus: What to train on: `treebank.corpus(leaves)`.
+        treebank: The trees.
+        config: The settings; `bleu_every` and `tokenizer_algorithm` have no effect.
+        folder: The run's folder. It also gets `parses/`.
+        leaves: What a tree has for each word: `"tags"`, `"XX"` or `"words"`; see `linearize`.
+    """
+
+    more_changeable = SEARCH_SETTINGS
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        treebank: Treebank,
+        config: TranslationConfig,
+        folder: str | os.PathLike[str],
+        leaves: str,
+    ):
+        super().__init__(corpus, config, folder)
+        self.treebank = treebank
+        self.leaves = leaves
+        self.more_settings = {"leaves": leaves}
+
+    @functools.cached_property
+    def tree_text(self) -> TreeText:
+        """Words and symbols of the trees, from the training set; saved beside the tokenizer."""
+        tags = WordTags(self.treebank.train)
+        text = TreeText.train(self.corpus, self.config.vocabulary_size, tags, self.leaves)
+        with chief_first():
+            if is_chief():
+                text.save(self.folder.tokenizer)
+        return text
+
+    @functools.cached_property
+    def text(self) -> Corpus:
+        """The trees as symbols, and their sentences as pieces."""
+        vocabulary = self.folder.tokenizer / VOCABULARY_FILE
+        return self.tree_text.corpus(self.corpus, vocabulary, self.config.vocabulary_size)
+
+    def found_report(self) -> None:
+        """Parse again: `parses/` knows which systems have parsed."""
+        return None
+
+    def parses(self, system: str, golds: Sequence[Tree]) -> dict[str, Any]:
+        """Return `parses` and `seconds` of a system, read from the folder if they are already there."""
+        sentences = [gold.leaves() for gold in golds]
+        of = {
+            "updates": self.training["updates"],
+            "sentences": [list(map(escape_word, words)) for words in sentences],
+            **{name: getattr(self.config, name) for name in SEARCH_SETTINGS},
+        }
+        file = self.folder.path / "parses" / f"{system}.json"
+        if file.exists():
+            try:
+                known = read_json(file)
+            except DamagedFile:
+                known = {}
+            if known.get("of") == of:
+                trees = [next(read_trees(text)) for text in known["trees"]]
+                pairs = zip(trees, known["well_formed"], strict=True)
+                return {"parses": [Parse(*pair) for pair in pairs], "seconds": known["seconds"]}
+        say(f"Parsing {len(golds):,} sentences: {system}")
+        started = time.monotonic()
+        parses = self.parse(system, sentences)
+        seconds = round(time.monotonic() - started, 1)
+        file.parent.mkdir(exist_ok=True)
+        found = {
+            "of": of,
+            "trees": [write_tree(one.tree) for one in parses],
+            "well_formed": [one.is_well_formed for one in parses],
+            "seconds": seconds,
+        }
+        write_json(file, found)
+        return {"parses": parses, "seconds": seconds}
+
+    def parse(self, system: str, sentences: Sequence[Sequence[str]]) -> list[Parse]:
+        """Parse sentences with the model, `"constrained"` or `"repaired"`, or with a baseline."""
+        if system not in BASELINES:
+            parser = Parser(
+                self.model,
+                self.tokenizer,
+                self.tree_text,
+                beam_size=self.config.beam_size,
+                length_penalty=self.config.length_penalty,
+                max_extra_length=MAX_EXTRA_LENGTH,
+                constrained=system == "constrained",
+            )
+            return parser(sentences)
+        baseline = BASELINES[system](self.treebank.train)
+        parses = []
+        with Progress(len(sentences), f"parsing by {system}", "sentences") as progress:
+            for words in sentences:
+                parses.append(Parse(baseline(words), True))
+                progress.add(1)
+        return parses

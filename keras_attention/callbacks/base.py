@@ -1,0 +1,79 @@
+"""The base of our callbacks, and how a signal ends a training, which they tell each other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+from keras_attention.utils.checks import check_has
+
+
+@dataclasses.dataclass
+class Stop:
+    """Whether a signal ends a training, and where. The callbacks of one training share one object.
+
+    Attributes:
+        signal_name: The signal, `"SIGINT"` or `"SIGTERM"`; None as long as there is none.
+        within_epoch: Whether batches of the epoch are still to be done. Known when the epoch ends.
+    """
+
+    signal_name: str | None = None
+    within_epoch: bool = False
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether a signal ends the training, to be continued later."""
+        return self.signal_name is not None
+
+    @property
+    def cuts_epoch(self) -> bool:
+        """Whether a signal ends the training within an epoch: the rest of the epoch is done later."""
+        return self.interrupts and self.within_epoch
+
+
+class RunCallback(keras.callbacks.Callback):
+    """A callback of a training that can be stopped within an epoch and resumed exactly.
+
+    Subclasses override `before_update`, `after_epoch` or Keras' own methods. If they have a state that a
+    resumed training needs, they override `get_state` and `set_state`, and `Checkpoints` keeps it.
+
+    Args:
+        stop: The `Stop` of the training; None for one of its own.
+    """
+
+    def __init__(self, stop: Stop | None = None):
+        super().__init__()
+        if stop is not None:
+            check_has("stop", stop, "a Stop", "signal_name", "within_epoch")
+        self.stop = Stop() if stop is None else stop
+        self._done = 0  # batches of the epoch
+
+    def before_update(self, batch: int) -> None:
+        """Do something before each update; `batch` is the number of the batch in its epoch."""
+
+    def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
+        """Do something after each epoch that no signal cut short, and perhaps add to Keras' logs."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what a resumed training needs to continue; JSON can hold it."""
+        return {}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from the result of `get_state`."""
+
+    # Not on_train_batch_end: for that, Keras would read the metrics from the device in every step.
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._done = batch + 1
+        self.before_update(batch)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        steps = (self.params or {}).get("steps")
+        if steps is not None:
+            self.stop.within_epoch = self._done < steps
+        elif self.model is not None:
+            self.stop.within_epoch = self.model.stop_training
+        if not self.stop.cuts_epoch:
+            self.after_epoch(epoch, {} if logs is None else logs)

@@ -1,0 +1,84 @@
+"""Costs against JAX' programs, and against what XLA counts of them."""
+
+import functools
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.evaluation.cost import training_flops
+from keras_attention.evaluation.memory import training_memory
+from keras_attention.models import Transformer
+
+pytestmark = pytest.mark.backends("jax")
+
+B, S, T = 4, 11, 13
+BRANCHES = {"branch_feed_forward": "shared"}
+VARIANTS = {
+    "plain": ({}, S, T),
+    "window": ({"attention_window": 9}, 250, 200),
+    "shared": (BRANCHES, S, T),
+    "split": ({**BRANCHES, "branch_feed_forward": "split"}, S, T),
+    "self": ({**BRANCHES, "branched_decoder": "self"}, S, T),
+}
+
+
+def products(jaxpr):
+    """FLOPs of every product of matrices in a JAX program, and of its parts; loops as often as they run."""
+    total = 0
+    for step in jaxpr.eqns:
+        if step.primitive.name == "dot_general":
+            (axes, _), _ = step.params["dimension_numbers"]
+            inner = math.prod(step.invars[0].aval.shape[axis] for axis in axes)
+            total += 2 * inner * math.prod(step.outvars[0].aval.shape)
+        times = step.params["length"] if step.primitive.name == "scan" else 1
+        for part in jax_parts(step.params):
+            total += times * products(part)
+    return total
+
+
+def jax_parts(parameters):
+    for value in parameters.values():
+        value = getattr(value, "jaxpr", value)
+        if hasattr(value, "eqns"):
+            yield value
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_flops_and_memory_agree_with_jax(variant):
+    import jax
+
+    options, source, target = VARIANTS[variant]
+    # Wide enough that the matrix products outweigh what XLA counts besides.
+    model = Transformer(
+        600, num_layers=2, hidden_dim=96, intermediate_dim=384, num_heads=2, **options
+    )
+    inputs = {
+        "encoder_token_ids": np.full((B, source), 3),
+        "decoder_token_ids": np.full((B, target), 3),
+    }
+    state = [v.value for v in model.non_trainable_variables]
+
+    def total(weights, training):
+        values = [*weights, *state]
+        variables = [*model.trainable_variables, *model.non_trainable_variables]
+        with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
+            return keras.ops.sum(keras.ops.square(model(inputs, training=training)))
+
+    weights = [v.value for v in model.trainable_variables]
+    counted = training_flops(model, [(B, source, target)])
+    forward = functools.partial(total, training=False)
+    # Split branches join their biases by a product, which does not count either.
+    exactly = functools.partial(pytest.approx, rel=1e-4 if variant == "split" else 0.0)
+    assert 3 * products(jax.make_jaxpr(forward)(weights).jaxpr) == exactly(counted)
+    gradient = jax.grad(functools.partial(total, training=True))
+    # Branches are computed again in the backward pass, which does not count.
+    again = 2 * (2 * B * (source + target) * 96 * 384 if variant in ("shared", "self") else 0)
+    assert products(jax.make_jaxpr(gradient)(weights).jaxpr) == exactly(counted + again)
+    compiled = jax.jit(gradient).lower(weights).compile()
+    if variant in ("plain", "window", "split"):  # XLA counts a loop's body once.
+        assert compiled.cost_analysis()["flops"] == pytest.approx(counted, rel=0.06)
+    memory = training_memory(model, B, source, target)
+    temporary = compiled.memory_analysis().temp_size_in_bytes
+    assert 0.5 < temporary / (memory.activations + memory.logits) < 2

@@ -1,0 +1,204 @@
+"""The scripts as commands: what they need, what they answer before Keras starts, what they hand over."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import common
+import constituency_parsing
+import pytest
+import table1_layer_complexity
+from constituency_parsing import RECIPES
+
+pytestmark = pytest.mark.backends("torch")
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+SCRIPTS = sorted(
+    path for path in (ROOT / "examples" / "paper").glob("*.py") if "__main__" in path.read_text()
+)
+
+
+def answer(path, *arguments, folder, flags=(), library=ROOT):
+    """Runs a script in a folder in which Keras cannot be imported."""
+    (folder / "stubs").mkdir(exist_ok=True)
+    (folder / "stubs" / "keras.py").write_text("raise RuntimeError('Keras starts')\n")
+    paths = os.pathsep.join(map(str, [folder / "stubs", library]))
+    return subprocess.run(
+        [sys.executable, *flags, path, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_all_tables_and_figures_have_their_script():
+    names = {path.stem for path in SCRIPTS}
+    assert names >= {
+        *("table1_layer_complexity", "table2_training_cost", "table3_variations"),
+        *("table3_positions", "attention_figures", "weighted_transformer", "constituency_parsing"),
+    }
+
+
+@pytest.mark.parametrize("path", [*EXAMPLES, *SCRIPTS], ids=lambda path: path.stem)
+def test_help_comes_before_keras(path, tmp_path):
+    done = answer(path, "--help", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: {path.name}") and "--output-dir" in done.stdout
+    assert [entry.name for entry in tmp_path.iterdir()] == ["stubs"]
+
+
+@pytest.mark.parametrize(
+    "command, message",
+    [
+        ("table3_variations --seeds 1 1", "--seeds must be one or more different numbers"),
+        ("table3_positions --seeds 2 2", "--seeds must be one or more different numbers"),
+        ("weighted_transformer --seeds 3 3", "--seeds must be one or more different numbers"),
+        ("weighted_transformer --seeds -1", "`seed`"),
+        ("table3_variations --rows D f_rows", "no row 'f_rows'"),
+        ("table3_variations --rows C --depth 3", "c_layers_2 and c_layers_4 are the same model"),
+        ("table3_variations --corpus wmt", "--corpus: invalid choice: 'wmt'"),
+        ("table3_positions --trained-length 1", "--trained-length: must be at least 2"),
+        ("table1_layer_complexity --longest 1023", "--longest: must be at least 1,024"),
+        ("table2_training_cost --run absent", "'absent' is not the folder of a run"),
+        ("attention_figures --run absent", "'absent' is not the folder of a run"),
+        ("attention_figures --layer 0", "`--layer` must be an int from 1 to"),
+        ("attention_figures --heads 2 3 2 4", "--heads must be 4 different heads"),
+        ("attention_figures --sentence \u200b", "--sentence has no words"),
+        ("constituency_parsing --treebank penn", "LDC"),
+        ("constituency_parsing --beam-size 0", "`beam_size`"),
+        ("constituency_parsing --test-sentences 0", "--test-sentences: must be at least 1"),
+    ],
+)
+def test_wrong_options_are_refused_before_keras_starts(command, message, tmp_path):
+    name, *options = command.split(" ")
+    path = ROOT / "examples" / "paper" / f"{name}.py"
+    done = answer(path, *options, "--output-dir", "out", folder=tmp_path)
+    assert done.returncode == 2 and message in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_without_the_package_a_script_says_what_to_install(path, tmp_path):
+    done = answer(path, "--help", folder=tmp_path, flags=["-S"], library=tmp_path)
+    assert done.returncode == 1
+    assert "pip install -e '.[tensorflow]'" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_without_a_package_that_it_needs_a_script_names_it(capsys):
+    with pytest.raises(SystemExit) as left:
+        common.run(None, common.new_parser("", "script.py"), ["no_such_package"], [])
+    assert left.value.code == 2
+    assert "script.py: This script needs no_such_package: pip install" in capsys.readouterr().err
+
+
+@pytest.fixture
+def kept_to(monkeypatch):
+    """The cores that this process was kept to, while a measurement of layers does nothing."""
+    sets = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {5, 2, 7}, raising=False)
+    monkeypatch.setattr(
+        os, "sched_setaffinity", lambda process, cores: sets.append(cores), raising=False
+    )
+    monkeypatch.setattr(table1_layer_complexity, "measure", lambda *arguments: arguments)
+    return sets
+
+
+@pytest.mark.parametrize("arguments, cores", [([], [2]), (["--cores", "2"], [2, 5])])
+def test_table_1_is_measured_on_one_core_or_as_many_as_asked_for(
+    arguments, cores, kept_to, tmp_path
+):
+    script = table1_layer_complexity
+    folder, series, repeats, sizes = common.run(
+        script.main, script.parser(), arguments=[*arguments, "--output-dir", str(tmp_path / "out")]
+    )
+    assert kept_to == [cores]
+    assert (folder, repeats, sizes) == (tmp_path / "out", 5, [4096, 8192, 16_384])
+    assert series == script.all_series(16_384)
+
+
+@pytest.mark.parametrize("number", ["0", "4"])
+def test_cores_that_are_not_there_are_refused(number, kept_to, tmp_path, capsys):
+    script = table1_layer_complexity
+    arguments = ["--cores", number, "--output-dir", str(tmp_path / "out")]
+    with pytest.raises(SystemExit) as left:
+        common.run(script.main, script.parser(), arguments=arguments)
+    assert left.value.code == 2
+    assert "--cores" in capsys.readouterr().err
+    assert not kept_to and not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def received(monkeypatch):
+    """What would be parsed."""
+    calls = []
+    monkeypatch.setattr(constituency_parsing, "train_and_parse", lambda *args: calls.append(args))
+    return calls
+
+
+@pytest.fixture
+def trees(tmp_path):
+    file = tmp_path / "trees.mrg"
+    file.write_text("( (S (NN a)) )\n")
+    return str(file)
+
+
+def parse(*arguments):
+    common.run(
+        constituency_parsing.main, constituency_parsing.parser(), arguments=[*map(str, arguments)]
+    )
+
+
+def test_options_replace_what_the_recipe_says(received, trees, tmp_path):
+    own = ["--train", trees, "--validation", trees, "--test", trees, trees]
+    parse(*own, "--minutes", 2, "--beam-size", 7, "--leaves", "XX", "--pcfg", "--seed", 4,
+          "--output-dir", tmp_path / "run", "--test-sentences", 3,
+          "--dropout", 0.25, "--max-length", 77)  # fmt: skip
+    [(treebank, config, output_dir, leaves, systems, number)] = received
+    assert {part: len(list(files)) for part, files in treebank.parts.items()} == {
+        "train": 1, "validation": 1, "test": 2,
+    }  # fmt: skip
+    recipe, _ = RECIPES["files"]
+    assert (config.minutes, config.steps, config.beam_size) == (2.0, None, 7)
+    assert (config.preset, config.length_penalty, config.seed) == (recipe.preset, 0.3, 4)
+    assert output_dir == tmp_path / "run"
+    assert config.max_length == 77
+    assert config.model_arguments == {**recipe.model_arguments, "dropout": 0.25}
+    assert (leaves, number) == ("XX", 3)
+    assert systems == ["constrained", "repaired", "right_branching", "pcfg"]
+
+
+def test_another_preset_brings_its_own_sizes(received, trees, tmp_path):
+    own = ["--train", trees, "--validation", trees, "--test", trees]
+    parse(*own, "--preset", "parsing", "--steps", 9)
+    [(_, config, _, leaves, _, _)] = received
+    kept = {"normalize_first": True}  # no matter of size
+    assert (config.preset, config.model_arguments, config.steps) == ("parsing", kept, 9)
+    assert leaves == "words"
+    assert (config.peak_learning_rate, config.minutes) == (0.002, None)
+
+
+def test_the_papers_setting_is_a_recipe():
+    paper, leaves = RECIPES["penn"]
+    assert leaves == "tags" and {RECIPES[name][1] for name in {*RECIPES} - {"penn"}} == {"words"}
+    assert (paper.preset, paper.vocabulary_size) == ("parsing", 16_000)
+    assert (paper.beam_size, paper.length_penalty) == (21, 0.3)
+
+
+@pytest.mark.parametrize(
+    "arguments, reason",
+    [
+        (["--treebank", "craft", "--data-dir", "absent"], "files of CRAFT are missing"),
+        (["--train", "absent.mrg"], "need --train, --validation and --test"),
+        (["--treebank", "wsj_sample", "--data-dir", "absent"], "wsj_0001.mrg"),
+    ],
+)
+def test_bad_input_is_said_in_a_line(received, arguments, reason, capsys):
+    with pytest.raises(SystemExit) as stop:
+        parse(*arguments)
+    assert stop.value.code == 2
+    assert reason in capsys.readouterr().err
+    assert not received
