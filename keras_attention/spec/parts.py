@@ -149,8 +149,8 @@ class BranchedAttentionSpec(AttentionSpec):
 class SSRUSpec:
     """The simpler simple recurrent unit (Kim et al. 2019), in place of a decoder's masked self-attention.
 
-    With the input x_t: `f_t = sigmoid(x_t W_f + b_f)`, `c_t = f_t c_(t-1) + (1 - f_t) (x_t W)`, and the output
-    is `relu(c_t)`. The state before the first position is zero.
+    With the input x_t: `f_t = sigmoid(x_t W_f + b_f)`, `c_t = f_t c_(t-1) + (1 - f_t) (x_t W)`, and the
+    output is `relu(c_t)`. The state before the first position is zero.
 
     Attributes:
         inner: Kernel W (D, D), bias (D,).
