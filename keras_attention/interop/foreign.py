@@ -19,6 +19,7 @@ from keras_attention.spec.parts import (
     DenseSpec,
     EmbeddingSpec,
     NonFiniteModel,
+    PositionsSpec,
     SpecError,
     check_finite,
     map_weights,
@@ -200,6 +201,29 @@ def permute_hidden(spec: TransformerSpec, order: np.ndarray) -> TransformerSpec:
         return weight
 
     return map_weights(spec, permuted)
+
+
+def as_transformers(spec: TransformerSpec) -> TransformerSpec:
+    """Return the model with the positions that transformers computes for Marian's models.
+
+    They have the paper's frequencies, sines first. With hidden dimensions in another order, that is the
+    layout `"interleaved"`.
+
+    Args:
+        spec: A spec of NumPy arrays with sinusoids.
+
+    Raises:
+        SpecError: If the width is odd.
+    """
+    if spec.hidden_dim % 2:
+        raise SpecError(f"its width {spec.hidden_dim} is odd, so `positions` must be 'as_trained'")
+    order = np.arange(spec.hidden_dim).reshape(2, -1).T.ravel()
+    spec = permute_hidden(spec, order)
+    stacks = {
+        kind: dataclasses.replace(getattr(spec, kind), positions=PositionsSpec("interleaved"))
+        for kind in ("encoder", "decoder")
+    }
+    return dataclasses.replace(spec, **stacks)
 
 
 def checked(make: Callable[[], TransformerSpec], path: Path) -> TransformerSpec:
