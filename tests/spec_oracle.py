@@ -71,7 +71,9 @@ class SpecOracle:
             own = block.self_attention
             if isinstance(own, SSRUSpec):
                 cell = self._ssru
-                x = self._residual(block, block.self_attention_norm, x, lambda y, c=cell, o=own: c(o, y))
+                x = self._residual(
+                    block, block.self_attention_norm, x, lambda y, c=cell, o=own: c(o, y)
+                )
             else:
                 causal = memory is not None
                 x = self._residual(

@@ -194,7 +194,9 @@ class _Reader:
             for kind, layout in zip(("encoder", "decoder"), layouts, strict=True)
         )
         if unknown := self._variables.unread(IGNORED):
-            raise SpecError(f"it has further variables, such as {unknown[:3]}, of which nothing is known")
+            raise SpecError(
+                f"it has further variables, such as {unknown[:3]}, of which nothing is known"
+            )
         spec = TransformerSpec(
             source,
             encoder,
@@ -258,9 +260,7 @@ class _Reader:
         )
         pieces = self.pieces("target")
         start = PAD if self._is_marian or self._pad else pieces.index(self._start)
-        is_one = self._is_shared and np.array_equal(
-            arranged["source"][1:], arranged["target"][1:]
-        )
+        is_one = self._is_shared and np.array_equal(arranged["source"][1:], arranged["target"][1:])
         if is_one:
             return target, None, start
         return EmbeddingSpec(arranged["source"], pad_token_id=PAD), target, start
@@ -271,7 +271,11 @@ class _Reader:
             if (value := self._variables.scalar(name)) is not None:
                 is_flag = isinstance(value, int)
                 factor = (math.sqrt(dim) if value else 1.0) if is_flag else value
-                return 1.0 if math.isclose(factor, math.sqrt(dim), rel_tol=1e-6) else factor / math.sqrt(dim)
+                return (
+                    1.0
+                    if math.isclose(factor, math.sqrt(dim), rel_tol=1e-6)
+                    else factor / math.sqrt(dim)
+                )
         return 1.0
 
     def _positions(self, kind: str, dim: int, positions: str) -> PositionsSpec:

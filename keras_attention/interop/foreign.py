@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from keras_attention.spec.parts import (
     DenseSpec,
     EmbeddingSpec,
     NonFiniteModel,
+    NormSpec,
     PositionsSpec,
     SpecError,
     check_finite,
@@ -91,6 +93,73 @@ class BinaryFile:
     def error(self, problem: str) -> DamagedFile:
         """Return an error that names the file."""
         return DamagedFile(f"'{self.path}' is damaged: {problem}. Download it again.")
+
+
+class Arrays:
+    """Named arrays of another program, and which of them were read.
+
+    Args:
+        values: The arrays.
+        where: Their place, for error messages.
+    """
+
+    def __init__(self, values: Mapping[str, np.ndarray], where: str) -> None:
+        self._values, self._where = values, where
+        self._read: set[str] = set()
+
+    def has(self, name: str) -> bool:
+        """Whether there is an array of this name."""
+        return name in self._values
+
+    def array(self, name: str, axes: int = 1) -> np.ndarray:
+        """Return an array of so many axes in float32."""
+        if name not in self._values:
+            raise ValueError(f"{self._where} has no weight {name!r}.")
+        self._read.add(name)
+        value = self._values[name]
+        if value.ndim != axes or not value.size:
+            raise ValueError(
+                f"{self._where}: {name!r} should have {axes} axes. Its shape is {value.shape}."
+            )
+        return np.asarray(value, "float32")
+
+    def first(self, names: Sequence[str]) -> np.ndarray:
+        """Return the first matrix that there is; they are one, under several names."""
+        self._read.update(names)
+        return self.array(next(filter(self.has, names), names[0]), 2)
+
+    def dense(self, name: str) -> DenseSpec:
+        """Return PyTorch's `Linear` of this name."""
+        bias = f"{name}.bias"
+        kernel = np.ascontiguousarray(self.array(f"{name}.weight", 2).T)
+        return DenseSpec(kernel, self.array(bias) if self.has(bias) else None)
+
+    def norm(self, name: str, epsilon: float) -> NormSpec:
+        """Return PyTorch's `LayerNorm` of this name."""
+        return NormSpec(self.array(f"{name}.weight"), self.array(f"{name}.bias"), epsilon)
+
+    def depth(self, layers: str) -> int:
+        """Return the number of layers, whose names begin with `layers`, a dot and their number."""
+        numbers = {
+            name.removeprefix(layers).split(".")[1]
+            for name in self._values
+            if name.startswith(f"{layers}.")
+        }
+        return next(i for i in range(len(numbers) + 1) if str(i) not in numbers)
+
+    def refuse_unread(self, ignored: str = "") -> None:
+        """Raise for an array that nobody has asked for.
+
+        Args:
+            ignored: Regular expression of names that do not count.
+        """
+        unread = sorted(
+            name for name in self._values.keys() - self._read if not re.fullmatch(ignored, name)
+        )
+        if unread:
+            raise SpecError(
+                f"it has further weights, such as {unread[:3]}, of which nothing is known"
+            )
 
 
 def read_foreign_json(path: Path, kind: type) -> Any:

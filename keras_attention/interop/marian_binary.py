@@ -249,7 +249,9 @@ class _Model:
             for kind in ("encoder", "decoder")
         ]
         if unknown := self._items.unread():
-            raise SpecError(f"it has further arrays, such as {unknown[:3]}, of which nothing is known")
+            raise SpecError(
+                f"it has further arrays, such as {unknown[:3]}, of which nothing is known"
+            )
         return TransformerSpec(
             source,
             *stacks,
@@ -260,7 +262,7 @@ class _Model:
         )
 
     def _tables(self) -> tuple[EmbeddingSpec, EmbeddingSpec | None]:
-        """Return the table of the source, and that of the target if it is another, each with a padding row."""
+        """Return the table of the source, and that of the target if it is another, with rows for padding."""
         names = self._items.shapes
         is_one = "Wemb" in names
         table = self._items.matrix("Wemb" if is_one else "decoder_Wemb")
