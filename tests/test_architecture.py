@@ -24,7 +24,7 @@ ALLOWED = {
     "models": {"layers", "ops", "spec", "utils"},
     "engine": {"interop", "ops", "spec", "utils"},
     "decoding": {"data", "engine", "ops", "spec", "utils"},
-    "interop": {"spec", "utils"},
+    "interop": {"data", "spec", "utils"},
     "training": {"ops", "utils"},
     "evaluation": {"data", "ops", "training", "utils"},
     "visualization": {"utils"},

@@ -360,8 +360,11 @@ class Translator:
 
     def _encode(self, texts: list[str], batching: Batching) -> list[list[int]]:
         """Return the source ids with the end token; `[]` for empty lines."""
+        # A tokenizer of the user's own need not say that it ends sources.
+        ends = getattr(self.tokenizer, "ends_source", True)
+        end = [self.tokenizer.end_token_id] if ends else []
         sources = [
-            [*ids, self.tokenizer.end_token_id] if ids and text.strip() else []
+            [*ids, *end] if ids and text.strip() else []
             for text, ids in zip(texts, self.tokenizer.encode(texts), strict=True)
         ]
         limit = self.model.max_length

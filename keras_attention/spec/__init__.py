@@ -13,6 +13,7 @@ from keras_attention.spec.parts import (
     NormSpec,
     PositionsSpec,
     SpecError,
+    SSRUSpec,
     StackSpec,
 )
 from keras_attention.spec.transformer import TransformerSpec
@@ -26,6 +27,7 @@ __all__ = [
     "FeedForwardSpec",
     "NormSpec",
     "PositionsSpec",
+    "SSRUSpec",
     "SpecError",
     "StackSpec",
     "TransformerSpec",

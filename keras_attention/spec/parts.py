@@ -146,13 +146,30 @@ class BranchedAttentionSpec(AttentionSpec):
 
 
 @dataclasses.dataclass(frozen=True)
+class SSRUSpec:
+    """The simpler simple recurrent unit (Kim et al. 2019), in place of a decoder's masked self-attention.
+
+    With the input x_t: `f_t = sigmoid(x_t W_f + b_f)`, `c_t = f_t c_(t-1) + (1 - f_t) (x_t W)`, and the
+    output is `relu(c_t)`. The state before the first position is zero.
+
+    Attributes:
+        inner: Kernel W (D, D), bias (D,).
+        forget: Kernel W_f (D, D), bias b_f (D,).
+    """
+
+    inner: DenseSpec = _dense("D D", "D")
+    forget: DenseSpec = _dense("D D", "D", optional_bias=False)
+
+
+@dataclasses.dataclass(frozen=True)
 class BlockSpec:
     """A layer of the encoder or the decoder (section 3.1): sub-layers inside residual connections.
 
     The type of a sub-layer's field says what it computes: a new kind of sub-layer needs a new part.
 
     Attributes:
-        self_attention: Attention to the block's own sequence; in a decoder, only to earlier positions.
+        self_attention: Attention to the block's own sequence; in a decoder, only to earlier positions. A
+            decoder may have an `SSRUSpec` in its place.
         self_attention_norm: Its layer normalisation.
         cross_attention: Attention to the encoder's output; None in an encoder.
         cross_attention_norm: Its layer normalisation; None in an encoder.
@@ -162,7 +179,7 @@ class BlockSpec:
             `x + sublayer(norm(x))`.
     """
 
-    self_attention: AttentionSpec
+    self_attention: AttentionSpec | SSRUSpec
     self_attention_norm: NormSpec
     feed_forward: FeedForwardSpec | None = None
     feed_forward_norm: NormSpec | None = None
@@ -172,8 +189,9 @@ class BlockSpec:
 
     @property
     def attentions(self) -> tuple[AttentionSpec, ...]:
-        """The self-attention, and the cross-attention if there is one."""
-        return tuple(a for a in (self.self_attention, self.cross_attention) if a is not None)
+        """The self-attention and the cross-attention, those that there are."""
+        both = (self.self_attention, self.cross_attention)
+        return tuple(part for part in both if isinstance(part, AttentionSpec))
 
     @property
     def branched(self) -> BranchedAttentionSpec | None:
@@ -193,16 +211,18 @@ class EmbeddingSpec:
     """The token embedding and the softmax projection (section 3.4).
 
     A token's embedding is its row times `sqrt(D)`; that of the padding token is zero. The logits of a
-    hidden state are its products with all rows.
+    hidden state are its products with all rows, plus a bias if there is one.
 
     Attributes:
         embeddings: The table (V, D).
         reverse_embeddings: A separate softmax matrix (D, V), or None if the table is used.
+        logits_bias: Added to the logits (V,), or None.
         pad_token_id: Id of the padding token.
     """
 
     embeddings: Weight = _weight("V D")
     reverse_embeddings: Weight = _weight("D V", optional=True)
+    logits_bias: Weight = _weight("V", optional=True)
     pad_token_id: int = 0
 
 
@@ -226,7 +246,8 @@ class StackSpec:
     Attributes:
         positions: The positional encodings that are added to its embeddings.
         blocks: Its blocks.
-        norm: The layer normalisation after the last block of a pre-norm model, else None.
+        norm: The layer normalisation after the last block: always of a pre-norm model, rarely of a post-norm
+            one (`torch.nn.Transformer` has it), else None.
     """
 
     positions: PositionsSpec
@@ -246,7 +267,8 @@ def weight_fields(part: Any, path: str = "") -> Iterator[WeightField]:
                 yield WeightField(f"{name}.{end}", getattr(value, end), shape, optional)
         elif isinstance(value, tuple):
             for index, each in enumerate(value):
-                yield from weight_fields(each, f"{name}.{index}.")
+                if dataclasses.is_dataclass(each):  # and not the id of a token
+                    yield from weight_fields(each, f"{name}.{index}.")
         elif dataclasses.is_dataclass(value):
             yield from weight_fields(value, f"{name}.")
 
@@ -258,7 +280,7 @@ def map_weights(part: Part, function: Callable[[Weight], Weight]) -> Part:
         if is_weight:
             return None if value is None else function(value)
         if isinstance(value, tuple):
-            return tuple(map_weights(each, function) for each in value)
+            return tuple(mapped(each, False) for each in value)
         return map_weights(value, function) if dataclasses.is_dataclass(value) else value
 
     is_dense = isinstance(part, DenseSpec)

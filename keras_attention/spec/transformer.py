@@ -12,10 +12,12 @@ import numpy as np
 from keras_attention.spec.parts import (
     ACTIVATIONS,
     LAYOUTS,
+    AttentionSpec,
     BlockSpec,
     BranchedAttentionSpec,
     EmbeddingSpec,
     SpecError,
+    SSRUSpec,
     StackSpec,
     Weight,
     as_array,
@@ -24,6 +26,9 @@ from keras_attention.spec.parts import (
     sinusoid,
     weight_fields,
 )
+
+# The logit of a token that is never produced, as a finite number: e^-1e9 is 0 in every dtype.
+SUPPRESSED = -1e9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +42,14 @@ class TransformerSpec:
         embedding: The table for source, target and softmax.
         encoder: Positions, blocks and final normalisation of the encoder.
         decoder: The same for the decoder.
-        start_token_id: Id that the decoder is fed first.
+        start_token_id: Id that the decoder is fed first. If it is not the padding token, it has an
+            embedding of its own.
         end_token_id: Id that ends a sentence.
         dtype: The model's compute dtype.
+        target_embedding: The table for target and softmax if source and target have vocabularies of their
+            own, with the same ids of padding and end; None for one table. That of the source then has
+            neither softmax matrix nor bias.
+        suppressed_token_ids: Tokens that are never produced: decoding gives them no probability.
 
     Example:
 
@@ -57,12 +67,24 @@ class TransformerSpec:
     start_token_id: int = 0
     end_token_id: int = 1
     dtype: str = "float32"
+    target_embedding: EmbeddingSpec | None = None
+    suppressed_token_ids: tuple[int, ...] = ()
 
     # Engines ask for sizes in every step.
     @functools.cached_property
     def vocabulary_size(self) -> int:
-        """Number of tokens V."""
+        """Number of tokens V of the source, and of the target if it has no vocabulary of its own."""
         return self.embedding.embeddings.shape[0]
+
+    @functools.cached_property
+    def target_vocabulary_size(self) -> int:
+        """Number of tokens of the target, which is that of the logits."""
+        return self.output_embedding.embeddings.shape[0]
+
+    @property
+    def output_embedding(self) -> EmbeddingSpec:
+        """The table for target and softmax."""
+        return self.embedding if self.target_embedding is None else self.target_embedding
 
     @functools.cached_property
     def hidden_dim(self) -> int:
@@ -72,17 +94,17 @@ class TransformerSpec:
     @functools.cached_property
     def num_heads(self) -> int:
         """Number of heads N."""
-        return self.decoder.blocks[0].self_attention.query.kernel.shape[1]
+        return self.encoder.blocks[0].attentions[0].query.kernel.shape[1]
 
     @functools.cached_property
     def key_dim(self) -> int:
         """Width K of a head's queries and keys."""
-        return self.decoder.blocks[0].self_attention.query.kernel.shape[2]
+        return self.encoder.blocks[0].attentions[0].query.kernel.shape[2]
 
     @functools.cached_property
     def value_dim(self) -> int:
         """Width U of a head's values."""
-        return self.decoder.blocks[0].self_attention.value.kernel.shape[2]
+        return self.encoder.blocks[0].attentions[0].value.kernel.shape[2]
 
     @functools.cached_property
     def pad_token_id(self) -> int:
@@ -123,6 +145,16 @@ class TransformerSpec:
             )
         return table[:length]
 
+    def decoding_bias(self) -> np.ndarray | None:
+        """Return what decoding adds to the logits (V,), in float32: the bias, and `SUPPRESSED`; or None."""
+        bias = self.output_embedding.logits_bias
+        if bias is None and not self.suppressed_token_ids:
+            return None
+        size = self.target_vocabulary_size
+        added = np.zeros(size, "float32") if bias is None else as_array(bias).copy()
+        added[list(self.suppressed_token_ids)] = SUPPRESSED
+        return added
+
     def options(self) -> dict[str, Any]:
         """Return the arguments of `Transformer` that build a model of this structure.
 
@@ -141,9 +173,14 @@ class TransformerSpec:
             if norm is not None
         ]
         norms += [stack.norm for stack in (self.encoder, self.decoder) if stack.norm is not None]
-        own = [block.self_attention for block in blocks]
         cross: list[Any] = [block.cross_attention for block in self.decoder.blocks]
-        attentions = [*own, *cross]
+        attentions = [attention for block in blocks for attention in block.attentions]
+        cells = [isinstance(block.self_attention, SSRUSpec) for block in self.decoder.blocks]
+        windows = [
+            part.window
+            for part in (block.self_attention for block in blocks)
+            if isinstance(part, AttentionSpec)
+        ]
         networks = [network for block in blocks for network in block.networks]
         stacks = [self.encoder, self.decoder]
         max_length = {} if self.max_length is None else {"max_length": self.max_length}
@@ -153,7 +190,7 @@ class TransformerSpec:
             )
         return {
             "vocabulary_size": self.vocabulary_size,
-            "num_layers": _same("number of blocks", [len(stack.blocks) for stack in stacks]),
+            "num_layers": _depth(*(len(stack.blocks) for stack in stacks)),
             "hidden_dim": self.hidden_dim,
             "intermediate_dim": _intermediate_dim(blocks[0]),
             "num_heads": self.num_heads,
@@ -161,16 +198,24 @@ class TransformerSpec:
             "value_dim": self.value_dim,
             "activation": _same("activation", [network.activation for network in networks]),
             "normalize_first": _same("normalize_first", [b.normalize_first for b in blocks]),
+            "final_normalization": _same("final norm", [s.norm is not None for s in stacks]),
+            "decoder_cell": "ssru" if _same("kind of decoder cell", cells) else "attention",
             "use_attention_bias": _same(
                 "bias of an attention", [a.query.bias is not None for a in attentions]
             ),
             "layer_norm_epsilon": _same("epsilon", [norm.epsilon for norm in norms]),
             **self._branches(),
             "position_layout": _same("layout", [stack.positions.layout for stack in stacks]),
-            "attention_window": _same("attention window", [part.window for part in own]),
-            "tie_weights": self.embedding.reverse_embeddings is None,
+            "attention_window": _same("attention window", windows),
+            "target_vocabulary_size": None
+            if self.target_embedding is None
+            else self.target_vocabulary_size,
+            "tie_weights": self.output_embedding.reverse_embeddings is None,
+            "use_logits_bias": self.output_embedding.logits_bias is not None,
             "pad_token_id": self.pad_token_id,
             "end_token_id": self.end_token_id,
+            "start_token_id": self.start_token_id,
+            "suppressed_token_ids": self.suppressed_token_ids,
             **max_length,
         }
 
@@ -212,6 +257,8 @@ class TransformerSpec:
             if len(shape) != len(letters):
                 yield f"{path} must have the axes ({', '.join(letters)}), but its shape is {shape}"
                 continue
+            if path.startswith("target_embedding."):
+                letters = tuple("V of the target" if each == "V" else each for each in letters)
             for letter, size in zip(letters, shape, strict=True):
                 expected, first = sizes.setdefault(letter, (size, path))
                 if size != expected:
@@ -232,7 +279,9 @@ class TransformerSpec:
                 parts = (block.cross_attention, block.cross_attention_norm)
                 if any((part is None) != (kind == "encoder") for part in parts):
                     yield f"{path}: a decoder has cross-attention and its norm, an encoder neither"
-                window = block.self_attention.window
+                if isinstance(block.self_attention, SSRUSpec) and kind == "encoder":
+                    yield f"{path}.self_attention: only a decoder may have an SSRU"
+                window = getattr(block.self_attention, "window", None)
                 if window is not None and window < 1:
                     yield f"{path}.self_attention.window must be at least 1, not {window}"
                 for network in block.networks:
@@ -240,14 +289,32 @@ class TransformerSpec:
                     if name not in ACTIVATIONS:
                         yield f"{path}: an activation must be one of {ACTIVATIONS}, not {name!r}"
                 yield from _problems_of_branches(path, block)
-                if block.normalize_first != (stack.norm is not None):
-                    yield f"{path}: {kind}.norm must exist if the block is pre-norm, and only then"
-        if self.embedding.embeddings is None:
+                if block.normalize_first and stack.norm is None:
+                    yield f"{path}: {kind}.norm must exist, as the block is pre-norm"
+        yield from self._problems_of_tables()
+
+    def _problems_of_tables(self) -> Iterator[str]:
+        source, target = self.embedding, self.output_embedding
+        if source is not target:
+            if source.reverse_embeddings is not None or source.logits_bias is not None:
+                yield "embedding has a softmax matrix or a bias, which belong to target_embedding"
+            if source.pad_token_id != target.pad_token_id:
+                yield "embedding and target_embedding must have the same pad_token_id"
+        if source.embeddings is None or target.embeddings is None:
             return  # It is already among the missing weights.
-        ids = {name: getattr(self, name) for name in ("start_token_id", "end_token_id")}
-        for name, token in {**ids, "pad_token_id": self.pad_token_id}.items():
-            if not 0 <= token < self.vocabulary_size:
-                yield f"{name} must be from 0 to {self.vocabulary_size - 1}, not {token}"
+        ids = {
+            "start_token_id": [self.start_token_id],
+            "end_token_id": [self.end_token_id],
+            "pad_token_id": [self.pad_token_id],
+            "suppressed_token_ids": self.suppressed_token_ids,
+        }
+        for name, tokens in ids.items():
+            size = self.target_vocabulary_size
+            if name in ("end_token_id", "pad_token_id"):  # which the source has, too
+                size = min(size, self.vocabulary_size)
+            for token in tokens:
+                if not 0 <= token < size:
+                    yield f"{name} must be from 0 to {size - 1}, not {token}"
 
 
 def _same(name: str, values: list[Any]) -> Any:
@@ -258,6 +325,11 @@ def _same(name: str, values: list[Any]) -> Any:
             f"{sorted(set(values), key=str)}."
         )
     return values[0]
+
+
+def _depth(encoder: int, decoder: int) -> int | tuple[int, int]:
+    """Return the number of blocks of each stack: one number if they have as many."""
+    return encoder if encoder == decoder else (encoder, decoder)
 
 
 def _intermediate_dim(block: BlockSpec) -> int:
