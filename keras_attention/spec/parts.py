@@ -267,7 +267,8 @@ def weight_fields(part: Any, path: str = "") -> Iterator[WeightField]:
                 yield WeightField(f"{name}.{end}", getattr(value, end), shape, optional)
         elif isinstance(value, tuple):
             for index, each in enumerate(value):
-                yield from weight_fields(each, f"{name}.{index}.")
+                if dataclasses.is_dataclass(each):  # and not the id of a token
+                    yield from weight_fields(each, f"{name}.{index}.")
         elif dataclasses.is_dataclass(value):
             yield from weight_fields(value, f"{name}.")
 
@@ -279,7 +280,7 @@ def map_weights(part: Part, function: Callable[[Weight], Weight]) -> Part:
         if is_weight:
             return None if value is None else function(value)
         if isinstance(value, tuple):
-            return tuple(map_weights(each, function) for each in value)
+            return tuple(mapped(each, False) for each in value)
         return map_weights(value, function) if dataclasses.is_dataclass(value) else value
 
     is_dense = isinstance(part, DenseSpec)
