@@ -25,6 +25,8 @@ LAYOUTS = ("interleaved", "halves", "learned")
 BRANCH_FEED_FORWARDS = ("shared", "split")
 # The attention of a decoder's block that has the branches.
 BRANCHED_DECODERS = ("cross", "self")
+# What a decoder's block has between a position and the earlier ones.
+DECODER_CELLS = ("attention", "ssru")
 # How far the sum of a branched attention's kappa or alpha may be from 1, and an entry below 0.
 SIMPLEX_TOLERANCE = 1e-5
 
@@ -266,7 +268,7 @@ def weight_fields(part: Any, path: str = "") -> Iterator[WeightField]:
                 optional = end == "bias" and field.metadata["optional_bias"]
                 yield WeightField(f"{name}.{end}", getattr(value, end), shape, optional)
         elif isinstance(value, tuple):
-            for index, each in enumerate(value):
+            for index, each in enumerate(filter(dataclasses.is_dataclass, value)):
                 yield from weight_fields(each, f"{name}.{index}.")
         elif dataclasses.is_dataclass(value):
             yield from weight_fields(value, f"{name}.")
@@ -279,7 +281,7 @@ def map_weights(part: Part, function: Callable[[Weight], Weight]) -> Part:
         if is_weight:
             return None if value is None else function(value)
         if isinstance(value, tuple):
-            return tuple(map_weights(each, function) for each in value)
+            return tuple(mapped(each, False) for each in value)
         return map_weights(value, function) if dataclasses.is_dataclass(value) else value
 
     is_dense = isinstance(part, DenseSpec)
