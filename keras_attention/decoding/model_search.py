@@ -106,7 +106,7 @@ class ModelSearch:
         if is_spec:
             raise SpecError(
                 f"engine={engine!r} cannot decode a spec, which is no Keras model: {reason} "
-                "`Translator.from_run` loads the model itself."
+                "`Translator.from_run`, or `Transformer.from_preset`, makes a Keras model of it."
             )
         if engine not in ("auto", "plain") or precision is not None:
             raise ValueError(

@@ -17,7 +17,7 @@ from keras_attention.interop.hugging_face import (
     search_options,
 )
 from keras_attention.interop.marian_binary import read_marian
-from keras_attention.interop.tokenizers import (
+from keras_attention.data.imported_tokenizers import (
     ctranslate2_tokenizer,
     firefox_tokenizer,
     hugging_face_tokenizer,

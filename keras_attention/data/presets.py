@@ -1,0 +1,63 @@
+"""One door to pretrained models: a folder, or a handle of a model on a hub."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from keras_attention.data.preset_folders import is_foreign, read_folder
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.interop.foreign import POSITIONS
+from keras_attention.interop.hub import is_handle, local_folder
+from keras_attention.spec.files import load_spec
+from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.checks import check_choice, check_path
+from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
+
+
+class Preset(NamedTuple):
+    """A pretrained model.
+
+    Attributes:
+        spec: Its structure and weights, NumPy arrays in float32.
+        tokenizer: Its tokenizer.
+        options: Arguments of `Translator` that it was made with, such as the size of the beam.
+        longest_source: Number of tokens of the longest source in its training; None if that is not known.
+    """
+
+    spec: TransformerSpec
+    tokenizer: Any
+    options: dict[str, Any]
+    longest_source: int | None = None
+
+
+def is_preset(name: Any) -> bool:
+    """Whether a name is meant as a pretrained model, and not as a model's size.
+
+    >>> is_preset("hf://Helsinki-NLP/opus-mt-en-de"), is_preset("runs/demo"), is_preset("base")
+    (True, True, False)
+    """
+    if isinstance(name, os.PathLike):
+        return True
+    return isinstance(name, str) and (is_handle(name) or os.sep in name or os.path.isdir(name))
+
+
+def read_preset(preset: str | os.PathLike[str], positions: str = POSITIONS[0]) -> Preset:
+    """Read a pretrained model; see `Translator.from_preset`."""
+    check_choice("positions", positions, POSITIONS)
+    folder = local_folder(preset) if is_handle(preset) else check_path("preset", preset)
+    if is_foreign(folder):
+        return Preset(*read_folder(folder, positions))
+    run = RunFolder(folder)
+    if not folder.is_dir() or not run.config.is_file():
+        return Preset(*read_folder(folder, positions))  # which says what it holds
+    return _of_run(run)
+
+
+def _of_run(run: RunFolder) -> Preset:
+    settings = run.settings(SEARCH_SETTINGS)
+    run.check_finished()
+    search = {name: settings[name] for name in SEARCH_SETTINGS}
+    tokenizer = Tokenizer.load(run.tokenizer)
+    return Preset(load_spec(run.spec), tokenizer, search, run.longest_source())
