@@ -174,8 +174,12 @@ class Translator:
             check_has("constraint", self.constraint, "a TextConstraint", "constraint", "of_batch")
         check_has("model", self.model, "a built Transformer", "vocabulary_size", "pad_token_id")
         check_has("tokenizer", self.tokenizer, "a Tokenizer", "encode", "decode", "end_token_id")
-        for name in ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id"):
-            ours, theirs = getattr(self.model, name), getattr(self.tokenizer, name)
+        named = ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id")
+        # Of one vocabulary for both sides, neither says the target's size.
+        for name in (*named, "target_vocabulary_size"):
+            ours, theirs = (
+                getattr(each, name, each.vocabulary_size) for each in (self.model, self.tokenizer)
+            )
             if ours != theirs:
                 raise ValueError(
                     f"The model has {name} {ours}, the tokenizer {theirs}: they do not belong "
