@@ -91,6 +91,7 @@ def incremental_search(
         if constrained is not None:
             scores, ids = constrained.best(scores, index)
         tokens, parents = beams.grow(scores, ids, index, rules.end_token_id)
+        state.reorder(parents)
         if constrained is not None:
             constrained.advance(parents, tokens, index)
         if made is not None:

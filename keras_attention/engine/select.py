@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_attention.engine.base import Engine
 from keras_attention.spec import SpecError, TransformerSpec
-from keras_attention.spec.parts import ACTIVATIONS, SSRUSpec, check_finite
+from keras_attention.spec.parts import ACTIVATIONS, check_finite
 
 
 class Abilities(NamedTuple):
@@ -22,30 +22,26 @@ class Abilities(NamedTuple):
     precisions: tuple[str, ...]
     activations: tuple[str, ...] = ACTIVATIONS
     by_steps: bool = True  # not the whole search at once
-    lacks: tuple[str, ...] = ()  # of `_features`
 
 
 # float64 is left to the model itself: engines form sums in float32.
 FLOATS = ("float32", "bfloat16", "float16")
-NEW = ("SSRU", "bias on the logits", "target vocabulary", "suppressed tokens")
 ABILITIES = {
     "numba": Abilities(
         "keras_attention.engine.numba.engine",
         ("float32", "bfloat16", "int8"),
         ("relu", "linear", "gelu", "silu", "tanh", "sigmoid"),
         by_steps=False,
-        lacks=NEW,
     ),
     "ctranslate2": Abilities(
         "keras_attention.engine.ctranslate2",
         ("float32", "int8"),
         ("relu", "gelu", "silu", "tanh", "sigmoid"),
         by_steps=False,
-        lacks=(*NEW, "norm after post-norm blocks"),
     ),
-    "tensorflow": Abilities("keras_attention.engine.tensorflow", FLOATS, lacks=NEW),
-    "torch": Abilities("keras_attention.engine.torch", FLOATS, lacks=NEW),
-    "jax": Abilities("keras_attention.engine.jax", FLOATS, lacks=NEW),
+    "tensorflow": Abilities("keras_attention.engine.tensorflow", FLOATS),
+    "torch": Abilities("keras_attention.engine.torch", FLOATS),
+    "jax": Abilities("keras_attention.engine.jax", FLOATS),
 }
 # "plain" is no engine, but the search over the model itself.
 ENGINES = ("auto", *ABILITIES, "plain")
@@ -131,7 +127,7 @@ class EngineSelector:
 
     def choice_for(self, rows: int) -> EngineChoice:
         """Return the choice, and how much a step of so many rows computes: of sentences times beams."""
-        weights = self._spec.vocabulary_size * self._spec.hidden_dim
+        weights = self._spec.target_vocabulary_size * self._spec.hidden_dim
         for path, weight in self._spec.weights().items():
             weights += math.prod(weight.shape) if path.startswith("decoder.blocks.") else 0
         step = (
@@ -224,9 +220,6 @@ def refusal(name: str, spec: TransformerSpec, precision: str) -> str | None:
                 if network.activation not in abilities.activations:
                     activation = network.activation
                     return f"engine={name!r} has no activation {activation!r}, which {where} has."
-    for feature in abilities.lacks:
-        if _features(spec)[feature]:
-            return f"engine={name!r} has no {feature}, which the model has."
     if name == "ctranslate2":
         from keras_attention.interop.ctranslate2 import check_exportable
 
@@ -235,17 +228,3 @@ def refusal(name: str, spec: TransformerSpec, precision: str) -> str | None:
         except ValueError as error:
             return str(error)
     return None
-
-
-def _features(spec: TransformerSpec) -> dict[str, bool]:
-    """Which options a spec has that an engine may lack."""
-    stacks = (spec.encoder, spec.decoder)
-    return {
-        "SSRU": any(isinstance(block.self_attention, SSRUSpec) for block in spec.decoder.blocks),
-        "bias on the logits": spec.output_embedding.logits_bias is not None,
-        "target vocabulary": spec.target_embedding is not None,
-        "suppressed tokens": bool(spec.suppressed_token_ids),
-        "norm after post-norm blocks": any(
-            stack.norm is not None and not stack.blocks[-1].normalize_first for stack in stacks
-        ),
-    }

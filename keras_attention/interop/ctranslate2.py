@@ -146,6 +146,7 @@ def write_model(
     folder: Path,
     quantization: str | None = None,
     max_length: int = 2048,
+    target_tokenizer: Any = None,
 ) -> None:
     """Write a spec for CTranslate2 into an existing folder, as `export_ctranslate2` does.
 
@@ -155,11 +156,12 @@ def write_model(
         folder: The folder.
         quantization: As for `export_ctranslate2`.
         max_length: The same.
+        target_tokenizer: The same of the target, if it has a vocabulary of its own.
     """
     check_exportable(spec)
     # Copies: CTranslate2 quantizes in place, and an array may share the model's memory.
     copies = spec.map_weights(lambda weight: as_array(weight).copy())
-    theirs = _specification(copies, tokenizer, max_length)
+    theirs = _specification(copies, tokenizer, target_tokenizer or tokenizer, max_length)
     theirs.validate()
     theirs.optimize(quantization=quantization)
     theirs.save(str(folder))
@@ -209,6 +211,11 @@ def check_exportable(spec: TransformerSpec) -> None:
             "a nonlinear network behind each head, where CTranslate2 joins the heads before. Translate "
             "with `Translator`."
         )
+    if options["decoder_cell"] == "ssru":
+        raise ValueError(
+            "CTranslate2 has no SSRU in place of a decoder's self-attention, so this model cannot be "
+            "exported. Translate with `Translator`."
+        )
     activation = options["activation"]
     if activation not in ACTIVATIONS:
         raise ValueError(
@@ -228,10 +235,12 @@ def _vocabulary(tokenizer: Any) -> list[str]:
     return vocabulary
 
 
-def _specification(spec: TransformerSpec, tokenizer: Any, max_length: int) -> Any:
+def _specification(
+    spec: TransformerSpec, tokenizer: Any, target_tokenizer: Any, max_length: int
+) -> Any:
     """CTranslate2's description of the model, filled with the NumPy weights of a spec."""
     library = _library()
-    vocabulary = _vocabulary(tokenizer)
+    vocabulary = _vocabulary(target_tokenizer)
     options = spec.options()
     theirs = library.transformer.TransformerSpec.from_config(
         options["num_layers"],
@@ -239,25 +248,33 @@ def _specification(spec: TransformerSpec, tokenizer: Any, max_length: int) -> An
         pre_norm=options["normalize_first"],
         activation=getattr(library.common.Activation, ACTIVATIONS[options["activation"]]),
     )
-    table, softmax = spec.embedding.embeddings, spec.embedding.reverse_embeddings
-    # The softmax keeps the row of the padding token; its embedding is zero.
-    embedding = table.copy()
-    embedding[spec.pad_token_id] = 0.0
-    theirs.encoder.embeddings[0].weight = embedding
-    theirs.decoder.embeddings.weight = embedding
+    target = spec.output_embedding
+    table, softmax, bias = target.embeddings, target.reverse_embeddings, spec.decoding_bias()
+    theirs.decoder.embeddings.weight = _without_padding(spec, table)
+    theirs.encoder.embeddings[0].weight = (
+        theirs.decoder.embeddings.weight
+        if spec.target_embedding is None
+        else _without_padding(spec, spec.embedding.embeddings)
+    )
     theirs.decoder.projection.weight = table if softmax is None else softmax.T.copy()
+    if bias is not None:
+        theirs.decoder.projection.bias = bias
     for stack, ours in ((theirs.encoder, spec.encoder), (theirs.decoder, spec.decoder)):
         length = spec.max_length or max_length
         stack.position_encodings.encodings = spec.positions(ours, length)
         for layer, block in zip(stack.layer, ours.blocks, strict=True):
             _set_block(layer, block)
         if ours.norm is not None:
+            if not options["normalize_first"]:
+                stack.layer_norm = library.common.LayerNormSpec()
             _set_norm(stack.layer_norm, ours.norm)
-    theirs.register_source_vocabulary(vocabulary)
+    theirs.register_source_vocabulary(
+        vocabulary if target_tokenizer is tokenizer else _vocabulary(tokenizer)
+    )
     theirs.register_target_vocabulary(vocabulary)
     start = vocabulary[spec.start_token_id]
     for name, value in {
-        "unk_token": vocabulary[tokenizer.unknown_token_id],
+        "unk_token": vocabulary[target_tokenizer.unknown_token_id],
         "bos_token": start,
         "eos_token": vocabulary[spec.end_token_id],
         "decoder_start_token": start,
@@ -266,6 +283,13 @@ def _specification(spec: TransformerSpec, tokenizer: Any, max_length: int) -> An
     }.items():
         setattr(theirs.config, name, value)
     return theirs
+
+
+def _without_padding(spec: TransformerSpec, table: np.ndarray) -> np.ndarray:
+    """Return a table for looking up; the softmax keeps the row of the padding token."""
+    embedding = table.copy()
+    embedding[spec.pad_token_id] = 0.0
+    return embedding
 
 
 def _set_block(layer: Any, block: BlockSpec) -> None:
