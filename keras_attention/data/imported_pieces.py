@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SIDES = ("source", "target")
-# The first word of a source may name the language to translate into, as in OPUS-MT's multilingual models.
+# The first word may name the language to translate into, as in OPUS-MT's multilingual models.
 LANGUAGE = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
 IDS = ("pad_token_id", "start_token_id", "end_token_id")
 
@@ -34,12 +34,16 @@ class ImportedPieces:
             self.special_ids: dict[str, int] = {name: content["ids"][name] for name in IDS}
             self.source_prefix: list[int] = content["source_prefix"]
             self.ends_source: bool = content["ends_source"]
-            both = content["pieces"]
+            lists = content["pieces"]
             self._pieces: dict[str, list[str]] = {
-                side: pieces or both[0] for side, pieces in zip(SIDES, both, strict=True)
+                side: pieces or lists[0] for side, pieces in zip(SIDES, lists, strict=True)
             }
             self._unknown: dict[str, int] = dict(zip(SIDES, content["unknown"], strict=True))
-            models = [None if m is None else base64.b64decode(m) for m in content["models"]]
+            processors = [
+                None if text is None else sentence_piece(base64.b64decode(text))
+                for text in content["models"]
+            ]
+            self._processors = dict(zip(SIDES, (processors[0], processors[-1]), strict=True))
             self._check()
         except (
             ValueError,
@@ -50,11 +54,6 @@ class ImportedPieces:
             RecursionError,
         ) as error:
             raise ValueError(f"`model` is not an imported tokenizer. ({error})") from error
-        first = _processor(models[0])
-        is_same = models[1] == models[0]
-        self._processors = dict(
-            zip(SIDES, (first, first if is_same else _processor(models[1])), strict=True)
-        )
         special = set(self.special_ids.values())
         self._ids = {
             side: {piece: i for i, piece in enumerate(pieces) if i not in special}
@@ -80,9 +79,10 @@ class ImportedPieces:
             source_prefix: Ids that every source begins with.
             ends_source: Whether every source ends with the end token.
         """
+        texts = [None if m is None else base64.b64encode(m).decode() for m in models]
         content = {
             "pieces": [list(pieces[0]), list(pieces[1]) if len(pieces) > 1 else None],
-            "models": [None if m is None else base64.b64encode(m).decode() for m in models],
+            "models": [*dict.fromkeys(texts)],
             "ids": {name: ids[name] for name in IDS},
             "unknown": list(unknown),
             "source_prefix": list(source_prefix),
@@ -119,11 +119,11 @@ class ImportedPieces:
         """Ids of each text."""
         ids, unknown = self._ids[side], self._unknown[side]
         codes: list[list[str]] = [[] for _ in texts]
-        if side == "source":
-            for index, text in enumerate(texts):
-                found = LANGUAGE.match(text)
-                if found and found[1] in ids:
-                    codes[index], texts[index] = [found[1]], text[found.end() :]
+        texts = list(texts)
+        for index, text in enumerate(texts):
+            found = LANGUAGE.match(text)
+            if found and found[1] in ids:
+                codes[index], texts[index] = [found[1]], text[found.end() :]
         processor = self._processors[side]
         if processor is None:
             rows = [text.split() for text in texts]
@@ -139,17 +139,22 @@ class ImportedPieces:
         """Return the text of each row of ids, in one line."""
         pieces, processor = self._pieces[side], self._processors[side]
         lists = [[pieces[token_id] for token_id in row] for row in rows]
-        texts = [" ".join(row) if processor is None else processor.decode(row) for row in lists]
-        return [" ".join(text.splitlines()).strip() if text else "" for text in texts]
+        if processor is None:
+            return [" ".join(row) for row in lists]
+        # It leaves the mark of a word's start in pieces of the other language.
+        texts = (processor.decode(row).replace("\u2581", " ") if row else "" for row in lists)
+        return [" ".join(text.splitlines()).strip() for text in texts]
 
 
-def _processor(model: bytes | None) -> Any:
-    """Return SentencePiece's processor of a model, or None without one."""
-    if model is None:
-        return None
+def sentence_piece(model: bytes) -> Any:
+    """Return SentencePiece's processor of a model.
+
+    Raises:
+        ValueError: If `model` is not one.
+    """
     import sentencepiece
 
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as error:
-        raise ValueError(f"`model` holds no SentencePiece model. ({error})") from error
+        raise ValueError(f"it holds no SentencePiece model. ({error})") from error

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from keras_attention.data.imported_pieces import ImportedPieces
+from keras_attention.data.imported_pieces import ImportedPieces, sentence_piece
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.ctranslate2_reader import CTranslate2Model
 from keras_attention.interop.foreign import Settings, read_foreign_json
 from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.files import DamagedFile
 
 UNKNOWN = "<unk>"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
@@ -35,7 +35,7 @@ def firefox_tokenizer(spec: TransformerSpec, files: Sequence[Path]) -> Tokenizer
         files: The SentencePiece model of both languages, or one for the source and one for the target.
     """
     models = [_read(file) for file in files]
-    pieces = [_pieces_of(model, file) for model, file in zip(models, files, strict=True)]
+    pieces = [_pieces_of(model) for model in models]
     sizes = (spec.vocabulary_size, spec.target_vocabulary_size)
     for file, tokens, size in zip(files, pieces, sizes, strict=False):
         if len(tokens) != size - 1:
@@ -104,26 +104,22 @@ def _tokenizer(
 
 
 def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
+    """Return a SentencePiece model."""
+    if not path.is_file():
         raise ValueError(
             f"'{path.parent}' lacks {path.name}, the SentencePiece model of its tokenizer."
-        ) from None
-
-
-def _pieces_of(model: bytes, path: Path) -> list[str]:
-    processor = _processor(model, path)
-    return [processor.id_to_piece(i) for i in range(processor.vocab_size())]
-
-
-def _processor(model: bytes, path: Path) -> Any:
-    import sentencepiece
-
+        )
+    model = path.read_bytes()
     try:
-        return sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError as error:
-        raise ValueError(f"'{path}' is no SentencePiece model, or damaged ({error}).") from None
+        sentence_piece(model)
+    except ValueError as error:
+        raise DamagedFile(f"'{path}' is damaged: {error}") from None
+    return model
+
+
+def _pieces_of(model: bytes) -> list[str]:
+    processor = sentence_piece(model)
+    return [processor.id_to_piece(i) for i in range(processor.vocab_size())]
 
 
 def _vocabulary(path: Path, size: int) -> list[str]:

@@ -210,9 +210,11 @@ class _Model:
         is_tied = self._settings.get("tie_word_embeddings", bool, True)
         names = {kind: [f"model.{kind}.embed_tokens.weight"] for kind in ("encoder", "decoder")}
         softmax = ["lm_head.weight"]
-        if is_one:
-            both = ["model.shared.weight", *names["encoder"], *names["decoder"]]
-            names = dict.fromkeys(names, both + softmax * is_tied)
+        if is_one and is_tied:
+            both = ["model.shared.weight", *names["encoder"], *names["decoder"], *softmax]
+            names = dict.fromkeys(names, both)
+        elif is_one:  # An untied model of transformers 5 has several tables all the same.
+            names = {kind: [*own, "model.shared.weight"] for kind, own in names.items()}
         elif is_tied:
             names["decoder"] += softmax
         table = self._weights.first(names["decoder"])
@@ -226,10 +228,10 @@ class _Model:
             bias = self._weights.array("final_logits_bias", 2).ravel()
             bias = bias.copy() if bias.any() else None
         target = EmbeddingSpec(table * np.float32(scale), reverse, bias, pad)
-        if is_one:
+        source = self._weights.first(names["encoder"])
+        if is_one and np.array_equal(source, table):
             return target, None
-        source = self._weights.first(names["encoder"]) * np.float32(scale)
-        return EmbeddingSpec(source, pad_token_id=pad), target
+        return EmbeddingSpec(source * np.float32(scale), pad_token_id=pad), target
 
     def _stack(self, kind: str) -> StackSpec:
         depth = self._settings.number(f"{kind}_layers")
