@@ -8,9 +8,7 @@ from typing import Any
 from keras_attention.data.presets import is_run, read_preset
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
-MODEL_HELP = (
-    "a run's folder; or a model of MarianMT, CTranslate2 or Firefox, in a folder or as hf://owner/name"
-)
+MODEL_HELP = "a run's folder; or a model of MarianMT, CTranslate2 or Firefox, in a folder or as hf://owner/name"
 
 
 def check_model(model: str) -> dict[str, Any]:
@@ -32,7 +30,9 @@ def keras_translator(model: str, **options: Any) -> Any:
     from keras_attention.models.transformer import Transformer
 
     found = read_preset(model)
-    return Translator(Transformer.from_spec(found.spec), found.tokenizer, **{**found.options, **options})
+    return Translator(
+        Transformer.from_spec(found.spec), found.tokenizer, **{**found.options, **options}
+    )
 
 
 def name_of(model: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from keras_attention.data.preset_folders import is_foreign, read_folder
@@ -43,16 +42,19 @@ def is_preset(name: Any) -> bool:
     return isinstance(name, str) and (is_handle(name) or os.sep in name or os.path.isdir(name))
 
 
+def is_run(preset: str | os.PathLike[str]) -> bool:
+    """Whether a folder is a run's, finished or not, and no model of another program."""
+    if is_handle(preset):
+        return False
+    folder = check_path("preset", preset)
+    return not is_foreign(folder) and RunFolder(folder).config.is_file()
+
+
 def read_preset(preset: str | os.PathLike[str], positions: str = POSITIONS[0]) -> Preset:
     """Read a pretrained model; see `Translator.from_preset`."""
     check_choice("positions", positions, POSITIONS)
     folder = local_folder(preset) if is_handle(preset) else check_path("preset", preset)
-    if is_foreign(folder):
-        return Preset(*read_folder(folder, positions))
-    run = RunFolder(folder)
-    if not folder.is_dir() or not run.config.is_file():
-        return Preset(*read_folder(folder, positions))  # which says what it holds
-    return _of_run(run)
+    return _of_run(RunFolder(folder)) if is_run(folder) else Preset(*read_folder(folder, positions))
 
 
 def _of_run(run: RunFolder) -> Preset:

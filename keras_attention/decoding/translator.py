@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from keras_attention.data.text_files import read_lines
 from keras_attention.data.presets import read_preset
+from keras_attention.data.text_files import read_lines
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.hypotheses import BeamSearchResult, check_search_options

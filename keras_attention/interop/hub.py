@@ -1,3 +1,9 @@
 """Stub."""
-def is_handle(n): return isinstance(n,str) and "://" in n
-def local_folder(n): raise ValueError(n)
+
+
+def is_handle(n):
+    return isinstance(n, str) and "://" in n
+
+
+def local_folder(n):
+    raise ValueError(n)

@@ -2,7 +2,6 @@
 
 import copy
 import difflib
-import os
 from typing import Any
 
 # The arguments that are the size of a model; what else a recipe sets is no matter of its size.

@@ -184,7 +184,8 @@ def test_ids_are_those_of_the_source():
     assert TARGET_V < sources(spec).max() == V - 1
     assert len(searched(spec, "numba", 1)) == 3
     wrong = dataclasses.replace(
-        spec, embedding=dataclasses.replace(spec.embedding, embeddings=spec.embedding.embeddings[:22])
+        spec,
+        embedding=dataclasses.replace(spec.embedding, embeddings=spec.embedding.embeddings[:22]),
     )
     engine = EngineSelector(wrong, "float32", "numba").engine()
     with pytest.raises(ValueError, match="less than 22, .*22"):

@@ -5,8 +5,8 @@ import zipfile
 
 import numpy as np
 import pytest
-
 from keras_attention.interop.folder import read_folder
+
 from keras_attention.interop.hugging_face import read_hugging_face
 from keras_attention.utils.files import DamagedFile
 from tests.interop.conftest import SOURCES, TARGETS, write_marian_mt
@@ -31,9 +31,7 @@ OPTIONS = {
 
 def their_logits(model, source, target):
     with torch.no_grad():
-        result = model(
-            input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([target])
-        )
+        result = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([target]))
     return result.logits[0].numpy()
 
 
