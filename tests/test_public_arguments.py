@@ -72,6 +72,7 @@ NO_DOORS = {
     "Translation",
     # Plain declarations of what a model has; `TransformerSpec.check` says what is wrong with them.
     "AttentionSpec",
+    "SSRUSpec",
     "BlockSpec",
     "BranchedAttentionSpec",
     "DenseSpec",
