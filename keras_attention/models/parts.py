@@ -146,8 +146,9 @@ def empty_cache(
     for block in blocks:
         attention = block.self_attention
         if isinstance(attention, SSRU):
-            shape = (batch_size, beam_size, attention.inner.units)
-            caches.append({"state": ops.zeros(shape, state_dtype(dtype))})
+            width = attention.inner.units
+            zeros = ops.zeros((batch_size, beam_size, width), state_dtype(dtype))
+            caches.append({"state": zeros})
             continue
         # With a window, a ring buffer of as many positions is enough.
         room = min(max_length, getattr(block, "sliding_window", None) or max_length)

@@ -42,9 +42,9 @@ def check_token_ids(
     Traceback (most recent call last):
     ValueError: The model has learned positions for 2 tokens. Received: a sequence of 3 tokens...
     """
-    is_one = isinstance(vocabulary_size, int)
-    sizes = dict.fromkeys(INPUT_NAMES, vocabulary_size) if is_one else vocabulary_size
-    _check("The batch", data, sizes, max_length)
+    if not isinstance(vocabulary_size, Mapping):
+        vocabulary_size = dict.fromkeys(INPUT_NAMES, vocabulary_size)
+    _check("The batch", data, vocabulary_size, max_length)
 
 
 def _check(
