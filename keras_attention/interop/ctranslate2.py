@@ -245,7 +245,7 @@ def _specification(
     theirs = library.transformer.TransformerSpec.from_config(
         options["num_layers"],
         options["num_heads"],
-        pre_norm=options["normalize_first"],
+        pre_norm=options["final_normalization"],  # which makes room for the last norm
         activation=getattr(library.common.Activation, ACTIVATIONS[options["activation"]]),
     )
     target = spec.output_embedding
@@ -264,9 +264,8 @@ def _specification(
         stack.position_encodings.encodings = spec.positions(ours, length)
         for layer, block in zip(stack.layer, ours.blocks, strict=True):
             _set_block(layer, block)
+        stack.pre_norm = options["normalize_first"]
         if ours.norm is not None:
-            if not options["normalize_first"]:
-                stack.layer_norm = library.common.LayerNormSpec()
             _set_norm(stack.layer_norm, ours.norm)
     theirs.register_source_vocabulary(
         vocabulary if target_tokenizer is tokenizer else _vocabulary(tokenizer)
