@@ -210,9 +210,7 @@ class Operations:
     def logits(self, x: Any, table: Any, softmax: Any) -> Any:
         """(R, D) to (R, V)."""
         matrix, bias = softmax
-        logits = (
-            ops.matmul(x, ops.transpose(table)) if matrix is None else self.linear(x, matrix)
-        )
+        logits = ops.matmul(x, ops.transpose(table)) if matrix is None else self.linear(x, matrix)
         return logits if bias is None else ops.cast(logits, "float32") + bias
 
     def top_log_probs(self, logits: Any, width: int) -> tuple[Any, Any]:

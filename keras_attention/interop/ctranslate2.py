@@ -107,8 +107,8 @@ def export_ctranslate2(
     Raises:
         ImportError: If CTranslate2 is not installed.
         ValueError: If CTranslate2 does not support the model (an activation, attention windows, branches, an
-            SSRU), the model has no spec, the tokenizer belongs to another model, `quantization` is unknown, or the
-            path holds anything but an exported model.
+            SSRU), the model has no spec, the tokenizer belongs to another model, `quantization` is unknown,
+            or the path holds anything but an exported model.
 
     Example:
 
@@ -310,7 +310,8 @@ def _without_padding(spec: TransformerSpec, table: np.ndarray) -> np.ndarray:
 
 def _set_block(layer: Any, block: BlockSpec) -> None:
     """Weights of an encoder or decoder block."""
-    # A block with branches, which has neither, was refused earlier.
+    # A block with branches, which has neither, and one with an SSRU were refused earlier.
+    assert isinstance(block.self_attention, AttentionSpec)
     assert block.feed_forward is not None and block.feed_forward_norm is not None
     _set_attention(layer.self_attention, block.self_attention, own=True)
     _set_norm(layer.self_attention.layer_norm, block.self_attention_norm)

@@ -282,9 +282,7 @@ def test_a_vocabulary_of_the_target(tokenizer, tmp_path):
     with pytest.raises(ValueError, match="target_vocabulary_size 19, the target_tokenizer 23"):
         export_ctranslate2(spec, tokenizer, folder)
     for overwrite in (False, True):
-        export_ctranslate2(
-            spec, tokenizer, folder, overwrite=overwrite, target_tokenizer=target
-        )
+        export_ctranslate2(spec, tokenizer, folder, overwrite=overwrite, target_tokenizer=target)
     assert (folder / "target_tokenizer" / "tokenizer.json").is_file()
     options = {"beam_size": 1, "max_decoding_length": 6, "return_end_token": True}
     texts = [*TEXTS[:1], *TEXTS[2:]]

@@ -9,14 +9,23 @@ from keras_attention.spec import SpecError
 from keras_attention.spec.files import load_spec, save_spec
 from keras_attention.spec.parts import as_array
 from keras_attention.utils.files import DamagedFile, OccupiedPath, read_json, write_json
+from tests.engine.random_spec import OPTIONS, random_spec
 from tests.spec.test_spec import EVERY_OPTION, model_with
 
 pytestmark = pytest.mark.backends("tensorflow")
 
 
-@pytest.mark.parametrize("options", [{}, EVERY_OPTION])
-def test_round_trip(options, tmp_path):
-    spec = model_with(**options).spec()
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: model_with().spec(),
+        lambda: model_with(**EVERY_OPTION).spec(),
+        lambda: random_spec(OPTIONS),
+    ],
+    ids=["paper", "every option of a model", "every option of a spec"],
+)
+def test_round_trip(make, tmp_path):
+    spec = make()
     save_spec(spec, tmp_path / "spec")
     read = load_spec(tmp_path / "spec")
     assert read.options() == spec.options()
