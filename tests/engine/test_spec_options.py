@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -170,12 +171,15 @@ def test_precisions_are_near(precision, engine):
 @pytest.mark.parametrize("groups, threads", [(1, 3), (2, 2)])
 def test_numbas_threads_change_nothing_in_cells(groups, threads, monkeypatch):
     pytest.importorskip("numba")
-    from keras_attention.engine.numba.engine import NumbaEngine
+    from keras_attention.engine.numba import engine
 
     spec = random_spec({"ssru", "target_vocabulary"})
     wanted = searched(spec, "numba", 4)
-    monkeypatch.setattr(NumbaEngine, "_thread_groups", lambda self, *sizes: (groups, threads))
-    assert searched(spec, "numba", 4) == wanted
+    sizes = (groups, threads)
+    monkeypatch.setattr(engine.NumbaEngine, "_thread_groups", lambda self, *given: sizes)
+    with ThreadPoolExecutor(groups * threads - 1) as pool:
+        monkeypatch.setattr(engine, "_pool", lambda process: pool)
+        assert searched(spec, "numba", 4) == wanted
 
 
 @pytest.mark.backends("tensorflow")
