@@ -125,12 +125,13 @@ def _logits_bias(spec: TransformerSpec, store: Preparation) -> Any:
 
 def _block(block: BlockSpec, store: Preparation) -> BlockWeights:
     own, cross = block.self_attention, block.cross_attention
-    is_cell = isinstance(own, SSRUSpec)
+    if isinstance(own, SSRUSpec):
+        inputs, output = _cell(own, store), None
+    else:
+        inputs, output = _projections(own, store), _output(own, store)
     weights = BlockWeights(
-        self_projection=_joined(
-            *(_cell(own, store) if is_cell else _projections(own, store)), store=store
-        ),
-        self_output=None if is_cell else _output(own, store),
+        self_projection=_joined(*inputs, store=store),
+        self_output=output,
         self_norm=store.norm(block.self_attention_norm),
     )
     if block.feed_forward is not None and block.feed_forward_norm is not None:

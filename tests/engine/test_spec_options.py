@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -34,27 +35,29 @@ def sources(spec):
     return np.array([row + [spec.pad_token_id] * (7 - len(row)) for row in rows], "int32")
 
 
-def searched(spec, engine, beam_size, precision="float32", limits=LIMITS):
+def searched(spec, engine, beam_size, precision="float32"):
     """The hypotheses of each sentence: [(score, tokens, is_finished)], best first."""
     if engine == BACKEND:
         spec = spec.map_weights(keras.ops.convert_to_tensor)
-    runner = EngineSelector(spec, precision, engine).engine()
-    limits, longest = np.array(limits), max(limits)
-    if isinstance(runner, SearchingEngine):
+    return hypotheses(EngineSelector(spec, precision, engine).engine(), beam_size)
+
+
+def hypotheses(engine, beam_size):
+    spec, limits, longest = engine.spec, np.array(LIMITS), max(LIMITS)
+    ids = {"end_token_id": spec.end_token_id, "pad_token_id": spec.pad_token_id}
+    if isinstance(engine, SearchingEngine):
         options = search_options("n_best", beam_size, ALPHA, longest)
-        found = runner.search(sources(spec), limits, options)
-        ids = {"end_token_id": spec.end_token_id, "pad_token_id": spec.pad_token_id}
+        found = engine.search(sources(spec), limits, options)
         found = result(**found, max_lengths=limits, **ids, xp=np)
     else:
         found = incremental_search(
-            runner.start(sources(spec), beam_size, longest),
+            engine.start(sources(spec), beam_size, longest),
             limits,
             beam_size,
             start_token_id=spec.start_token_id,
-            end_token_id=spec.end_token_id,
-            pad_token_id=spec.pad_token_id,
             length_penalty=ALPHA,
             stop="n_best",
+            **ids,
         )
     return [
         [
@@ -168,12 +171,15 @@ def test_precisions_are_near(precision, engine):
 @pytest.mark.parametrize("groups, threads", [(1, 3), (2, 2)])
 def test_numbas_threads_change_nothing_in_cells(groups, threads, monkeypatch):
     pytest.importorskip("numba")
-    from keras_attention.engine.numba.engine import NumbaEngine
+    from keras_attention.engine.numba import engine
 
     spec = random_spec({"ssru", "target_vocabulary"})
     wanted = searched(spec, "numba", 4)
-    monkeypatch.setattr(NumbaEngine, "_thread_groups", lambda self, *sizes: (groups, threads))
-    assert searched(spec, "numba", 4) == wanted
+    sizes = (groups, threads)
+    monkeypatch.setattr(engine.NumbaEngine, "_thread_groups", lambda self, *given: sizes)
+    with ThreadPoolExecutor(groups * threads - 1) as pool:
+        monkeypatch.setattr(engine, "_pool", lambda process: pool)
+        assert searched(spec, "numba", 4) == wanted
 
 
 @pytest.mark.backends("tensorflow")
@@ -190,3 +196,20 @@ def test_ids_are_those_of_the_source():
     engine = EngineSelector(wrong, "float32", "numba").engine()
     with pytest.raises(ValueError, match="less than 22, .*22"):
         engine.search(sources(spec), np.array(LIMITS), search_options("best", 1, 0.0, 19))
+
+
+@pytest.mark.parametrize("engine", ["numba", BACKEND])
+def test_present_tables_and_biases_are_read(engine):
+    """What an engine computes from the weights it computes again; the suppressed tokens stay so."""
+    if engine == "numba" and BACKEND != "tensorflow":
+        pytest.skip("Numba needs no backend: once is enough")
+    options = {"target_vocabulary", "logits_bias", "suppressed", "ssru"}
+    before, after = random_spec(options), random_spec(options, seed=7)
+    spec = before.map_weights(keras.Variable)
+    selector = EngineSelector(spec, "float32", engine)
+    for present in (before, after):
+        for path, weight in present.weights().items():
+            spec.weights()[path].assign(weight)
+        runner = selector.engine()
+        assert_equal(hypotheses(runner, 4), searched(present, engine, 4))
+    assert searched(before, engine, 4) != searched(after, engine, 4)
