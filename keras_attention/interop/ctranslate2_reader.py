@@ -222,6 +222,8 @@ class _Reader:
             self._start in rows[side] and not tables[side][rows[side][self._start]].any()
             for side in tables
         )
+        if self._start not in rows["target"] and not self._is_marian:
+            raise SpecError(f"its target vocabulary lacks the start token {self._start!r}")
         if has_zero and not self._is_marian:
             self._pad = self._start
         for side, ids in rows.items():
@@ -258,8 +260,8 @@ class _Reader:
             None if bias is None else _rows(bias, order),
             PAD,
         )
-        pieces = self.pieces("target")
-        start = PAD if self._is_marian or self._pad else pieces.index(self._start)
+        is_from_zero = self._is_marian or self._pad is not None
+        start = PAD if is_from_zero else self.pieces("target").index(self._start)
         is_one = self._is_shared and np.array_equal(arranged["source"][1:], arranged["target"][1:])
         if is_one:
             return target, None, start

@@ -5,8 +5,18 @@ import json
 import numpy as np
 import pytest
 
-SOURCES = ["the old house is red", "a dog sees the red cat", "the cat sleeps in the house", "dogs and cats ½"]
-TARGETS = ["das alte Haus ist rot", "ein Hund sieht die Katze", "die Katze schläft im Haus", "Hunde und Katzen"]
+SOURCES = [
+    "the old house is red",
+    "a dog sees the red cat",
+    "the cat sleeps in the house",
+    "dogs and cats ½",
+]
+TARGETS = [
+    "das alte Haus ist rot",
+    "ein Hund sieht die Katze",
+    "die Katze schläft im Haus",
+    "Hunde und Katzen",
+]
 
 
 def sentence_pieces(texts, size):

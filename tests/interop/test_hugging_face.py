@@ -31,9 +31,7 @@ OPTIONS = {
 
 def their_logits(model, source, target):
     with torch.no_grad():
-        result = model(
-            input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([target])
-        )
+        result = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([target]))
     return result.logits[0].numpy()
 
 
