@@ -161,8 +161,8 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         dim: Hidden width.
         heads: Number of heads.
         widths: Of a head's keys and values.
-        options: `activation`, `normalize_first`, `bias` (of attention), `epsilon`, `layout`, `tied`, and
-            fields of the spec.
+        options: `activation`, `normalize_first`, `bias` (of attention), `epsilon`, `layout`, `tied`,
+            `ssru`, `logits_bias`, `final_norm`, and fields of the spec.
     """
     random = np.random.default_rng(6)
     settings = {
@@ -172,6 +172,9 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
         "epsilon": 1e-6,
         "layout": "interleaved",
         "tied": True,
+        "ssru": False,
+        "logits_bias": False,
+        "final_norm": options.get("normalize_first", False),
     }
     for name in settings:
         settings[name] = options.pop(name, settings[name])
@@ -198,16 +201,22 @@ def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **o
             dense((dim,), (inner,)), dense((inner,), (dim,)), settings["activation"]
         )
         cross = (attention(), norm()) if is_decoder else (None, None)
-        return BlockSpec(attention(), norm(), network, norm(), *cross, settings["normalize_first"])
+        own = attention()
+        if is_decoder and settings["ssru"]:
+            own = SSRUSpec(dense((dim,), (dim,), False), dense((dim,), (dim,)))
+        return BlockSpec(own, norm(), network, norm(), *cross, settings["normalize_first"])
 
     def stack(count, is_decoder):
         layout = settings["layout"]
         positions = PositionsSpec(layout, array(15, dim) if layout == "learned" else None)
-        final = norm() if settings["normalize_first"] else None
+        final = norm() if settings["final_norm"] else None
         return StackSpec(positions, tuple(block(is_decoder) for _ in range(count)), final)
 
     table = EmbeddingSpec(
-        array(vocabulary, dim, scale=1.0), None if settings["tied"] else array(dim, vocabulary)
+        array(vocabulary, dim, scale=1.0),
+        None if settings["tied"] else array(dim, vocabulary),
+        array(vocabulary) if settings["logits_bias"] else None,
+        options.get("start_token_id", 0),
     )
     spec = TransformerSpec(table, stack(depth[0], False), stack(depth[1], True), **options)
     spec.validate()
