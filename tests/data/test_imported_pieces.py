@@ -4,11 +4,15 @@ import copy
 import io
 import json
 
+import numpy as np
 import pytest
 import sentencepiece
 
+from keras_attention.data.batches import TokenBatches
 from keras_attention.data.imported_pieces import ImportedPieces
+from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
+from tests.data.counting_text import NumberText
 
 pytestmark = pytest.mark.backends("tensorflow")
 
@@ -86,6 +90,27 @@ def test_two_models(pair):
         tokenizer.id_to_token(len(pieces[1]) - 1, "source")
     with pytest.raises(ValueError, match="side"):
         tokenizer.encode("a", side="both")
+
+
+def test_store_and_batches_have_their_ids(tmp_path):
+    """Sources have a prefix and no end; targets begin with the start token, and padding is not 0."""
+    tokenizer = spaces(source_prefix=[8], ends_source=False)
+    text = NumberText([("a b c", "c"), ("b", "a house"), ("c a", "b a c")])
+    store = TokenStore.build(tmp_path, text, tokenizer, verbose=False)
+    assert store.source(0).tolist() == [8, 2, 0, 5]
+    assert store.target(1).tolist() == [2, 7, 3]
+    assert store.padded("target", np.array([0, -1]), 3).tolist() == [[5, 3, 9], [9, 9, 9]]
+    found = set()
+    batches = TokenBatches(store, batch_tokens=40, shuffle=False)
+    for index in range(len(batches)):
+        inputs, labels = batches.batch(0, index)
+        rows = (inputs["encoder_token_ids"], inputs["decoder_token_ids"], labels)
+        for source, read, label in zip(*rows, strict=True):
+            length = int((label != 9).sum())
+            if length:
+                assert read.tolist() == [8, *label[: length - 1], *[9] * (len(label) - length)]
+                found.add((tuple(source[source != 9]), tuple(label[:length])))
+    assert found == {((8, 2, 0, 5), (5, 3)), ((8, 0), (2, 7, 3)), ((8, 5, 2), (0, 2, 5, 3))}
 
 
 def test_only_their_own_normalisation(pair):
