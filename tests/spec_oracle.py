@@ -4,8 +4,18 @@ import math
 
 import numpy as np
 
-from keras_attention.spec import SSRUSpec
-from keras_attention.spec.transformer import SUPPRESSED
+from keras_attention.spec.parts import (
+    AttentionSpec,
+    BlockSpec,
+    DenseSpec,
+    EmbeddingSpec,
+    FeedForwardSpec,
+    NormSpec,
+    PositionsSpec,
+    SSRUSpec,
+    StackSpec,
+)
+from keras_attention.spec.transformer import SUPPRESSED, TransformerSpec
 
 ACTIVATIONS = {
     "relu": lambda x: np.maximum(x, 0.0),
@@ -140,3 +150,74 @@ class SpecOracle:
     def _feed_forward(network, x):
         inner = ACTIVATIONS[network.activation](x @ network.inner.kernel + network.inner.bias)
         return inner @ network.outer.kernel + network.outer.bias
+
+
+def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **options):
+    """A spec of random weights.
+
+    Args:
+        vocabulary: Number of tokens.
+        depth: Blocks of encoder and decoder.
+        dim: Hidden width.
+        heads: Number of heads.
+        widths: Of a head's keys and values.
+        options: `activation`, `normalize_first`, `bias` (of attention), `epsilon`, `layout`, `tied`,
+            `ssru`, `logits_bias`, `final_norm`, and fields of the spec.
+    """
+    random = np.random.default_rng(6)
+    settings = {
+        "activation": "relu",
+        "normalize_first": False,
+        "bias": False,
+        "epsilon": 1e-6,
+        "layout": "interleaved",
+        "tied": True,
+        "ssru": False,
+        "logits_bias": False,
+        "final_norm": options.get("normalize_first", False),
+    }
+    for name in settings:
+        settings[name] = options.pop(name, settings[name])
+    inner = dim + 6
+
+    def array(*shape, scale=0.6):
+        return random.normal(0.0, scale, shape).astype("float32")
+
+    def dense(inputs, outputs, bias=True):
+        return DenseSpec(array(*inputs, *outputs), array(*outputs) if bias else None)
+
+    def norm():
+        return NormSpec(array(dim, scale=1.0), array(dim, scale=0.2), settings["epsilon"])
+
+    def attention():
+        parts = [
+            dense((dim,), (heads, width), settings["bias"])
+            for width in (widths[0], widths[0], widths[1])
+        ]
+        return AttentionSpec(*parts, dense((heads, widths[1]), (dim,), settings["bias"]))
+
+    def block(is_decoder):
+        network = FeedForwardSpec(
+            dense((dim,), (inner,)), dense((inner,), (dim,)), settings["activation"]
+        )
+        cross = (attention(), norm()) if is_decoder else (None, None)
+        own = attention()
+        if is_decoder and settings["ssru"]:
+            own = SSRUSpec(dense((dim,), (dim,), False), dense((dim,), (dim,)))
+        return BlockSpec(own, norm(), network, norm(), *cross, settings["normalize_first"])
+
+    def stack(count, is_decoder):
+        layout = settings["layout"]
+        positions = PositionsSpec(layout, array(15, dim) if layout == "learned" else None)
+        final = norm() if settings["final_norm"] else None
+        return StackSpec(positions, tuple(block(is_decoder) for _ in range(count)), final)
+
+    table = EmbeddingSpec(
+        array(vocabulary, dim, scale=1.0),
+        None if settings["tied"] else array(dim, vocabulary),
+        array(vocabulary) if settings["logits_bias"] else None,
+        options.get("start_token_id", 0),
+    )
+    spec = TransformerSpec(table, stack(depth[0], False), stack(depth[1], True), **options)
+    spec.validate()
+    return spec

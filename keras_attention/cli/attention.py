@@ -11,6 +11,7 @@ from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import typed_text
 from keras_attention.utils.files import atomic_folder, check_destination
+from keras_attention.utils.sides import piece_of
 from keras_attention_viewer.page import is_page as is_viewer_page
 
 PAGE = ".html"
@@ -104,7 +105,10 @@ def _save_pictures(
     tokenizer = translator.tokenizer
     source, read, predicted = padded_pairs(tokenizer, [(sentence, translation)])
     scores = translator.model.attention_scores(source, read)
-    names = ([tokenizer.id_to_token(token) for token in ids[0]] for ids in (source, predicted))
+    names = (
+        [piece_of(tokenizer, token, side) for token in ids[0]]
+        for side, ids in (("source", source), ("target", predicted))
+    )
     with atomic_folder(path, replace=overwrite) as folder:
         for name, figure in attention_figures(scores, *names).items():
             file = folder / f"{name.replace('/', '-')}.png"

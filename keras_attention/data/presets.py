@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from keras_attention.data.preset_folders import is_foreign, read_folder
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.foreign import POSITIONS
-from keras_attention.interop.hub import is_handle, local_folder
+from keras_attention.interop.hub import download, is_handle
 from keras_attention.spec.files import load_spec
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_choice, check_path
@@ -53,7 +53,7 @@ def is_run(preset: str | os.PathLike[str]) -> bool:
 def read_preset(preset: str | os.PathLike[str], positions: str = POSITIONS[0]) -> Preset:
     """Read a pretrained model; see `Translator.from_preset`."""
     check_choice("positions", positions, POSITIONS)
-    folder = local_folder(preset) if is_handle(preset) else check_path("preset", preset)
+    folder = download(preset) if is_handle(preset) else check_path("preset", preset)
     return _of_run(RunFolder(folder)) if is_run(folder) else Preset(*read_folder(folder, positions))
 
 

@@ -33,6 +33,7 @@ from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.forks import check_process
 from keras_attention.utils.progress import Progress
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
+from keras_attention.utils.sides import end_of
 
 if TYPE_CHECKING:
     from keras_attention.decoding.constraints import TextConstraint
@@ -403,9 +404,7 @@ class Translator:
 
     def _encode(self, texts: list[str], batching: Batching) -> list[list[int]]:
         """Return the source ids with the end token; `[]` for empty lines."""
-        # A tokenizer of the user's own need not say that it ends sources.
-        ends = getattr(self.tokenizer, "ends_source", True)
-        end = [self.tokenizer.end_token_id] if ends else []
+        end = end_of(self.tokenizer, "source")
         sources = [
             [*ids, *end] if ids and text.strip() else []
             for text, ids in zip(texts, self.tokenizer.encode(texts), strict=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_attention.interop.ctranslate2 import ACTIVATIONS, MODEL_FILE
+from keras_attention.interop.ctranslate2 import MODEL_FILE
 from keras_attention.interop.ctranslate2_variables import Variables, read_variables
 from keras_attention.interop.foreign import (
     POSITIONS,
@@ -39,8 +39,7 @@ from keras_attention.utils.files import DamagedFile
 CONFIG_FILE = "config.json"
 SHARED, SOURCE, TARGET = (f"{name}_vocabulary" for name in ("shared", "source", "target"))
 # Number of an activation in the file -> its name in a spec.
-THEIR_ACTIVATIONS = {"RELU": 0, "SWISH": 2, "GELU": 3, "Tanh": 5, "Sigmoid": 6}
-ACTIVATION_OF = {THEIR_ACTIVATIONS[theirs]: ours for ours, theirs in ACTIVATIONS.items()}
+ACTIVATION_OF = {0: "relu", 2: "silu", 3: "gelu", 5: "tanh", 6: "sigmoid"}
 HEADS = {"TransformerBase": 8, "TransformerBig": 16, "TransformerSpec": 8}
 EPSILON = 1e-5  # CTranslate2's, if the settings have none
 # Positions that are computed count from 1, which no layout of ours does: so they become a table.
@@ -222,6 +221,8 @@ class _Reader:
             self._start in rows[side] and not tables[side][rows[side][self._start]].any()
             for side in tables
         )
+        if self._start not in rows["target"] and not self._is_marian:
+            raise SpecError(f"its target vocabulary lacks the start token {self._start!r}")
         if has_zero and not self._is_marian:
             self._pad = self._start
         for side, ids in rows.items():
@@ -258,8 +259,8 @@ class _Reader:
             None if bias is None else _rows(bias, order),
             PAD,
         )
-        pieces = self.pieces("target")
-        start = PAD if self._is_marian or self._pad else pieces.index(self._start)
+        is_from_zero = self._is_marian or self._pad is not None
+        start = PAD if is_from_zero else self.pieces("target").index(self._start)
         is_one = self._is_shared and np.array_equal(arranged["source"][1:], arranged["target"][1:])
         if is_one:
             return target, None, start
@@ -298,9 +299,7 @@ class _Reader:
         heads = self._setting(kind, "num_heads", HEADS[self._variables.name])
         activation = self._setting(kind, "activation", 0)
         if activation not in ACTIVATION_OF:
-            raise SpecError(
-                f"its activation has the number {activation}; read are {THEIR_ACTIVATIONS}"
-            )
+            raise SpecError(f"its activation has the number {activation}; read are {ACTIVATION_OF}")
         if heads < 1:
             raise SpecError(f"it has {heads} heads")
         pre_norm = bool(self._setting(kind, "pre_norm", 1))

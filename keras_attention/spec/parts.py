@@ -268,9 +268,8 @@ def weight_fields(part: Any, path: str = "") -> Iterator[WeightField]:
                 optional = end == "bias" and field.metadata["optional_bias"]
                 yield WeightField(f"{name}.{end}", getattr(value, end), shape, optional)
         elif isinstance(value, tuple):
-            for index, each in enumerate(value):
-                if dataclasses.is_dataclass(each):  # and not the id of a token
-                    yield from weight_fields(each, f"{name}.{index}.")
+            for index, each in enumerate(filter(dataclasses.is_dataclass, value)):
+                yield from weight_fields(each, f"{name}.{index}.")
         elif dataclasses.is_dataclass(value):
             yield from weight_fields(value, f"{name}.")
 
