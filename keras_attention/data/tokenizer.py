@@ -409,7 +409,7 @@ class Tokenizer:
 
     @classmethod
     def from_preset(cls, preset: str | os.PathLike[str]) -> Tokenizer:
-        """Return the tokenizer of a pretrained model: a folder or a handle, as `Translator.from_preset` takes."""
+        """Return the tokenizer of a pretrained model; see `Translator.from_preset` for what it takes."""
         from keras_attention.data.presets import read_preset  # which reads tokenizers
 
         return read_preset(preset).tokenizer

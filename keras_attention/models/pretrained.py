@@ -1,0 +1,127 @@
+"""How a `Transformer` is made from a named size, a pretrained model, a spec, or PyTorch's weights."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from keras_attention.data.presets import is_preset, read_preset
+from keras_attention.interop.foreign import POSITIONS
+from keras_attention.interop.torch_transformer import read_torch
+from keras_attention.models.declared import with_weights_of
+from keras_attention.spec import EmbeddingSpec, TransformerSpec
+from keras_attention.spec.parts import as_array
+from keras_attention.spec.presets import preset_arguments
+
+if TYPE_CHECKING:
+    from keras_attention.models.transformer import Transformer
+
+
+class Pretrained:
+    """Class methods of `Transformer` that make one."""
+
+    @classmethod
+    def base(cls: Any, vocabulary_size: int = 37000, **kwargs: Any) -> "Transformer":
+        """Build the paper's base model (Table 3, first row), by default with its 37,000 tokens."""
+        return cls.from_preset("base", vocabulary_size=vocabulary_size, **kwargs)
+
+    @classmethod
+    def big(cls: Any, vocabulary_size: int = 37000, **kwargs: Any) -> "Transformer":
+        """Return the paper's big model (Table 3, last row)."""
+        return cls.from_preset("big", vocabulary_size=vocabulary_size, **kwargs)
+
+    @classmethod
+    def from_preset(
+        cls: Any,
+        preset: str | os.PathLike[str],
+        vocabulary_size: int | None = None,
+        *,
+        positions: str = POSITIONS[0],
+        **kwargs: Any,
+    ) -> "Transformer":
+        """Build an untrained model of a named size, or a pretrained model with its weights.
+
+        Args:
+            preset: A key of `keras_attention.PRESETS`: `"base"`, `"big"`, a row of Table 3, or a size for
+                small corpora, `"small"` or `"tiny"`. Or a pretrained model: a folder, such as that of a run,
+                or a handle such as `"hf://Helsinki-NLP/opus-mt-en-de"`; see `Translator.from_preset`.
+            vocabulary_size: Number of tokens V of an untrained model.
+            positions: Of a pretrained model; see `Translator.from_preset`. Defaults to `"as_trained"`.
+            **kwargs: Arguments of `Transformer` that replace those of the preset. A pretrained model takes
+                those that are not in its spec, such as `dropout` and `dtype`.
+
+        Raises:
+            ValueError: If there is no such preset, or `vocabulary_size` is missing, or given for a
+                pretrained model, which has its own.
+
+        Example:
+
+        >>> from keras_attention.models.transformer import Transformer
+        >>> model = Transformer.from_preset("tiny", vocabulary_size=100, num_layers=1)
+        >>> model.hidden_dim, model.num_layers
+        (128, 1)
+        """
+        if is_preset(preset):
+            if vocabulary_size is not None:
+                raise ValueError(
+                    "`vocabulary_size` is for untrained models; a pretrained one has its own. Leave it out. "
+                    f"Received: preset={preset!r}, vocabulary_size={vocabulary_size!r}"
+                )
+            return cls.from_spec(read_preset(preset, positions).spec, **kwargs)
+        arguments = preset_arguments(preset)
+        if vocabulary_size is None:
+            raise ValueError(
+                "`vocabulary_size` is missing: an untrained model needs that of its tokenizer. Received: "
+                f"preset={preset!r}"
+            )
+        return cls(vocabulary_size=vocabulary_size, **{**arguments, **kwargs})
+
+    @classmethod
+    def from_torch(
+        cls: Any,
+        state_dict: Mapping[str, Any],
+        num_heads: int,
+        embeddings: Any,
+        *,
+        options: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> "Transformer":
+        """Build a model with the weights of PyTorch's `torch.nn.Transformer`.
+
+        Args:
+            state_dict: `model.state_dict()` of the `torch.nn.Transformer`.
+            num_heads: Its `nhead`.
+            embeddings: The table (V, D) for source, target and softmax, or an `EmbeddingSpec`.
+            options: What a state dict does not say; see `interop.torch_transformer.read_torch`:
+                `normalize_first`, `activation`, `positions`, `target_embedding` and others.
+            **kwargs: Arguments of `Transformer` that are not in a spec, such as `dropout` and `dtype`.
+
+        Raises:
+            ValueError: If a weight is missing, or they do not fit together.
+        """
+        if not isinstance(embeddings, EmbeddingSpec):
+            embeddings = EmbeddingSpec(as_array(embeddings))
+        return cls.from_spec(
+            read_torch(state_dict, embeddings, num_heads, **(options or {})), **kwargs
+        )
+
+    @classmethod
+    def from_spec(cls: Any, spec: TransformerSpec, **kwargs: Any) -> "Transformer":
+        """Build a model from a spec, with its weights.
+
+        Args:
+            spec: A complete `TransformerSpec`; its weights are copied.
+            **kwargs: Arguments of `Transformer` that are not in a spec, such as `dropout`, `recompute`,
+                `seed`, `name` and `dtype`.
+
+        Raises:
+            SpecError: If the spec is incomplete, or no `Transformer` can be built from it.
+
+        Example:
+
+        >>> from keras_attention.models.transformer import Transformer
+        >>> model = Transformer(11, num_layers=1, hidden_dim=8, intermediate_dim=16, num_heads=2)
+        >>> copy = Transformer.from_spec(model.spec(), dropout=0.3)
+        >>> copy.num_heads, copy.dropout
+        (2, 0.3)
+        """
+        return with_weights_of(spec, lambda options: cls(**{**options, **kwargs}))

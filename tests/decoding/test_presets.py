@@ -1,0 +1,134 @@
+"""One door: a run, or another program's folder, makes a `Transformer`, a `Tokenizer` and a `Translator`."""
+
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention import Tokenizer, Transformer, Translator, export_ctranslate2
+from keras_attention.cli.main import main
+from keras_attention.data.presets import is_preset
+from keras_attention.interop import hub
+from keras_attention.spec import SpecError
+from tests.recipes.small_runs import untrained_run
+
+BACKEND = keras.backend.backend()
+TEXTS = ["ein Hund", "", "das Haus ist klein und der Hund sieht es"]
+OPTIONS = {"beam_size": 3, "length_penalty": 0.8, "max_extra_length": 6}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return untrained_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def exported(run, tmp_path_factory):
+    """The same model, as CTranslate2's folder."""
+    pytest.importorskip("ctranslate2")
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    translator = Translator.from_run(run)
+    export_ctranslate2(translator.model, translator.tokenizer, folder)
+    return folder
+
+
+@pytest.mark.parametrize("engine", ["auto", BACKEND])
+def test_a_preset_translates_as_its_run(run, engine):
+    expected = Translator.from_run(run, engine=engine, **OPTIONS).translate(TEXTS, n_best=2)
+    found = Translator.from_preset(run, engine=engine, **OPTIONS).translate(TEXTS, n_best=2)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [t.text for t in ours] == [t.text for t in theirs]
+        np.testing.assert_allclose([t.score for t in ours], [t.score for t in theirs], atol=1e-5)
+
+
+def test_search_settings_are_those_of_the_run(run):
+    by_run, by_preset = Translator.from_run(run), Translator.from_preset(run)
+    for name in ("beam_size", "length_penalty", "longest_source"):
+        assert getattr(by_preset, name) == getattr(by_run, name)
+    assert Translator.from_preset(run, beam_size=2).beam_size == 2
+
+
+def test_a_model_of_a_run_has_its_weights(run):
+    model, expected = Transformer.from_preset(run, dropout=0.3), Translator.from_run(run).model
+    assert model.dropout == 0.3
+    for ours, theirs in zip(model.weights, expected.weights, strict=True):
+        if "seed" not in ours.path:
+            np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (ours, theirs)))
+    ids = Tokenizer.from_preset(run).encode(TEXTS)
+    assert ids == Translator.from_run(run).tokenizer.encode(TEXTS)
+
+
+def test_another_programs_folder(run, exported):
+    """What left comes back: the same weights, tokens and translations."""
+    original = Translator.from_run(run, **OPTIONS)
+    found = Translator.from_preset(exported, **OPTIONS)
+    assert found(TEXTS) == original(TEXTS)
+    model = Transformer.from_preset(exported)
+    assert Translator(model, found.tokenizer, engine="plain", **OPTIONS)(TEXTS) == original(TEXTS)
+
+
+@pytest.mark.backends("tensorflow")
+def test_commands_take_a_preset(exported, run, tmp_path, capsys, monkeypatch):
+    text = tmp_path / "text"
+    text.write_text("\n".join(TEXTS) + "\n")
+    expected = Translator.from_preset(exported, beam_size=2)(TEXTS)
+    main(["translate", str(exported), "--input", str(text), "--beam-size", "2"])
+    assert capsys.readouterr().out.splitlines() == expected
+    page = tmp_path / "page.html"
+    main(["attention", str(exported), TEXTS[0], "--output", str(page)])
+    assert page.is_file()
+    capsys.readouterr()
+    files = []
+    for name, line in {"source": TEXTS[0], "target": "a dog"}.items():
+        files.append(tmp_path / name)
+        files[-1].write_text(line + "\n")
+    given = ["--source-file", str(files[0]), "--target-file", str(files[1])]
+    scores = []
+    for model in (exported, run):
+        main(["score", str(model), *given])
+        scores.append(float(capsys.readouterr().out))
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+
+@pytest.mark.backends("tensorflow")
+def test_a_handle_is_a_folder_of_the_hub(run, exported, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "keras_attention.data.presets.download", lambda handle: asked.append(handle) or exported
+    )
+    found = Translator.from_preset("hf://owner/name", **OPTIONS)
+    assert found(TEXTS) == Translator.from_preset(exported, **OPTIONS)(TEXTS)
+    assert asked == ["hf://owner/name"]
+    assert hub.is_handle("kaggle://a/b/c/d") and not hub.is_handle("s3://bucket/model")
+
+
+@pytest.mark.backends("tensorflow")
+def test_what_is_no_preset(run, tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    for load in (Translator.from_preset, Transformer.from_preset, Tokenizer.from_preset):
+        with pytest.raises(
+            ValueError, match="notes.txt.*Expected: .*MarianMT.*CTranslate2.*Firefox"
+        ):
+            load(tmp_path)
+        with pytest.raises(FileNotFoundError, match="There is no folder '.*absent'"):
+            load(tmp_path / "absent")
+        with pytest.raises(ValueError, match="`preset`"):
+            load(3)
+    with pytest.raises(ValueError, match="`positions` must be one of"):
+        Translator.from_preset(run, positions="both")
+    with pytest.raises(ValueError, match="`vocabulary_size` is for untrained models"):
+        Transformer.from_preset(run, vocabulary_size=7)
+    with pytest.raises(ValueError, match="`vocabulary_size` is missing"):
+        Transformer.from_preset("base")
+    with pytest.raises(ValueError, match="Did you mean 'base'"):
+        Transformer.from_preset("bases", 11)
+    with pytest.raises(SpecError, match="`Transformer.from_preset`, makes a Keras model"):
+        Translator.from_preset(run, engine="plain")
+    unfinished = tmp_path / "unfinished"
+    shutil.copytree(run, unfinished)
+    for path in unfinished.glob("model.keras*"):
+        path.unlink()
+    with pytest.raises(ValueError, match="not finished"):
+        Translator.from_preset(unfinished)
+    assert is_preset(tmp_path) and not is_preset("tiny")
