@@ -10,6 +10,9 @@ import pytest
 from keras_attention.callbacks import Stop
 from keras_attention.callbacks.attention_log import AttentionLog, next_entry
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.models.transformer import Transformer
+from keras_attention.training.losses import LabelSmoothedCrossentropy
+from keras_attention.visualization.attention_entries import padded_pairs
 from keras_attention.visualization.summary_writer import SummaryWriter
 from keras_attention_viewer import Entry
 from tests.visualization.event_files import read_events
@@ -70,6 +73,22 @@ def read(folder):
 
 def steps(folder):
     return {tag: sorted(entries) for tag, entries in read(folder).items()}
+
+
+def test_a_decoder_with_cells_has_no_attention_of_its_own(tmp_path, tokenizer):
+    sizes = {"num_layers": (2, 1), "hidden_dim": 8, "intermediate_dim": 12, "num_heads": HEADS}
+    model = Transformer(tokenizer.vocabulary_size, **sizes, decoder_cell="ssru", seed=1)
+    model.compile("sgd", LabelSmoothedCrossentropy())
+    source, decoder_input, target = padded_pairs(tokenizer, PAIRS)
+    inputs = {"encoder_token_ids": source, "decoder_token_ids": decoder_input}
+    with SummaryWriter(tmp_path) as writer:
+        log = AttentionLog(writer, tokenizer, PAIRS, shown=1, importance=True)
+        model.fit(inputs, target, callbacks=[log], verbose=0)
+    header = read(tmp_path)["attention/0/reference"][1].header
+    kinds = {kind["name"]: kind["layers"] for kind in header["kinds"]}
+    assert kinds == {"encoder": 2, "cross": 1}
+    importance = {kind: np.shape(layers) for kind, layers in header["importance"].items()}
+    assert importance == {"encoder": (2, HEADS), "cross": (1, HEADS)}
 
 
 def test_entries_grow_apart_and_the_last_step_has_one(tmp_path, tokenizer):

@@ -17,6 +17,8 @@ from keras_attention import (
 from keras_attention.ops.compile import compile_for_inference
 from keras_attention.ops.norm import global_norm
 from tests import branches_oracle, oracle
+from tests.models.numpy_transformer import ssru as numpy_ssru
+from tests.models.numpy_transformer import teacher_forced_logits
 
 # All wide enough for the fast forms, D and K no squares: their roots have digits that float32 lacks.
 V, L, D, F, N, B, T, S = 71, 1, 66, 69, 2, 2, 3, 5
@@ -75,6 +77,24 @@ def test_logits_loss_and_metric_are_those_of_numpy_in_graphs_and_eagerly():
     metric.update_state(LABELS, logits)
     nll = [oracle.smoothed_nll(expected[i], LABELS[i], 0.0) for i in np.ndindex(2, 3)]
     close(metric.result(), np.exp(np.mean(nll[:5])))
+
+
+def test_cells_biases_and_two_vocabularies_are_those_of_numpy():
+    options = {"decoder_cell": "ssru", "use_logits_bias": True, "final_normalization": True}
+    model = model_of(**options, target_vocabulary_size=73, suppressed_token_ids=(2,))
+    for weight in model.trainable_weights:
+        weight.assign(array(weight) + 0.1 * np.random.default_rng(8).normal(size=weight.shape))
+    expected = teacher_forced_logits(model.spec(), SOURCE, TARGET)
+    close(model(INPUTS), expected)
+    cache, memory = model.initial_cache(B, 1, T), model.encode(SOURCE)
+    for t in range(T):
+        logits, cache = model.decode_step(TARGET[:, t : t + 1], t, memory, cache)
+        close(logits[:, 0, 3:], expected[:, t, 3:])
+        assert keras.backend.standardize_dtype(cache[0]["state"].dtype) == "float64"
+    cell = model.decoder_blocks[0].self_attention
+    x = np.random.default_rng(9).normal(size=(1, T, D))
+    mask = np.array([[True, False, True]])
+    close(cell(x, mask=mask)[:, ::2], numpy_ssru(x[:, ::2], cell.spec()))
 
 
 def test_a_step_of_decoding_gives_the_models_logits():

@@ -480,5 +480,5 @@ def test_exports_for_any_length(tmp_path):
     model = model_of(**RICH)
     model.export(tmp_path / "saved", verbose=False)
     inputs = {name: ids.astype("int32") for name, ids in inputs_of(model).items()}
-    served = tf.saved_model.load(tmp_path / "saved").serve(inputs)
-    np.testing.assert_allclose(served.numpy(), numpy(model(inputs)), atol=2e-5)
+    loaded = tf.saved_model.load(tmp_path / "saved")
+    np.testing.assert_allclose(loaded.serve(inputs).numpy(), numpy(model(inputs)), atol=2e-5)

@@ -40,6 +40,41 @@ def test_batches_too_small_for_any_row():
     Resolved(dataclasses.replace(SMALL, batch_tokens=16)).check_model()
 
 
+def with_arguments(**arguments):
+    both = {**SMALL.model_arguments, **arguments}
+    return Resolved(dataclasses.replace(SMALL, model_arguments=both))
+
+
+@pytest.mark.parametrize("depths", [(2, 1), [2, 1]])
+def test_a_model_of_unequal_depths(depths):
+    """As a tuple, and as the settings of a run are read back."""
+    resolved = with_arguments(num_layers=depths, decoder_cell="ssru")
+    resolved.check_model()
+    model = resolved.untrained_model(300)
+    assert (len(model.encoder_blocks), len(model.decoder_blocks)) == (2, 1)
+    weighted = with_arguments(num_layers=depths, branch_feed_forward="shared").model(300)
+    assert weighted.optimizer.get_config()["simplex_learning_rate"] is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (
+            {"num_layers": (2, 1001)},
+            "`num_layers` must be an int of at least 1 and at most 1,000, or a",
+        ),
+        ({"num_layers": [2]}, "`num_layers` must be an int of at least 1"),
+        ({"start_token_id": 3}, "has 'start_token_id', which a run takes from its tokenizer"),
+        ({"target_vocabulary_size": 99}, "has 'target_vocabulary_size', which a run takes from"),
+        ({"decoder_cel": "ssru"}, "Did you mean 'decoder_cell'"),
+        ({"decoder_cell": "gru"}, "`decoder_cell` must be one of"),
+    ],
+)
+def test_other_model_arguments_are_refused_before_any_work(arguments, problem):
+    with pytest.raises(ValueError, match=problem):
+        with_arguments(**arguments).check_model()
+
+
 @pytest.mark.parametrize(
     "words",
     [
