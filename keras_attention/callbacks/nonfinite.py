@@ -10,6 +10,7 @@ import keras
 from keras_attention.callbacks.base import RunCallback
 from keras_attention.training.checkpoint_store import first_nonfinite
 from keras_attention.utils.checks import check_has, check_integer
+from keras_attention.utils.sides import decode_side
 
 
 class NonFiniteTraining(RuntimeError):
@@ -112,8 +113,10 @@ class StopOnNonFinite(RunCallback):
         if self.tokenizer is not None:
             lines.append(f"The longest {len(longest)} of them:")
             for pair in longest.tolist():
-                lines.append(f"  {pair}  source: {self.tokenizer.decode(store.source(pair))}")
-                lines.append(f"  {pair}  target: {self.tokenizer.decode(store.target(pair))}")
+                for side, ids in (("source", store.source), ("target", store.target)):
+                    lines.append(
+                        f"  {pair}  {side}: {decode_side(self.tokenizer, ids(pair), side)}"
+                    )
         return "\n".join(lines)
 
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from keras_attention.data.buckets import BatchShape, choose_buckets, round_up
 from keras_attention.data.token_store import TokenStore
-from keras_attention.data.tokenizer import PAD_TOKEN_ID
 from keras_attention.utils.checks import check_boolean, check_integer, divisors
 
 PADDING_ROW = -1
@@ -262,7 +261,9 @@ class TokenBatches(keras.utils.PyDataset):
         labels = self.store.padded("target", pairs, shape.target_length)
         inputs = {
             "encoder_token_ids": self.store.padded("source", pairs, shape.source_length),
-            "decoder_token_ids": _shifted_right(labels),
+            "decoder_token_ids": _shifted_right(
+                labels, self.store.pad_token_id, self.store.start_token_id
+            ),
         }
         return inputs, labels
 
@@ -441,11 +442,11 @@ class TokenBatches(keras.utils.PyDataset):
         return plan
 
 
-def _shifted_right(labels: np.ndarray) -> np.ndarray:
-    """Return the decoder input (B, T) for labels (B, T): padding, then all but the end token."""
-    shifted = np.full_like(labels, PAD_TOKEN_ID)
-    shifted[:, 1:] = np.where(labels[:, 1:] == PAD_TOKEN_ID, PAD_TOKEN_ID, labels[:, :-1])
-    return shifted
+def _shifted_right(labels: np.ndarray, pad: int, start: int) -> np.ndarray:
+    """Return the decoder input (B, T) for labels (B, T): the start token, then all but the end token."""
+    shifted = np.full_like(labels, start)
+    shifted[:, 1:] = labels[:, :-1]
+    return np.where(labels == pad, pad, shifted)
 
 
 def _with_varied_start(

@@ -21,8 +21,9 @@ INVISIBLE = re.compile(
     "\u206a-\u206f"  # other controls of display, which Unicode has deprecated
     "]"
 )
-# What a tokenizer does to text first. "nfc" is what earlier versions did: it keeps `INVISIBLE`.
-NORMALIZATIONS = ("nfc_visible", "nfc")
+# What a tokenizer does to text first. "nfc" is what earlier versions did: it keeps `INVISIBLE`. Imported
+# tokenizers have a normalisation of their own, and "none" of ours.
+NORMALIZATIONS = ("nfc_visible", "nfc", "none")
 FORM = "Unicode NFC, no invisible characters, single spaces"
 
 
@@ -36,14 +37,16 @@ def normalize(text: str, normalization: str = NORMALIZATIONS[0]) -> str:
 
     Args:
         text: A str.
-        normalization: `"nfc"` keeps invisible characters, for tokenizers of earlier versions. Defaults to
-            `"nfc_visible"`.
+        normalization: `"nfc"` keeps invisible characters, for tokenizers of earlier versions; `"none"`
+            changes nothing. Defaults to `"nfc_visible"`.
 
     Example:
 
     >>> normalize(" Zwei\\tMa\\u0308n\\u00adner\\n")
     'Zwei Männer'
     """
+    if normalization == "none":
+        return text
     if normalization != "nfc":
         text = INVISIBLE.sub("", text)
     return " ".join(unicodedata.normalize("NFC", text).replace("\u2581", " ").split())

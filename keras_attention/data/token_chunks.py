@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.utils.sides import encode_side, end_of, target_size_of
 
 # Must not change: with dropout, the random numbers depend on the chunk.
 CHUNK_PAIRS = 10_000
@@ -61,7 +62,8 @@ class TokenChunk:
 
 def ids_type(tokenizer: Tokenizer) -> np.dtype:
     """Return the dtype of stored ids: two bytes, or four for a large vocabulary."""
-    return np.dtype("<u2" if tokenizer.vocabulary_size <= 2**16 else "<u4")
+    size = max(tokenizer.vocabulary_size, target_size_of(tokenizer))
+    return np.dtype("<u2" if size <= 2**16 else "<u4")
 
 
 def encoded_chunk(
@@ -79,26 +81,33 @@ def encoded_chunk(
         sampling: `dropout` and `seed`, or nothing.
     """
     sides = [
-        tokenizer.encode([pair[column] for pair in pairs], **_dropout(sampling, position, column))
-        for column in range(2)
+        encode_side(
+            tokenizer,
+            [pair[column] for pair in pairs],
+            side,
+            **_dropout(sampling, position, column),
+        )
+        for column, side in enumerate(SIDES)
     ]
     kept = [pair for pair in zip(*sides, strict=True) if all(pair)]
     ids, ends = {}, {}
     for column, side in enumerate(SIDES):
         rows = [pair[column] for pair in kept]
-        ids[side], ends[side] = _joined(rows, tokenizer.end_token_id, ids_type(tokenizer))
+        ids[side], ends[side] = _joined(rows, end_of(tokenizer, side), ids_type(tokenizer))
     return TokenChunk(len(pairs) - len(kept), ids, ends)
 
 
 def _joined(
-    rows: list[list[int]], end_token_id: int, dtype: np.dtype
+    rows: list[list[int]], end: list[int], dtype: np.dtype
 ) -> tuple[np.ndarray, np.ndarray]:
-    ends = np.cumsum([len(row) + 1 for row in rows], dtype=OFFSETS)
+    ends = np.cumsum([len(row) + len(end) for row in rows], dtype=OFFSETS)
     total = int(ends[-1]) if rows else 0
-    ids = np.full(total, end_token_id, dtype)
+    ids = np.full(total, end[0] if end else 0, dtype)
     inside = np.ones(total, bool)
-    inside[ends - 1] = False
-    ids[inside] = np.fromiter(itertools.chain.from_iterable(rows), dtype, total - len(rows))
+    if end:
+        inside[ends - 1] = False
+    numbers = itertools.chain.from_iterable(rows)
+    ids[inside] = np.fromiter(numbers, dtype, total - len(rows) * len(end))
     return ids, ends
 
 

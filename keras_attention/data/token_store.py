@@ -31,6 +31,7 @@ from keras_attention.utils.files import (
     write_json,
 )
 from keras_attention.utils.progress import Progress
+from keras_attention.utils.sides import target_size_of
 
 FORMAT_VERSION = 2
 METADATA_FILE = "metadata.json"
@@ -230,6 +231,18 @@ class TokenStore:
     def __len__(self) -> int:
         return self.metadata["pairs"]
 
+    # Stores of earlier versions do not name these ids, which were always the same.
+
+    @property
+    def pad_token_id(self) -> int:
+        """Id of the padding token of the tokenizer that made the store."""
+        return self.metadata.get("pad_token_id", PAD_TOKEN_ID)
+
+    @property
+    def start_token_id(self) -> int:
+        """Id of the token that its decoder is fed first."""
+        return self.metadata.get("start_token_id", PAD_TOKEN_ID)
+
     def source(self, index: int) -> np.ndarray:
         """Ids (S,) of the source sentence of a pair, end token included."""
         return self._sentence("source", index)
@@ -263,7 +276,7 @@ class TokenStore:
         columns = np.arange(length)
         inside = columns < lengths[:, None]
         positions = (starts[:, None] + columns)[inside]
-        rows = np.full(inside.shape, PAD_TOKEN_ID, "int32")
+        rows = np.full(inside.shape, self.pad_token_id, "int32")
         rows[inside] = self._ids[side][positions]
         return rows
 
@@ -314,6 +327,10 @@ def _write_store(
         source_tokens=writers.tokens["source"],
         target_tokens=writers.tokens["target"],
         vocabulary_size=tokenizer.vocabulary_size,
+        target_vocabulary_size=target_size_of(tokenizer),
+        # A tokenizer of the user's own need not name these.
+        pad_token_id=getattr(tokenizer, "pad_token_id", PAD_TOKEN_ID),
+        start_token_id=getattr(tokenizer, "start_token_id", PAD_TOKEN_ID),
         sha256=writers.sha256(),
     )
     write_json(folder / METADATA_FILE, metadata)

@@ -14,6 +14,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from keras_attention.data.imported_pieces import SIDES, ImportedPieces
 from keras_attention.data.normalization import NORMALIZATIONS, normalize, normalized_texts
 from keras_attention.data.presegmented import PresegmentedVocabulary
 from keras_attention.data.saved_tokenizer import (
@@ -47,10 +48,12 @@ PAD_TOKEN_ID = 0
 END_TOKEN_ID = 1
 UNKNOWN_TOKEN_ID = 2
 
-ALGORITHMS: dict[str, type[SentencePieces] | type[WordPieces] | type[PresegmentedVocabulary]] = {
+# Each encodes and decodes, and knows its pieces.
+ALGORITHMS: dict[str, Any] = {
     "bpe": SentencePieces,
     "wordpiece": WordPieces,
     "presegmented": PresegmentedVocabulary,
+    "imported": ImportedPieces,
 }
 TRAINABLE = ("bpe", "wordpiece")
 MAX_SENTENCES = 2_000_000
@@ -62,23 +65,33 @@ class Tokenizer:
 
     Ids: padding 0, end of sentence 1, unknown 2, then the vocabulary. There is no separate start token: a
     decoder starts from the padding token, whose embedding is the zero vector, as in the authors'
-    code.
+    code. An imported tokenizer has ids of its own: ask `pad_token_id`, `start_token_id`, `end_token_id` and
+    `unknown_token_id`.
 
     Text is first normalised by `normalization.normalize`, which also takes away invisible characters such
     as soft hyphens. The default, `"bpe"`, restores any text: `decode(encode(text)) == normalize(text)`.
     It writes characters outside the vocabulary as their UTF-8 bytes, for which 256 ids are reserved. With
     `"wordpiece"`, a word with an unknown character becomes the unknown token. `"presegmented"` encodes text
-    that is already split into subwords ("Wasch@@ bär") and decodes to words.
+    that is already split into subwords ("Wasch@@ bär") and decodes to words. `"imported"` is the tokenizer
+    of another program's model: it has its own normalisation, and it may have other pieces, and other ids,
+    in the source than in the target, which the argument `side` of the methods names.
 
     Make one with `Tokenizer.train`, `Tokenizer.load` or, for `"presegmented"`,
     `Tokenizer.from_vocabulary`.
 
     Args:
         model: The trained model, as bytes: a SentencePiece model ("bpe"), or UTF-8 text with
-            one piece per line ("wordpiece", "presegmented").
-        algorithm: `"bpe"`, `"wordpiece"` or `"presegmented"`. Defaults to `"bpe"`.
+            one piece per line ("wordpiece", "presegmented"), or what `ImportedPieces.model` returns.
+        algorithm: `"bpe"`, `"wordpiece"`, `"presegmented"` or `"imported"`. Defaults to `"bpe"`.
         normalization: How text is normalised: see `normalization.normalize`. A tokenizer that an earlier
-            version saved has `"nfc"`, which keeps invisible characters. Defaults to `"nfc_visible"`.
+            version saved has `"nfc"`, which keeps invisible characters. Defaults to `"nfc_visible"`, and to
+            `"none"` for `"imported"`, which takes no other.
+
+    Attributes:
+        vocabulary_size: Number of ids, of the source if the target has ids of its own.
+        target_vocabulary_size: Number of ids of the target.
+        ends_source: Whether the model reads sources with the end token behind them, as it nearly always
+            does.
 
     Raises:
         ValueError: If `algorithm` or `normalization` is unknown, or `model` is not a model of it.
@@ -102,19 +115,27 @@ class Tokenizer:
     start_token_id = PAD_TOKEN_ID
     end_token_id = END_TOKEN_ID
     unknown_token_id = UNKNOWN_TOKEN_ID
+    ends_source = True
 
     def __init__(
-        self, model: bytes, algorithm: str = "bpe", normalization: str = NORMALIZATIONS[0]
+        self, model: bytes, algorithm: str = "bpe", normalization: str | None = None
     ) -> None:
         check_choice("algorithm", algorithm, (*ALGORITHMS, *OLD_NAMES))
-        check_choice("normalization", normalization, NORMALIZATIONS)
+        usual = NORMALIZATIONS[:-1] if algorithm != "imported" else NORMALIZATIONS[-1:]
+        normalization = usual[0] if normalization is None else normalization
+        check_choice("normalization", normalization, usual)
         if not isinstance(model, bytes | bytearray):
             raise ValueError(f"`model` must be bytes. Received: {type(model).__name__}")
         self.algorithm = OLD_NAMES.get(algorithm, algorithm)
         self.normalization = normalization
         self._model = bytes(model)
         self._pieces = ALGORITHMS[self.algorithm](self._model)
-        self.vocabulary_size = self._pieces.vocab_size()
+        self.vocabulary_size = self.target_vocabulary_size = self._pieces.vocab_size()
+        if isinstance(self._pieces, ImportedPieces):
+            self.__dict__.update(self._pieces.special_ids)
+            self.unknown_token_id = self._pieces.unknown_id()
+            self.target_vocabulary_size = self._pieces.vocab_size("target")
+            self.ends_source = self._pieces.ends_source
 
     @classmethod
     def train(
@@ -205,11 +226,17 @@ class Tokenizer:
         return cls(PresegmentedVocabulary.model(pieces), "presegmented")
 
     @overload
-    def encode(self, texts: str, dropout: float = ..., seed: int | None = ...) -> list[int]: ...
+    def encode(
+        self, texts: str, dropout: float = ..., seed: int | None = ..., side: str = ...
+    ) -> list[int]: ...
 
     @overload
     def encode(
-        self, texts: list[str] | tuple[str, ...], dropout: float = ..., seed: int | None = ...
+        self,
+        texts: list[str] | tuple[str, ...],
+        dropout: float = ...,
+        seed: int | None = ...,
+        side: str = ...,
     ) -> list[list[int]]: ...
 
     def encode(
@@ -217,6 +244,7 @@ class Tokenizer:
         texts: str | list[str] | tuple[str, ...],
         dropout: float = 0.0,
         seed: int | None = None,
+        side: str = "source",
     ) -> list[int] | list[list[int]]:
         """Token ids of a text, or of each text of a list. No end token is added.
 
@@ -225,6 +253,8 @@ class Tokenizer:
             dropout: Probability of skipping a BPE merge, for subword regularisation
                 ([Provilkov et al., 2020](https://arxiv.org/abs/1910.13267)). "bpe" only. Defaults to 0.
             seed: Integer seed, required with `dropout`: the same seed and texts give the same ids.
+            side: `"source"` or `"target"`, which differ only if the tokenizer is imported. Defaults to
+                `"source"`.
 
         Returns:
             A list of int, or a list of such lists.
@@ -235,7 +265,7 @@ class Tokenizer:
         given = [texts] if isinstance(texts, str) else texts
         normalized = list(normalized_texts(given, self.normalization))
         if dropout == 0:
-            rows = self._pieces.encode(normalized)
+            rows = self._pieces.encode(normalized, *self._side(side))
         elif not isinstance(self._pieces, SentencePieces):
             raise ValueError(
                 f"`dropout` needs a 'bpe' tokenizer. Received: algorithm={self.algorithm!r}"
@@ -246,7 +276,9 @@ class Tokenizer:
             rows = self._pieces.encode_with_dropout(normalized, dropout, seed)
         return rows[0] if isinstance(texts, str) else rows
 
-    def decode(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> str | list[str]:
+    def decode(
+        self, ids: Sequence[int] | Sequence[Sequence[int]], side: str = "target"
+    ) -> str | list[str]:
         """Return the text of a sequence of ids, or of each sequence in a list or 2-D array.
 
         Stops at the first end token and skips padding. Bytes that are not valid UTF-8, which a model may
@@ -255,6 +287,7 @@ class Tokenizer:
         Args:
             ids: A sequence of ids, or a list of such sequences; also an array or a tensor. An empty
                 list is one empty sequence; an array of shape (0, T) holds no sequence.
+            side: Whose ids they are: see `encode`. Defaults to `"target"`.
 
         Returns:
             A str, or a list of str.
@@ -271,21 +304,27 @@ class Tokenizer:
             rows = None
         if not isinstance(rows, list):
             raise ValueError(f"`ids` must be a sequence of ids, or several. Received: {ids!r}")
-        trimmed = [self._without_special(row) for row in ([rows] if single else rows)]
-        decoded = list(normalized_texts(self._pieces.decode(trimmed), self.normalization))
+        trimmed = [self._without_special(row, side) for row in ([rows] if single else rows)]
+        texts = self._pieces.decode(trimmed, *self._side(side))
+        decoded = list(normalized_texts(texts, self.normalization))
         return decoded[0] if single else decoded
 
-    def tokens(self, text: str) -> list[str]:
+    def tokens(self, text: str, side: str = "source") -> list[str]:
         """Return the subwords of a text, for display; in "bpe", "▁" marks the start of a word."""
         if not isinstance(text, str):
             raise ValueError(f"`text` must be a str. Received: {text!r}")
-        return [self.id_to_token(token_id) for token_id in self.encode(text)]
+        return [self.id_to_token(token_id, side) for token_id in self.encode(text, side=side)]
 
-    def id_to_token(self, token_id: int) -> str:
+    def id_to_token(self, token_id: int, side: str = "target") -> str:
         """Return the subword with this id, for display."""
         token_id = check_integer("token_id", token_id)
-        self._check_ids([token_id])
-        return self._pieces.id_to_piece(token_id)
+        self._check_ids([token_id], side)
+        return self._pieces.id_to_piece(token_id, *self._side(side))
+
+    def _side(self, side: str) -> tuple[str, ...]:
+        """Return the further argument that the pieces of a tokenizer with two sides take."""
+        check_choice("side", side, SIDES)
+        return (side,) if isinstance(self._pieces, ImportedPieces) else ()
 
     def is_mostly_unknown(self, ids: Sequence[int]) -> bool:
         """Whether a text consists mostly of what the vocabulary lacks.
@@ -302,17 +341,18 @@ class Tokenizer:
     def _familiarity(self) -> list[int]:
         """Known letters of each id, or -1 for an unknown character or word."""
         familiarity = []
+        has_bytes = self.algorithm in ("bpe", "imported")
         for token_id in range(self.vocabulary_size):
-            piece = self._pieces.id_to_piece(token_id)
-            byte = re.fullmatch("<0x(..)>", piece) if self.algorithm == "bpe" else None
+            piece = self._pieces.id_to_piece(token_id, *self._side("source"))
+            byte = re.fullmatch("<0x(..)>", piece) if has_bytes else None
             letters = sum(map(str.isalpha, piece))
             if byte:  # Only the first byte of a character counts.
                 letters = -1 if not 0x80 <= int(byte[1], 16) < 0xC0 else 0
-            elif self.algorithm != "bpe":
+            elif not has_bytes:
                 letters = min(letters, 1)
             familiarity.append(letters)
-        familiarity[PAD_TOKEN_ID] = familiarity[END_TOKEN_ID] = 0
-        familiarity[UNKNOWN_TOKEN_ID] = -1
+        familiarity[self.pad_token_id] = familiarity[self.end_token_id] = 0
+        familiarity[self.unknown_token_id] = -1
         return familiarity
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -368,6 +408,13 @@ class Tokenizer:
         return (check_path("folder", folder) / METADATA_FILE).exists()
 
     @classmethod
+    def from_preset(cls, preset: str | os.PathLike[str]) -> Tokenizer:
+        """Return the tokenizer of a pretrained model: a folder or a handle, as `Translator.from_preset` takes."""
+        from keras_attention.data.presets import read_preset  # which reads tokenizers
+
+        return read_preset(preset).tokenizer
+
+    @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
         """Read a tokenizer that `save` wrote.
 
@@ -402,19 +449,20 @@ class Tokenizer:
             raise ValueError(f"{damaged}Copy both files again or train again.")
         return tokenizer
 
-    def _without_special(self, row: Any) -> list[int]:
+    def _without_special(self, row: Any, side: str) -> list[int]:
         try:
             ids = [operator.index(token_id) for token_id in row]
         except TypeError:
             raise ValueError(f"Token ids must be integers. Received: {row!r}") from None
-        if END_TOKEN_ID in ids:
-            ids = ids[: ids.index(END_TOKEN_ID)]
-        self._check_ids(ids)
-        return [token_id for token_id in ids if token_id != PAD_TOKEN_ID]
+        if self.end_token_id in ids:
+            ids = ids[: ids.index(self.end_token_id)]
+        self._check_ids(ids, side)
+        return [token_id for token_id in ids if token_id != self.pad_token_id]
 
-    def _check_ids(self, ids: list[int]) -> None:
-        if ids and not 0 <= min(ids) <= max(ids) < self.vocabulary_size:
+    def _check_ids(self, ids: list[int], side: str) -> None:
+        size = self.vocabulary_size if side == "source" else self.target_vocabulary_size
+        if ids and not 0 <= min(ids) <= max(ids) < size:
             raise ValueError(
-                f"Token ids must be from 0 to {self.vocabulary_size - 1}, the vocabulary of this "
+                f"Token ids must be from 0 to {size - 1}, the vocabulary of this "
                 f"tokenizer. Received: ids from {min(ids)} to {max(ids)}. Are they another tokenizer's?"
             )

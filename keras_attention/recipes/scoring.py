@@ -12,6 +12,7 @@ from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.ops.crossentropy import token_nll
 from keras_attention.spec.parts import check_finite
 from keras_attention.utils.progress import Progress
+from keras_attention.utils.sides import encode_side, end_of
 
 # Lengths are padded to a multiple of this, so that few shapes occur.
 LENGTH_MULTIPLE = 8
@@ -49,9 +50,9 @@ def log_probabilities(
             f"{len(translations)} translations"
         )
     check_finite({weight.path: weight for weight in model.weights})
-    end = tokenizer.end_token_id
     sides = [
-        [[*ids, end] for ids in tokenizer.encode(list(side))] for side in (sources, translations)
+        [[*ids, *end_of(tokenizer, side)] for ids in encode_side(tokenizer, texts, side)]
+        for side, texts in (("source", sources), ("target", translations))
     ]
     if unusual is not None:
         unusual.add(sides[0], tokenizer, unusual.longest)

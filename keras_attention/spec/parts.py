@@ -25,6 +25,8 @@ LAYOUTS = ("interleaved", "halves", "learned")
 BRANCH_FEED_FORWARDS = ("shared", "split")
 # The attention of a decoder's block that has the branches.
 BRANCHED_DECODERS = ("cross", "self")
+# What a decoder's block has between a position and the earlier ones.
+DECODER_CELLS = ("attention", "ssru")
 # How far the sum of a branched attention's kappa or alpha may be from 1, and an entry below 0.
 SIMPLEX_TOLERANCE = 1e-5
 
@@ -266,9 +268,8 @@ def weight_fields(part: Any, path: str = "") -> Iterator[WeightField]:
                 optional = end == "bias" and field.metadata["optional_bias"]
                 yield WeightField(f"{name}.{end}", getattr(value, end), shape, optional)
         elif isinstance(value, tuple):
-            for index, each in enumerate(value):
-                if dataclasses.is_dataclass(each):  # and not the id of a token
-                    yield from weight_fields(each, f"{name}.{index}.")
+            for index, each in enumerate(filter(dataclasses.is_dataclass, value)):
+                yield from weight_fields(each, f"{name}.{index}.")
         elif dataclasses.is_dataclass(value):
             yield from weight_fields(value, f"{name}.")
 

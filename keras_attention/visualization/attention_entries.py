@@ -16,6 +16,7 @@ from keras_attention.utils.checks import (
     check_iterable,
     check_texts,
 )
+from keras_attention.utils.sides import encode_side, end_of, piece_of
 from keras_attention_viewer.codec import Entry, make_entry
 from keras_attention_viewer.tokens import Token, describe_tokens, split_words, word_count
 
@@ -41,7 +42,8 @@ def attention_entries(
 
     Args:
         model: A `Transformer`, or another model with `attention_scores(encoder_token_ids,
-            decoder_token_ids)`.
+            decoder_token_ids)`. The entries have the kinds of attention that this returns: a decoder with
+            SSRUs has none of its own.
         tokenizer: The model's `Tokenizer`.
         pairs: Source texts and their translations.
         step: Number of updates of the model. Defaults to 0.
@@ -89,7 +91,7 @@ def attention_entries(
     arrays = {kind: [_array(layer) for layer in layers] for kind, layers in scores.items()}
     entries = []
     for row, (source_text, target_text) in enumerate(pairs):
-        source = _tokens(tokenizer, sources[row], token_ranks)
+        source = _tokens(tokenizer, sources[row], token_ranks, "source")
         decoder_input = _tokens(tokenizer, read[row], token_ranks)
         links = alignments[row] if alignments is not None else None
         decoder_output = _tokens(tokenizer, predicted[row], token_ranks)
@@ -105,6 +107,7 @@ def attention_entries(
                 {
                     kind: [layer[row, :, : shape[0], : shape[1]] for layer in arrays[kind]]
                     for kind, shape in _shapes(len(source), len(read[row])).items()
+                    if kind in arrays
                 },
                 target=target,
                 alignment=links if fits else None,
@@ -168,11 +171,12 @@ def _ids(
     tokenizer: Any, pairs: Sequence[tuple[str, str]], target_ids: Sequence[Sequence[int]] | None
 ) -> tuple[list[list[int]], list[list[int]], list[list[int]]]:
     """Return what the encoder reads, what the decoder reads, and what the decoder predicts."""
-    end = tokenizer.end_token_id
-    sources = [[*tokenizer.encode(source), end] for source, _ in pairs]
+    texts = [source for source, _ in pairs]
+    end = end_of(tokenizer, "source")
+    sources = [[*ids, *end] for ids in encode_side(tokenizer, texts, "source")]
     if target_ids is None:
-        target_ids = [tokenizer.encode(text) for _, text in pairs]
-    predicted = [[*(int(token) for token in ids), end] for ids in target_ids]
+        target_ids = encode_side(tokenizer, [text for _, text in pairs], "target")
+    predicted = [[*map(int, ids), tokenizer.end_token_id] for ids in target_ids]
     read = [[tokenizer.start_token_id, *ids[:-1]] for ids in predicted]
     return sources, read, predicted
 
@@ -197,9 +201,9 @@ def _array(scores: Any) -> np.ndarray:
     return weights
 
 
-def _tokens(tokenizer: Any, ids: Sequence[int], ranks: Any) -> list[Token]:
-    first_is_start = ids[0] == tokenizer.start_token_id
-    pieces = [tokenizer.id_to_token(token) for token in ids]
+def _tokens(tokenizer: Any, ids: Sequence[int], ranks: Any, side: str = "target") -> list[Token]:
+    first_is_start = side == "target" and ids[0] == tokenizer.start_token_id
+    pieces = [piece_of(tokenizer, token, side) for token in ids]
     special = {i for i, token in enumerate(ids) if token == tokenizer.end_token_id}
     if first_is_start:
         pieces[0] = START

@@ -9,27 +9,30 @@ from keras_attention.spec import SpecError
 from keras_attention.spec.files import load_spec, save_spec
 from keras_attention.spec.parts import as_array
 from keras_attention.utils.files import DamagedFile, OccupiedPath, read_json, write_json
-from tests.engine.random_spec import OPTIONS, random_spec
 from tests.spec.test_spec import EVERY_OPTION, model_with
 
 pytestmark = pytest.mark.backends("tensorflow")
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: model_with().spec(),
-        lambda: model_with(**EVERY_OPTION).spec(),
-        lambda: random_spec(OPTIONS),
-    ],
-    ids=["paper", "every option of a model", "every option of a spec"],
-)
-def test_round_trip(make, tmp_path):
-    spec = make()
+OF_PUBLISHED_MODELS = {
+    "num_layers": (2, 3),
+    "target_vocabulary_size": 17,
+    "use_logits_bias": True,
+    "start_token_id": 3,
+    "final_normalization": True,
+    "suppressed_token_ids": (2, 0),
+    "decoder_cell": "ssru",
+}
+
+
+@pytest.mark.parametrize("options", [{}, EVERY_OPTION, OF_PUBLISHED_MODELS])
+def test_round_trip(options, tmp_path):
+    spec = model_with(**options).spec()
     save_spec(spec, tmp_path / "spec")
     read = load_spec(tmp_path / "spec")
     assert read.options() == spec.options()
-    for name in ("start_token_id", "end_token_id", "pad_token_id", "dtype", "max_length"):
+    of_tokens = ("start_token_id", "end_token_id", "pad_token_id", "suppressed_token_ids")
+    for name in (*of_tokens, "dtype", "max_length"):
         assert getattr(read, name) == getattr(spec, name), name
     weights = read.weights()
     assert weights.keys() == spec.weights().keys() and len(weights) > 40

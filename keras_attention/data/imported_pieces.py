@@ -1,0 +1,160 @@
+"""The tokenizer of a model that another program has trained, for `Tokenizer(algorithm="imported")`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SIDES = ("source", "target")
+# The first word may name the language to translate into, as in OPUS-MT's multilingual models.
+LANGUAGE = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
+IDS = ("pad_token_id", "start_token_id", "end_token_id")
+
+
+class ImportedPieces:
+    """SentencePiece models and vocabularies as they are, with their own ids and their own normalisation.
+
+    Text is split by the SentencePiece model of its side, and each piece has the id that the vocabulary of
+    this side says. Without a SentencePiece model, spaces separate pieces. Special tokens in a text are
+    text.
+
+    Args:
+        model: What `ImportedPieces.model` returned.
+
+    Raises:
+        ValueError: If `model` is something else, or its ids do not fit its vocabulary.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        try:
+            content = json.loads(model)
+            self.special_ids: dict[str, int] = {name: content["ids"][name] for name in IDS}
+            self.source_prefix: list[int] = content["source_prefix"]
+            self.ends_source: bool = content["ends_source"]
+            lists = content["pieces"]
+            self._pieces: dict[str, list[str]] = {
+                side: pieces or lists[0] for side, pieces in zip(SIDES, lists, strict=True)
+            }
+            self._unknown: dict[str, int] = dict(zip(SIDES, content["unknown"], strict=True))
+            processors = [
+                None if text is None else sentence_piece(base64.b64decode(text))
+                for text in content["models"]
+            ]
+            self._processors = dict(zip(SIDES, (processors[0], processors[-1]), strict=True))
+            self._check()
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            IndexError,
+            RecursionError,
+        ) as error:
+            raise ValueError(f"`model` is not an imported tokenizer. ({error})") from error
+        special = set(self.special_ids.values())
+        self._ids = {
+            side: {piece: i for i, piece in enumerate(pieces) if i not in special}
+            for side, pieces in self._pieces.items()
+        }
+
+    @staticmethod
+    def model(
+        pieces: Sequence[Sequence[str]],
+        models: Sequence[bytes | None],
+        ids: Mapping[str, int],
+        unknown: Sequence[int],
+        source_prefix: Sequence[int] = (),
+        ends_source: bool = True,
+    ) -> bytes:
+        """Return the model for vocabularies and SentencePiece models.
+
+        Args:
+            pieces: The piece of each id: of the source, and of the target if it has another vocabulary.
+            models: SentencePiece models of source and target; None where spaces separate the pieces.
+            ids: `pad_token_id`, `start_token_id` and `end_token_id`.
+            unknown: Id of the unknown token in source and target.
+            source_prefix: Ids that every source begins with.
+            ends_source: Whether every source ends with the end token.
+        """
+        texts = [None if m is None else base64.b64encode(m).decode() for m in models]
+        content = {
+            "pieces": [list(pieces[0]), list(pieces[1]) if len(pieces) > 1 else None],
+            "models": [*dict.fromkeys(texts)],
+            "ids": {name: ids[name] for name in IDS},
+            "unknown": list(unknown),
+            "source_prefix": list(source_prefix),
+            "ends_source": ends_source,
+        }
+        return json.dumps(content, ensure_ascii=False, sort_keys=True).encode()
+
+    def _check(self) -> None:
+        for pieces in self._pieces.values():
+            if not all(isinstance(piece, str) for piece in pieces):
+                raise TypeError("a piece is no text")
+        ids = [("source", i) for i in self.source_prefix]
+        ids += [("target", i) for i in self.special_ids.values()]
+        ids += self._unknown.items()
+        for side, token_id in ids:
+            if type(token_id) is not int or not 0 <= token_id < len(self._pieces[side]):
+                raise ValueError(f"{token_id!r} is no id of the {side} vocabulary")
+        if type(self.ends_source) is not bool:
+            raise TypeError("`ends_source` is not true or false")
+
+    def unknown_id(self, side: str = "source") -> int:
+        """Return the id of the unknown token."""
+        return self._unknown[side]
+
+    def vocab_size(self, side: str = "source") -> int:
+        """Return the number of ids."""
+        return len(self._pieces[side])
+
+    def id_to_piece(self, token_id: int, side: str = "target") -> str:
+        """Return the piece for display."""
+        return self._pieces[side][token_id]
+
+    def encode(self, texts: list[str], side: str = "source") -> list[list[int]]:
+        """Ids of each text."""
+        ids, unknown = self._ids[side], self._unknown[side]
+        codes: list[list[str]] = [[] for _ in texts]
+        texts = list(texts)
+        for index, text in enumerate(texts):
+            found = LANGUAGE.match(text)
+            if found and found[1] in ids:
+                codes[index], texts[index] = [found[1]], text[found.end() :]
+        processor = self._processors[side]
+        if processor is None:
+            rows = [text.split() for text in texts]
+        else:
+            rows = processor.encode(texts, out_type=str) if texts else []
+        prefix = self.source_prefix if side == "source" else []
+        return [
+            [*prefix, *(ids.get(piece, unknown) for piece in [*code, *row])]
+            for code, row in zip(codes, rows, strict=True)
+        ]
+
+    def decode(self, rows: list[list[int]], side: str = "target") -> list[str]:
+        """Return the text of each row of ids, in one line."""
+        pieces, processor = self._pieces[side], self._processors[side]
+        lists = [[pieces[token_id] for token_id in row] for row in rows]
+        if processor is None:
+            return [" ".join(row) for row in lists]
+        # It leaves the mark of a word's start in pieces of the other language.
+        texts = (processor.decode(row).replace("\u2581", " ") if row else "" for row in lists)
+        return [" ".join(text.splitlines()).strip() for text in texts]
+
+
+def sentence_piece(model: bytes) -> Any:
+    """Return SentencePiece's processor of a model.
+
+    Raises:
+        ValueError: If `model` is not one.
+    """
+    import sentencepiece
+
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError as error:
+        raise ValueError(f"it holds no SentencePiece model. ({error})") from error

@@ -1,0 +1,113 @@
+"""One door to models of other programs: what a folder holds is recognised by its files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from keras_attention.data.imported_tokenizers import (
+    ctranslate2_tokenizer,
+    firefox_tokenizer,
+    hugging_face_tokenizer,
+)
+from keras_attention.interop.ctranslate2 import MODEL_FILE
+from keras_attention.interop.ctranslate2_reader import read_ctranslate2
+from keras_attention.interop.foreign import POSITIONS, Imported
+from keras_attention.interop.hugging_face import (
+    CONFIG_FILE,
+    OLD_WEIGHTS,
+    SAFE_WEIGHTS,
+    read_hugging_face,
+    search_options,
+)
+from keras_attention.interop.marian_binary import read_marian
+from keras_attention.utils.checks import check_choice, check_path
+
+EXPECTED = (
+    f"a MarianMT model of Hugging Face ({CONFIG_FILE}, {SAFE_WEIGHTS} or {OLD_WEIGHTS}, source.spm, "
+    f"target.spm, vocab.json), a CTranslate2 model ({MODEL_FILE} and its vocabulary), or a model of Firefox "
+    "(model.*.bin, vocab.*.spm)"
+)
+SHOWN = 12
+
+
+def read_folder(folder: str | os.PathLike[str], positions: str = POSITIONS[0]) -> Imported:
+    """Read the model, the tokenizer and the search settings of another program's folder.
+
+    Args:
+        folder: A MarianMT folder of Hugging Face, a CTranslate2 folder or package of Argos Translate, or a
+            folder of Firefox' translation models.
+        positions: `"as_trained"` or `"as_transformers"`, which differ for models that Marian has trained:
+            see `read_hugging_face`. Defaults to `"as_trained"`.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+        DamagedFile: If a file is cut off or changed.
+        ValueError: If the folder holds none of these, or a model that cannot be represented.
+        ImportError: If a library for one of the files is not installed.
+    """
+    folder = check_path("folder", folder)
+    check_choice("positions", positions, POSITIONS)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"There is no folder '{folder}'.")
+    reader = _reader(folder)
+    if reader is None:
+        names = sorted(file.name for file in folder.iterdir())
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        raise ValueError(
+            f"'{folder}' holds no model that is known: it has {', '.join(names[:SHOWN]) or 'no file'}{more}. "
+            f"Expected: {EXPECTED}."
+        )
+    return reader(folder, positions)
+
+
+def is_foreign(folder: Path) -> bool:
+    """Whether a folder looks like a model of another program."""
+    return folder.is_dir() and _reader(folder) is not None
+
+
+def _reader(folder: Path) -> Callable[[Path, str], Imported] | None:
+    if (folder / MODEL_FILE).is_file() or (folder / "model" / MODEL_FILE).is_file():
+        return _from_ctranslate2
+    has_weights = any((folder / name).is_file() for name in (SAFE_WEIGHTS, OLD_WEIGHTS))
+    if has_weights and (folder / CONFIG_FILE).is_file():
+        return _from_hugging_face
+    return _from_firefox if _marian_files(folder) else None
+
+
+def _from_hugging_face(folder: Path, positions: str) -> Imported:
+    spec = read_hugging_face(folder, positions)
+    return Imported(spec, hugging_face_tokenizer(folder, spec), search_options(folder))
+
+
+def _from_ctranslate2(folder: Path, positions: str) -> Imported:
+    # A package of Argos Translate has the model in a folder of this name.
+    folder = folder if (folder / MODEL_FILE).is_file() else folder / "model"
+    model = read_ctranslate2(folder, positions)
+    return Imported(model.spec, ctranslate2_tokenizer(folder, model), {})
+
+
+def _from_firefox(folder: Path, positions: str) -> Imported:
+    if positions != POSITIONS[0]:
+        raise ValueError(f"'{folder}' holds a model of Marian, whose `positions` are 'as_trained'.")
+    path = _one(folder, _marian_files(folder))
+    spec = read_marian(path)
+    sides = [sorted(folder.glob(f"{name}*.spm")) for name in ("srcvocab.", "trgvocab.", "vocab.")]
+    has_both = bool(sides[0] and sides[1])
+    files = [_one(folder, side) for side in (sides[:2] if has_both else sides[2:])]
+    return Imported(spec, firefox_tokenizer(spec, files), {})
+
+
+def _marian_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("model.*.bin"))
+
+
+def _one(folder: Path, files: Sequence[Path]) -> Path:
+    if len(files) != 1:
+        names = ", ".join(file.name for file in files) or "none"
+        raise ValueError(
+            f"'{folder}' must hold one model.*.bin, and one vocab.*.spm or srcvocab.*.spm and "
+            f"trgvocab.*.spm. Found: {names}"
+        )
+    return files[0]

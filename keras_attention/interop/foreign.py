@@ -1,0 +1,318 @@
+"""What all imports share: files of others read with care, and parts of a spec made from their matrices.
+
+Shape letters: N heads, D hidden_dim, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from keras_attention.spec.parts import (
+    AttentionSpec,
+    DenseSpec,
+    EmbeddingSpec,
+    NonFiniteModel,
+    NormSpec,
+    PositionsSpec,
+    SpecError,
+    check_finite,
+    map_weights,
+    weight_fields,
+)
+from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.files import DamagedFile
+
+# What positions a model has: those that it was trained with, or those that another program computes.
+POSITIONS = ("as_trained", "as_transformers")
+
+
+class Imported(NamedTuple):
+    """A model of another program.
+
+    Attributes:
+        spec: Its structure and weights.
+        tokenizer: Its tokenizer.
+        options: Arguments of `Translator` that its folder sets, such as the beam's size.
+    """
+
+    spec: TransformerSpec
+    tokenizer: Any
+    options: dict[str, Any]
+
+
+class BinaryFile:
+    """Reads a binary file from front to back, and never takes more memory than the file has bytes.
+
+    Args:
+        path: The file. It is mapped into memory, not read.
+
+    Raises:
+        DamagedFile: If it is empty.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if path.stat().st_size == 0:
+            raise DamagedFile(f"'{path}' is damaged: it is empty.")
+        self._bytes = np.memmap(path, dtype=np.uint8, mode="r")
+        self._offset = 0
+
+    @property
+    def left(self) -> int:
+        """Number of bytes after those that were read."""
+        return len(self._bytes) - self._offset
+
+    def take(self, size: int, what: str) -> np.ndarray:
+        """Return the next bytes, without a copy; `what` names them in the error message."""
+        if size > self.left:
+            raise self.error(
+                f"{what} should have {size:,} bytes at byte {self._offset:,}, but {self.left:,} are left"
+            )
+        self._offset += size
+        return self._bytes[self._offset - size : self._offset]
+
+    def numbers(self, format: str, what: str) -> tuple[int, ...]:
+        """Return the next numbers, in a format of `struct`."""
+        return struct.unpack(format, self.take(struct.calcsize(format), what).tobytes())
+
+    def text(self, size: int, what: str) -> str:
+        """Return the next bytes as text, without the zero at its end."""
+        try:
+            return self.take(size, what).tobytes().rstrip(b"\0").decode()
+        except UnicodeDecodeError:
+            raise self.error(f"{what} is no text") from None
+
+    def error(self, problem: str) -> DamagedFile:
+        """Return an error that names the file."""
+        return DamagedFile(f"'{self.path}' is damaged: {problem}. Download it again.")
+
+
+class Arrays:
+    """Named arrays of another program, and which of them were read.
+
+    Args:
+        values: The arrays.
+        where: Their place, for error messages.
+    """
+
+    def __init__(self, values: Mapping[str, np.ndarray], where: str) -> None:
+        self._values, self._where = values, where
+        self._read: set[str] = set()
+
+    def has(self, name: str) -> bool:
+        """Whether there is an array of this name."""
+        return name in self._values
+
+    def array(self, name: str, axes: int = 1) -> np.ndarray:
+        """Return an array of so many axes in float32."""
+        if name not in self._values:
+            raise ValueError(f"{self._where} has no weight {name!r}.")
+        self._read.add(name)
+        value = self._values[name]
+        if value.ndim != axes or not value.size:
+            raise ValueError(
+                f"{self._where}: {name!r} should have {axes} axes. Its shape is {value.shape}."
+            )
+        return np.asarray(value, "float32")
+
+    def first(self, names: Sequence[str]) -> np.ndarray:
+        """Return the first matrix that there is; they are one, under several names."""
+        self._read.update(names)
+        return self.array(next(filter(self.has, names), names[0]), 2)
+
+    def dense(self, name: str) -> DenseSpec:
+        """Return PyTorch's `Linear` of this name."""
+        bias = f"{name}.bias"
+        kernel = np.ascontiguousarray(self.array(f"{name}.weight", 2).T)
+        return DenseSpec(kernel, self.array(bias) if self.has(bias) else None)
+
+    def norm(self, name: str, epsilon: float) -> NormSpec:
+        """Return PyTorch's `LayerNorm` of this name."""
+        return NormSpec(self.array(f"{name}.weight"), self.array(f"{name}.bias"), epsilon)
+
+    def depth(self, layers: str) -> int:
+        """Return the number of layers, whose names begin with `layers`, a dot and their number."""
+        numbers = {
+            name.removeprefix(layers).split(".")[1]
+            for name in self._values
+            if name.startswith(f"{layers}.")
+        }
+        return next(i for i in range(len(numbers) + 1) if str(i) not in numbers)
+
+    def refuse_unread(self, ignored: str = "") -> None:
+        """Raise for an array that nobody has asked for.
+
+        Args:
+            ignored: Regular expression of names that do not count.
+        """
+        unread = sorted(
+            name for name in self._values.keys() - self._read if not re.fullmatch(ignored, name)
+        )
+        if unread:
+            raise SpecError(
+                f"it has further weights, such as {unread[:3]}, of which nothing is known"
+            )
+
+
+def read_foreign_json(path: Path, kind: type) -> Any:
+    """Read a JSON file of another program.
+
+    Args:
+        path: The file.
+        kind: What it must hold: `dict` or `list`.
+
+    Raises:
+        DamagedFile: If the file is no JSON, or holds something else.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise DamagedFile(f"'{path}' is damaged: it is no JSON ({error}).") from None
+    if not isinstance(value, kind):
+        expected = {dict: "an object", list: "a list"}[kind]
+        raise DamagedFile(f"'{path}' must hold {expected}. Received: {type(value).__name__}")
+    return value
+
+
+class Settings:
+    """Settings of another program's file, whose types are checked when they are asked for.
+
+    Args:
+        values: The settings.
+        path: Their file, for error messages.
+    """
+
+    def __init__(self, values: Mapping[str, Any], path: Path) -> None:
+        self.values, self.path = values, path
+
+    def get(self, name: str, kind: type, default: Any = None) -> Any:
+        """Return a setting; `default` if it is absent or null.
+
+        Raises:
+            ValueError: If it is absent without a default, or of another type.
+        """
+        value = self.values.get(name)
+        value = default if value is None else value
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise ValueError(
+                f"'{self.path}': {name!r} must be of type {kind.__name__}. Received: {value!r}"
+            )
+        return value
+
+    def number(self, name: str, default: int | None = None, least: int = 1) -> int:
+        """Return an integer setting of at least `least`."""
+        value = self.get(name, int, default)
+        if value < least:
+            raise ValueError(f"'{self.path}': {name!r} must be at least {least}. Received: {value}")
+        return value
+
+    def refuse_unless(self, expected: Mapping[str, Any]) -> None:
+        """Raise a ValueError for a setting that is there and is not what it must be."""
+        for name, value in expected.items():
+            received = self.values.get(name, value)
+            if received != value:
+                raise ValueError(
+                    f"'{self.path}': a model with {name}={received!r} cannot be represented; it must be "
+                    f"{value!r}."
+                )
+
+
+def attention_of(parts: Sequence[DenseSpec], num_heads: int) -> AttentionSpec:
+    """Return attention from the flat maps (D, N K) of query, key, value, and the output's (N U, D)."""
+    split = []
+    for part in parts[:3]:
+        size = part.kernel.shape[1]
+        if size % num_heads:
+            raise SpecError(f"{num_heads} heads do not divide a width of {size}")
+        shape = (num_heads, size // num_heads)
+        bias = None if part.bias is None else part.bias.reshape(shape)
+        split.append(DenseSpec(part.kernel.reshape(-1, *shape), bias))
+    kernel = parts[3].kernel
+    if kernel.shape[0] % num_heads:
+        raise SpecError(f"{num_heads} heads do not divide a width of {kernel.shape[0]}")
+    output = DenseSpec(kernel.reshape(num_heads, -1, kernel.shape[1]), parts[3].bias)
+    return AttentionSpec(*split, output)
+
+
+def with_row(table: EmbeddingSpec) -> EmbeddingSpec:
+    """Return a table with one more token, whose embedding, softmax column and bias are zero."""
+    softmax, bias = table.reverse_embeddings, table.logits_bias
+    return dataclasses.replace(
+        table,
+        embeddings=np.pad(table.embeddings, ((0, 1), (0, 0))),
+        reverse_embeddings=None if softmax is None else np.pad(softmax, ((0, 0), (0, 1))),
+        logits_bias=None if bias is None else np.pad(bias, (0, 1)),
+    )
+
+
+def permute_hidden(spec: TransformerSpec, order: np.ndarray) -> TransformerSpec:
+    """Return the same model with the hidden dimensions in another order.
+
+    Args:
+        spec: A spec of NumPy arrays.
+        order: The old index (D,) of each new one.
+    """
+    # Both go through the weights in the same order.
+    fields = (field for field in weight_fields(spec) if field.value is not None)
+
+    def permuted(weight: np.ndarray) -> np.ndarray:
+        letters = next(fields).shape
+        for axis in (axis for axis, letter in enumerate(letters) if letter == "D"):
+            weight = np.take(weight, order, axis)
+        return weight
+
+    return map_weights(spec, permuted)
+
+
+def as_transformers(spec: TransformerSpec) -> TransformerSpec:
+    """Return the model with the positions that transformers computes for Marian's models.
+
+    They have the paper's frequencies, sines first. With hidden dimensions in another order, that is the
+    layout `"interleaved"`.
+
+    Args:
+        spec: A spec of NumPy arrays with sinusoids.
+
+    Raises:
+        SpecError: If the width is odd.
+    """
+    if spec.hidden_dim % 2:
+        raise SpecError(f"its width {spec.hidden_dim} is odd, so `positions` must be 'as_trained'")
+    order = np.arange(spec.hidden_dim).reshape(2, -1).T.ravel()
+    spec = permute_hidden(spec, order)
+    stacks = {
+        kind: dataclasses.replace(getattr(spec, kind), positions=PositionsSpec("interleaved"))
+        for kind in ("encoder", "decoder")
+    }
+    return dataclasses.replace(spec, **stacks)
+
+
+def checked(make: Callable[[], TransformerSpec], path: Path) -> TransformerSpec:
+    """Return a spec that is complete and finite; errors name the file that it comes from.
+
+    Args:
+        make: Returns the spec.
+        path: The file of its weights.
+
+    Raises:
+        ValueError: If the weights do not fit together.
+        DamagedFile: If a weight is infinite or NaN.
+    """
+    try:
+        spec = make()
+        spec.validate()
+    except SpecError as error:
+        raise ValueError(f"'{path}' holds no model that can be represented: {error}") from None
+    try:
+        check_finite(spec.weights())
+    except NonFiniteModel as error:
+        raise DamagedFile(f"'{path}' is damaged, or its model has diverged: {error}") from None
+    return spec

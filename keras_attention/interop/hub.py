@@ -1,0 +1,120 @@
+"""Models on the hubs of Hugging Face and Kaggle: their files come into a local folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+SCHEMES = ("hf", "kaggle")
+# Only what a model is read from: a repository also has files for other programs, and several times the
+# same weights.
+PATTERNS = (
+    *("*.json", "*.spm", "*.txt", "*.model", "*.npz", "README.md"),
+    *("*.safetensors", "model.bin", "model.*.bin", "vocab.*", "*/model.bin", "*/*.json"),
+    *("*.weights.h5", "*.keras", "assets/*"),
+)
+OLD_WEIGHTS = "pytorch_model.bin"
+KAGGLE_PARTS = "owner/model/framework/variation"
+
+
+def is_handle(handle: Any) -> bool:
+    """Whether a string names a model on a hub, as `hf://owner/name` does."""
+    return isinstance(handle, str) and handle.partition("://")[0] in SCHEMES and "://" in handle
+
+
+def download(handle: str) -> Path:
+    """Return a folder with the files of a model on a hub; files in the hub's cache are used again.
+
+    Args:
+        handle: `"hf://owner/name"`, with `"@revision"` for another version than the newest, or
+            `"kaggle://owner/model/framework/variation"`.
+
+    Raises:
+        ValueError: If the handle has another form.
+        ImportError: If the hub's library is not installed.
+        ConnectionError: If the files are neither in the cache nor to be had. The message says what to
+            download by hand, and where to put it.
+
+    Example:
+
+    >>> download("hf://opus")
+    Traceback (most recent call last):
+    ValueError: 'hf://opus' must have the form hf://owner/name, or hf://owner/name@revision.
+    """
+    scheme, _, name = handle.partition("://")
+    if scheme == "hf":
+        return _from_hugging_face(handle, name)
+    if scheme == "kaggle":
+        return _from_kaggle(handle, name)
+    raise ValueError(f"{handle!r} must begin with hf:// or kaggle://.")
+
+
+def _from_hugging_face(handle: str, name: str) -> Path:
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?", name):
+        raise ValueError(
+            f"{handle!r} must have the form hf://owner/name, or hf://owner/name@revision."
+        )
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ImportError(
+            f"{handle!r} is downloaded by huggingface_hub, which is not installed: "
+            "pip install huggingface_hub"
+        ) from error
+    repository, _, revision = name.partition("@")
+
+    def snapshot(patterns: list[str], offline: bool = False) -> Path:
+        return Path(
+            huggingface_hub.snapshot_download(
+                repository,
+                revision=revision or None,
+                allow_patterns=patterns,
+                local_files_only=offline,
+            )
+        )
+
+    try:
+        folder = snapshot([*PATTERNS])
+        has_new = any(folder.glob("*.safetensors")) or any(folder.glob("**/model*.bin"))
+        if has_new or any(folder.glob("*.h5")):
+            return folder
+        return snapshot([*PATTERNS, OLD_WEIGHTS])
+    except Exception as error:  # of the network, in many types of several libraries
+        try:
+            return snapshot([*PATTERNS, OLD_WEIGHTS], offline=True)
+        except Exception:  # It is not in the cache, either.
+            pass
+        raise ConnectionError(
+            _by_hand(
+                handle, f"https://huggingface.co/{repository}/tree/{revision or 'main'}", error
+            )
+        ) from error
+
+
+def _from_kaggle(handle: str, name: str) -> Path:
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+/[\w.-]+/[\w.-]+(/\d+)?", name):
+        raise ValueError(
+            f"{handle!r} must have the form kaggle://{KAGGLE_PARTS}, with /number for a version."
+        )
+    try:
+        import kagglehub
+    except ImportError as error:
+        raise ImportError(
+            f"{handle!r} is downloaded by kagglehub, which is not installed: pip install kagglehub"
+        ) from error
+    try:
+        return Path(kagglehub.model_download(name))
+    except Exception as error:  # of the network, in many types of several libraries
+        raise ConnectionError(
+            _by_hand(handle, f"https://www.kaggle.com/models/{name}", error)
+        ) from error
+
+
+def _by_hand(handle: str, address: str, error: Exception) -> str:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return (
+        f"{handle!r} is not in the cache and could not be downloaded ({type(error).__name__}: {reason}). "
+        f"Download the files of {address} by hand, put them into one folder, and pass the folder's path "
+        "in place of the handle."
+    )

@@ -1,0 +1,265 @@
+"""Read MarianMT folders of Hugging Face, such as the models of OPUS-MT.
+
+Shape letters: D hidden_dim, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_attention.interop.foreign import (
+    POSITIONS,
+    Arrays,
+    Settings,
+    as_transformers,
+    attention_of,
+    checked,
+    read_foreign_json,
+    with_row,
+)
+from keras_attention.spec.parts import (
+    BlockSpec,
+    EmbeddingSpec,
+    FeedForwardSpec,
+    PositionsSpec,
+    SpecError,
+    StackSpec,
+)
+from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.checks import check_choice
+from keras_attention.utils.files import DamagedFile
+
+CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
+SAFE_WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
+EPSILON = 1e-5  # PyTorch's; Marian's models of transformers have no other.
+ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu", "tanh": "tanh"}
+# Weights that are computed, or the same as others.
+IGNORED = r".*embed_positions\.weight|.*embed_tokens\.weight|model\.shared\.weight|lm_head\.weight"
+
+
+def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> TransformerSpec:
+    """Read a MarianMT model.
+
+    Ids are those of the folder. If the padding token, with which decoding starts, has an embedding that is
+    not zero, as fine-tuning can make it, then the start token is a further one, with the last id.
+
+    Args:
+        folder: The folder: `config.json`, and `model.safetensors` or `pytorch_model.bin`, which is read
+            without running code.
+        positions: `"as_trained"`: the positions of Marian, which trained such models.
+            `"as_transformers"`: those that transformers computes instead; the translations are those of
+            transformers. Defaults to `"as_trained"`.
+
+    Raises:
+        DamagedFile: If a file is cut off or changed.
+        ValueError: If the model has something that a spec cannot describe. The message names it.
+        ImportError: If the library for the file of weights is not installed.
+    """
+    check_choice("positions", positions, POSITIONS)
+    config = folder / CONFIG_FILE
+    settings = Settings(read_foreign_json(config, dict), config)
+    kind = settings.get("model_type", str)
+    if kind != "marian":
+        raise ValueError(
+            f"'{config}' describes a model of type {kind!r}. Only 'marian' is read: OPUS-MT and its "
+            "relatives."
+        )
+    generation = folder / GENERATION_FILE
+    if generation.is_file():
+        settings.values = {**settings.values, **read_foreign_json(generation, dict)}
+    path, weights = _read_weights(folder)
+    model = _Model(settings, Arrays(weights, f"'{path}'"))
+    spec = checked(model.spec, path)
+    if positions == "as_transformers":
+        spec = checked(lambda: as_transformers(spec), path)
+    return spec
+
+
+def search_options(folder: Path) -> dict[str, Any]:
+    """Return the arguments of `Translator` that a folder sets: the size of the beam."""
+    for name in (GENERATION_FILE, CONFIG_FILE):
+        path = folder / name
+        settings = Settings(read_foreign_json(path, dict) if path.is_file() else {}, path)
+        if settings.values.get("num_beams") is not None:
+            return {"beam_size": settings.number("num_beams")}
+    return {}
+
+
+def _read_weights(folder: Path) -> tuple[Path, Mapping[str, np.ndarray]]:
+    safe, old = folder / SAFE_WEIGHTS, folder / OLD_WEIGHTS
+    if safe.is_file():
+        return safe, _read_safetensors(safe)
+    if old.is_file():
+        return old, _read_pickle(old)
+    raise ValueError(f"'{folder}' holds no weights: expected {SAFE_WEIGHTS} or {OLD_WEIGHTS}.")
+
+
+def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError as error:
+        raise ImportError(
+            f"'{path}' is read by safetensors, which is not installed: pip install safetensors"
+        ) from error
+    try:
+        with safe_open(path, framework="np") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}
+    except (SafetensorError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise DamagedFile(f"'{path}' cannot be read: {error}. Download it again.") from None
+
+
+def _read_pickle(path: Path) -> dict[str, np.ndarray]:
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            f"'{path}' is read by PyTorch, which is not installed: pip install torch. A model.safetensors "
+            "needs none."
+        ) from error
+    try:
+        if zipfile.is_zipfile(path):  # Nothing in it may be larger than it is in the file.
+            with zipfile.ZipFile(path) as archive:
+                if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
+                    raise DamagedFile(f"'{path}' is damaged: its entries are larger than the file.")
+        weights = torch.load(path, map_location="cpu", weights_only=True)
+        return {name: tensor.float().numpy() for name, tensor in weights.items()}
+    except DamagedFile:
+        raise
+    except (
+        Exception
+    ) as error:  # PyTorch raises errors of many types for bytes that it did not write.
+        raise DamagedFile(
+            f"'{path}' cannot be read without running code in it: {type(error).__name__}: "
+            f"{str(error).splitlines()[0] if str(error) else ''}. Download it again, or convert it to "
+            f"{SAFE_WEIGHTS}."
+        ) from None
+
+
+class _Model:
+    """Makes a spec from weights and settings."""
+
+    def __init__(self, settings: Settings, weights: Arrays) -> None:
+        self._settings, self._weights = settings, weights
+        self._dim = settings.number("d_model")
+        activation = settings.get("activation_function", str, "gelu")
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"'{settings.path}': a model with activation_function={activation!r} cannot be represented; "
+                f"read are {list(ACTIVATIONS)}."
+            )
+        self._activation = ACTIVATIONS[activation]
+        for name in ("attention_heads", "ffn_dim"):
+            sizes = [settings.number(f"{kind}_{name}") for kind in ("encoder", "decoder")]
+            if sizes[0] != sizes[1]:
+                raise ValueError(
+                    f"'{settings.path}': encoder_{name} {sizes[0]} and decoder_{name} {sizes[1]} differ, "
+                    "which cannot be represented."
+                )
+        self._heads = settings.number("encoder_attention_heads")
+
+    def spec(self) -> TransformerSpec:
+        """Return the whole model, with the positions of its training."""
+        settings = self._settings
+        pad = settings.number("pad_token_id", least=0)
+        start = settings.number("decoder_start_token_id", pad, least=0)
+        source, target = self._tables(pad)
+        output = source if target is None else target
+        suppressed = set(self._suppressed())
+        if output.logits_bias is not None:
+            never = np.isneginf(output.logits_bias)
+            output.logits_bias[never] = 0.0
+            suppressed.update(np.flatnonzero(never).tolist())
+        if start == pad and pad < len(output.embeddings) and output.embeddings[pad].any():
+            row = output.embeddings[pad].copy()
+            start = len(output.embeddings)
+            suppressed.add(start)
+            output = with_row(output)
+            output.embeddings[-1] = row
+            source, target = (output, None) if target is None else (source, output)
+        stacks = [self._stack(kind) for kind in ("encoder", "decoder")]
+        self._weights.refuse_unread(IGNORED)
+        return TransformerSpec(
+            source,
+            *stacks,
+            start_token_id=start,
+            end_token_id=settings.number("eos_token_id", least=0),
+            target_embedding=target,
+            suppressed_token_ids=tuple(sorted(suppressed)),
+        )
+
+    def _suppressed(self) -> list[int]:
+        """Return the tokens that the settings forbid."""
+        words = self._settings.get("bad_words_ids", list, [])
+        for word in words:
+            if not (isinstance(word, list) and len(word) == 1 and type(word[0]) is int):
+                raise ValueError(
+                    f"'{self._settings.path}': bad_words_ids may hold lists of one id. Received: {word!r}"
+                )
+        return [word[0] for word in words]
+
+    def _tables(self, pad: int) -> tuple[EmbeddingSpec, EmbeddingSpec | None]:
+        """Return the table of the source, and that of the target if it is another."""
+        is_one = self._settings.get("share_encoder_decoder_embeddings", bool, True)
+        is_tied = self._settings.get("tie_word_embeddings", bool, True)
+        names = {kind: [f"model.{kind}.embed_tokens.weight"] for kind in ("encoder", "decoder")}
+        softmax = ["lm_head.weight"]
+        if is_one and is_tied:
+            both = ["model.shared.weight", *names["encoder"], *names["decoder"], *softmax]
+            names = dict.fromkeys(names, both)
+        elif is_one:  # An untied model of transformers 5 has several tables all the same.
+            names = {kind: [*own, "model.shared.weight"] for kind, own in names.items()}
+        elif is_tied:
+            names["decoder"] += softmax
+        table = self._weights.first(names["decoder"])
+        reverse = None if is_tied else self._weights.first(softmax).T.copy()
+        scale = 1.0
+        if not self._settings.get("scale_embedding", bool, False):
+            scale = 1.0 / math.sqrt(self._dim)
+            reverse = table.T.copy() if reverse is None else reverse
+        bias = None
+        if self._weights.has("final_logits_bias"):
+            bias = self._weights.array("final_logits_bias", 2).ravel()
+            bias = bias.copy() if bias.any() else None
+        target = EmbeddingSpec(table * np.float32(scale), reverse, bias, pad)
+        source = self._weights.first(names["encoder"])
+        if is_one and np.array_equal(source, table):
+            return target, None
+        return EmbeddingSpec(source * np.float32(scale), pad_token_id=pad), target
+
+    def _stack(self, kind: str) -> StackSpec:
+        depth = self._settings.number(f"{kind}_layers")
+        there = self._weights.depth(f"model.{kind}.layers")
+        if there != depth:
+            raise SpecError(f"it has {there} {kind} layers, and its {CONFIG_FILE} says {depth}")
+        blocks = tuple(self._block(f"model.{kind}.layers.{i}", kind) for i in range(depth))
+        return StackSpec(PositionsSpec("halves"), blocks)
+
+    def _block(self, name: str, kind: str) -> BlockSpec:
+        weights = self._weights
+        network = FeedForwardSpec(
+            weights.dense(f"{name}.fc1"), weights.dense(f"{name}.fc2"), self._activation
+        )
+        block = BlockSpec(
+            self._attention(f"{name}.self_attn"),
+            weights.norm(f"{name}.self_attn_layer_norm", EPSILON),
+            network,
+            weights.norm(f"{name}.final_layer_norm", EPSILON),
+        )
+        if kind == "encoder":
+            return block
+        return dataclasses.replace(
+            block,
+            cross_attention=self._attention(f"{name}.encoder_attn"),
+            cross_attention_norm=weights.norm(f"{name}.encoder_attn_layer_norm", EPSILON),
+        )
+
+    def _attention(self, name: str) -> Any:
+        names = ("q_proj", "k_proj", "v_proj", "out_proj")
+        return attention_of([self._weights.dense(f"{name}.{part}") for part in names], self._heads)

@@ -1,0 +1,329 @@
+"""Read models in Marian's binary format, such as those of Firefox, with 8-bit weights and all.
+
+Shape letters: D hidden_dim, F intermediate_dim, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_attention.interop.foreign import (
+    BinaryFile,
+    Settings,
+    attention_of,
+    checked,
+    with_row,
+)
+from keras_attention.spec.parts import (
+    BlockSpec,
+    DenseSpec,
+    EmbeddingSpec,
+    FeedForwardSpec,
+    NormSpec,
+    PositionsSpec,
+    SpecError,
+    SSRUSpec,
+    StackSpec,
+)
+from keras_attention.spec.transformer import TransformerSpec
+
+FORMAT_VERSION = 1
+SETTINGS = "special:model.yml"
+# Number of a type in the file -> its NumPy type.
+INT8_SCALED = 0x4101  # with a multiplier behind the numbers
+TYPES = {0x101: "<i1", INT8_SCALED: "<i1", 0x402: "<f2", 0x404: "<f4", 0x408: "<f8"}
+ALIGNMENT = 256
+# Bytes that an item has at least: its entry in the header.
+LEAST_BYTES = 32
+MOST_AXES = 8
+# Marian's words: add, then normalise.
+POST_NORM, PRE_NORM = ("", "an"), ("n", "a")
+END, UNKNOWN = 0, 1
+EPSILON = 1e-6
+ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
+# Settings that change what is computed, and the only value of each that a spec can have.
+REQUIRED = {
+    "type": "transformer",
+    "transformer-ffn-depth": 2,
+    "transformer-no-projection": False,
+    "transformer-pool": False,
+    "transformer-tied-layers": [],
+    "transformer-train-position-embeddings": False,
+    "transformer-rnn-projection": False,
+    "transformer-depth-scaling": False,
+    "ulr": False,
+    "right-left": False,
+    "lemma-dim-emb": 0,
+    "input-types": [],
+    "transformer-decoder-dim-ffn": 0,
+    "transformer-decoder-ffn-depth": 0,
+}
+
+
+def read_marian(path: Path) -> TransformerSpec:
+    """Read a model in Marian's binary format: `model.*.bin`.
+
+    The weights become float32. The positions are `"halves"`. Marian starts to translate from a zero
+    embedding, and has no padding token: this gets the last id, after those of the vocabulary. It and the
+    unknown token are never produced, as in Marian.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The spec; its decoder has an `SSRUSpec` or self-attention.
+
+    Raises:
+        DamagedFile: If the file is cut off or changed, or not in this format.
+        ValueError: If the model has something that a spec cannot describe. The message names it.
+    """
+    items = read_items(path)
+    if SETTINGS not in items.shapes:
+        raise items.error(f"it holds no {SETTINGS!r}, the model's settings")
+    settings = Settings(simple_yaml(items.text(SETTINGS)), path)
+    return checked(lambda: _Model(items, settings).spec(), path)
+
+
+class _Items:
+    """The arrays in a file. Nothing is converted before it is asked for.
+
+    Attributes:
+        shapes: Shape of each array, by its name.
+    """
+
+    def __init__(self, file: BinaryFile) -> None:
+        self._file, self.error = file, file.error
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self._types: dict[str, int] = {}
+        self._data: dict[str, np.ndarray] = {}
+        self._read: set[str] = set()
+
+    def add(self, name: str, type_id: int, shape: tuple[int, ...], data: np.ndarray) -> None:
+        """Add an array whose size was checked."""
+        if name in self.shapes:
+            raise self.error(f"it holds {name!r} twice")
+        self.shapes[name], self._types[name], self._data[name] = shape, type_id, data
+
+    def text(self, name: str) -> str:
+        """Return an array of letters."""
+        try:
+            return self._data[name].tobytes().rstrip(b"\0").decode()
+        except UnicodeDecodeError:
+            raise self.error(f"{name!r} is no text") from None
+
+    def unread(self) -> list[str]:
+        """Return the names of the arrays that nobody asked for; multipliers of activations do not count."""
+        known = re.compile("special:.*|.*_QuantMultA")
+        return sorted(name for name in self.shapes.keys() - self._read if not known.fullmatch(name))
+
+    def matrix(self, name: str) -> np.ndarray:
+        """Return an array of two axes."""
+        array = self.array(name)
+        if array.ndim != 2:
+            raise self.error(f"{name!r} should be a matrix, but has the shape {array.shape}")
+        return array
+
+    def array(self, name: str) -> np.ndarray:
+        """Return an array in float32."""
+        if name not in self.shapes:
+            raise self.error(f"it holds no {name!r}, which its settings call for")
+        self._read.add(name)
+        type_id, shape = self._types[name], self.shapes[name]
+        if type_id not in TYPES or type_id == 0x101:
+            raise self.error(f"{name!r} has the type {type_id:#x}, which is not read")
+        count = math.prod(shape)
+        dtype = np.dtype(TYPES[type_id])
+        size = count * dtype.itemsize
+        values = self._data[name][:size].view(dtype).astype("float32")
+        if type_id != INT8_SCALED:
+            return values.reshape(shape)
+        multiplier = self._data[name][size : size + 4].view("<f4")[0]
+        if not (np.isfinite(multiplier) and multiplier > 0):
+            raise self.error(f"the multiplier of {name!r} is {multiplier}")
+        values /= multiplier
+        # Matrices for products are stored transposed, tables of embeddings are not.
+        is_table = name.rpartition("_")[2] == "Wemb"
+        return values.reshape(shape) if is_table else values.reshape(shape[::-1]).T.copy()
+
+
+def read_items(path: Path) -> _Items:
+    """Read the header of a file, and check that all sizes in it fit together."""
+    file = BinaryFile(path)
+    version, count = file.numbers("<QQ", "the header")
+    if version != FORMAT_VERSION:
+        raise file.error(
+            f"it has the format version {version}, expected {FORMAT_VERSION}; is it a binary model of "
+            "Marian?"
+        )
+    if count * LEAST_BYTES > file.left:
+        raise file.error(f"{count:,} arrays do not fit into it")
+    headers = [file.numbers("<QQQQ", f"the header of array {i}") for i in range(count)]
+    names = [file.text(header[0], "a name") for header in headers]
+    shapes = []
+    for name, header in zip(names, headers, strict=True):
+        if header[2] > MOST_AXES:
+            raise file.error(f"{name!r} has {header[2]:,} axes")
+        shapes.append(file.numbers(f"<{header[2]}i", f"the shape of {name!r}"))
+    (padding,) = file.numbers("<Q", "the padding")
+    file.take(padding, "the padding")
+    items = _Items(file)
+    for name, (_, type_id, _, length), shape in zip(names, headers, shapes, strict=True):
+        if min(shape, default=1) < 1:
+            raise file.error(f"{name!r} has the shape {shape}")
+        if type_id in TYPES:
+            size = math.prod(shape) * np.dtype(TYPES[type_id]).itemsize
+            size += 4 * (type_id == INT8_SCALED)
+            if length not in (size, -(-size // ALIGNMENT) * ALIGNMENT):
+                raise file.error(f"{name!r} {shape} should have {size:,} bytes, not {length:,}")
+        items.add(name, type_id, shape, file.take(length, repr(name)))
+    return items
+
+
+def simple_yaml(text: str) -> dict[str, Any]:
+    """Read the YAML that Marian writes: `key: value`, with lists of values; all else is left out.
+
+    >>> simple_yaml('heads: 8\\nnormal: ""\\ndims:\\n  - 3\\n  - 4\\nnone: []\\nskip: false')
+    {'heads': 8, 'normal': '', 'dims': [3, 4], 'none': [], 'skip': False}
+    """
+    settings: dict[str, Any] = {}
+    last = None
+    for line in text.splitlines():
+        entry = re.fullmatch(r"([\w-]+):\s*(.*?)\s*", line)
+        item = re.fullmatch(r"\s*- (.*?)\s*", line)
+        if entry:
+            last, value = entry.groups()
+            settings[last] = [] if value in ("", "[]") else _scalar(value)
+        elif item and isinstance(settings.get(last or ""), list):
+            settings[last or ""].append(_scalar(item[1]))
+    return settings
+
+
+def _scalar(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    if re.fullmatch(r"-?\d{1,18}", text):
+        return int(text)
+    quoted = re.fullmatch(r"\"(.*)\"|'(.*)'", text)
+    return (quoted[1] or quoted[2] or "") if quoted else text
+
+
+class _Model:
+    """Makes a spec from the arrays and the settings of a file."""
+
+    def __init__(self, items: _Items, settings: Settings) -> None:
+        self._items, self._settings = items, settings
+        settings.refuse_unless(REQUIRED)
+        self._heads = settings.number("transformer-heads")
+        names = ("transformer-preprocess", "transformer-postprocess")
+        # d is dropout, which only training has.
+        steps = tuple(settings.get(name, str, "").replace("d", "") for name in names)
+        if steps not in (POST_NORM, PRE_NORM):
+            raise SpecError(f"its {names[0]} and {names[1]} {steps} are neither post- nor pre-norm")
+        self._normalize_first = steps == PRE_NORM
+        activation = settings.get("transformer-ffn-activation", str, "relu")
+        if activation not in ACTIVATIONS:
+            raise SpecError(
+                f"its transformer-ffn-activation is {activation!r}; read are {list(ACTIVATIONS)}"
+            )
+        self._activation = ACTIVATIONS[activation]
+        kind = settings.get("transformer-decoder-autoreg", str, "self-attention")
+        cell = settings.get("dec-cell", str, "ssru") if kind == "rnn" else ""
+        if (kind, cell) not in (("self-attention", ""), ("rnn", "ssru")):
+            raise SpecError(
+                f"its decoder has transformer-decoder-autoreg {kind!r} {cell!r}; read are self-attention "
+                "and an rnn of SSRU cells"
+            )
+        self._is_ssru = kind == "rnn"
+
+    def spec(self) -> TransformerSpec:
+        """Return the whole model."""
+        source, target = self._tables()
+        pad = source.embeddings.shape[0] - 1
+        stacks = [
+            self._stack(kind, self._settings.number(f"{kind[:3]}-depth"))
+            for kind in ("encoder", "decoder")
+        ]
+        if unknown := self._items.unread():
+            raise SpecError(
+                f"it has further arrays, such as {unknown[:3]}, of which nothing is known"
+            )
+        return TransformerSpec(
+            source,
+            *stacks,
+            start_token_id=pad,
+            end_token_id=END,
+            target_embedding=target,
+            suppressed_token_ids=(UNKNOWN, pad),
+        )
+
+    def _tables(self) -> tuple[EmbeddingSpec, EmbeddingSpec | None]:
+        """Return the table of the source, and that of the target if it is another, with rows for padding."""
+        names = self._items.shapes
+        is_one = "Wemb" in names
+        table = self._items.matrix("Wemb" if is_one else "decoder_Wemb")
+        softmax = "decoder_ff_logit_out_W"
+        bias = "decoder_ff_logit_out_b"
+        pad = table.shape[0]
+        target = EmbeddingSpec(
+            table,
+            self._items.matrix(softmax) if softmax in names else None,
+            self._items.array(bias).ravel() if bias in names else None,
+            pad_token_id=pad,
+        )
+        if is_one:
+            return with_row(target), None
+        source = EmbeddingSpec(self._items.matrix("encoder_Wemb"), pad_token_id=pad)
+        if source.embeddings.shape[0] != pad:
+            raise SpecError(
+                f"its vocabularies have {source.embeddings.shape[0]} and {pad} tokens; only those of one "
+                "size are read"
+            )
+        return with_row(source), with_row(target)
+
+    def _stack(self, kind: str, depth: int) -> StackSpec:
+        blocks = tuple(self._block(f"{kind}_l{i + 1}", kind == "decoder") for i in range(depth))
+        top = self._settings.get("transformer-postprocess-top", str, "").replace("d", "")
+        if top not in ("", "n"):
+            raise SpecError(f"its transformer-postprocess-top is {top!r}; read are '' and 'n'")
+        norm = self._norm(f"{kind}_top") if top else None
+        return StackSpec(PositionsSpec("halves"), blocks, norm)
+
+    def _block(self, name: str, is_decoder: bool) -> BlockSpec:
+        is_ssru = is_decoder and self._is_ssru
+        pre = "_pre" if self._normalize_first else ""
+        own: Any
+        if is_ssru:
+            rnn = f"{name}_rnn"
+            own = SSRUSpec(self._dense(rnn, "", has_bias=False), self._dense(rnn, "f"))
+            norm = self._norm(f"{rnn}_ffn", pre)
+        else:
+            own = self._attention(f"{name}_self")
+            norm = self._norm(f"{name}_self_Wo", pre)
+        network = FeedForwardSpec(
+            self._dense(f"{name}_ffn", "1"), self._dense(f"{name}_ffn", "2"), self._activation
+        )
+        return BlockSpec(
+            own,
+            norm,
+            network,
+            self._norm(f"{name}_ffn_ffn", pre),
+            self._attention(f"{name}_context") if is_decoder else None,
+            self._norm(f"{name}_context_Wo", pre) if is_decoder else None,
+            self._normalize_first,
+        )
+
+    def _attention(self, name: str) -> Any:
+        return attention_of([self._dense(name, part) for part in "qkvo"], self._heads)
+
+    def _dense(self, name: str, part: str, has_bias: bool = True) -> DenseSpec:
+        bias = self._items.array(f"{name}_b{part}").ravel() if has_bias else None
+        return DenseSpec(self._items.matrix(f"{name}_W{part}"), bias)
+
+    def _norm(self, name: str, suffix: str = "") -> NormSpec:
+        names = [f"{name}_ln_{part}{suffix}" for part in ("scale", "bias")]
+        return NormSpec(*(self._items.array(name).ravel() for name in names), EPSILON)

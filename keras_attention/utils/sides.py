@@ -1,0 +1,44 @@
+"""A tokenizer whose source and target differ, and one of the user's own that knows no sides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def encode_side(tokenizer: Any, texts: Iterable[str], side: str, **options: Any) -> list[list[int]]:
+    """Return the ids of each text of one side, without an end token.
+
+    Args:
+        tokenizer: A `Tokenizer`, or an object with its `encode`.
+        texts: The texts.
+        side: `"source"` or `"target"`.
+        **options: Further arguments of `encode`.
+    """
+    return tokenizer.encode(list(texts), **options, **_named(tokenizer, side))
+
+
+def decode_side(tokenizer: Any, ids: Any, side: str) -> str:
+    """Return the text of ids of one side."""
+    return tokenizer.decode(ids, **_named(tokenizer, side))
+
+
+def end_of(tokenizer: Any, side: str) -> list[int]:
+    """Return what stands behind the ids of a side: the end token, or nothing if sources lack it."""
+    ends = side == "target" or getattr(tokenizer, "ends_source", True)
+    return [tokenizer.end_token_id] if ends else []
+
+
+def piece_of(tokenizer: Any, token_id: int, side: str) -> str:
+    """Return the subword with this id on one side."""
+    return tokenizer.id_to_token(token_id, **_named(tokenizer, side))
+
+
+def target_size_of(tokenizer: Any) -> int:
+    """Return the number of ids of the target."""
+    return getattr(tokenizer, "target_vocabulary_size", tokenizer.vocabulary_size)
+
+
+def _named(tokenizer: Any, side: str) -> dict[str, str]:
+    """Return the argument `side` for a tokenizer that has one."""
+    return {"side": side} if hasattr(tokenizer, "target_vocabulary_size") else {}

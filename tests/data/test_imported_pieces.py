@@ -1,0 +1,162 @@
+"""Tokenizers of other programs: their pieces, their ids, their normalisation."""
+
+import copy
+import io
+import json
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from keras_attention.data.batches import TokenBatches
+from keras_attention.data.imported_pieces import ImportedPieces
+from keras_attention.data.token_store import TokenStore
+from keras_attention.data.tokenizer import Tokenizer
+from tests.data.counting_text import NumberText
+
+pytestmark = pytest.mark.backends("tensorflow")
+
+IDS = {"pad_token_id": 9, "start_token_id": 8, "end_token_id": 3}
+SPACES = ["b", "<unk>", "a", "</s>", ">>de<<", "c", "<0xC3>", "house", "<s>", "<pad>"]
+
+
+def spaces(**changes):
+    """A tokenizer of pieces between spaces."""
+    options = {"pieces": [SPACES], "models": [None], "ids": IDS, "unknown": [1, 1], **changes}
+    return Tokenizer(ImportedPieces.model(**options), "imported")
+
+
+def trained(texts, size):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts * 9),
+        model_writer=model,
+        vocab_size=size,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Two SentencePiece models with vocabularies of their own: ids are the pieces' places, backwards."""
+    models = [
+        trained(["a small house", "two houses"], 25),
+        trained(["ein Haus", "zwei Häuser"], 27),
+    ]
+    pieces = []
+    for model in models:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        names = [processor.id_to_piece(i) for i in range(processor.vocab_size())]
+        others = [name for name in names if name not in ("<s>", "</s>", "<unk>")]
+        pieces.append(["<pad>", "</s>", "<unk>", "<s>", *reversed(others)])
+    ids = {"pad_token_id": 0, "start_token_id": 3, "end_token_id": 1}
+    return models, pieces, Tokenizer(ImportedPieces.model(pieces, models, ids, [2, 2]), "imported")
+
+
+def test_ids_are_attributes():
+    tokenizer = spaces()
+    assert (tokenizer.pad_token_id, tokenizer.start_token_id) == (9, 8)
+    assert (tokenizer.end_token_id, tokenizer.unknown_token_id) == (3, 1)
+    assert tokenizer.encode("a  b x c") == [2, 0, 1, 5]
+    assert tokenizer.decode([2, 0, 9, 5, 3, 7]) == "a b c"
+    assert tokenizer.encode(["</s> <pad>", ""]) == [[1, 1], []]
+    assert tokenizer.encode(">>de<< a >>de<<") == [4, 2, 4]
+    assert not tokenizer.is_mostly_unknown(tokenizer.encode("house x"))
+    assert tokenizer.is_mostly_unknown(tokenizer.encode("x y a"))
+    assert (Tokenizer.pad_token_id, Tokenizer.end_token_id) == (0, 1)
+
+
+def test_prefix_and_end():
+    tokenizer = spaces(source_prefix=[8], ends_source=False)
+    assert tokenizer.encode("a") == [8, 2] and not tokenizer.ends_source
+    assert tokenizer.encode("a", side="target") == [2]
+
+
+def test_two_models(pair):
+    models, pieces, tokenizer = pair
+    for side, model, names, text in zip(
+        ("source", "target"), models, pieces, ("a small house", "zwei Häuser"), strict=True
+    ):
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        expected = [names.index(piece) for piece in processor.encode(text, out_type=str)]
+        assert tokenizer.encode(text, side=side) == expected
+        assert tokenizer.decode(expected, side=side) == text
+        assert tokenizer.tokens(text, side) == processor.encode(text, out_type=str)
+    assert tokenizer.vocabulary_size == len(pieces[0])
+    assert tokenizer.target_vocabulary_size == len(pieces[1]) != len(pieces[0])
+    with pytest.raises(ValueError, match=f"from 0 to {len(pieces[0]) - 1}"):
+        tokenizer.id_to_token(len(pieces[1]) - 1, "source")
+    with pytest.raises(ValueError, match="side"):
+        tokenizer.encode("a", side="both")
+
+
+def test_store_and_batches_have_their_ids(tmp_path):
+    """Sources have a prefix and no end; targets begin with the start token, and padding is not 0."""
+    tokenizer = spaces(source_prefix=[8], ends_source=False)
+    text = NumberText([("a b c", "c"), ("b", "a house"), ("c a", "b a c")])
+    store = TokenStore.build(tmp_path, text, tokenizer, verbose=False)
+    assert store.source(0).tolist() == [8, 2, 0, 5]
+    assert store.target(1).tolist() == [2, 7, 3]
+    assert store.padded("target", np.array([0, -1]), 3).tolist() == [[5, 3, 9], [9, 9, 9]]
+    found = set()
+    batches = TokenBatches(store, batch_tokens=40, shuffle=False)
+    for index in range(len(batches)):
+        inputs, labels = batches.batch(0, index)
+        rows = (inputs["encoder_token_ids"], inputs["decoder_token_ids"], labels)
+        for source, read, label in zip(*rows, strict=True):
+            length = int((label != 9).sum())
+            if length:
+                assert read.tolist() == [8, *label[: length - 1], *[9] * (len(label) - length)]
+                found.add((tuple(source[source != 9]), tuple(label[:length])))
+    assert found == {((8, 2, 0, 5), (5, 3)), ((8, 0), (2, 7, 3)), ((8, 5, 2), (0, 2, 5, 3))}
+
+
+def test_only_their_own_normalisation(pair):
+    """NFKC, as SentencePiece does it: ours would have taken the soft hyphen, and kept the ligature."""
+    models, _, tokenizer = pair
+    text = "a ﬁne\u00ad house"
+    processor = sentencepiece.SentencePieceProcessor(model_proto=models[0])
+    assert tokenizer.normalization == "none"
+    assert len(tokenizer.encode(text)) == len(processor.encode(text))
+    assert tokenizer.encode("ｈｏｕｓｅ") == tokenizer.encode("house")
+    with pytest.raises(ValueError, match="normalization"):
+        Tokenizer(tokenizer._model, "imported", "nfc_visible")
+    with pytest.raises(ValueError, match="normalization"):
+        Tokenizer(models[0], "bpe", "none")
+
+
+def test_saved_and_copied(pair, tmp_path):
+    tokenizer = pair[2]
+    tokenizer.save(tmp_path / "tokenizer")
+    for same in (Tokenizer.load(tmp_path / "tokenizer"), copy.deepcopy(tokenizer)):
+        assert same.fingerprint() == tokenizer.fingerprint()
+        assert same.encode("two houses") == tokenizer.encode("two houses")
+        assert same.start_token_id == 3
+    path = tmp_path / "tokenizer" / "tokenizer.model"
+    path.write_bytes(path.read_bytes().replace(b"hous", b"haus", 1))
+    with pytest.raises(ValueError, match="tokenizer.model' is damaged"):
+        Tokenizer.load(tmp_path / "tokenizer")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pieces": [[1, 2], None]},
+        {"pieces": 3},
+        {"ids": {**IDS, "end_token_id": 10}},
+        {"ids": {**IDS, "end_token_id": True}},
+        {"ids": {"end_token_id": 0}},
+        {"unknown": [1]},
+        {"unknown": [1, -1]},
+        {"source_prefix": [99]},
+        {"ends_source": "yes"},
+        {"models": ["AAAA"]},
+        {"models": []},
+    ],
+)
+def test_models_that_are_none(change):
+    content = {**json.loads(spaces()._model), **change}
+    with pytest.raises(ValueError, match="not an imported tokenizer"):
+        Tokenizer(json.dumps(content).encode(), "imported")

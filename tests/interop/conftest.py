@@ -1,0 +1,109 @@
+"""Small models of other programs, with every option that theirs have."""
+
+import json
+
+import numpy as np
+import pytest
+
+SOURCES = [
+    "the old house is red",
+    "a dog sees the red cat",
+    "the cat sleeps in the house",
+    "dogs and cats ½",
+]
+TARGETS = [
+    "das alte Haus ist rot",
+    "ein Hund sieht die Katze",
+    "die Katze schläft im Haus",
+    "Hunde und Katzen",
+]
+
+
+def sentence_pieces(texts, size):
+    """A SentencePiece model as Marian's: a unigram model with its usual normalisation."""
+    import io
+
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts * 5),
+        model_writer=model,
+        vocab_size=size,
+        hard_vocab_limit=False,
+        character_coverage=1.0,
+        eos_id=0,
+        unk_id=1,
+        bos_id=-1,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def pieces_of(model):
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [processor.id_to_piece(i) for i in range(processor.vocab_size())]
+
+
+@pytest.fixture(scope="session")
+def spm():
+    """SentencePiece models of source and target."""
+    return sentence_pieces(SOURCES, 40), sentence_pieces(TARGETS, 44)
+
+
+def write_marian_mt(folder, spm, separate=False, **config):
+    """A random MarianMT of transformers with its tokenizer; returns the model."""
+    import torch
+    from transformers import MarianConfig, MarianMTModel
+
+    folder.mkdir()
+    for name, model in zip(("source", "target"), spm, strict=True):
+        (folder / f"{name}.spm").write_bytes(model)
+    sides = [pieces_of(model) for model in spm]
+    both = sides if separate else [[*dict.fromkeys([*sides[0], *sides[1], ">>de<<"])]]
+    size = max(map(len, both))
+    vocabularies = [{piece: i for i, piece in enumerate(side)} for side in both]
+    for vocabulary, name in zip(vocabularies, ("vocab.json", "target_vocab.json"), strict=False):
+        vocabulary["<pad>"] = size
+        (folder / name).write_text(json.dumps(vocabulary))
+    settings = {"source_lang": "en", "target_lang": "de", "separate_vocabs": separate}
+    settings["tokenizer_class"] = "MarianTokenizer"
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    options = {
+        "vocab_size": size + 1,
+        "d_model": 16,
+        "encoder_layers": 3,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 24,
+        "decoder_ffn_dim": 24,
+        "activation_function": "swish",
+        "scale_embedding": True,
+        "pad_token_id": size,
+        "decoder_start_token_id": size,
+        "eos_token_id": 0,
+        "forced_eos_token_id": 0,
+        "share_encoder_decoder_embeddings": not separate,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": 50,
+    }
+    torch.manual_seed(5)
+    model = MarianMTModel(MarianConfig(**{**options, **config})).eval()
+    random = np.random.default_rng(7)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "embed_positions" not in name:
+                noise = random.normal(0.0, 0.3, weight.shape).astype("float32")
+                weight += torch.from_numpy(noise)
+        for name, weight in model.named_parameters():
+            if name.endswith(("shared.weight", "embed_tokens.weight", "lm_head.weight")):
+                weight[size] = 0.0
+        bias = random.normal(0.0, 0.5, (1, size + 1)).astype("float32")
+        model.final_logits_bias.copy_(torch.from_numpy(bias))
+    model.save_pretrained(folder)
+    generation = {"num_beams": 3, "bad_words_ids": [[size]], "eos_token_id": 0}
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    return model

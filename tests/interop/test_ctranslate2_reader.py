@@ -1,0 +1,393 @@
+"""CTranslate2's folders: its own probabilities and translations, and clear errors."""
+
+import json
+import shutil
+import struct
+
+import numpy as np
+import pytest
+
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.interop.ctranslate2 import export_ctranslate2
+from keras_attention.interop.ctranslate2_reader import read_ctranslate2
+from keras_attention.interop.folder import read_folder
+from keras_attention.spec.files import save_spec
+from keras_attention.utils.cache import cache_folder
+from tests.interop.conftest import SOURCES, write_marian_mt
+from tests.spec_oracle import SpecOracle, random_spec
+
+pytestmark = pytest.mark.backends("torch")
+ctranslate2 = pytest.importorskip(
+    "ctranslate2", reason="CTranslate2 is not installed: pip install 'ctranslate2>=4.8'"
+)
+TOLERANCE = 1e-4
+SOURCE = ["<blank>", "<s>", "</s>", *(f"a{i}" for i in range(9))]
+TARGET = ["<blank>", "<s>", "</s>", *(f"b{i}" for i in range(6)), "<unk>"]
+
+
+def open_translator(folder):
+    return ctranslate2.Translator(str(folder), compute_type="float32", intra_threads=1)
+
+
+def write_model(folder, pre_norm=True, quantization=None, shared=False, **config):
+    """Random weights, other vocabularies and biases everywhere, by CTranslate2's own writer."""
+    from ctranslate2.specs import common_spec, transformer_spec
+
+    random = np.random.default_rng(4)
+    dim, inner = 12, 20
+    spec = transformer_spec.TransformerSpec.from_config(
+        (2, 1), 3, pre_norm=pre_norm, activation=common_spec.Activation.SWISH
+    )
+
+    def array(*shape, scale=0.5):
+        return random.normal(0.0, scale, shape).astype("float32")
+
+    def linear(layer, rows, columns):
+        layer.weight, layer.bias = array(rows, columns), array(rows)
+
+    def norm(layer):
+        layer.gamma, layer.beta = array(dim, scale=0.8), array(dim)
+
+    def attention(layer, rows):
+        for part, size in zip(layer.linear, rows, strict=True):
+            linear(part, size, dim)
+        norm(layer.layer_norm)
+
+    target = SOURCE if shared else TARGET
+    spec.encoder.embeddings[0].weight = array(len(SOURCE) + 1, dim)
+    size = len(target) + (target is SOURCE)
+    spec.decoder.embeddings.weight = array(size, dim)
+    linear(spec.decoder.projection, size, dim)
+    for stack in (spec.encoder, spec.decoder):
+        if pre_norm:
+            norm(stack.layer_norm)
+        for layer in stack.layer:
+            attention(layer.self_attention, (3 * dim, dim))
+            if stack is spec.decoder:
+                attention(layer.attention, (dim, 2 * dim, dim))
+            linear(layer.ffn.linear_0, inner, dim)
+            linear(layer.ffn.linear_1, dim, inner)
+            norm(layer.ffn.layer_norm)
+    spec.register_source_vocabulary([*SOURCE, "<unk>"])
+    spec.register_target_vocabulary([*SOURCE, "<unk>"] if shared else TARGET)
+    for name, value in config.items():
+        setattr(spec.config, name, value)
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    folder.mkdir()
+    spec.save(str(folder))
+
+
+def check_scores(folder, sources, targets, tolerance=TOLERANCE, positions="as_trained"):
+    """The log-probability of every token of given targets, which are lists of tokens."""
+    spec, tokenizer, _ = read_folder(folder, positions)
+    theirs = open_translator(folder).score_batch(sources, targets)
+    oracle, spread = SpecOracle(spec), []
+    for source, target, expected in zip(sources, targets, theirs, strict=True):
+        ids = tokenizer.encode(" ".join(source)) if isinstance(source, list) else source
+        ids = [*ids, tokenizer.end_token_id] if tokenizer.ends_source else ids
+        wanted = [*tokenizer.encode(" ".join(target), side="target"), tokenizer.end_token_id]
+        found = oracle.log_probabilities(ids, wanted)
+        np.testing.assert_allclose(found, expected.log_probs, atol=tolerance, rtol=tolerance)
+        spread.extend(found)
+    assert np.std(spread) > 0.5
+
+
+SENTENCES = [["a1", "a5", "a5", "a0", "nothing"], ["a8"], ["a2", "a3", "a4", "a7", "a6", "a1"]]
+TRANSLATIONS = [["b4", "b0", "b5"], ["b1", "b1", "what"], ["b3"]]
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"add_source_eos": True, "add_source_bos": True, "layer_norm_epsilon": 0.1},
+        {"decoder_start_token": "</s>"},
+    ],
+)
+def test_scores_with_two_vocabularies(pre_norm, config, tmp_path):
+    """Its positions are computed, and count from 1."""
+    write_model(tmp_path / "model", pre_norm, **config)
+    check_scores(tmp_path / "model", SENTENCES, TRANSLATIONS)
+    spec, tokenizer, _ = read_folder(tmp_path / "model")
+    assert (spec.vocabulary_size, spec.target_vocabulary_size) == (14, 11)
+    assert (tokenizer.vocabulary_size, tokenizer.target_vocabulary_size) == (14, 11)
+    assert tokenizer.ends_source == ("add_source_eos" in config)
+    assert spec.options()["num_layers"] == (2, 1)
+
+
+def test_scores_with_one_vocabulary_and_two_tables(tmp_path):
+    write_model(tmp_path / "model", shared=True)
+    targets = [["a4", "a0", "a5"], ["a1", "a1", "what"], ["a3"]]
+    check_scores(tmp_path / "model", SENTENCES, targets)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int8_float16", "int16", "float16", "bfloat16"])
+def test_stored_types(kind, tmp_path):
+    """CTranslate2 turns the same stored numbers into float32."""
+    write_model(tmp_path / "model", quantization=kind)
+    check_scores(tmp_path / "model", SENTENCES, TRANSLATIONS)
+
+
+def test_greedy_translations(tmp_path):
+    write_model(tmp_path / "model")
+    spec, tokenizer, _ = read_folder(tmp_path / "model")
+    random = np.random.default_rng(2)
+    sources = [[f"a{i}" for i in random.integers(0, 9, random.integers(1, 8))] for _ in range(40)]
+    theirs = open_translator(tmp_path / "model").translate_batch(
+        sources, beam_size=1, max_decoding_length=12, min_decoding_length=0
+    )
+    oracle, different = SpecOracle(spec), set()
+    for source, result in zip(sources, theirs, strict=True):
+        found = oracle.greedy(tokenizer.encode(" ".join(source)), 12)
+        assert [tokenizer.id_to_token(i) for i in found] == result.hypotheses[0]
+        different.add(tuple(found))
+    assert len(different) > 3
+
+
+def old_format(new, old, integers):
+    """Write a model again in the format of 2019: no types, no aliases, one number of heads."""
+    model = read_variables(new)
+    shutil.copytree(new, old)
+    (old / "config.json").unlink()
+    with open(old / "model.bin", "wb") as file:
+
+        def text(value):
+            file.write(struct.pack("<H", len(value) + 1) + value.encode() + b"\0")
+
+        file.write(struct.pack("<I", 2))
+        text("TransformerBase")
+        file.write(struct.pack("<I", 3))
+        names = {n.replace("embeddings_0", "embeddings"): v for n, v in model.items() if v.ndim}
+        names["num_heads"] = np.int8(3)
+        names["activation"] = np.int8(2)
+        for name, value in [*names.items()]:
+            if value.ndim and value.dtype == "float32" and name.endswith("weight") and integers:
+                names[name] = np.round(value * 1000).astype("int16")
+        file.write(struct.pack("<I", len(names)))
+        for name, value in names.items():
+            text(name)
+            file.write(struct.pack("<B", value.ndim) + struct.pack(f"<{value.ndim}I", *value.shape))
+            file.write(struct.pack("<BI", value.itemsize, value.size) + value.tobytes())
+
+
+def read_variables(folder):
+    """A reader of the present format, written from CTranslate2's writer."""
+    types = ("float32", "int8", "int16", "int32", "float16")
+    content, place, found = (folder / "model.bin").read_bytes(), 0, {}
+
+    def take(format):
+        nonlocal place
+        values = struct.unpack_from(f"<{format}", content, place)
+        place += struct.calcsize(f"<{format}")
+        return values
+
+    def text():
+        return take(f"{take('H')[0]}s")[0][:-1].decode()
+
+    take("I"), text(), take("I")
+    for _ in range(take("I")[0]):
+        name, axes = text(), take("B")[0]
+        shape = take(f"{axes}I")
+        kind, size = take("BI")
+        found[name] = np.frombuffer(take(f"{size}s")[0], types[kind]).reshape(shape)
+    assert take("I")[0] == 0 and place == len(content)
+    return found
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_old_format(integers, tmp_path):
+    write_model(tmp_path / "new")
+    old_format(tmp_path / "new", tmp_path / "old", integers)
+    check_scores(tmp_path / "old", SENTENCES, TRANSLATIONS)
+
+
+@pytest.mark.parametrize("positions", ["as_trained", "as_transformers"])
+def test_marian_mt_by_its_own_converter(positions, spm, tmp_path):
+    """The start is a zero embedding, which the folder lacks; sources end with the end token."""
+    pytest.importorskip("transformers")
+    write_marian_mt(tmp_path / "theirs", spm)
+    folder = tmp_path / "model"
+    converter = ctranslate2.converters.TransformersConverter(
+        str(tmp_path / "theirs"), copy_files=["source.spm", "target.spm"]
+    )
+    converter.convert(str(folder))
+    spec, tokenizer, _ = read_folder(folder, positions)
+    layout = {"as_trained": "halves", "as_transformers": "interleaved"}[positions]
+    assert spec.encoder.positions.layout == spec.decoder.positions.layout == layout
+    assert spec.start_token_id == spec.pad_token_id == 0 and spec.suppressed_token_ids == (0,)
+    assert tokenizer.decode(tokenizer.encode("das Haus", side="target")) == "das Haus"
+    if positions == "as_trained":
+        return
+    ids = tokenizer.encode(SOURCES)
+    targets = [
+        [*row, 1]
+        for row in tokenizer.encode(["das alte Haus", "Hund", "x", "ein Hund"], side="target")
+    ]
+
+    def tokens(row, side):
+        return [tokenizer.id_to_token(i, side) for i in row]
+
+    theirs = open_translator(folder).score_batch(
+        [tokens([*row, 1], "source") for row in ids],
+        [tokens(row[:-1], "target") for row in targets],
+    )
+    oracle = SpecOracle(spec)
+    for source, target, expected in zip(ids, targets, theirs, strict=True):
+        found = oracle.log_probabilities([*source, 1], target)
+        np.testing.assert_allclose(found, expected.log_probs, atol=TOLERANCE, rtol=TOLERANCE)
+    # The folder of transformers gives the same model: ids are others.
+    other = read_folder(tmp_path / "theirs", positions)
+    source = [*other.tokenizer.encode(SOURCES[0]), 0]
+    target = [*other.tokenizer.encode("das alte Haus", side="target"), 0]
+    np.testing.assert_allclose(
+        SpecOracle(other.spec).log_probabilities(source, target),
+        oracle.log_probabilities([*ids[0], 1], targets[0]),
+        atol=TOLERANCE,
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"normalize_first": True, "activation": "gelu", "widths": (2, 5)},
+        {"layout": "halves", "bias": True, "activation": "silu"},
+        {"layout": "learned", "epsilon": 0.1},
+        {"tied": False, "normalize_first": True},
+    ],
+)
+def test_an_export_of_ours_comes_back(options, tmp_path):
+    (tmp_path / "words").write_text("\n".join(f"w{i}" for i in range(3, 23)))
+    tokenizer = Tokenizer.from_vocabulary(tmp_path / "words")
+    wanted = random_spec(depth=(2, 2), **options)
+    folder = export_ctranslate2(wanted, tokenizer, tmp_path / "model")
+    found = read_ctranslate2(folder)
+    source, target = [5, 9, 4, 1], [3, 20, 8, 11, 1]
+    np.testing.assert_allclose(
+        SpecOracle(found.spec).log_probabilities(source, target),
+        SpecOracle(wanted).log_probabilities(source, target),
+        atol=1e-5,
+    )
+    assert found.source_pieces == [tokenizer.id_to_token(i) for i in range(23)]
+    assert found.ends_source and not found.spec.suppressed_token_ids
+    if "widths" not in options:  # else narrow heads are filled up
+        assert found.spec.options() == wanted.options()
+        weights = wanted.weights()
+        if "tied" in options:  # The row of padding is never read.
+            weights["embedding.embeddings"][0] = 0.0
+        for path, weight in weights.items():
+            np.testing.assert_array_equal(found.spec.weights()[path], weight, path)
+
+
+def test_tokenizer_of_spaces_and_of_argos(spm, tmp_path):
+    write_model(tmp_path / "model")
+    tokenizer = read_folder(tmp_path / "model").tokenizer
+    assert tokenizer.decode(tokenizer.encode("b1  b0 b5", side="target")) == "b1 b0 b5"
+    ids = tokenizer.encode("a1 </s> <blank>")
+    assert [tokenizer.id_to_token(i, "source") for i in ids] == ["a1", "<unk>", "<blank>"]
+    (tmp_path / "sentencepiece.model").write_bytes(spm[0])
+    (tmp_path / "other").mkdir()
+    argos = read_folder(tmp_path).tokenizer  # its model is in the folder "model"
+    assert argos.fingerprint() != tokenizer.fingerprint()
+
+
+def test_aren():
+    """A trained model in the format of 2019, with separate vocabularies."""
+    folder = cache_folder("ct2-aren")
+    if not (folder / "model.bin").is_file():
+        pytest.skip(
+            f"'{folder}' is not there: copy it from github.com/OpenNMT/CTranslate2, "
+            "tests/data/models/v2/aren-transliteration"
+        )
+    spec, tokenizer, _ = read_folder(folder)
+    random, names = np.random.default_rng(0), range(4, tokenizer.vocabulary_size - 1)
+    letters = [tokenizer.id_to_token(i, "source") for i in names]
+    words = [[*random.choice(letters, random.integers(2, 9))] for _ in range(100)]
+    theirs = open_translator(folder).translate_batch(
+        words, beam_size=1, length_penalty=0, min_decoding_length=0, return_scores=True
+    )
+    oracle = SpecOracle(spec)
+    for word, result in zip(words, theirs, strict=True):
+        ids = tokenizer.encode(" ".join(word))
+        found = oracle.greedy(ids, 60)
+        assert [tokenizer.id_to_token(i) for i in found] == result.hypotheses[0]
+        score = oracle.log_probabilities(ids, [*found, tokenizer.end_token_id]).sum()
+        np.testing.assert_allclose(result.scores[0], score, atol=TOLERANCE)
+
+
+def test_damaged_models(tmp_path):
+    """Each is answered by one error that names the folder, or by a model that is complete and finite."""
+    folder = tmp_path / "model"
+    write_model(folder)
+    path = folder / "model.bin"
+    content = path.read_bytes()
+    random = np.random.default_rng(1)
+    refused = 0
+    for number in range(60):
+        damaged = bytearray(content)
+        for place in random.integers(0, len(content) if number % 3 else 400, 4):
+            damaged[place] ^= 1 << random.integers(8)
+        path.write_bytes(damaged[: random.integers(len(damaged))] if number % 4 == 0 else damaged)
+        try:
+            read_folder(folder)
+        except ValueError as error:
+            assert str(folder) in str(error)
+            refused += 1
+    assert refused > 20
+    path.write_bytes(content + b"more")
+    with pytest.raises(ValueError, match="4 bytes too many"):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("config.json", "3", "must hold an object"),
+        ("config.json", '{"unk_token": 3}', "'unk_token' must be of type str"),
+        ("config.json", '{"eos_token": "nothing"}', "lacks the end token 'nothing'"),
+        ("config.json", '{"decoder_start_token": "nothing"}', "lacks the start token 'nothing'"),
+        ("config.json", '{"layer_norm_epsilon": true}', "layer_norm_epsilon"),
+        ("source_vocabulary.json", '["a"]', "2 tokens, its table 13 rows"),
+        ("source_vocabulary.json", '["a", "a"]', "each of them once"),
+        ("source_vocabulary.json", "[1]", "must hold tokens"),
+        ("target_vocabulary.json", None, "lacks its vocabulary"),
+        ("model.bin", "", "empty"),
+        ("model.bin", "PK is no model of theirs", "format version"),
+    ],
+)
+def test_wrong_files(name, content, message, tmp_path):
+    folder = tmp_path / "model"
+    write_model(folder)
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_text(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_folder(folder)
+    assert str(folder) in str(caught.value)
+
+
+def test_models_that_cannot_be_represented(tmp_path):
+    write_model(tmp_path / "model")
+    (tmp_path / "other").mkdir()
+    for name in ("source_vocabulary.json", "target_vocabulary.json", "config.json"):
+        shutil.copy(tmp_path / "model" / name, tmp_path / "other")
+    content = (tmp_path / "model" / "model.bin").read_bytes()
+    for old, new, message in (
+        (b"TransformerSpec", b"WhisperMadeSpec", "'WhisperMadeSpec', not an encoder-decoder"),
+        (b"decoder/alibi\0", b"decoder/alib2\0", None),
+        (b"encoder/activation\0", b"encoder/activat2on\0", "activat2on"),
+    ):
+        (tmp_path / "other" / "model.bin").write_bytes(content.replace(old, new, 1))
+        if message is None:
+            read_folder(tmp_path / "other")  # a flag that is off
+            continue
+        with pytest.raises(ValueError, match=message):
+            read_folder(tmp_path / "other")
+
+
+def test_a_spec_that_was_read_can_be_saved(tmp_path):
+    write_model(tmp_path / "model")
+    save_spec(read_folder(tmp_path / "model").spec, tmp_path / "spec")
+    assert json.loads((tmp_path / "spec" / "spec.json").read_text())

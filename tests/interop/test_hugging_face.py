@@ -1,0 +1,219 @@
+"""MarianMT folders of transformers: the same logits, the same ids, and clear errors."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+from keras_attention.interop.folder import read_folder
+
+from keras_attention.interop.hugging_face import read_hugging_face
+from keras_attention.utils.files import DamagedFile
+from tests.interop.conftest import SOURCES, TARGETS, write_marian_mt
+from tests.spec_oracle import SpecOracle
+
+pytestmark = pytest.mark.backends("torch")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed: pip install transformers"
+)
+TOLERANCE = 1e-4
+
+OPTIONS = {
+    "shared": {},
+    "separate": {"separate": True},
+    "untied": {"tie_word_embeddings": False, "activation_function": "relu"},
+    "separate_untied": {"separate": True, "tie_word_embeddings": False},
+    "unscaled": {"scale_embedding": False, "activation_function": "gelu"},
+    "one_more_layer": {"encoder_layers": 1, "decoder_layers": 3},
+}
+
+
+def their_logits(model, source, target):
+    with torch.no_grad():
+        result = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([target]))
+    return result.logits[0].numpy()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_logits(name, spm, tmp_path):
+    model = write_marian_mt(tmp_path / "model", spm, **OPTIONS[name])
+    spec, tokenizer, options = read_folder(tmp_path / "model", "as_transformers")
+    pad = model.config.pad_token_id
+    source, target = [5, 9, 2, 30, 17, 1, 0], [pad, 7, 12, 3, 3, 31]
+    oracle = SpecOracle(spec)
+    logits = oracle.logits(oracle.encode(source), target)
+    expected = their_logits(model, source, target)
+    assert np.std(expected) > 0.5
+    np.testing.assert_allclose(logits, expected, atol=TOLERANCE)
+    assert options == {"beam_size": 3}
+    assert spec.suppressed_token_ids == (pad,) and spec.start_token_id == pad
+    assert [spec.vocabulary_size, spec.target_vocabulary_size] == [
+        tokenizer.vocabulary_size,
+        tokenizer.target_vocabulary_size,
+    ]
+    depth = (model.config.encoder_layers, model.config.decoder_layers)
+    assert spec.options()["num_layers"] == depth
+
+
+def test_as_trained_has_the_positions_of_marian(spm, tmp_path):
+    """The same weights: only the table of positions is another."""
+    model = write_marian_mt(tmp_path / "model", spm)
+    spec = read_hugging_face(tmp_path / "model")
+    assert spec.encoder.positions.layout == spec.decoder.positions.layout == "halves"
+    rows = torch.from_numpy(spec.positions(spec.encoder, 50))
+    for stack in (model.model.encoder, model.model.decoder):
+        with torch.no_grad():
+            stack.embed_positions.weight.copy_(rows)
+    source, target = [5, 9, 2, 0], [model.config.pad_token_id, 7, 12]
+    oracle = SpecOracle(spec)
+    logits = oracle.logits(oracle.encode(source), target)
+    np.testing.assert_allclose(logits, their_logits(model, source, target), atol=TOLERANCE)
+
+
+def test_fine_tuned_padding_is_a_start_token_of_its_own(spm, tmp_path):
+    """PyTorch trains the row of the padding token through a tied softmax matrix."""
+    folder = tmp_path / "model"
+    model = write_marian_mt(folder, spm)
+    pad = model.config.pad_token_id
+    with torch.no_grad():
+        model.model.shared.weight[pad] = 0.7
+    generation = (folder / "generation_config.json").read_text()
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").write_text(generation)
+    spec, tokenizer, _ = read_folder(folder, "as_transformers")
+    assert spec.start_token_id == tokenizer.start_token_id == pad + 1
+    assert tokenizer.vocabulary_size == spec.vocabulary_size == pad + 2
+    assert spec.suppressed_token_ids == (pad, pad + 1)
+    oracle = SpecOracle(spec)
+    logits = oracle.logits(oracle.encode([5, 9, 2, 0]), [pad + 1, 7, 12])
+    expected = their_logits(model, [5, 9, 2, 0], [pad, 7, 12])
+    np.testing.assert_allclose(logits[:, :-1], expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_ids_and_texts_of_marian_tokenizer(separate, spm, tmp_path):
+    write_marian_mt(tmp_path / "model", spm, separate)
+    theirs = transformers.MarianTokenizer.from_pretrained(tmp_path / "model")
+    ours = read_folder(tmp_path / "model").tokenizer
+    letters = sorted(set("".join([*SOURCES, *TARGETS])) | set("ßxqÉ☃\u00ad ﬁ"))
+    random = np.random.default_rng(3)
+    texts = ["".join(random.choice(letters, random.integers(1, 30))) for _ in range(300)]
+    texts += ["", "  two  spaces ", *SOURCES] + [">>de<< the cat"] * (not separate)
+    ids = ours.encode(texts)
+    assert [[*row, 0] for row in ids] == theirs(texts)["input_ids"]
+    assert ours.encode(texts, side="target") == [
+        row[:-1] for row in theirs(text_target=texts)["input_ids"]
+    ]
+    assert any(ours.unknown_token_id in row for row in ids)
+    size = ours.target_vocabulary_size - 1
+    rows = [random.integers(2, size, 9).tolist() for _ in range(100)]
+    assert ours.decode(rows) == [
+        text.strip() for text in theirs.batch_decode(rows, skip_special_tokens=True)
+    ]
+
+
+def test_old_weights(spm, tmp_path):
+    folder = tmp_path / "model"
+    model = write_marian_mt(folder, spm)
+    new = read_hugging_face(folder)
+    (folder / "model.safetensors").unlink()
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    old = read_hugging_face(folder).weights()
+    for path, weight in new.weights().items():
+        np.testing.assert_array_equal(old[path], weight)
+
+
+class Harmful:
+    def __reduce__(self):
+        return print, ("code was run",)
+
+
+def test_nothing_is_executed(spm, tmp_path, capsys):
+    folder = tmp_path / "model"
+    write_marian_mt(folder, spm)
+    (folder / "model.safetensors").unlink()
+    torch.save({"model.shared.weight": Harmful()}, folder / "pytorch_model.bin")
+    with pytest.raises(DamagedFile, match="pytorch_model.bin.*without running code"):
+        read_folder(folder)
+    assert "code was run" not in capsys.readouterr().out
+    with zipfile.ZipFile(folder / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", b"0" * 10_000_000)
+    with pytest.raises(DamagedFile, match="larger than the file"):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"model_type": "bart"}, "'bart'"),
+        ({"model_type": 3}, "'model_type' must be of type str"),
+        ({"activation_function": "gelu_new"}, "activation_function='gelu_new'"),
+        ({"decoder_ffn_dim": 32}, "decoder_ffn_dim 32"),
+        ({"encoder_layers": 2}, "3 encoder layers"),
+        ({"encoder_layers": 4}, "3 encoder layers"),
+        ({"encoder_attention_heads": 3, "decoder_attention_heads": 3}, "3 heads do not divide"),
+        ({"bad_words_ids": [[1, 2]]}, "bad_words_ids"),
+        ({"bad_words_ids": [[-5]]}, "suppressed_token_ids"),
+        ({"pad_token_id": 10**9}, "pad_token_id"),
+        ({"eos_token_id": [0, 2]}, "'eos_token_id' must be of type int"),
+        ({"d_model": None}, "'d_model'"),
+    ],
+)
+def test_settings_that_cannot_be_represented(changes, message, spm, tmp_path):
+    folder = tmp_path / "model"
+    write_marian_mt(folder, spm)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "generation_config.json").unlink()
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(ValueError, match=message) as caught:
+        read_folder(folder)
+    assert str(folder) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("config.json", "[1]", "must hold an object"),
+        ("config.json", '{"a', "no JSON"),
+        ("vocab.json", '{"a": 1000}', "ids from 0 to"),
+        ("vocab.json", '{"a": "b"}', "ids from 0 to"),
+        ("vocab.json", '{"a": 2, "b": 2}', "two pieces"),
+        ("vocab.json", '{"a": 2}', "'<unk>'"),
+        ("vocab.json", None, "lacks vocab.json"),
+        ("source.spm", None, "lacks source.spm"),
+        ("source.spm", "no model", "source.spm.*no SentencePiece model"),
+        ("model.safetensors", "short", "cannot be read"),
+        ("model.safetensors", None, "Expected"),
+    ],
+)
+def test_damaged_files(name, content, message, spm, tmp_path):
+    folder = tmp_path / "model"
+    write_marian_mt(folder, spm)
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_text(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_folder(folder)
+    assert str(folder) in str(caught.value)
+
+
+def test_flipped_bytes(spm, tmp_path):
+    """Each is answered by one error that names the folder, or by a model that is complete and finite."""
+    folder = tmp_path / "model"
+    write_marian_mt(folder, spm)
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    random = np.random.default_rng(1)
+    refused = 0
+    for _ in range(40):
+        damaged = bytearray(content)
+        for place in random.integers(0, 3000, 3):
+            damaged[place] ^= 1 << random.integers(8)
+        path.write_bytes(damaged[: random.integers(len(damaged))] if _ % 4 == 0 else damaged)
+        try:
+            read_folder(folder)
+        except ValueError as error:
+            assert str(folder) in str(error)
+            refused += 1
+    assert refused > 20
