@@ -25,14 +25,19 @@ START, PAD, UNWRITTEN = 9, 0, -5
 
 
 class TableState(State):
-    """Knows what a beam has been fed from nothing but the buffer and the bias of its history."""
+    """Knows what a beam has been fed from the buffer and the bias of its history.
+
+    What it is told of the beams that go on, for the states of cells, must say the same.
+    """
 
     masked = -7.0
 
     def __init__(self, tables, beam_size, row_sizes=None, fixed_length=None):
         self.tables = tables
         self.sentences = np.arange(tables.num_sentences)
-        self.engine = SimpleNamespace(fixed_shapes=fixed_length is not None)
+        engine = SimpleNamespace(fixed_shapes=fixed_length is not None, cells=(0,))
+        super().__init__(engine, tables.num_sentences, beam_size)
+        self.fed = np.empty((tables.num_sentences, beam_size, 0), "int32")
         slots = beam_size * (fixed_length or 0)
         self.buffer = np.full((tables.num_sentences, slots), UNWRITTEN, "int32")
         self.beam_size = beam_size
@@ -45,7 +50,9 @@ class TableState(State):
         return min(size for size in sizes if size >= number)
 
     def select_rows(self, rows):
+        super().select_rows(rows)
         self.sentences, self.buffer = self.sentences[rows], self.buffer[rows]
+        self.fed = self.fed[rows]
 
     def compact(self, slots, room):
         assert not self.engine.fixed_shapes and slots.dtype == np.int32
@@ -64,13 +71,15 @@ class TableState(State):
         own = self.buffer[:, start : start + self.beam_size]
         assert np.all(own == UNWRITTEN) and own.shape == token_ids.shape
         own[:] = token_ids
+        goes_on = np.take_along_axis(self.fed, self.parents[:, :, None], axis=1)
+        self.fed = np.concatenate([goes_on, token_ids[:, :, None]], axis=2)
         rows = np.empty((*token_ids.shape, self.tables.vocabulary_size))
         for b, k in np.ndindex(*token_ids.shape):
             seen = np.flatnonzero(history_bias[b, k] == 0.0)
             assert len(seen) == index + 1, "one place of each step"
             assert seen[-1] == start + k, "the own new one, and none behind it"
             history = self.buffer[b, seen]
-            assert history[0] == START
+            assert history[0] == START and np.array_equal(history, self.fed[b, k])
             rows[b, k] = self.tables.log_probabilities(self.sentences[b], tuple(history[1:]))
         order = np.argsort(-rows, axis=-1, kind="stable")[..., :width]
         return np.take_along_axis(rows, order, -1).astype("float32"), order.astype("int32")

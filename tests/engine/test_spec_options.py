@@ -8,14 +8,16 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.decoding.hypotheses import result, search_options
+from keras_attention.decoding.hypotheses import SearchRules, result, search_options
 from keras_attention.decoding.incremental_search import incremental_search
+from keras_attention.decoding.translator import Translator
 from keras_attention.engine.base import SearchingEngine
 from keras_attention.engine.select import EngineSelector, refusal
 from keras_attention.spec import SpecError
 from tests.decoding.oracle_search import greedy, slow_beam_search
 from tests.engine.random_spec import OPTIONS, TARGET_V, V, covering_set, random_spec
 from tests.models.numpy_transformer import teacher_forced_logits
+from tests.models.test_options import RICH, TEXTS, Numbers, model_of
 
 BACKEND = keras.backend.backend()
 ALPHA = 0.6
@@ -44,21 +46,14 @@ def searched(spec, engine, beam_size, precision="float32"):
 
 def hypotheses(engine, beam_size):
     spec, limits, longest = engine.spec, np.array(LIMITS), max(LIMITS)
-    ids = {"end_token_id": spec.end_token_id, "pad_token_id": spec.pad_token_id}
+    ids = (spec.start_token_id, spec.end_token_id, spec.pad_token_id)
+    rules = SearchRules(beam_size, *ids, ALPHA)
     if isinstance(engine, SearchingEngine):
         options = search_options("n_best", beam_size, ALPHA, longest)
-        found = engine.search(sources(spec), limits, options)
-        found = result(**found, max_lengths=limits, **ids, xp=np)
+        found = result(engine.search(sources(spec), limits, options), limits, rules, np)
     else:
-        found = incremental_search(
-            engine.start(sources(spec), beam_size, longest),
-            limits,
-            beam_size,
-            start_token_id=spec.start_token_id,
-            length_penalty=ALPHA,
-            stop="n_best",
-            **ids,
-        )
+        state = engine.start(sources(spec), beam_size, longest)
+        found = incremental_search(state, limits, rules, "n_best", longest)
     return [
         [
             (score, tuple(tokens[:length].tolist()), bool(is_finished))
@@ -77,7 +72,7 @@ def log_probabilities(spec, source):
     def after(prefix):
         target = np.array([[spec.start_token_id, *prefix]])
         row = teacher_forced_logits(spec, source, target)[0, -1]
-        row[list(spec.suppressed_token_ids)] = -1e9
+        row[list(spec.suppressed_token_ids)] = -1e30
         row = row - row.max()
         return row - np.log(np.exp(row).sum())
 
@@ -86,12 +81,18 @@ def log_probabilities(spec, source):
 
 @functools.cache
 def expected(options, beam_size):
-    spec, found = random_spec(options), []
+    return best_of(random_spec(options), beam_size)
+
+
+def best_of(spec, beam_size):
+    """The same by Python and NumPy."""
+    found = []
     end, size = spec.end_token_id, spec.target_vocabulary_size
     for source, limit in zip(sources(spec), LIMITS, strict=True):
         after = log_probabilities(spec, source)
         if beam_size > 1:
-            found.append(slow_beam_search(after, size, end, limit, ALPHA, beam_size, "n_best")[0])
+            best = slow_beam_search(after, size, end, limit, ALPHA, beam_size, "n_best")[0]
+            found.append([each for each in best if each[0] > -1e20])  # of no suppressed token
             continue
         total, tokens = greedy(after, end, limit)
         scale = ((5 + len(tokens)) / 6) ** ALPHA if tokens[-1] == end else 1.0
@@ -142,6 +143,37 @@ def test_ctranslate2_has_no_ssru():
     assert "has no SSRU" in refusal("ctranslate2", random_spec({"ssru"}), "float32")
     with pytest.raises(SpecError, match="has no SSRU"):
         EngineSelector(random_spec({"ssru"}), "float32", "ctranslate2")
+
+
+@pytest.mark.parametrize("engine", ["numba", BACKEND])
+def test_a_beam_that_is_wider_than_what_may_be_produced(engine):
+    """Nothing that is suppressed fills it up."""
+    if engine == "numba" and BACKEND != "tensorflow":
+        pytest.skip("Numba needs no backend: once is enough")
+    others = tuple(token for token in range(V) if token not in (1, 5, 6))
+    spec = dataclasses.replace(random_spec({"ssru"}), suppressed_token_ids=others)
+    wanted = best_of(spec, 4)
+    assert_equal(searched(spec, engine, 4), wanted)
+    assert {token for found in wanted for each in found for token in each[1]} <= {1, 5, 6}
+
+
+@pytest.mark.parametrize("options", [RICH, {**RICH, "decoder_cell": "attention"}])
+def test_a_models_engines_find_what_its_plain_search_finds(options):
+    model = model_of(**{**options, "attention_window": None})
+    settings = {"beam_size": 3, "max_extra_length": 2, "show_progress": False}
+    found = {
+        engine: Translator(model, Numbers(model), engine=engine, **settings).translate(
+            TEXTS, n_best=3, unique=False
+        )
+        for engine in ("plain", BACKEND, *["numba"] * (BACKEND == "tensorflow"))
+    }
+    plain = [[each.token_ids for each in best] for best in found["plain"]]
+    assert len({tuple(ids) for best in plain for ids in best}) > 3
+    for name, others in found.items():
+        assert [[each.token_ids for each in best] for best in others] == plain, name
+        scores = [[[t.score for t in best] for best in each] for each in (others, found["plain"])]
+        for one, other in zip(*scores, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-4)
 
 
 def log_probability(spec, row, tokens):
