@@ -21,6 +21,7 @@ _PUBLIC_NAMES = {
         "MultiHeadAttention",
         "PositionalEncoding",
         "ResidualConnection",
+        "SSRU",
         "TokenEmbedding",
         "TransformerDecoderBlock",
         "TransformerEncoderBlock",

@@ -72,6 +72,7 @@ NO_DOORS = {
     "Translation",
     # Plain declarations of what a model has; `TransformerSpec.check` says what is wrong with them.
     "AttentionSpec",
+    "SSRUSpec",
     "BlockSpec",
     "BranchedAttentionSpec",
     "DenseSpec",
@@ -538,10 +539,14 @@ TABLE = {
     ),
     "PositionalEncoding": (lambda x: {}, {}),
     "ResidualConnection": (lambda x: {}, {"normalize_first": SWITCH, "seed": SEED}),
-    "TokenEmbedding": (lambda x: {"vocabulary_size": 11, "hidden_dim": 4}, {"tie_weights": SWITCH}),
+    "SSRU": (lambda x: {}, {"use_bias": SWITCH}),
+    "TokenEmbedding": (
+        lambda x: {"vocabulary_size": 11, "hidden_dim": 4},
+        {"tie_weights": SWITCH, "use_logits_bias": SWITCH},
+    ),
     "TransformerDecoderBlock": (
         lambda x: {"num_heads": 2, "intermediate_dim": 8},
-        {**OF_BLOCKS, "branched_decoder": [*WORD, None]},
+        {**OF_BLOCKS, **dict.fromkeys(("branched_decoder", "decoder_cell"), [*WORD, None])},
     ),
     "TransformerEncoderBlock": (lambda x: {"num_heads": 2, "intermediate_dim": 8}, OF_BLOCKS),
     "sinusoid": (
@@ -555,6 +560,10 @@ TABLE = {
             "attention_window": SIZE,
             "branch_feed_forward": WORD,
             "branched_decoder": [*WORD, None],
+            "decoder_cell": [*WORD, None],
+            "target_vocabulary_size": SIZE,
+            "final_normalization": SWITCH[:-1],
+            "suppressed_token_ids": [[-1], [11], [1.5], ["0"], [1], "0", 3, None],
         },
     ),
     # recipes

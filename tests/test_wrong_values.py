@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from keras_attention import (
+    SSRU,
     Adam,
     FeedForward,
     LabelSmoothedCrossentropy,
@@ -53,11 +54,13 @@ DOORS = [
             **dict.fromkeys(
                 ("normalize_first", "use_attention_bias", "tie_weights", "recompute"), SWITCH
             ),
+            "use_logits_bias": SWITCH,
             "layer_norm_epsilon": POSITIVE,
             "position_layout": WORD,
             "seed": SEED,
             "pad_token_id": [*TOKEN_ID, 1],  # 1 ends sentences
             "end_token_id": [*TOKEN_ID, 0],
+            "start_token_id": TOKEN_ID[:-1],
         },
     ),
     *(
@@ -158,6 +161,7 @@ def layer_doors():
         lambda: FeedForward(16),
         lambda: PositionalEncoding(),
         lambda: ResidualConnection(),
+        lambda: SSRU(),
     ):
         yield make, make().call_axes
     yield lambda: functools.partial(TokenEmbedding(11, 8), reverse=True), {"inputs": "...D"}

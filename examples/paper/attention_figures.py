@@ -28,7 +28,7 @@ from keras_attention.data.corpora import load_corpus
 from keras_attention.data.normalization import normalize
 from keras_attention.recipes.catalog import DEMO
 from keras_attention.spec.presets import preset_arguments
-from keras_attention.utils.checks import check_integer
+from keras_attention.utils.checks import check_integer, depths_of
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention_viewer.tokens import describe_tokens, word_text
 
@@ -114,7 +114,9 @@ def main(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             raise ValueError(f"{name} has no words. Received: {text!r}")
     settings = vars(DEMO) if run is None else RunFolder(run).settings(("preset", "model_arguments"))
     sizes = {**preset_arguments(settings["preset"]), **settings["model_arguments"]}
-    last = sizes["num_layers"]
+    if options.kind == "decoder" and sizes.get("decoder_cell", "attention") != "attention":
+        raise ValueError("--kind decoder: this model's decoder has SSRUs, which attend to nothing.")
+    last = depths_of(sizes["num_layers"])[0 if options.kind == "encoder" else 1]
     layer = max(1, last - 1) if options.layer is None else options.layer
     check_integer("--layer", layer, 1, last)
     heads = None if options.heads is None else checked_heads(options.heads, sizes["num_heads"])

@@ -190,7 +190,7 @@ class AttentionLog(RunCallback):
     def _importance(self) -> dict[str, list[list[float]]] | None:
         """Return the importance of all heads, or None if a loss is not finite."""
         importance = head_importance(self.model, *padded_pairs(self.tokenizer, self.pairs))
-        is_finite = np.isfinite(list(importance.values())).all()
+        is_finite = all(np.isfinite(layers).all() for layers in importance.values())
         return importance if is_finite else None
 
     def _entries(self, pairs: Sequence[tuple[str, str]], **options: Any) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""`keras-attention attention RUN SENTENCE`: where a model looks, in a browser or as pictures."""
+"""`keras-attention attention MODEL SENTENCE`: where a model looks, in a browser or as pictures."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, name_of
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import typed_text
 from keras_attention.utils.files import atomic_folder, check_destination
-from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 from keras_attention.utils.sides import piece_of
 from keras_attention_viewer.page import is_page as is_viewer_page
 
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         "and of the cross-attention.",
         epilog=EXAMPLE,
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     add: Any = parser.add_argument
     text = "a sentence in the source language"
     add("sentence", type=typed_text, metavar="SENTENCE", help=text)
@@ -70,16 +70,13 @@ def main(arguments: Sequence[str], program: str) -> None:
         overwrite=overwrite,
         option="--overwrite",
     )
-    run = RunFolder(options.run)
-    run.settings(SEARCH_SETTINGS)
-    run.check_finished()
+    check_model(options.model)
     start_backend()
-    from keras_attention.decoding.translator import Translator
     from keras_attention.visualization.attention_page import save_attention
 
-    translator = Translator.from_run(options.run)
+    translator = keras_translator(options.model)
     if is_page:
-        name = options.run.resolve().name
+        name = name_of(options.model)
         texts = options.sentence, options.translation
         save_attention(output, translator, *texts, name=name, overwrite=overwrite)
         print(f"The page is {output}")

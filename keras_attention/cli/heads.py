@@ -1,4 +1,4 @@
-"""`keras-attention heads RUN`: how much a model needs each of its attention heads."""
+"""`keras-attention heads MODEL`: how much a model needs each of its attention heads."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.parallel_text import FilePairs
-from keras_attention.utils.run_folder import RunFolder
 
 EXAMPLE = """
 example:
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         "layer, number and rise, separated by tabs. The most important head comes first.",
         epilog=EXAMPLE,
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
+    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     parser.add_argument(
         "--source-file", type=Path, metavar="FILE", required=True, help="sentences, one per line"
     )
@@ -39,16 +39,13 @@ def main(arguments: Sequence[str], program: str) -> None:
     options = parser.parse_args(arguments)
     if options.pairs < 1:
         raise ValueError(f"--pairs must be at least 1. Received: {options.pairs}")
-    run = RunFolder(options.run)
-    run.settings()
-    run.check_finished()
+    check_model(options.model)
     files = FilePairs(options.source_file, options.target_file)
     start_backend()
-    from keras_attention.decoding.translator import Translator
     from keras_attention.evaluation.head_importance import head_importance
     from keras_attention.visualization.attention_entries import padded_pairs
 
-    translator = Translator.from_run(options.run)
+    translator = keras_translator(options.model)
     pairs = [pair for pair in files if all(text.strip() for text in pair)]
     pairs = list(itertools.islice(pairs, options.pairs))
     if not pairs:

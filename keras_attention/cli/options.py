@@ -126,7 +126,8 @@ TOML_TYPES = {
     bool: "true or false",
     str: "a text that is not empty",
     Path: "a text, the path of a file",
-    tuple: "a list of two texts, the paths of files",
+    tuple[Path, Path]: "a list of two texts, the paths of files",
+    tuple[int, int]: "a list of two whole numbers",
     dict: "a table, such as {dropout = 0.1}",
 }
 
@@ -142,34 +143,44 @@ def _typed(
             hint = f" Did you mean {similar[0]}?" if similar else ""
             raise ValueError(f"{where} has an unknown setting: {outer}{name}.{hint}")
         parts, choices = _union(annotations[name]), literal_choices(annotations[name])
-        kinds = [typing.get_origin(part) or part for part in parts if part is not type(None)]
+        kinds = [part for part in parts if part is not type(None)]
+        origins = [typing.get_origin(kind) or kind for kind in kinds]
         if value == NONE and type(None) in parts:
             value = None
         elif not (value in choices if choices else any(_is_a(value, kind) for kind in kinds)):
-            wanted = [TOML_TYPES[kind] for kind in kinds if kind in TOML_TYPES]
+            known = [
+                kind if kind in TOML_TYPES else origin
+                for kind, origin in zip(kinds, origins, strict=True)
+            ]
+            wanted = [TOML_TYPES[kind] for kind in known if kind in TOML_TYPES]
             if choices:
                 wanted = [", ".join(json.dumps(choice) for choice in choices if choice is not None)]
             wanted += [json.dumps(NONE)] if type(None) in parts else []
             raise ValueError(
                 f"{where}: {outer}{name} must be {' or '.join(wanted)}. Received: {name} = {value!r}"
             )
-        elif dict in kinds:
+        elif dict in origins:
             value = _typed(where, value, typing.get_type_hints(ModelArguments), f"{name}.")
         elif Path in kinds:
             value = Path(value)
-        elif tuple in kinds:
-            value = tuple(map(Path, value))
+        elif isinstance(value, list):
+            (kind,) = (kind for kind in kinds if typing.get_origin(kind) is tuple)
+            value = tuple(
+                make(each) for make, each in zip(typing.get_args(kind), value, strict=True)
+            )
         typed[name] = value
     return typed
 
 
 def _is_a(value: Any, kind: Any) -> bool:
     """Whether a value of a TOML file is what a type stands for there."""
-    if kind is tuple:
-        return isinstance(value, list) and len(value) == 2 and all(_is_a(v, str) for v in value)
+    origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if origin is tuple:
+        fits = isinstance(value, list) and len(value) == len(parts)
+        return fits and all(map(_is_a, value, parts))
     if isinstance(value, str) and not value.strip():
         return False
-    found = {float: (int, float), Path: (str,)}.get(kind, (kind,))
+    found = {float: (int, float), Path: (str,)}.get(origin, (origin,))
     return isinstance(value, found) and (kind is bool or not isinstance(value, bool))
 
 
@@ -204,6 +215,8 @@ def _kind(annotation: Any) -> dict[str, Any]:
     if choices:
         shown = [NONE if choice is None else choice for choice in choices]
         return {"type": _or_none(str, optional), "choices": choices, "metavar": "|".join(shown)}
+    if tuple[int, int] in parts:
+        return {"nargs": "+", "type": _numbers, "action": _OneOrTwo, "metavar": "N"}
     (kind,) = parts
     if kind is bool:
         return {"action": argparse.BooleanOptionalAction}
@@ -212,6 +225,25 @@ def _kind(annotation: Any) -> dict[str, Any]:
     metavar = {int: "N", float: "X", Path: "PATH", str: "TEXT"}[kind]
     parse = typed_text if kind is str else kind
     return {"type": _or_none(parse, optional), "metavar": metavar}
+
+
+def _numbers(text: str) -> list[int] | None:
+    """Return the whole numbers of "6" or "6,2"; None of "none"."""
+    return None if text == NONE else [int(number) for number in text.split(",")]
+
+
+_numbers.__name__ = "int"  # argparse names it in errors
+
+
+class _OneOrTwo(argparse.Action):
+    """Stores one whole number, or a pair of `6 2` or `6,2`."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        numbers = [number for part in values if part is not None for number in part]
+        if len(numbers) > 2:
+            raise argparse.ArgumentError(self, f"expected one number or two, not {len(numbers)}")
+        pair = numbers[0] if len(numbers) == 1 else tuple(numbers) or None
+        setattr(namespace, self.dest, pair)
 
 
 def _union(annotation: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""`keras-attention score RUN`: how probable given translations are."""
+"""`keras-attention score MODEL`: how probable given translations are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 import itertools
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from keras_attention.cli.bulk_options import (
     add_bulk_options,
@@ -14,12 +13,12 @@ from keras_attention.cli.bulk_options import (
     refuse_spread,
     spread,
 )
+from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import CHUNK_LINES, chunks_as_they_come
 from keras_attention.data.parallel_text import FilePairs
 from keras_attention.utils.progress import say
-from keras_attention.utils.run_folder import RunFolder
 
 EXAMPLE = """
 examples:
@@ -38,7 +37,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         epilog=EXAMPLE,
     )
     add = parser.add_argument
-    add("run", type=Path, metavar="RUN", help="the run's folder")
+    add("model", metavar="MODEL", help=MODEL_HELP)
     add(
         "--source-file",
         nargs="+",
@@ -50,9 +49,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     options = parser.parse_args(arguments)
     if (options.source_file is None) != (options.target_file is None):
         raise ValueError("--source-file and --target-file belong together.")
-    run = RunFolder(options.run)
-    run.settings()
-    run.check_finished()
+    check_model(options.model)
     if options.output_dir is not None:
         _score_corpus(options)
         return
@@ -64,11 +61,10 @@ def main(arguments: Sequence[str], program: str) -> None:
     if options.source_file is not None:
         files = FilePairs(options.source_file[0], options.target_file[0])
     start_backend()
-    from keras_attention.decoding.translator import Translator
     from keras_attention.decoding.unusual_texts import UnusualTexts
     from keras_attention.recipes.scoring import log_probabilities
 
-    translator = Translator.from_run(options.run)
+    translator = keras_translator(options.model)
     parts = translator.model, translator.tokenizer
     unusual = UnusualTexts("sources", first=1, longest=translator.longest_source)
 
@@ -102,7 +98,7 @@ def _score_corpus(options: argparse.Namespace) -> None:
     start_backend()
     from keras_attention.recipes.bulk import score_corpus
 
-    for path in score_corpus(options.run, sources, translations, options.output_dir, **given):
+    for path in score_corpus(options.model, sources, translations, options.output_dir, **given):
         print(path)
 
 

@@ -1,4 +1,4 @@
-"""`keras-attention translate RUN`: lines in, translations out, in order and in constant memory."""
+"""`keras-attention translate MODEL`: lines in, translations out, in order and in constant memory."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from keras_attention.cli.bulk_options import (
     refuse_spread,
     spread,
 )
+from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import chunks_as_they_come
@@ -87,7 +88,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         epilog=EXAMPLE,
     )
     add = parser.add_argument
-    add("run", type=Path, metavar="RUN", help="the run's folder")
+    add("model", metavar="MODEL", help=MODEL_HELP)
     add(
         "--checkpoint",
         metavar="NAME",
@@ -143,13 +144,13 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
         start_backend()
         from keras_attention.recipes.from_checkpoint import checkpoint_translator
 
-        translator = checkpoint_translator(options.run, options.checkpoint, **given)
+        translator = checkpoint_translator(options.model, options.checkpoint, **given)
     else:
         try:
-            translator = Translator.from_spec(options.run, **given)
+            translator = Translator.from_preset(options.model, **given)
         except SpecError:  # There is none, or no engine that runs it without Keras.
             start_backend()
-            translator = Translator.from_run(options.run, **given)
+            translator = keras_translator(options.model, **given)
     name, reason = translator.engine_for(1)
     say(f"{program}: decoded by {name}. {reason}")
     return translator
@@ -157,16 +158,16 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
 
 def _check_search(options: argparse.Namespace) -> None:
     """Refuse what needs no backend to be refused, which takes long to start."""
-    from keras_attention.decoding.translator import check_options
+    from keras_attention.decoding.translator import Translator, check_options
 
     check_options(_search_options(options))
-    run = RunFolder(options.run)
-    settings = run.settings(SEARCH_SETTINGS)
     if options.checkpoint is None:
-        run.check_finished()
+        settings = check_model(options.model)
     else:
+        run = RunFolder(options.model)
+        settings = run.settings(SEARCH_SETTINGS)
         run.check_checkpoint(options.checkpoint)
-    beam_size = options.beam_size or settings["beam_size"]
+    beam_size = options.beam_size or settings.get("beam_size", Translator.beam_size)
     if not 1 <= options.n_best <= beam_size:
         raise ValueError(
             f"--n-best must be at least 1 and at most the beam size, which is {beam_size}. Lower it, or "
@@ -198,7 +199,7 @@ def _translate_corpus(options: argparse.Namespace) -> None:
     from keras_attention.recipes.bulk import translate_corpus
 
     results = translate_corpus(
-        options.run,
+        options.model,
         inputs,
         options.output_dir,
         n_best=options.n_best,

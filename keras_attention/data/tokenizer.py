@@ -408,6 +408,13 @@ class Tokenizer:
         return (check_path("folder", folder) / METADATA_FILE).exists()
 
     @classmethod
+    def from_preset(cls, preset: str | os.PathLike[str]) -> Tokenizer:
+        """Return the tokenizer of a pretrained model: a folder or a handle, as `Translator.from_preset` takes."""
+        from keras_attention.data.presets import read_preset  # which reads tokenizers
+
+        return read_preset(preset).tokenizer
+
+    @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
         """Read a tokenizer that `save` wrote.
 

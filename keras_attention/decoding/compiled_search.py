@@ -6,14 +6,14 @@ Shape letters: B sentences, S source length, W beams, L longest output.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_attention.decoding.constraints import TextConstraint
-from keras_attention.decoding.hypotheses import BeamSearchResult, result
+from keras_attention.decoding.hypotheses import BeamSearchResult, SearchRules, result
 from keras_attention.decoding.plain_search import find_hypotheses
 from keras_attention.ops.compile import compile_for_inference
 
@@ -23,15 +23,13 @@ class CompiledSearch:
 
     Args:
         model: The model, as `Translator` takes it.
-        options: Arguments of `beam_search` that are the same for all batches.
+        rules: What is the same for all batches.
         constraint: A `TextConstraint` on the translations, or None.
     """
 
-    def __init__(
-        self, model: Any, options: Mapping[str, Any], constraint: TextConstraint | None = None
-    ):
+    def __init__(self, model: Any, rules: SearchRules, constraint: TextConstraint | None = None):
         self._model = model
-        self._options = options
+        self._rules = rules
         self._constraint = constraint
         self._compiled: set[tuple[tuple[int, int], str]] = set()
         # Two programs: only who wants the n best must pay for the certainty of the others.
@@ -70,14 +68,13 @@ class CompiledSearch:
         state = {}
         if self._constraint is not None:
             limits: Any = np.minimum(max_lengths, max_length)
-            state = self._constraint.of_batch(texts, limits, self._options["beam_size"])
+            state = self._constraint.of_batch(texts, limits, self._rules.beam_size)
         self._max_length = max_length  # A function of the shape, as the program is.
-        found = keras.tree.map_structure(
+        found, limits = keras.tree.map_structure(
             keras.ops.convert_to_numpy,
             self._programs[stop](encoder_token_ids, max_lengths, state),
         )
-        end, pad = self._options["end_token_id"], self._options["pad_token_id"]
-        return result(**found, end_token_id=end, pad_token_id=pad, xp=np)
+        return result(found, limits, self._rules, np)
 
     def _search(self, stop: str, encoder_token_ids: Any, max_lengths: Any, state: Any) -> Any:
         """Run encoder and beam search on one batch: (B, S) and (B,)."""
@@ -86,14 +83,7 @@ class CompiledSearch:
         def step(token_ids, index, cache):
             return self._model.decode_step(token_ids, index, memory, cache)
 
-        rows, beam_size = encoder_token_ids.shape[0], self._options["beam_size"]
-        return find_hypotheses(
-            step,
-            self._model.initial_cache(rows, beam_size, self._max_length),
-            max_lengths,
-            stop=stop,
-            max_length=self._max_length,
-            constraint=None if self._constraint is None else self._constraint.constraint,
-            constraint_state=state,
-            **self._options,
-        )
+        rows, rules = encoder_token_ids.shape[0], self._rules
+        cache = self._model.initial_cache(rows, rules.beam_size, self._max_length)
+        constrained = None if self._constraint is None else (self._constraint.constraint, state)
+        return find_hypotheses(step, cache, max_lengths, rules, stop, self._max_length, constrained)

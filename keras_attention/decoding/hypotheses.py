@@ -9,6 +9,7 @@ Shape letters: B sentences, W beams, L longest hypothesis.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ import numpy as np
 from keras_attention.engine.base import SearchOptions
 from keras_attention.utils.checks import check_choice, check_integer, check_number
 
+# The arrays in which a search keeps what it has found.
+FOUND = ("alive_sequences", "alive_scores", "finished_sequences", "finished_scores")
 STOPPING_RULES = ("best", "n_best", "n_best_2017")
 # The score of a slot without a hypothesis; sums and penalties do not change it.
 NO_HYPOTHESIS = float("-inf")
@@ -36,6 +39,16 @@ class BeamSearchResult(NamedTuple):
     scores: Any  # (B, W) float32, log-probability / length penalty; descending
     lengths: Any  # (B, W) int32, EOS included
     finished: Any  # (B, W) bool, True if the hypothesis ends with EOS
+
+
+class SearchRules(NamedTuple):
+    """What the searches of a `Translator` have in common; see `beam_search`."""
+
+    beam_size: int
+    start_token_id: int
+    end_token_id: int
+    pad_token_id: int
+    length_penalty: float
 
 
 # The buffers of a search grow with the square of its beam.
@@ -107,38 +120,31 @@ def search_options(
 
 
 def result(
-    alive_sequences: Any,
-    alive_scores: Any,
-    finished_sequences: Any,
-    finished_scores: Any,
-    max_lengths: Any,
-    end_token_id: int,
-    pad_token_id: int,
-    xp: Any,
+    found: Mapping[str, Any], max_lengths: Any, rules: SearchRules, xp: Any
 ) -> BeamSearchResult:
     """Return the finished hypotheses of each sentence, or the alive ones if none has finished.
 
     Args:
-        alive_sequences: (B, W, L) int32.
-        alive_scores: (B, W) log-probabilities, `-inf` in empty slots.
-        finished_sequences: (B, W, L) int32.
-        finished_scores: (B, W) penalised scores, `-inf` in empty slots.
+        found: `alive_sequences` (B, W, L) int32 with `alive_scores` (B, W), their log-probabilities, and
+            `finished_sequences` with `finished_scores`, which are penalised; empty slots have the score
+            `-inf` or `EMPTY`.
         max_lengths: (B,) int32, the length of unfinished hypotheses.
-        end_token_id: The EOS token.
-        pad_token_id: Filler after the end of a sequence.
+        rules: The rules of the search.
         xp: The library of the arrays.
     """
-    any_finished = exist(finished_scores[:, :1])
-    scores = xp.where(any_finished, finished_scores, alive_scores)
-    sequences = xp.where(any_finished[:, :, None], finished_sequences, alive_sequences)
-    ends = _int32(xp.argmax(xp.equal(sequences, end_token_id), axis=-1), xp) + 1
+    any_finished = exist(found["finished_scores"][:, :1])
+    scores = xp.where(any_finished, found["finished_scores"], found["alive_scores"])
+    sequences = xp.where(
+        any_finished[:, :, None], found["finished_sequences"], found["alive_sequences"]
+    )
+    ends = _int32(xp.argmax(xp.equal(sequences, rules.end_token_id), axis=-1), xp) + 1
     lengths = xp.where(any_finished, ends, max_lengths[:, None])
     # Empty slots, and sentences that were not searched at all.
     exists = exist(scores) & (lengths > 0)
     lengths = xp.where(exists, lengths, 0)
     inside = xp.arange(sequences.shape[-1], dtype="int32") < lengths[:, :, None]
     return BeamSearchResult(
-        sequences=xp.where(inside, sequences, pad_token_id),
+        sequences=xp.where(inside, sequences, rules.pad_token_id),
         scores=xp.where(exists, scores, NO_HYPOTHESIS),
         lengths=lengths,
         finished=exists & any_finished,

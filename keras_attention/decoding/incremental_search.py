@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_attention.decoding.hypotheses import (
+    FOUND,
     NO_HYPOTHESIS,
     BeamSearchResult,
-    check_search_options,
+    SearchRules,
     is_decided,
     num_candidates,
     penalty,
@@ -39,14 +40,9 @@ BLOCK = 16
 def incremental_search(
     state: State,
     max_lengths: np.ndarray,
-    beam_size: int = 4,
-    *,
-    start_token_id: int,
-    end_token_id: int,
-    pad_token_id: int = 0,
-    length_penalty: float = 0.6,
-    stop: str = "best",
-    max_length: int | None = None,
+    rules: SearchRules,
+    stop: str,
+    max_length: int,
     constrained: ConstrainedSteps | None = None,
     made: Callable[[int], None] | None = None,
 ) -> BeamSearchResult:
@@ -55,32 +51,23 @@ def incremental_search(
     Args:
         state: The state of a new search in an engine, which has encoded the sentences.
         max_lengths: (B,) int, the longest hypothesis allowed for each sentence, EOS included.
-        beam_size: Number of beams W. Defaults to 4.
-        start_token_id: Token fed at position 0.
-        end_token_id: The EOS token.
-        pad_token_id: Filler after the end of a sequence. Defaults to 0.
-        length_penalty: The paper's alpha. Defaults to 0.6.
-        stop: When a sentence is done; see `beam_search`. Defaults to `"best"`.
-        max_length: L, the size of the results. Defaults to the largest of `max_lengths`.
+        rules: Size of the beam, special tokens and length penalty.
+        stop: When a sentence is done; see `beam_search`.
+        max_length: L, the size of the results.
         constrained: The states of a constraint on the hypotheses; None for none.
         made: Is told after each step how many tokens the longest hypotheses have. Defaults to none.
 
     Returns:
         A `BeamSearchResult` of NumPy arrays.
-
-    Raises:
-        ValueError: If an option is out of range.
     """
-    check_search_options(beam_size, length_penalty, stop)
-    if max_length is None:
-        max_length = max(1, int(np.max(max_lengths)))
     limits = np.clip(np.asarray(max_lengths, "int32"), 0, max_length)
+    beam_size = rules.beam_size
     width = num_candidates(beam_size)
-    beams = _Beams(limits, beam_size, max_length, pad_token_id, length_penalty, state.masked)
+    beams = _Beams(limits, max_length, rules, state.masked)
     found = {name: getattr(beams, name).copy() for name in FOUND}
     if state.engine.fixed_shapes:
         beams.add_room(max_length)
-    tokens = np.full((len(limits), beam_size), start_token_id, "int32")
+    tokens = np.full((len(limits), beam_size), rules.start_token_id, "int32")
     for index in range(max_length):
         done = beams.done(stop, index)
         beams.write(found, done & beams.searched)
@@ -103,38 +90,29 @@ def incremental_search(
         scores, ids = state.step(tokens, index, start, beams.history_bias, wanted)
         if constrained is not None:
             scores, ids = constrained.best(scores, index)
-        tokens, parents = beams.grow(scores, ids, index, end_token_id)
+        tokens, parents = beams.grow(scores, ids, index, rules.end_token_id)
+        state.reorder(parents)
         if constrained is not None:
             constrained.advance(parents, tokens, index)
         if made is not None:
             made(index + 1)
     beams.write(found, beams.searched)
-    return result(
-        **found,
-        max_lengths=limits,
-        end_token_id=end_token_id,
-        pad_token_id=pad_token_id,
-        xp=np,
-    )
-
-
-# The arrays in which a search keeps what it has found.
-FOUND = ("alive_sequences", "alive_scores", "finished_sequences", "finished_scores")
+    return result(found, limits, rules, np)
 
 
 class _Beams:
     """The hypotheses of the sentences that are still searched."""
 
-    def __init__(self, limits, beam_size, max_length, pad_token_id, alpha, masked):
-        rows = len(limits)
+    def __init__(self, limits: np.ndarray, max_length: int, rules: SearchRules, masked: bool):
+        rows, beam_size = len(limits), rules.beam_size
         self.beam_size = beam_size
-        self.alpha = alpha
+        self.alpha = rules.length_penalty
         self.places = np.arange(rows)  # of the results
         self.searched = np.ones(rows, bool)
         self.limits = limits
         self.alive_scores = np.full((rows, beam_size), NO_HYPOTHESIS, "float32")
         self.alive_scores[:, 0] = 0.0
-        self.alive_sequences = np.full((rows, beam_size, max_length), pad_token_id, "int32")
+        self.alive_sequences = np.full((rows, beam_size, max_length), rules.pad_token_id, "int32")
         self.finished_scores = np.full((rows, beam_size), NO_HYPOTHESIS, "float32")
         self.finished_sequences = self.alive_sequences.copy()
         self.masked = masked

@@ -15,6 +15,7 @@ import numpy as np
 from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.hypotheses import (
     BeamSearchResult,
+    SearchRules,
     num_candidates,
     result,
     search_options,
@@ -73,13 +74,13 @@ class ModelSearch:
             note_process()
         self._model = model
         self._max_extra_length = max_extra_length
-        self._options = {
-            "beam_size": beam_size,
-            "start_token_id": model.start_token_id,
-            "end_token_id": model.end_token_id,
-            "pad_token_id": model.pad_token_id,
-            "length_penalty": length_penalty,
-        }
+        self._rules = SearchRules(
+            beam_size,
+            model.start_token_id,
+            model.end_token_id,
+            model.pad_token_id,
+            length_penalty,
+        )
         self._constraint = constraint
         self._engines, self._plain_reason = self._selector(precision, engine)
         self._plain = self._plain_search() if self._engines is None else None
@@ -105,7 +106,7 @@ class ModelSearch:
         if is_spec:
             raise SpecError(
                 f"engine={engine!r} cannot decode a spec, which is no Keras model: {reason} "
-                "`Translator.from_run` loads the model itself."
+                "`Translator.from_run`, or `Transformer.from_preset`, makes a Keras model of it."
             )
         if engine not in ("auto", "plain") or precision is not None:
             raise ValueError(
@@ -118,13 +119,13 @@ class ModelSearch:
         # Imported here, because it needs Keras, which a process that runs a spec may lack.
         from keras_attention.decoding.compiled_search import CompiledSearch
 
-        return CompiledSearch(self._model, self._options, self._constraint)
+        return CompiledSearch(self._model, self._rules, self._constraint)
 
     def choice(self, batch_size: int) -> EngineChoice:
         """Return which engine searches a batch of this many sentences, and why."""
         if self._engines is None:
             return EngineChoice("plain", self._plain_reason)
-        return self._engines.choice_for(batch_size * self._options["beam_size"])
+        return self._engines.choice_for(batch_size * self._rules.beam_size)
 
     def __call__(
         self,
@@ -202,29 +203,25 @@ class ModelSearch:
         texts: Sequence[str],
         progress: Progress,
     ) -> BeamSearchResult:
-        beam_size: int = self._options["beam_size"]
+        rules = self._rules
         shape = encoder_token_ids.shape
         max_length = self._longest(shape[1])
         needs_compiling = engine.needs_compiling(*shape)
         with _noted(progress, needs_compiling, encoder_token_ids, max_length, texts) as made:
             if isinstance(engine, SearchingEngine):
                 limits = np.clip(max_lengths, 0, max_length)
-                penalty = self._options["length_penalty"]
-                options = search_options(stop, beam_size, penalty, max_length)
+                options = search_options(stop, rules.beam_size, rules.length_penalty, max_length)
                 found = engine.search(encoder_token_ids, limits, options, made)
-                end, pad = self._model.end_token_id, self._model.pad_token_id
-                return result(
-                    **found, max_lengths=limits, end_token_id=end, pad_token_id=pad, xp=np
-                )
+                return result(found, limits, rules, np)
             assert isinstance(engine, SteppingEngine)
             return incremental_search(
-                engine.start(encoder_token_ids, beam_size, max_length),
+                engine.start(encoder_token_ids, rules.beam_size, max_length),
                 max_lengths,
-                stop=stop,
-                max_length=max_length,
-                constrained=self._constrained(texts, np.clip(max_lengths, 0, max_length)),
-                made=made,
-                **self._options,
+                rules,
+                stop,
+                max_length,
+                self._constrained(texts, np.clip(max_lengths, 0, max_length)),
+                made,
             )
 
     def _constrained(self, texts: Sequence[str], limits: Any) -> ConstrainedSteps | None:
@@ -232,7 +229,7 @@ class ModelSearch:
             return None
         from keras_attention.decoding.constrained_steps import ConstrainedSteps
 
-        state = self._constraint.of_batch(texts, limits, self._options["beam_size"])
+        state = self._constraint.of_batch(texts, limits, self._rules.beam_size)
         return ConstrainedSteps(self._programs, state)
 
     def _longest(self, source_length: int) -> int:

@@ -20,7 +20,9 @@ from keras import ops
 
 from keras_attention.decoding.hypotheses import (
     EMPTY,
+    FOUND,
     BeamSearchResult,
+    SearchRules,
     check_search_options,
     exist,
     is_decided,
@@ -224,39 +226,26 @@ def beam_search(
             f"sentences and beams. Received: max_length={max_length}"
         )
     check_states(cache, rows, beam_size, "`cache`: all")
-    found = find_hypotheses(
-        step,
-        cache,
-        max_lengths,
-        beam_size,
-        start_token_id=start_token_id,
-        end_token_id=end_token_id,
-        pad_token_id=pad_token_id,
-        length_penalty=length_penalty,
-        stop=stop,
-        max_length=max_length,
-        constraint=constraint,
-        constraint_state=constraint_state,
-    )
-    return result(**found, end_token_id=end_token_id, pad_token_id=pad_token_id, xp=ops)
+    rules = SearchRules(beam_size, start_token_id, end_token_id, pad_token_id, length_penalty)
+    constrained = None if constraint is None else (constraint, constraint_state)
+    found = find_hypotheses(step, cache, max_lengths, rules, stop, max_length, constrained)
+    return result(*found, rules, ops)
 
 
 def find_hypotheses(
     step: Step,
     cache: Any,
     max_lengths: Any,
-    beam_size: int,
-    *,
-    start_token_id: int,
-    end_token_id: int,
-    pad_token_id: int,
-    length_penalty: float,
+    rules: SearchRules,
     stop: str,
     max_length: int,
-    constraint: Constraint | None,
-    constraint_state: Any,
-) -> dict[str, Any]:
-    """Do what `beam_search` says, and return what `hypotheses.result` takes. It has no infinite numbers."""
+    constrained: tuple[Constraint, Any] | None,
+) -> tuple[dict[str, Any], Any]:
+    """Do what `beam_search` says, and return what `hypotheses.result` takes. It has no infinite numbers.
+
+    `constrained` is a constraint with its states before the first token.
+    """
+    beam_size, _, end_token_id, _, length_penalty = rules
     (rows,) = static_shape(max_lengths) or (None,)
     max_lengths = ops.clip(ops.cast(ops.convert_to_tensor(max_lengths), "int32"), 0, max_length)
     candidates = num_candidates(beam_size)
@@ -269,7 +258,7 @@ def find_hypotheses(
         results = step(beams.last_tokens, beams.index, cache)
         logits, cache = check_step(results, cache, rows, beam_size, end_token_id)
         allowed = None
-        if constraint is not None:
+        if constrained is not None:
             allowed = constraint.allowed(state, beams.index)
             logits = rescored(constraint, logits, state, beams.index)
         scores, tokens, parents = grow_topk(logits, beams.alive_scores, candidates, allowed)
@@ -286,7 +275,7 @@ def find_hypotheses(
         )
         parents, tokens = (ops.take_along_axis(t, kept, axis=1) for t in (parents, tokens))
         cache = reorder(cache, parents)
-        if constraint is not None:
+        if constrained is not None:
             state = constraint.advance(reorder(state, parents), tokens, beams.index)
         grown = beams._replace(
             index=beams.index + 1,
@@ -301,18 +290,13 @@ def find_hypotheses(
         at_limit = ops.greater_equal(grown.index, max_lengths)
         return grown._replace(done=beams.done | decided | at_limit), cache, state
 
-    beams = _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_id)
-    state = {}
-    if constraint is not None:
-        state = check_states(constraint_state, rows, beam_size, constraint=constraint)
+    beams = _first_beams(max_lengths, max_length, rules)
+    constraint, state = constrained or (None, {})
+    if constrained is not None:
+        check_states(state, rows, beam_size, constraint=constraint)
     beams, _, _ = ops.while_loop(unfinished, advance, (beams, cache, state))
-    return {
-        "alive_sequences": beams.alive_sequences,
-        "alive_scores": beams.alive_scores,
-        "finished_sequences": beams.finished_sequences,
-        "finished_scores": beams.finished_scores,
-        "max_lengths": max_lengths,
-    }
+    found = {name: getattr(beams, name) for name in FOUND}
+    return found, max_lengths
 
 
 def grow_topk(logits, alive_scores, num_candidates: int, allowed=None):
@@ -411,16 +395,16 @@ def rescored(constraint, logits, state, index):
     return logits if rescore is None else rescore(logits, state, index)
 
 
-def _first_beams(max_lengths, beam_size, max_length, start_token_id, pad_token_id) -> _Beams:
+def _first_beams(max_lengths: Any, max_length: int, rules: SearchRules) -> _Beams:
     """Return the initial beams: one alive hypothesis, the empty one, and none finished."""
-    batch_size = ops.shape(max_lengths)[0]
-    sequences = ops.full((batch_size, beam_size, max_length), pad_token_id, dtype="int32")
+    batch_size, beam_size = ops.shape(max_lengths)[0], rules.beam_size
+    sequences = ops.full((batch_size, beam_size, max_length), rules.pad_token_id, dtype="int32")
     nothing = ops.full((batch_size, beam_size), EMPTY, dtype="float32")
     is_first = ops.equal(ops.arange(beam_size), 0)
     return _Beams(
         index=ops.zeros((), dtype="int32"),
         done=ops.less_equal(max_lengths, 0),
-        last_tokens=ops.full((batch_size, beam_size), start_token_id, dtype="int32"),
+        last_tokens=ops.full((batch_size, beam_size), rules.start_token_id, dtype="int32"),
         alive_sequences=sequences,
         alive_scores=ops.where(is_first, ops.zeros_like(nothing), nothing),
         finished_sequences=sequences,

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
+from keras_attention.data.presets import read_preset
 from keras_attention.data.text_files import read_lines
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.batching import Batching
@@ -18,8 +19,9 @@ from keras_attention.decoding.hypotheses import BeamSearchResult, check_search_o
 from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.engine.select import EngineChoice, check_engine
+from keras_attention.interop.foreign import POSITIONS
 from keras_attention.spec.files import load_spec
-from keras_attention.spec.parts import NonFiniteModel
+from keras_attention.spec.parts import NonFiniteModel, SpecError
 from keras_attention.utils.checks import (
     check_boolean,
     check_has,
@@ -173,8 +175,12 @@ class Translator:
             check_has("constraint", self.constraint, "a TextConstraint", "constraint", "of_batch")
         check_has("model", self.model, "a built Transformer", "vocabulary_size", "pad_token_id")
         check_has("tokenizer", self.tokenizer, "a Tokenizer", "encode", "decode", "end_token_id")
-        for name in ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id"):
-            ours, theirs = getattr(self.model, name), getattr(self.tokenizer, name)
+        named = ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id")
+        # Of one vocabulary for both sides, neither says the target's size.
+        for name in (*named, "target_vocabulary_size"):
+            ours, theirs = (
+                getattr(each, name, each.vocabulary_size) for each in (self.model, self.tokenizer)
+            )
             if ours != theirs:
                 raise ValueError(
                     f"The model has {name} {ours}, the tokenizer {theirs}: they do not belong "
@@ -222,6 +228,43 @@ class Translator:
             DamagedFile: If the weights were changed after they were written.
         """
         return cls._of_run(folder, lambda run: load_spec(run.spec), options)
+
+    @classmethod
+    def from_preset(
+        cls, preset: str | os.PathLike[str], *, positions: str = POSITIONS[0], **options: Any
+    ) -> Translator:
+        """Return a translator with a pretrained model: a run's, or one of another program.
+
+        An engine runs the model, on a CPU without Keras. For its attention, or to train it further, build a
+        Keras model: `Translator(Transformer.from_preset(preset), Tokenizer.from_preset(preset))`.
+
+        Args:
+            preset: A folder, which is recognised by its files: a finished run, a MarianMT model of Hugging
+                Face, a CTranslate2 model, or one of Firefox' translation models; or a handle of a model on a
+                hub, `"hf://owner/name"` or `"kaggle://owner/model/framework/variation"`.
+            positions: `"as_trained"`, or `"as_transformers"` for the positions that Hugging Face computes for
+                models that Marian has trained. Defaults to `"as_trained"`.
+            **options: Arguments of `Translator` that override those of the preset.
+
+        Raises:
+            FileNotFoundError: If there is no such folder.
+            DamagedFile: If a file is cut off or changed.
+            ValueError: If the folder holds no model that is known, or one that cannot be represented.
+            ImportError: If a library is missing that reads the files, or loads them from a hub.
+        """
+        found = read_preset(preset, positions)
+        given = {**found.options, **options}
+        try:
+            translator = cls(found.spec, found.tokenizer, **given)
+        except SpecError:  # No engine runs it without Keras.
+            if given.get("engine") == "plain":
+                raise
+            import keras
+
+            spec = found.spec.map_weights(lambda weight: keras.Variable(weight, trainable=False))
+            translator = cls(spec, found.tokenizer, **given)
+        object.__setattr__(translator, "longest_source", found.longest_source)
+        return translator
 
     @classmethod
     def _of_run(

@@ -9,12 +9,13 @@ Shape letters: B sentences, W beams of each, S source length, P slots of the buf
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_attention.spec import TransformerSpec
+from keras_attention.spec import SSRUSpec, TransformerSpec
 
 
 class Engine(abc.ABC):
@@ -66,6 +67,12 @@ class SteppingEngine(Engine):
     """
 
     fixed_shapes = False
+
+    @functools.cached_property
+    def cells(self) -> tuple[int, ...]:
+        """The decoder's blocks that have a cell in place of self-attention."""
+        blocks = enumerate(self.spec.decoder.blocks)
+        return tuple(i for i, block in blocks if isinstance(block.self_attention, SSRUSpec))
 
     @abc.abstractmethod
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> State:
@@ -138,13 +145,34 @@ class SearchingEngine(Engine):
 class State(abc.ABC):
     """One search: B sentences whose beams share one buffer of keys and values.
 
-    Attributes:
+    Args:
         engine: The engine that computes.
+        batch_size: B.
+        beam_size: W.
+
+    Attributes:
         masked: The bias that hides a slot.
+        parents: int64 (B, W), the beams of the last step that those of the next one continue. The state of
+            a cell, which is no slot of the buffer, is reordered by it; None without cells.
     """
 
-    engine: SteppingEngine
     masked: float
+
+    def __init__(self, engine: Any, batch_size: int, beam_size: int):
+        self.engine = engine
+        self.parents = np.zeros((batch_size, beam_size), "int64") if engine.cells else None
+
+    def reorder(self, parents: np.ndarray) -> None:
+        """Let the beams (B, W) of the next step continue these beams of the last one."""
+        if self.parents is not None:
+            self.parents = parents
+
+    def parent_rows(self) -> np.ndarray | None:
+        """Return `forward.Step.parents`, int32 (R,)."""
+        if self.parents is None:
+            return None
+        rows, beams = self.parents.shape
+        return (np.arange(rows)[:, None] * beams + self.parents).reshape(-1).astype("int32")
 
     @abc.abstractmethod
     def step(
@@ -174,9 +202,10 @@ class State(abc.ABC):
     def compact(self, slots: np.ndarray, room: int) -> None:
         """Move the slots (B, P') to the beginning of a buffer with P' + `room` slots."""
 
-    @abc.abstractmethod
     def select_rows(self, rows: np.ndarray) -> None:
-        """Goes on with these sentences only, whose state it copies."""
+        """Go on with these sentences only, whose state is copied."""
+        if self.parents is not None:
+            self.parents = self.parents[rows]
 
     def padded_batch_size(self, number: int) -> int:
         """Return the number of sentences, at least `number`, with which a step is computed."""

@@ -52,7 +52,9 @@ class CTranslate2Engine(SearchingEngine):
             self._translator = self._read(Path(temporary))
 
     def _write(self, folder: Path) -> None:
-        write_model(self.spec, _Numbers(self.spec.vocabulary_size), folder, None, MAX_POSITIONS)
+        sizes = (self.spec.vocabulary_size, self.spec.target_vocabulary_size)
+        source, target = map(_Numbers, sizes)
+        write_model(self.spec, source, folder, None, MAX_POSITIONS, target)
 
     def _read(self, folder: Path) -> Any:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0

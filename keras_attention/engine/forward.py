@@ -6,7 +6,8 @@ projections, over a handful of operations that each backend has in a form of its
 them in plain `keras.ops`, which is what the fast ones must equal.
 
 The beams of a sentence share one buffer of keys and values: what each computes at a step gets a slot of
-its own. Nothing is reordered when beams are; a mask says which slots are a beam's own history.
+its own. Nothing is reordered when beams are; a mask says which slots are a beam's own history. Only the
+state of a cell, one vector for each beam, is.
 
 Shape letters: B sentences, W beams, R = B W rows, S source, P slots of the buffer, N heads, d width
 of a head, D hidden_dim, V vocabulary.
@@ -15,7 +16,7 @@ of a head, D hidden_dim, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -29,7 +30,13 @@ from keras_attention.engine.prepare import (
     prepare,
 )
 from keras_attention.ops.top_k import top_k
-from keras_attention.spec import BlockSpec, BranchedAttentionSpec, NormSpec, TransformerSpec
+from keras_attention.spec import (
+    BlockSpec,
+    BranchedAttentionSpec,
+    NormSpec,
+    SSRUSpec,
+    TransformerSpec,
+)
 
 # Added to the score of a position that a row may not attend to; its weight is exactly zero.
 MASKED = -1e9
@@ -39,6 +46,25 @@ MASKED_IN_HALF = -3e4
 def present_weights(spec: TransformerSpec) -> list[Any]:
     """Return the weights of a spec as tensors."""
     return [ops.convert_to_tensor(weight) for weight in spec.weights().values()]
+
+
+class Step(NamedTuple):
+    """What a step of the decoder reads, besides what the last one left.
+
+    Attributes:
+        token_ids: The last tokens (B, W).
+        position: The encoding of their position, (1, D).
+        start: Where their keys and values are written: the slot of the first beam's.
+        history_bias: (B, 1, W, P), 0 at the slots of a beam's own history and at its own new one,
+            `operations.masked` at all others.
+        parents: Of each row (R,) the row of the last step that it continues; None without cells.
+    """
+
+    token_ids: Any
+    position: Any
+    start: Any
+    history_bias: Any
+    parents: Any = None
 
 
 class Operations:
@@ -60,6 +86,7 @@ class Operations:
         store = Preparation(
             read=ops.convert_to_tensor,
             table=self.prepare_table,
+            softmax=self.prepare_softmax,
             matrix=self.prepare_matrix,
             norm=self.prepare_norm,
             xp=ops,
@@ -68,7 +95,12 @@ class Operations:
 
     def prepare_table(self, table: Any) -> Any:
         """Return the embeddings (V, D)."""
-        return {"rows": ops.cast(table, self.dtype)}
+        return ops.cast(table, self.dtype)
+
+    def prepare_softmax(self, table: Any, kernel: Any, bias: Any) -> Any:
+        """Return the product to the logits, None where it is that with the table, and the float32 bias."""
+        matrix = None if kernel is None else self.prepare_matrix(Matrix(kernel))
+        return matrix, None if bias is None else ops.cast(bias, "float32")
 
     def prepare_matrix(self, matrix: Matrix) -> Any:
         """Return a product's weights, for `linear`."""
@@ -85,7 +117,7 @@ class Operations:
 
     def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
         """Rows of the table, scaled, zero for padding, plus positions (T, D): ids (B, T) to (B T, D)."""
-        rows = ops.take(table["rows"], token_ids, axis=0)
+        rows = ops.take(table, token_ids, axis=0)
         is_token = ops.not_equal(token_ids, self.spec.pad_token_id)
         scale = ops.cast(is_token, self.dtype) * ops.cast(self.spec.hidden_dim**0.5, self.dtype)
         x = ops.add(ops.multiply(rows, scale[..., None]), ops.cast(positions, self.dtype))
@@ -166,9 +198,20 @@ class Operations:
         """`buffer` (B, N, P, d) with `new` (B, N, W, d) written at position `start`."""
         return ops.slice_update(buffer, (0, 0, start, 0), new)
 
-    def logits(self, x: Any, table: Any) -> Any:
+    def cell(self, projected: Any, state: Any, parents: Any) -> Any:
+        """Return the float32 states (B, W, D) of an SSRU after rows (R, 2 D) for input and forget gate."""
+        width = self.spec.hidden_dim
+        projected = ops.cast(projected, "float32")
+        forget = ops.sigmoid(projected[:, width:])
+        last = ops.take(ops.reshape(state, (-1, width)), parents, axis=0)
+        new = forget * last + (1.0 - forget) * projected[:, :width]
+        return ops.reshape(new, ops.shape(state))
+
+    def logits(self, x: Any, table: Any, softmax: Any) -> Any:
         """(R, D) to (R, V)."""
-        return ops.matmul(x, ops.transpose(table["rows"]))
+        matrix, bias = softmax
+        logits = ops.matmul(x, ops.transpose(table)) if matrix is None else self.linear(x, matrix)
+        return logits if bias is None else ops.cast(logits, "float32") + bias
 
     def top_log_probs(self, logits: Any, width: int) -> tuple[Any, Any]:
         """Log-probabilities (float32) and ids, (R, width) each, of the likeliest tokens, best first."""
@@ -196,7 +239,8 @@ def encode(
     bias = operations.padding_bias(token_ids)
     # Only the attention needs the padding between the sentences.
     tokens = operations.tokens(token_ids)
-    x = operations.without_padding(operations.embed(token_ids, weights.table, positions), tokens)
+    table = weights.target if weights.source is None else weights.source
+    x = operations.without_padding(operations.embed(token_ids, table, positions), tokens)
     for block, part in zip(spec.encoder.blocks, weights.encoder.blocks, strict=True):
         own = (block, block.self_attention_norm, part.self_norm)
         query, key, value = operations.project(
@@ -218,26 +262,20 @@ def encode(
 def decode(
     operations: Operations,
     weights: Weights,
-    token_ids: Any,
-    position: Any,
-    start: Any,
-    history_bias: Any,
-    buffers: Sequence[tuple[Any, Any]],
+    step: Step,
+    buffers: Sequence[tuple[Any, ...]],
     memory: Sequence[tuple[Any, Any]],
     memory_bias: Any,
     width: int | None,
-) -> tuple[tuple[Any, Any], list[tuple[Any, Any]]]:
+) -> tuple[tuple[Any, Any], list[tuple[Any, ...]]]:
     """One step of `Transformer.decode_step`, its beams in one buffer.
 
     Args:
         operations: The operations.
         weights: Prepared weights.
-        token_ids: The last tokens (B, W).
-        position: The encoding of their position, (1, D).
-        start: Where their keys and values are written: the slot of the first beam's.
-        history_bias: (B, 1, W, P), 0 at the slots of a beam's own history and at its own new one,
-            `operations.masked` at all others.
-        buffers: For each block the keys and values (B, N, P, d) so far.
+        step: What is read.
+        buffers: For each block the keys and values (B, N, P, d) so far; of a cell only the states
+            (B, W, D) after the last step, in float32, zeros at first.
         memory: The keys and values of `encode`.
         memory_bias: The bias of `encode`.
         width: How many continuations are wanted, perhaps more than there are; None for the logits.
@@ -246,41 +284,54 @@ def decode(
         Log-probabilities and ids (R, width) of the likeliest next tokens, or logits (R, V) and None, and
         the new buffers.
     """
-    spec, num_rows = operations.spec, ops.shape(token_ids)[0]
-    widths = (spec.key_dim, spec.key_dim, spec.value_dim)
-    new_buffers: list[tuple[Any, Any]] = []
-    x = operations.embed(token_ids, weights.table, position)
+    spec, num_rows = operations.spec, ops.shape(step.token_ids)[0]
+    new_buffers: list[tuple[Any, ...]] = []
+    x = operations.embed(step.token_ids, weights.target, step.position)
     for block, part, buffer, source in zip(
         spec.decoder.blocks, weights.decoder.blocks, buffers, memory, strict=True
     ):
-        own = (block, block.self_attention_norm, part.self_norm)
-        query, *new = operations.project(
-            _entered(operations, x, *own), part.self_projection, widths, num_rows
-        )
-        key, value = (
-            operations.append(old, added, start) for old, added in zip(buffer, new, strict=True)
-        )
-        new_buffers.append((key, value))
-        outputs = operations.attend(query, key, value, history_bias)
-        outputs = _joined_heads(operations, outputs, part.self_output, block.branched)
-        x = _added(operations, x, outputs, *own)
-
+        x, new = _own(operations, x, block, part, buffer, step)
+        new_buffers.append(new)
         cross = (block, block.cross_attention_norm, part.cross_norm)
         (query,) = operations.project(
-            _entered(operations, x, *cross), part.cross_projection, widths[:1], num_rows
+            _entered(operations, x, *cross), part.cross_projection, (spec.key_dim,), num_rows
         )
         outputs = operations.attend(query, source[0], source[1], memory_bias)
         outputs = _joined_heads(operations, outputs, part.cross_output, block.branched)
         x = _added(operations, x, outputs, *cross)
         x = _feed_forward(operations, x, part, block)
     x = _last_norm(operations, x, weights.decoder.norm, spec.decoder.norm)
-    if weights.softmax is None:
-        logits = operations.logits(x, weights.table)
-    else:
-        logits = operations.linear(x, weights.softmax)
+    logits = operations.logits(x, weights.target, weights.softmax)
     if width is None:
         return (ops.cast(logits, "float32"), None), new_buffers
-    return operations.top_log_probs(logits, min(width, spec.vocabulary_size)), new_buffers
+    return operations.top_log_probs(logits, min(width, spec.target_vocabulary_size)), new_buffers
+
+
+def _own(
+    operations: Operations,
+    x: Any,
+    block: BlockSpec,
+    part: BlockWeights,
+    buffer: tuple[Any, ...],
+    step: Step,
+) -> tuple[Any, tuple[Any, ...]]:
+    """Return x after a decoder block's masked self-attention or cell, and its new buffer."""
+    spec, num_rows = operations.spec, ops.shape(step.token_ids)[0]
+    own = (block, block.self_attention_norm, part.self_norm)
+    entered = _entered(operations, x, *own)
+    if isinstance(block.self_attention, SSRUSpec):
+        projected = operations.linear(entered, part.self_projection)
+        state = operations.cell(projected, buffer[0], step.parents)
+        outputs = ops.reshape(ops.cast(ops.relu(state), operations.dtype), (-1, spec.hidden_dim))
+        return _added(operations, x, outputs, *own), (state,)
+    widths = (spec.key_dim, spec.key_dim, spec.value_dim)
+    query, *new = operations.project(entered, part.self_projection, widths, num_rows)
+    key, value = (
+        operations.append(old, added, step.start) for old, added in zip(buffer, new, strict=True)
+    )
+    outputs = operations.attend(query, key, value, step.history_bias)
+    outputs = _joined_heads(operations, outputs, part.self_output, block.branched)
+    return _added(operations, x, outputs, *own), (key, value)
 
 
 def _joined_heads(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Operations, decode, encode, present_weights
+from keras_attention.engine.forward import Operations, Step, decode, encode, present_weights
 from keras_attention.spec import TransformerSpec
 
 
@@ -55,22 +55,9 @@ class JaxEngine(SteppingEngine):
     def as_tensor(self, array: np.ndarray) -> Any:
         return jnp.asarray(array)
 
-    def _step_program(
-        self, width, weights, token_ids, index, start, buffers, bias, positions, memory, memory_bias
-    ):
-        position = jax.lax.dynamic_slice_in_dim(positions, index, 1)
-        return decode(
-            self.operations,
-            weights,
-            token_ids,
-            position,
-            start,
-            bias,
-            buffers,
-            memory,
-            memory_bias,
-            width,
-        )
+    def _step_program(self, width, weights, step, index, positions, buffers, memory, memory_bias):
+        step = step._replace(position=jax.lax.dynamic_slice_in_dim(positions, index, 1))
+        return decode(self.operations, weights, step, buffers, memory, memory_bias, width)
 
 
 class JaxState(State):
@@ -79,14 +66,17 @@ class JaxState(State):
     def __init__(
         self, engine: JaxEngine, memory: Any, memory_bias: Any, positions: Any, beam_size: int
     ):
-        self.engine: JaxEngine = engine
+        super().__init__(engine, len(memory_bias), beam_size)
         self.masked = engine.operations.masked
         self._memory, self._memory_bias = memory, memory_bias
         spec, dtype = engine.spec, engine.operations.dtype
         shape = (len(memory_bias), spec.num_heads, len(positions) * beam_size)
+        state = (len(memory_bias), beam_size, spec.hidden_dim)
         self._buffers: Any = [
-            (jnp.zeros((*shape, spec.key_dim), dtype), jnp.zeros((*shape, spec.value_dim), dtype))
-            for _ in memory
+            (jnp.zeros(state, "float32"),)
+            if i in engine.cells
+            else tuple(jnp.zeros((*shape, d), dtype) for d in (spec.key_dim, spec.value_dim))
+            for i in range(len(memory))
         ]
         self._positions = positions
 
@@ -99,15 +89,15 @@ class JaxState(State):
         width: int | None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         shape = (*token_ids.shape, -1)
+        parents = self.parent_rows()
+        step = Step(token_ids, None, np.int32(start), history_bias[:, None], parents)
         (scores, ids), self._buffers = self.engine.step_program(
             width,
             self.engine.weights,
-            token_ids,
+            step,
             np.int32(index),
-            np.int32(start),
-            self._buffers,
-            history_bias[:, None],
             self._positions,
+            self._buffers,
             self._memory,
             self._memory_bias,
         )
@@ -118,6 +108,7 @@ class JaxState(State):
         raise NotImplementedError("JAX' buffers have room for all steps from the start.")
 
     def select_rows(self, rows: np.ndarray) -> None:
+        super().select_rows(rows)
         state = (self._memory, self._memory_bias, self._buffers)
         self._memory, self._memory_bias, self._buffers = self.engine.select(state, rows)
 

@@ -17,8 +17,10 @@ from keras_attention.spec import (
     BranchedAttentionSpec,
     DenseSpec,
     NormSpec,
+    SSRUSpec,
     TransformerSpec,
 )
+from keras_attention.spec.transformer import SUPPRESSED
 
 
 class Matrix(NamedTuple):
@@ -31,8 +33,8 @@ class Matrix(NamedTuple):
 class BlockWeights(NamedTuple):
     """The weights of a block, each as an engine's operations take it."""
 
-    self_projection: Any  # to queries, keys and values
-    self_output: Any
+    self_projection: Any  # to queries, keys and values; of a cell to its input and forget gate
+    self_output: Any  # None of a cell
     self_norm: Any
     inner: Any = None
     outer: Any = None
@@ -66,8 +68,9 @@ class StackWeights(NamedTuple):
 class Weights(NamedTuple):
     """The weights of a Transformer."""
 
-    table: Any
-    softmax: Any  # None where the table serves
+    source: Any  # the table that the encoder looks tokens up in; None where the target's serves
+    target: Any
+    softmax: Any
     encoder: StackWeights
     decoder: StackWeights
 
@@ -79,7 +82,9 @@ class Preparation(NamedTuple):
     """
 
     read: Callable[[Any], Any]  # of a weight of the spec
-    table: Callable[[Any], Any]  # of a tensor (V, D)
+    table: Callable[[Any], Any]  # of a tensor (V, D), to look tokens up in
+    # Of the target's table, a kernel (D, V) or None where the table serves, and a bias (V,) or None.
+    softmax: Callable[[Any, Any, Any], Any]
     matrix: Callable[[Matrix], Any]
     norm: Callable[[NormSpec], Any]
     xp: Any
@@ -87,7 +92,8 @@ class Preparation(NamedTuple):
 
 def prepare(spec: TransformerSpec, store: Preparation) -> Weights:
     """Return the present weights of a spec, stored as an engine wants them."""
-    softmax = spec.embedding.reverse_embeddings
+    target = spec.output_embedding
+    table, kernel = store.read(target.embeddings), target.reverse_embeddings
     stacks = [
         StackWeights(
             blocks=tuple(_block(block, store) for block in stack.blocks),
@@ -96,17 +102,36 @@ def prepare(spec: TransformerSpec, store: Preparation) -> Weights:
         for stack in (spec.encoder, spec.decoder)
     ]
     return Weights(
-        store.table(store.read(spec.embedding.embeddings)),
-        None if softmax is None else store.matrix(Matrix(store.read(softmax))),
+        None
+        if spec.target_embedding is None
+        else store.table(store.read(spec.embedding.embeddings)),
+        store.table(table),
+        store.softmax(
+            table, None if kernel is None else store.read(kernel), _logits_bias(spec, store)
+        ),
         *stacks,
     )
 
 
+def _logits_bias(spec: TransformerSpec, store: Preparation) -> Any:
+    """Return `TransformerSpec.decoding_bias`, computed by the store's library if it has weights."""
+    bias, size = spec.output_embedding.logits_bias, spec.target_vocabulary_size
+    if bias is None:
+        return spec.decoding_bias()
+    is_suppressed = np.isin(np.arange(size), spec.suppressed_token_ids)
+    bias = store.read(bias)
+    return store.xp.where(is_suppressed, SUPPRESSED, bias) if is_suppressed.any() else bias
+
+
 def _block(block: BlockSpec, store: Preparation) -> BlockWeights:
     own, cross = block.self_attention, block.cross_attention
+    if isinstance(own, SSRUSpec):
+        inputs, output = _cell(own, store), None
+    else:
+        inputs, output = _projections(own, store), _output(own, store)
     weights = BlockWeights(
-        self_projection=_joined(*_projections(own, store), store=store),
-        self_output=_output(own, store),
+        self_projection=_joined(*inputs, store=store),
+        self_output=output,
         self_norm=store.norm(block.self_attention_norm),
     )
     if block.feed_forward is not None and block.feed_forward_norm is not None:
@@ -165,6 +190,13 @@ def _projections(attention: AttentionSpec, store: Preparation) -> list[Matrix]:
     factor = attention.query.kernel.shape[-1] ** -0.5
     query = Matrix(*(None if part is None else part * factor for part in query))
     return [query, *others]
+
+
+def _cell(cell: SSRUSpec, store: Preparation) -> list[Matrix]:
+    """To the input and the forget gate, both with a bias."""
+    inner, forget = (_matrix(part, store) for part in (cell.inner, cell.forget))
+    bias = store.xp.zeros_like(forget.bias) if inner.bias is None else inner.bias
+    return [Matrix(inner.kernel, bias), forget]
 
 
 def _matrix(dense: DenseSpec, store: Preparation, input_axes: int = 1) -> Matrix:

@@ -127,7 +127,7 @@ class EngineSelector:
 
     def choice_for(self, rows: int) -> EngineChoice:
         """Return the choice, and how much a step of so many rows computes: of sentences times beams."""
-        weights = self._spec.vocabulary_size * self._spec.hidden_dim
+        weights = self._spec.target_vocabulary_size * self._spec.hidden_dim
         for path, weight in self._spec.weights().items():
             weights += math.prod(weight.shape) if path.startswith("decoder.blocks.") else 0
         step = (

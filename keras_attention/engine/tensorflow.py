@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Operations, decode, encode, present_weights
+from keras_attention.engine.forward import Operations, Step, decode, encode, present_weights
 from keras_attention.ops.top_k import top_k
 from keras_attention.spec import TransformerSpec
 from keras_attention.utils.forks import is_forked
@@ -19,14 +19,15 @@ from keras_attention.utils.forks import is_forked
 class TensorFlowOperations(Operations):
     """`Operations` in TensorFlow's own, for any shapes; heads come before sentences: (N, B, T, d)."""
 
-    def prepare_table(self, table: Any) -> Any:
+    def prepare_softmax(self, table: Any, kernel: Any, bias: Any) -> Any:
         # Without oneDNN, a product with a transposed matrix takes two to eight times as long.
-        rows = tf.cast(table, self.dtype)
-        return {"rows": rows, "columns": tf.transpose(rows)}
+        return super().prepare_softmax(
+            table, tf.transpose(table) if kernel is None else kernel, bias
+        )
 
     def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
         # Gathering from the variable itself would make every later read of it a copy.
-        rows = tf.gather(tf.convert_to_tensor(table["rows"]), token_ids)
+        rows = tf.gather(tf.convert_to_tensor(table), token_ids)
         is_token = tf.cast(token_ids != self.spec.pad_token_id, rows.dtype)
         scale = tf.cast(self.spec.hidden_dim**0.5, rows.dtype)
         x = rows * (is_token * scale)[..., None] + tf.cast(positions, rows.dtype)
@@ -87,9 +88,6 @@ class TensorFlowOperations(Operations):
         written = tf.raw_ops.InplaceUpdate(x=steps, i=start, v=rows)
         return tf.reshape(written, tf.shape(buffer))
 
-    def logits(self, x: Any, table: Any) -> Any:
-        return tf.matmul(x, table["columns"])
-
     def top_log_probs(self, logits: Any, width: int) -> tuple[Any, Any]:
         logits = tf.cast(logits, "float32")
         values, ids = top_k(logits, width)
@@ -137,7 +135,8 @@ class TensorFlowEngine(SteppingEngine):
         *memory, bias = self._encode(
             tf.constant(token_ids), self.positions("encoder", token_ids.shape[1])
         )
-        return TensorFlowState(self, memory, bias, self.positions("decoder", max_length))
+        positions = self.positions("decoder", max_length)
+        return TensorFlowState(self, memory, bias, positions, beam_size)
 
     def as_tensor(self, array: np.ndarray) -> Any:
         return tf.constant(array)
@@ -159,38 +158,42 @@ class TensorFlowEngine(SteppingEngine):
         )
 
     def _compiled_step(self, beam_size: int, width: int | None) -> Any:
-        spec = self.spec
-        number = 2 * len(self.spec.decoder.blocks)  # of memory and of buffers
+        spec, cells = self.spec, self.cells
+        number = len(spec.decoder.blocks)
+        ends = 2 * number, 4 * number - 2 * len(cells)  # of memory and of buffers
 
         def run(
             token_ids: Any, position: Any, slots: Any, bias: Any, memory_bias: Any, *state: Any
         ):
-            found, _ = decode(
+            pairs = iter(_pairs(state[ends[0] : ends[1]]))
+            states = iter(state[ends[1] :])
+            buffers = [(next(states),) if i in cells else next(pairs) for i in range(number)]
+            found, new = decode(
                 self.operations,
                 self._weights,
-                token_ids,
-                position,
-                slots,
-                bias[:, None],
-                _pairs(state[number:]),
-                _pairs(state[:number]),
+                Step(token_ids, position, slots, bias[:, None], next(states, None)),
+                buffers,
+                _pairs(state[: ends[0]]),
                 memory_bias,
                 width,
             )
-            return found
+            return *found, *(new[i][0] for i in cells)  # the others are written in place
 
         dtype = self.operations.dtype
         key, value = (
             tf.TensorSpec((spec.num_heads, None, None, size), dtype)
             for size in (spec.key_dim, spec.value_dim)
         )
+        state = tf.TensorSpec((None, beam_size, spec.hidden_dim), "float32")
         return tf.function(run).get_concrete_function(
             tf.TensorSpec((None, beam_size), "int32"),
             tf.TensorSpec((1, spec.hidden_dim), "float32"),
             tf.TensorSpec((None,), "int32"),
             tf.TensorSpec((None, beam_size, None), "float32"),
             tf.TensorSpec((None, 1, 1, None), dtype),
-            *[key, value] * number,
+            *[key, value] * (ends[1] // 2),
+            *[state] * len(cells),
+            *[tf.TensorSpec((None,), "int32")] * bool(cells),
         )
 
 
@@ -198,13 +201,20 @@ class TensorFlowState(State):
     """One search of a `TensorFlowEngine`; keys and values are (N, B, P, d)."""
 
     def __init__(
-        self, engine: TensorFlowEngine, memory: list[Any], memory_bias: Any, positions: Any
+        self,
+        engine: TensorFlowEngine,
+        memory: list[Any],
+        memory_bias: Any,
+        positions: Any,
+        beam_size: int,
     ):
-        self.engine: TensorFlowEngine = engine
+        rows, cells = memory_bias.shape[0], engine.cells
+        super().__init__(engine, rows, beam_size)
         self.masked = engine.operations.masked
         self._memory = memory  # keys and values of the first block, of the second, ..
         self._memory_bias = memory_bias
-        self._buffers = [part[:, :, :0] for part in memory]
+        self._buffers = [part[:, :, :0] for i, part in enumerate(memory) if i // 2 not in cells]
+        self._states = [tf.zeros((rows, beam_size, engine.spec.hidden_dim))] * len(cells)
         self._positions = positions
 
     def step(
@@ -220,7 +230,8 @@ class TensorFlowState(State):
         heads = self.engine.spec.num_heads
         first = start // beam_size
         slots = np.arange(first, rows * heads * capacity, capacity, dtype="int32")
-        scores, ids = self.engine.step_program(beam_size, width)(
+        parents = [] if self.parents is None else [tf.constant(self.parent_rows())]
+        scores, ids, *self._states = self.engine.step_program(beam_size, width)(
             tf.constant(token_ids),
             self._positions[index : index + 1],
             tf.constant(slots),
@@ -228,6 +239,8 @@ class TensorFlowState(State):
             self._memory_bias,
             *self._memory,
             *self._buffers,
+            *self._states,
+            *parents,
         )
         shape = (rows, beam_size, -1)
         return scores.numpy().reshape(shape), None if ids is None else ids.numpy().reshape(shape)
@@ -242,9 +255,11 @@ class TensorFlowState(State):
         ]
 
     def select_rows(self, rows: np.ndarray) -> None:
+        super().select_rows(rows)
         self._memory_bias = tf.gather(self._memory_bias, rows)
         self._memory = [tf.gather(part, rows, axis=1) for part in self._memory]
         self._buffers = [tf.gather(part, rows, axis=1) for part in self._buffers]
+        self._states = [tf.gather(part, rows) for part in self._states]
 
 
 def is_on_cpu(spec: TransformerSpec) -> bool:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from keras_attention.engine.base import State, SteppingEngine
-from keras_attention.engine.forward import Operations, decode, encode, present_weights
+from keras_attention.engine.forward import Operations, Step, decode, encode, present_weights
 from keras_attention.engine.prepare import Matrix
 from keras_attention.ops.backends.torch_crossentropy import log_normalizers
 from keras_attention.ops.top_k import chunk_size
@@ -37,14 +37,16 @@ class TorchOperations(Operations):
         return gamma.detach().to(dtype), beta.detach().to(dtype)
 
     def prepare_table(self, table: Any) -> Any:
-        rows = self._cast(table)
-        return rows, matrix_product(rows)
+        return self._cast(table)
+
+    def prepare_softmax(self, table: Any, kernel: Any, bias: Any) -> Any:
+        return super().prepare_softmax(table, table.t() if kernel is None else kernel, bias)
 
     def _cast(self, weight: Any) -> Any:
         return None if weight is None else weight.detach().to(_dtype(self.dtype))
 
     def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
-        rows = F.embedding(token_ids, table[0])
+        rows = F.embedding(token_ids, table)
         is_token = (token_ids != self.spec.pad_token_id).to(rows.dtype)
         x = rows * (is_token * self.spec.hidden_dim**0.5)[..., None] + positions.to(rows.dtype)
         return x.reshape(-1, self.spec.hidden_dim)
@@ -106,9 +108,6 @@ class TorchOperations(Operations):
         end = start + new.shape[2]
         buffer[:, :, start:end].copy_(new)
         return buffer[:, :, :end]
-
-    def logits(self, x: Any, table: Any) -> Any:
-        return table[1](x)
 
     def top_log_probs(self, logits: Any, width: int) -> tuple[Any, Any]:
         size = chunk_size(logits.shape[-1], width)
@@ -183,7 +182,7 @@ class TorchEngine(SteppingEngine):
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> TorchState:
         positions = self.positions("encoder", token_ids.shape[1])
         memory, bias = encode(self.operations, self.weights, self.as_tensor(token_ids), positions)
-        return TorchState(self, memory, bias, self.positions("decoder", max_length))
+        return TorchState(self, memory, bias, self.positions("decoder", max_length), beam_size)
 
     def as_tensor(self, array: np.ndarray) -> Any:
         return torch.from_numpy(array).to(self._device)
@@ -192,13 +191,20 @@ class TorchEngine(SteppingEngine):
 class TorchState(State):
     """One search of a `TorchEngine`; keys and values are (B, N, P, d)."""
 
-    def __init__(self, engine: TorchEngine, memory: Any, memory_bias: Any, positions: Any):
-        self.engine: TorchEngine = engine
+    def __init__(
+        self, engine: TorchEngine, memory: Any, memory_bias: Any, positions: Any, beam_size: int
+    ):
+        rows, cells = len(memory_bias), engine.cells
+        super().__init__(engine, rows, beam_size)
         self.masked = engine.operations.masked
         # What every step reads again is worth being contiguous.
         self._memory = [(key.contiguous(), value.contiguous()) for key, value in memory]
         self._memory_bias = memory_bias
-        self._buffers = [tuple(part[:, :, :0] for part in pair) for pair in memory]
+        state = memory_bias.new_zeros((rows, beam_size, engine.spec.hidden_dim)).float()
+        self._buffers = [
+            (state,) if i in cells else tuple(part[:, :, :0] for part in pair)
+            for i, pair in enumerate(memory)
+        ]
         self._positions = positions
 
     @torch.no_grad()
@@ -213,18 +219,22 @@ class TorchState(State):
         operations, (rows, beam_size) = self.engine.operations, token_ids.shape
         seen = history_bias[:, None, :, : start + beam_size]
         bias = self.engine.as_tensor(seen).to(self._memory_bias.dtype)
-        (scores, ids), _ = decode(
+        step = Step(
+            self.engine.as_tensor(token_ids), self._positions[index : index + 1], start, bias
+        )
+        if self.parents is not None:
+            step = step._replace(parents=self.engine.as_tensor(self.parent_rows()))
+        (scores, ids), new = decode(
             operations,
             self.engine.weights,
-            self.engine.as_tensor(token_ids),
-            self._positions[index : index + 1],
-            start,
-            bias,
+            step,
             self._buffers,
             self._memory,
             self._memory_bias,
             width,
         )
+        for i in self.engine.cells:  # the others are written in place
+            self._buffers[i] = new[i]
         shape = (rows, beam_size, -1)
         scores = scores.cpu().numpy().reshape(shape)
         return scores, None if ids is None else ids.cpu().numpy().reshape(shape)
@@ -233,7 +243,10 @@ class TorchState(State):
     def compact(self, slots: np.ndarray, room: int) -> None:
         free = np.zeros((len(slots), room), slots.dtype)  # what is there, no step reads
         slots = np.concatenate([slots, free], axis=1)
-        self._buffers = [tuple(self._moved(part, slots) for part in pair) for pair in self._buffers]
+        self._buffers = [
+            pair if i in self.engine.cells else tuple(self._moved(part, slots) for part in pair)
+            for i, pair in enumerate(self._buffers)
+        ]
 
     def _moved(self, buffer: Any, slots: np.ndarray) -> Any:
         """Return what is in the slots (B, P') of a buffer (B, N, P, d)."""
@@ -247,6 +260,7 @@ class TorchState(State):
 
     @torch.no_grad()
     def select_rows(self, rows: np.ndarray) -> None:
+        super().select_rows(rows)
         chosen = self.engine.as_tensor(rows)
         self._memory, self._buffers = (
             [tuple(part.index_select(0, chosen) for part in pair) for pair in pairs]

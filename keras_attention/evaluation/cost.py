@@ -16,7 +16,14 @@ import numpy as np
 from keras import ops
 
 from keras_attention.ops.windowed_attention import saves_by_blocks, window_block
-from keras_attention.utils.checks import check_has, check_integer, check_iterable, check_number
+from keras_attention.utils.checks import (
+    check_depths,
+    check_has,
+    check_integer,
+    check_iterable,
+    check_number,
+    depths_of,
+)
 
 # Sustained single-precision FLOP/s of a GPU, as in the footnote of section 6.1 of the paper.
 SUSTAINED_FLOPS = {"K80": 2.8e12, "K40": 3.7e12, "M40": 6.0e12, "P100": 9.5e12}
@@ -27,15 +34,16 @@ class ModelSizes:
     """The sizes that decide the cost of a Transformer; `ModelSizes.of` reads them from a model.
 
     Attributes:
-        vocabulary_size: V.
-        num_layers: Blocks in each stack, the paper's N.
+        vocabulary_size: V, of the source if the target has its own.
+        num_layers: Blocks in each stack, the paper's N; or a pair, for encoder and decoder.
         hidden_dim: D.
         intermediate_dim: F.
         num_heads: h.
         key_dim: Width of a head's queries and keys, d_k.
         value_dim: Width of a head's values, d_v.
         use_attention_bias: Whether attention projections have biases.
-        normalize_first: Whether there is a last normalisation after each stack.
+        normalize_first: Whether sub-layers normalise their input.
+        final_normalization: Whether there is a last normalisation after each stack.
         tie_weights: Whether the softmax uses the embeddings' table.
         learned_positions: Number of learned positions; 0 with sinusoids.
         attention_dropout: Dropout rate of the attention weights; above 0, one more copy of them is kept.
@@ -43,10 +51,13 @@ class ModelSizes:
         branch_feed_forward: `"shared"` or `"split"` for a Weighted Transformer, else None.
         branched_decoder: Which attention of its decoder has the branches: `"cross"` or `"self"`.
         attention_window: Window of restricted self-attention; None if all positions see each other.
+        decoder_cell: `"attention"`, or `"ssru"` for a decoder without self-attention.
+        target_vocabulary_size: V of the target, if it has its own.
+        use_logits_bias: Whether there is a bias on the logits.
     """
 
     vocabulary_size: int
-    num_layers: int
+    num_layers: int | tuple[int, int]
     hidden_dim: int
     intermediate_dim: int
     num_heads: int
@@ -54,6 +65,7 @@ class ModelSizes:
     value_dim: int
     use_attention_bias: bool = False
     normalize_first: bool = False
+    final_normalization: bool = False
     tie_weights: bool = True
     learned_positions: int = 0
     attention_dropout: float = 0.0
@@ -61,6 +73,9 @@ class ModelSizes:
     branch_feed_forward: str | None = None
     branched_decoder: str = "cross"
     attention_window: int | None = None
+    decoder_cell: str = "attention"
+    target_vocabulary_size: int | None = None
+    use_logits_bias: bool = False
 
     @classmethod
     def of(cls, model: Any) -> ModelSizes:
@@ -98,11 +113,14 @@ class ModelSizes:
         key_dim = config.get("key_dim") or config["hidden_dim"] // config["num_heads"]
         learned = config.get("position_layout") == "learned"
         return cls(
-            **{name: config[name] for name in required},
+            **{name: config[name] for name in required if name != "num_layers"},
+            num_layers=check_depths("num_layers", config["num_layers"]),
             key_dim=key_dim,
             value_dim=config.get("value_dim") or key_dim,
             use_attention_bias=config.get("use_attention_bias", False),
             normalize_first=config.get("normalize_first", False),
+            final_normalization=config.get("normalize_first", False)
+            or bool(config.get("final_normalization")),
             tie_weights=config.get("tie_weights", True),
             learned_positions=config.get("max_length", 256) if learned else 0,
             attention_dropout=config.get("attention_dropout", 0.0),
@@ -110,25 +128,42 @@ class ModelSizes:
             branch_feed_forward=config.get("branch_feed_forward"),
             branched_decoder=config.get("branched_decoder", "cross"),
             attention_window=config.get("attention_window"),
+            decoder_cell=config.get("decoder_cell", "attention"),
+            target_vocabulary_size=config.get("target_vocabulary_size"),
+            use_logits_bias=config.get("use_logits_bias", False),
         )
 
     @property
+    def depths(self) -> tuple[int, int]:
+        """Numbers of blocks of encoder and decoder."""
+        return depths_of(self.num_layers)
+
+    @property
+    def output_size(self) -> int:
+        """Number of tokens that have a logit."""
+        return self.target_vocabulary_size or self.vocabulary_size
+
+    @property
     def parameters(self) -> int:
-        """Number of trainable parameters. Source, target and, if tied, softmax share one table."""
+        """Number of trainable parameters. Source, target and, if tied, softmax may share one table."""
         d, heads = self.hidden_dim, self.num_heads
         attention = 2 * d * heads * (self.key_dim + self.value_dim)
         if self.use_attention_bias:
             attention += 2 * heads * self.key_dim + heads * self.value_dim + d
         feed_forward = 2 * d * self.intermediate_dim + self.intermediate_dim + d
-        layer = 3 * attention + 2 * feed_forward + 5 * 2 * d  # five normalisations
+        network = feed_forward + 2 * d  # with its normalisation
         if self.branch_feed_forward is not None:  # kappa and alpha; a normalisation less
-            layer += 2 * (2 * heads - 2 * d)
+            network += 2 * heads - 2 * d
         if self.branch_feed_forward == "split":  # an outer bias for each
-            layer += 2 * (heads - 1) * d
-        last = 4 * d if self.normalize_first else 0
+            network += (heads - 1) * d
+        own = 2 * d * d + d if self.decoder_cell == "ssru" else attention
+        layers = (attention + 2 * d + network, own + attention + 2 * 2 * d + network)
+        stacks = sum(depth * layer for depth, layer in zip(self.depths, layers, strict=True))
+        last = 4 * d if self.final_normalization else 0
         positions = 2 * self.learned_positions * d
-        tables = 1 if self.tie_weights else 2
-        return tables * self.vocabulary_size * d + self.num_layers * layer + last + positions
+        tables = self.vocabulary_size * d + (self.target_vocabulary_size or 0) * d
+        softmax = (0 if self.tie_weights else d) + (1 if self.use_logits_bias else 0)
+        return tables + softmax * self.output_size + stacks + last + positions
 
 
 def transformer_flops(model: Any, source_length: Any, target_length: Any) -> Any:
@@ -137,8 +172,9 @@ def transformer_flops(model: Any, source_length: Any, target_length: Any) -> Any
     This counts the projections, attention scores and their products with the values, feed-forward networks
     and the projection to the vocabulary. It does not count look-ups, normalisation, softmax, residuals and
     dropout: they are not matrix products, and well below 1 % of the base model. Causal attention counts in
-    full. Attention within a window counts by whole blocks, as it is computed. The product of W^O and W_1 of
-    branches is computed once for all rows, so `training_flops` counts it.
+    full. Attention within a window counts by whole blocks, as it is computed. An SSRU counts its two
+    products. The product of W^O and W_1 of branches is computed once for all rows, so `training_flops` counts
+    it.
 
     Pass padded lengths to count all positions that are computed, or the sentences' own lengths to count
     only real tokens.
@@ -177,7 +213,8 @@ def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[st
     True
     """
     sizes = ModelSizes.of(model)
-    d, layers, window = sizes.hidden_dim, sizes.num_layers, sizes.attention_window
+    d, window = sizes.hidden_dim, sizes.attention_window
+    encoder, decoder = sizes.depths
     widths = sizes.num_heads * (sizes.key_dim + sizes.value_dim)
     source, target = (
         _length("source_length", source_length),
@@ -188,25 +225,34 @@ def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[st
     def projections(queries: Any, keys: Any, branches: bool) -> Any:
         # W^Q and W^O at each query, W^K and W^V at each key; the W^O of branches is in their W_1.
         output = 2 * d * sizes.num_heads * sizes.value_dim * queries
-        return layers * (2 * d * widths * (queries + keys) - (output if branches else 0))
+        return 2 * d * widths * (queries + keys) - (output if branches else 0)
 
     def scores(pairs: Any) -> Any:
-        return layers * 2 * widths * pairs
+        return 2 * widths * pairs
 
     def feed_forward(positions: Any) -> Any:
         inner, outer = branch_kernels(sizes), d * sizes.intermediate_dim
-        return layers * 2 * ((inner or outer) + outer) * positions
+        return 2 * ((inner or outer) + outer) * positions
 
+    if sizes.decoder_cell == "ssru":
+        own = {"decoder: SSRU": decoder * 2 * 2 * d * d * target}
+    else:
+        pairs = self_attention_pairs(target, window, causal=True)
+        own = {
+            "decoder: projections, self": decoder * projections(target, target, branched == "self"),
+            "decoder: scores and sums, self": decoder * scores(pairs),
+        }
+    pairs = self_attention_pairs(source, window, causal=False)
+    cross = projections(target, source, branched == "cross")
     return {
-        "encoder: projections": projections(source, source, branched is not None),
-        "encoder: scores and sums": scores(self_attention_pairs(source, window, causal=False)),
-        "encoder: feed-forward": feed_forward(source),
-        "decoder: projections, self": projections(target, target, branched == "self"),
-        "decoder: scores and sums, self": scores(self_attention_pairs(target, window, causal=True)),
-        "decoder: projections, cross": projections(target, source, branched == "cross"),
-        "decoder: scores and sums, cross": scores(target * source),
-        "decoder: feed-forward": feed_forward(target),
-        "softmax": 2 * d * sizes.vocabulary_size * target,
+        "encoder: projections": encoder * projections(source, source, branched is not None),
+        "encoder: scores and sums": encoder * scores(pairs),
+        "encoder: feed-forward": encoder * feed_forward(source),
+        **own,
+        "decoder: projections, cross": decoder * cross,
+        "decoder: scores and sums, cross": decoder * scores(target * source),
+        "decoder: feed-forward": decoder * feed_forward(target),
+        "softmax": 2 * d * sizes.output_size * target,
     }
 
 
@@ -252,7 +298,7 @@ def training_flops(model: Any, shapes: Iterable[tuple[int, int, int]]) -> int:
     """
     sizes = ModelSizes.of(model)
     # The kernels of the branches in encoder and decoder, which cost the same for a batch of any size.
-    total, once = 0, 2 * sizes.num_layers * 2 * sizes.hidden_dim * branch_kernels(sizes)
+    total, once = 0, sum(sizes.depths) * 2 * sizes.hidden_dim * branch_kernels(sizes)
     for shape in check_iterable("shapes", shapes):
         if not isinstance(shape, list | tuple) or len(shape) != 3:
             raise ValueError(f"`shapes` must hold (rows, S, T) of batches. Received: {shape!r}")

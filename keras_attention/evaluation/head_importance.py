@@ -22,7 +22,8 @@ def head_importance(
     """Return the loss with each head switched off, minus the loss with all heads.
 
     A head that is switched off outputs zeros. All heads of a layer are tried in one batch, each in its own
-    rows. This takes one pass per attention layer (three times `num_layers`), and one more.
+    rows. This takes one pass per attention layer (three times `num_layers` of the paper's model), and one
+    more.
 
     Args:
         model: A `Transformer`.
@@ -32,7 +33,8 @@ def head_importance(
 
     Returns:
         A dict with `"encoder"`, `"decoder"` and `"cross"`: for each layer and head the difference in nats
-        per target token. If it is below 0, the model is better without the head.
+        per target token. If it is below 0, the model is better without the head. A decoder with SSRUs has no
+        heads of its own, and so no `"decoder"`.
 
     Raises:
         ValueError: If the shapes do not fit together, or there is no target token.
@@ -49,14 +51,19 @@ def head_importance(
     Reference: Michel et al. 2019, [Are Sixteen Heads Really Better than
     One?](https://arxiv.org/abs/1905.10650)
     """
-    check_has("model", model, "a Transformer", "num_heads", "num_layers", "vocabulary_size")
+    check_has("model", model, "a Transformer", "num_heads", "attention_layers", "vocabulary_size")
     named = {
         "encoder_token_ids": encoder_token_ids,
         "decoder_token_ids": decoder_token_ids,
         "target_token_ids": target_token_ids,
     }
     source, read, target = (
-        _token_ids(name, ids, model.vocabulary_size) for name, ids in named.items()
+        _token_ids(
+            name,
+            ids,
+            model.vocabulary_size if name == "encoder_token_ids" else model.target_vocabulary_size,
+        )
+        for name, ids in named.items()
     )
     _check(source, read, target, model.pad_token_id)
     heads = model.num_heads
@@ -74,8 +81,8 @@ def head_importance(
         return ((losses - whole) / tokens).tolist()
 
     return {
-        kind: [of_layer(kind, layer) for layer in range(model.num_layers)]
-        for kind in ("encoder", "decoder", "cross")
+        kind: [of_layer(kind, layer) for layer in range(layers)]
+        for kind, layers in model.attention_layers.items()
     }
 
 
@@ -91,7 +98,7 @@ def _losses(
     masks = None
     if kind is not None:
         mask = np.repeat(1 - np.eye(heads, dtype="float32"), len(source), axis=0)
-        masks = {kind: [mask if i == layer else None for i in range(model.num_layers)]}
+        masks = {kind: [mask if i == layer else None for i in range(model.attention_layers[kind])]}
     logits = model(inputs, training=False, head_masks=masks)
     wanted = np.tile(target, (heads, 1))[..., None]
     scores = ops.take_along_axis(ops.log_softmax(ops.cast(logits, "float32")), wanted, axis=-1)

@@ -93,7 +93,7 @@ def training_memory(
     width = _WIDTHS[policy.compute_dtype]
     weights = sizes.parameters * _WIDTHS[policy.variable_dtype]
     row = _kept_numbers(sizes, source_length, target_length)
-    logits = 2 * rows * target_length * sizes.vocabulary_size
+    logits = 2 * rows * target_length * sizes.output_size
     return TrainingMemory(
         weights=weights,
         gradients=weights * (2 if accumulate else 1),
@@ -129,15 +129,18 @@ def _kept_numbers(sizes: ModelSizes, source: int, target: int) -> int:
     # Attention and network of a branched layer share one residual connection.
     fewer = 0 if sizes.branch_feed_forward is None else 1
     encoder = self_attention(source, False) + feed_forward(source) + (2 - fewer) * residual(source)
-    decoder = self_attention(target, True) + attention(target, source, target * source)
+    # Of an SSRU: both gates, the product that they weigh, what the scan adds, and the states.
+    own = 5 * target * d if sizes.decoder_cell == "ssru" else self_attention(target, True)
+    decoder = own + attention(target, source, target * source)
     decoder += feed_forward(target) + (3 - fewer) * residual(target)
+    first, second = sizes.depths
     embedded = d * (source + target)
     if sizes.recompute:
-        return (sizes.num_layers + 1) * embedded + max(encoder, decoder)
-    return sizes.num_layers * (encoder + decoder) + embedded
+        return d * (first * source + second * target) + embedded + max(encoder, decoder)
+    return first * encoder + second * decoder + embedded
 
 
 def _kept_once(sizes: ModelSizes) -> int:
     """Return the number of values that are kept for a batch of any size: the kernels of branches."""
-    blocks = 1 if sizes.recompute else sizes.num_layers
-    return 2 * blocks * branch_kernels(sizes)
+    blocks = 2 if sizes.recompute else sum(sizes.depths)
+    return blocks * branch_kernels(sizes)

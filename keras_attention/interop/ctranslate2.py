@@ -49,7 +49,7 @@ QUANTIZATIONS = (
     "float32",
 )
 MODEL_FILE = "model.bin"
-TOKENIZER_FOLDER = "tokenizer"
+TOKENIZER_FOLDER, TARGET_TOKENIZER_FOLDER = "tokenizer", "target_tokenizer"
 # Lists the other files with their checksums, so that only an export of ours is ever replaced.
 MANIFEST = "keras_attention.json"
 
@@ -62,11 +62,13 @@ def export_ctranslate2(
     quantization: str | None = None,
     max_length: int = 2048,
     overwrite: bool = False,
+    target_tokenizer: Any = None,
 ) -> Path:
     """Write a `Transformer` as a folder that `ctranslate2.Translator` loads.
 
     The logits are the same: the positions, the zero vector of the padding and start token, one table for
-    embedding and softmax (or two), any `key_dim` and `value_dim`. CTranslate2 takes
+    embedding and softmax (or two), any `key_dim` and `value_dim`, stacks of different depths, a target
+    vocabulary, a bias on the logits, which holds the tokens that are never produced. CTranslate2 takes
     `tokenizer.tokens(text)`, adds the end token to sources itself, and returns such tokens. The tokenizer
     is saved in the subfolder `tokenizer`.
 
@@ -96,15 +98,17 @@ def export_ctranslate2(
             error in CTranslate2. Learned positions are written as they are.
         overwrite: Whether an exported model in `folder` may be replaced. Anything else there, and an
             export that was changed, never is.
+        target_tokenizer: The `Tokenizer` of the target, of a model with a target vocabulary; it is saved in
+            the subfolder `target_tokenizer`. Defaults to `tokenizer`.
 
     Returns:
         The folder's path.
 
     Raises:
         ImportError: If CTranslate2 is not installed.
-        ValueError: If CTranslate2 does not support the model (an activation, attention windows, branches),
-            the model has no spec, the tokenizer belongs to another model, `quantization` is unknown, or the
-            path holds anything but an exported model.
+        ValueError: If CTranslate2 does not support the model (an activation, attention windows, branches, an
+            SSRU), the model has no spec, the tokenizer belongs to another model, `quantization` is unknown,
+            or the path holds anything but an exported model.
 
     Example:
 
@@ -123,7 +127,9 @@ def export_ctranslate2(
     """
     if not isinstance(model, TransformerSpec):
         check_has("model", model, "a built Transformer, or its spec", "spec")
-    check_has("tokenizer", tokenizer, "a Tokenizer", "vocabulary_size", "id_to_token", "save")
+    target = tokenizer if target_tokenizer is None else target_tokenizer
+    for name, given in (("tokenizer", tokenizer), ("target_tokenizer", target)):
+        check_has(name, given, "a Tokenizer", "vocabulary_size", "id_to_token", "save")
     check_integer("max_length", max_length, 1)
     check_boolean("overwrite", overwrite)
     if quantization is not None:
@@ -131,12 +137,14 @@ def export_ctranslate2(
     folder = check_path("folder", folder)
     check_destination(folder, folder=True, ours=_is_export, overwrite=overwrite)
     spec = model if isinstance(model, TransformerSpec) else model.spec()
-    _check_arguments(spec, tokenizer)
+    _check_arguments(spec, tokenizer, target)
     with atomic_folder(folder, replace=overwrite) as partial:
-        write_model(spec, tokenizer, partial, quantization, max_length)
+        write_model(spec, tokenizer, partial, quantization, max_length, target)
         sha256 = {file.name: sha256_of(file) for file in sorted(partial.iterdir())}
         write_json(partial / MANIFEST, {"exported": "ctranslate2", "sha256": sha256})
         tokenizer.save(partial / TOKENIZER_FOLDER)
+        if target is not tokenizer:
+            target.save(partial / TARGET_TOKENIZER_FOLDER)
     return folder
 
 
@@ -146,6 +154,7 @@ def write_model(
     folder: Path,
     quantization: str | None = None,
     max_length: int = 2048,
+    target_tokenizer: Any = None,
 ) -> None:
     """Write a spec for CTranslate2 into an existing folder, as `export_ctranslate2` does.
 
@@ -155,11 +164,12 @@ def write_model(
         folder: The folder.
         quantization: As for `export_ctranslate2`.
         max_length: The same.
+        target_tokenizer: The same of the target, if it has a vocabulary of its own.
     """
     check_exportable(spec)
     # Copies: CTranslate2 quantizes in place, and an array may share the model's memory.
     copies = spec.map_weights(lambda weight: as_array(weight).copy())
-    theirs = _specification(copies, tokenizer, max_length)
+    theirs = _specification(copies, tokenizer, target_tokenizer or tokenizer, max_length)
     theirs.validate()
     theirs.optimize(quantization=quantization)
     theirs.save(str(folder))
@@ -178,20 +188,29 @@ def _library() -> SimpleNamespace:
 
 def _is_export(folder: Path) -> bool:
     """Whether a folder holds only what `export_ctranslate2` wrote, unchanged."""
-    tokenizer = folder / TOKENIZER_FOLDER
-    return is_own_folder(tokenizer, "tokenizer.json", "fingerprint") and is_own_folder(
-        folder, MANIFEST, "exported", beside=(TOKENIZER_FOLDER,)
+    beside = [TOKENIZER_FOLDER]
+    if (folder / TARGET_TOKENIZER_FOLDER).exists():
+        beside.append(TARGET_TOKENIZER_FOLDER)
+    are_tokenizers = (
+        is_own_folder(folder / name, "tokenizer.json", "fingerprint") for name in beside
     )
+    return all(are_tokenizers) and is_own_folder(folder, MANIFEST, "exported", beside=(*beside,))
 
 
-def _check_arguments(spec: TransformerSpec, tokenizer: Any) -> None:
-    for name in ("vocabulary_size", "pad_token_id", "start_token_id", "end_token_id"):
-        ours, theirs = getattr(spec, name), getattr(tokenizer, name)
-        if ours != theirs:
-            raise ValueError(
-                f"The model has {name} {ours}, the tokenizer {theirs}: they do not belong together. "
-                "Use the tokenizer that the model was trained with."
-            )
+def _check_arguments(spec: TransformerSpec, tokenizer: Any, target: Any) -> None:
+    sides = (
+        ("tokenizer", tokenizer, "vocabulary_size"),
+        ("target_tokenizer", target, "target_vocabulary_size"),
+    )
+    for side, given, size in sides:
+        for name in (size, "pad_token_id", "start_token_id", "end_token_id"):
+            ours = getattr(spec, name)
+            theirs = getattr(given, "vocabulary_size" if name == size else name)
+            if ours != theirs:
+                raise ValueError(
+                    f"The model has {name} {ours}, the {side} {theirs}: they do not belong together. "
+                    "Use the tokenizer that the model was trained with."
+                )
     check_exportable(spec)
 
 
@@ -208,6 +227,11 @@ def check_exportable(spec: TransformerSpec) -> None:
             "CTranslate2 has no branched attention, so a Weighted Transformer cannot be exported: it has "
             "a nonlinear network behind each head, where CTranslate2 joins the heads before. Translate "
             "with `Translator`."
+        )
+    if options["decoder_cell"] == "ssru":
+        raise ValueError(
+            "CTranslate2 has no SSRU in place of a decoder's self-attention, so this model cannot be "
+            "exported. Translate with `Translator`."
         )
     activation = options["activation"]
     if activation not in ACTIVATIONS:
@@ -228,36 +252,45 @@ def _vocabulary(tokenizer: Any) -> list[str]:
     return vocabulary
 
 
-def _specification(spec: TransformerSpec, tokenizer: Any, max_length: int) -> Any:
+def _specification(
+    spec: TransformerSpec, tokenizer: Any, target_tokenizer: Any, max_length: int
+) -> Any:
     """CTranslate2's description of the model, filled with the NumPy weights of a spec."""
     library = _library()
-    vocabulary = _vocabulary(tokenizer)
+    vocabulary = _vocabulary(target_tokenizer)
     options = spec.options()
     theirs = library.transformer.TransformerSpec.from_config(
         options["num_layers"],
         options["num_heads"],
-        pre_norm=options["normalize_first"],
+        pre_norm=options["final_normalization"],  # which makes room for the last norm
         activation=getattr(library.common.Activation, ACTIVATIONS[options["activation"]]),
     )
-    table, softmax = spec.embedding.embeddings, spec.embedding.reverse_embeddings
-    # The softmax keeps the row of the padding token; its embedding is zero.
-    embedding = table.copy()
-    embedding[spec.pad_token_id] = 0.0
-    theirs.encoder.embeddings[0].weight = embedding
-    theirs.decoder.embeddings.weight = embedding
+    target = spec.output_embedding
+    table, softmax, bias = target.embeddings, target.reverse_embeddings, spec.decoding_bias()
+    theirs.decoder.embeddings.weight = _without_padding(spec, table)
+    theirs.encoder.embeddings[0].weight = (
+        theirs.decoder.embeddings.weight
+        if spec.target_embedding is None
+        else _without_padding(spec, spec.embedding.embeddings)
+    )
     theirs.decoder.projection.weight = table if softmax is None else softmax.T.copy()
+    if bias is not None:
+        theirs.decoder.projection.bias = bias
     for stack, ours in ((theirs.encoder, spec.encoder), (theirs.decoder, spec.decoder)):
         length = spec.max_length or max_length
         stack.position_encodings.encodings = spec.positions(ours, length)
         for layer, block in zip(stack.layer, ours.blocks, strict=True):
             _set_block(layer, block)
+        stack.pre_norm = options["normalize_first"]
         if ours.norm is not None:
             _set_norm(stack.layer_norm, ours.norm)
-    theirs.register_source_vocabulary(vocabulary)
+    theirs.register_source_vocabulary(
+        vocabulary if target_tokenizer is tokenizer else _vocabulary(tokenizer)
+    )
     theirs.register_target_vocabulary(vocabulary)
     start = vocabulary[spec.start_token_id]
     for name, value in {
-        "unk_token": vocabulary[tokenizer.unknown_token_id],
+        "unk_token": vocabulary[target_tokenizer.unknown_token_id],
         "bos_token": start,
         "eos_token": vocabulary[spec.end_token_id],
         "decoder_start_token": start,
@@ -268,9 +301,17 @@ def _specification(spec: TransformerSpec, tokenizer: Any, max_length: int) -> An
     return theirs
 
 
+def _without_padding(spec: TransformerSpec, table: np.ndarray) -> np.ndarray:
+    """Return a table for looking up; the softmax keeps the row of the padding token."""
+    embedding = table.copy()
+    embedding[spec.pad_token_id] = 0.0
+    return embedding
+
+
 def _set_block(layer: Any, block: BlockSpec) -> None:
     """Weights of an encoder or decoder block."""
-    # A block with branches, which has neither, was refused earlier.
+    # A block with branches, which has neither, and one with an SSRU were refused earlier.
+    assert isinstance(block.self_attention, AttentionSpec)
     assert block.feed_forward is not None and block.feed_forward_norm is not None
     _set_attention(layer.self_attention, block.self_attention, own=True)
     _set_norm(layer.self_attention.layer_norm, block.self_attention_norm)

@@ -8,8 +8,10 @@ from keras_attention.layers.feed_forward import FeedForward
 from keras_attention.layers.multi_head_attention import MultiHeadAttention
 from keras_attention.layers.positional_encoding import PositionalEncoding, sinusoid
 from keras_attention.layers.residual import ResidualConnection
+from keras_attention.layers.ssru import SSRU
 
 __all__ = [
+    "SSRU",
     "BranchedAttention",
     "FeedForward",
     "MultiHeadAttention",

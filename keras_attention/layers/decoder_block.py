@@ -1,12 +1,16 @@
 """One decoder layer of the paper (section 3.1)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 
 from keras_attention.layers.arguments import checked
+from keras_attention.layers.door import KEYS_AND_VALUES
 from keras_attention.layers.encoder_block import TransformerBlock, first_given, given
 from keras_attention.layers.multi_head_attention import State
+from keras_attention.layers.seeds import part_initializer
+from keras_attention.layers.ssru import SSRU, state_dtype
 from keras_attention.spec.parts import BlockSpec
 
 
@@ -41,6 +45,8 @@ class TransformerDecoderBlock(TransformerBlock):
             cross-attention. Equation 7 of the Weighted Transformer joins an attention to the network that
             follows it, which is `"cross"`; its text says "masked in the decoder layers", which is
             `"self"`. Defaults to `"cross"`.
+        decoder_cell: `"attention"`, or `"ssru"` for an `SSRU` in place of masked self-attention. It has no
+            heads, no window, and no weights of attention. Defaults to `"attention"`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -57,19 +63,21 @@ class TransformerDecoderBlock(TransformerBlock):
         memory: Keys and values of the encoder sequence, from `project_memory`. It may have fewer rows
             than `decoder_sequence`: consecutive rows, such as the beams of a sentence, then share one.
         cache: Keys and values of earlier positions, `{"key": (B, L, N, K), "value": (B, L, N, U)}`.
-            With a `sliding_window` and one position at a time, `sliding_window` positions are enough.
+            With a `sliding_window` and one position at a time, `sliding_window` positions are enough. An
+            SSRU has its state instead, `{"state": (B, D)}` in float32.
         start_index: Position of the first element of `decoder_sequence` in the cache.
         self_head_mask: `(B, N)`, 0 for self-attention heads that are switched off; see
             `MultiHeadAttention`.
         cross_head_mask: The same for the cross-attention.
 
     Returns:
-        Tensor of shape `(B, T, D)`; then, if asked for, the self-attention weights `(B, N, T, T)` and
-        the cross-attention weights `(B, N, T, S)`; then, with `cache`, the updated cache.
+        Tensor of shape `(B, T, D)`; then, if asked for, the self-attention weights `(B, N, T, T)`, or None
+        of an SSRU, and the cross-attention weights `(B, N, T, S)`; then, with `cache`, the updated cache.
 
     Raises:
         ValueError: If an argument is out of range, `num_heads` does not divide D and there is no
-            `key_dim`, or neither `encoder_sequence` nor `memory` is given.
+            `key_dim`, neither `encoder_sequence` nor `memory` is given, or an SSRU gets what only
+            attention can use: a window, branches, `decoder_attention_mask` or `self_head_mask`.
 
     Example:
 
@@ -111,8 +119,19 @@ class TransformerDecoderBlock(TransformerBlock):
         kernel_initializer: Any = "glorot_uniform",
         seed: int | None = None,
         branched_decoder: str = "cross",
+        decoder_cell: str = "attention",
         **kwargs: Any,
     ):
+        checked({"branched_decoder": branched_decoder, "decoder_cell": decoder_cell})
+        if decoder_cell == "ssru":
+            check_fits_cell(branch_feed_forward, branched_decoder)
+            if sliding_window is not None:
+                raise ValueError(
+                    "An SSRU has no window: leave `sliding_window` out, or pass decoder_cell='attention'. "
+                    f"Received: sliding_window={sliding_window}"
+                )
+            # With autocast, Keras would round the state in the cache to the compute dtype.
+            kwargs = {"autocast": False, **kwargs}
         super().__init__(
             num_heads,
             intermediate_dim,
@@ -131,16 +150,24 @@ class TransformerDecoderBlock(TransformerBlock):
             seed=seed,
             **kwargs,
         )
-        checked({"branched_decoder": branched_decoder})
         self.branched_decoder = branched_decoder
+        self.decoder_cell = decoder_cell
 
     def build(self, decoder_sequence_shape: Any, encoder_sequence_shape: Any = None) -> None:
         memory_shape = encoder_sequence_shape or decoder_sequence_shape
         self._width, self._memory_width = decoder_sequence_shape[-1], memory_shape[-1]
         hidden_dim = decoder_sequence_shape[-1]
         branched = self.branched_decoder if self.branch_feed_forward is not None else None
-        self.self_attention = self._attention("self_attention", hidden_dim, branched == "self")
-        self.self_attention.build(decoder_sequence_shape, decoder_sequence_shape)
+        self.self_attention: Any
+        if self.decoder_cell == "ssru":
+            initializer = part_initializer(self.kernel_initializer, "ssru")
+            self.self_attention = SSRU(
+                kernel_initializer=initializer, dtype=self.dtype_policy, name="ssru"
+            )
+            self.self_attention.build(decoder_sequence_shape)
+        else:
+            self.self_attention = self._attention("self_attention", hidden_dim, branched == "self")
+            self.self_attention.build(decoder_sequence_shape, decoder_sequence_shape)
         self.self_attention_residual = self._residual("self_attention_residual")
         self.self_attention_residual.build(decoder_sequence_shape)
         self.cross_attention = self._attention("cross_attention", hidden_dim, branched == "cross")
@@ -152,6 +179,19 @@ class TransformerDecoderBlock(TransformerBlock):
 
     def known_sizes(self) -> dict[str, int | None]:
         return {**super().known_sizes(), "E": self._memory_width}
+
+    def axes_of(self, given: Mapping[str, Any]) -> Mapping[str, str]:
+        for name in ("decoder_attention_mask", "self_head_mask"):
+            if self.decoder_cell == "ssru" and given.get(name) is not None:
+                raise ValueError(
+                    f"{self.name} has an SSRU in place of self-attention, which has no attention mask "
+                    f"and no heads: leave `{name}` out. `decoder_padding_mask` is used."
+                )
+        return self.call_axes
+
+    def state_axes(self, name: str) -> Mapping[str, str]:
+        is_cell = name == "cache" and self.decoder_cell == "ssru"
+        return {"state": "BD"} if is_cell else KEYS_AND_VALUES
 
     def project_memory(self, encoder_sequence: Any) -> State:
         """Return the keys and values of the encoder sequence `(B, S, D)`, for all decoding steps."""
@@ -224,8 +264,14 @@ class TransformerDecoderBlock(TransformerBlock):
         start_index: Any,
         head_mask: Any,
     ) -> list[Any]:
-        """Return a list: the self-attention's output, its scores if asked for, the new cache if any."""
+        """Return a list: the output of self-attention or cell, scores if asked for, the new cache if any."""
         x = self.self_attention_residual.normalize_input(inputs)
+        if self.decoder_cell == "ssru":
+            scores = [None] if return_attention_scores else []
+            if cache is None:
+                return [self.self_attention(x, mask=padding_mask), *scores]
+            update, state = self.self_attention(x, state=cache["state"], mask=padding_mask)
+            return [update, *scores, {"state": state}]
         results = self.self_attention(
             x,
             x,
@@ -257,14 +303,32 @@ class TransformerDecoderBlock(TransformerBlock):
         batch, length, _ = decoder_sequence.shape
         results: list[Any] = [keras.KerasTensor(decoder_sequence.shape, dtype=self.compute_dtype)]
         if return_attention_scores:
-            own = length if cache is None else cache["key"].shape[1]
             source = (memory["key"] if memory is not None else encoder_sequence).shape[1]
+            if self.decoder_cell == "ssru":
+                raise ValueError(
+                    "An SSRU has no attention scores, and a functional model of Keras takes no None in their "
+                    f"place: leave `return_attention_scores` of {self.name} out, or call it with tensors."
+                )
+            own = length if cache is None else cache["key"].shape[1]
             for attended in (own, source):
                 shape = (batch, self.num_heads, length, attended)
                 results.append(keras.KerasTensor(shape, dtype=self.compute_dtype))
-        if cache is not None:
+        if cache is not None and self.decoder_cell == "ssru":
+            shape, dtype = cache["state"].shape, state_dtype(self.compute_dtype)
+            results.append({"state": keras.KerasTensor(shape, dtype)})
+        elif cache is not None:
             results.append({k: keras.KerasTensor(v.shape, v.dtype) for k, v in cache.items()})
         return tuple(results) if len(results) > 1 else results[0]
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "branched_decoder": self.branched_decoder}
+        own = {"branched_decoder": self.branched_decoder, "decoder_cell": self.decoder_cell}
+        return {**super().get_config(), **own}
+
+
+def check_fits_cell(branch_feed_forward: str | None, branched_decoder: str) -> None:
+    """Refuse branches of the self-attention that an SSRU replaces."""
+    if branch_feed_forward is not None and branched_decoder == "self":
+        raise ValueError(
+            "An SSRU takes the place of self-attention, so branched_decoder='self' has no heads: pass "
+            "branched_decoder='cross', or decoder_cell='attention'."
+        )

@@ -12,6 +12,7 @@ from keras_attention.utils.checks import check_numbers, static_shape
 # Call arguments that are on, off or, with None, left to Keras.
 SWITCHES = ("training", "return_attention_scores", "use_causal_mask", "reverse")
 STATES = ("cache", "memory")
+KEYS_AND_VALUES = {"key": "BLNK", "value": "BLNU"}
 
 
 class Door:
@@ -33,6 +34,10 @@ class Door:
         """Return the `call_axes` for these arguments."""
         return self.call_axes
 
+    def state_axes(self, name: str) -> Mapping[str, str]:
+        """Return the tensors of a state, and a letter for each of their axes."""
+        return KEYS_AND_VALUES
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         positional = dict(zip(self.call_axes, args, strict=False))
         given = {**positional, **kwargs}
@@ -43,7 +48,7 @@ class Door:
                 check_switch(name, given[name])
         for name in STATES:
             if given.get(name) is not None:
-                check_state(name, given[name], sizes.get("N"))
+                check_state(name, given[name], self.state_axes(name), sizes)
                 has_state = (
                     True  # Several rows may share one of it, and it has positions of its own.
                 )
@@ -86,12 +91,16 @@ def check_index(name: str, value: Any) -> None:
         )
 
 
-def check_state(name: str, state: Any, num_heads: int | None) -> None:
-    """Raise a ValueError unless a value holds the keys and values of an attention."""
-    if not isinstance(state, Mapping) or {"key", "value"} - state.keys():
+def check_state(
+    name: str, state: Any, axes: Mapping[str, str], sizes: Mapping[str, int | None]
+) -> None:
+    """Raise a ValueError unless a value holds the tensors of a state."""
+    if not isinstance(state, Mapping) or axes.keys() - state.keys():
+        parts = " and ".join(f"{part!r} ({', '.join(axes[part])})" for part in axes)
+        source = "as `project_key_value` returns it" if "key" in axes else "the state of the cell"
         raise ValueError(
-            f"`{name}` must be a dict of 'key' (B, L, N, K) and 'value' (B, L, N, U), as "
-            f"`project_key_value` returns it. Received: {type(state).__name__}"
+            f"`{name}` must be a dict of {parts}, {source}. Received: {type(state).__name__}"
         )
-    for part in ("key", "value"):
-        check_numbers(f"{name}[{part!r}]", state[part], "BLNK", N=num_heads)
+    for part, letters in axes.items():
+        known = {letter: sizes.get(letter) for letter in letters if letter in "ND"}
+        check_numbers(f"{name}[{part!r}]", state[part], letters, **known)

@@ -21,8 +21,8 @@ from keras_attention.utils.checks import check_boolean, check_integer
 class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
     """The token embedding of the paper: scaled, zero for padding, and tied to the softmax.
 
-    Section 3.4: rows are multiplied by `sqrt(hidden_dim)` on lookup. The same table, unscaled and
-    without a bias, projects hidden states to logits. As in the authors' code, the embedding of the
+    Section 3.4: rows are multiplied by `sqrt(hidden_dim)` on lookup. The same table, unscaled and, in the
+    paper, without a bias, projects hidden states to logits. As in the authors' code, the embedding of the
     padding token is the zero vector, and the decoder starts from it.
 
     Args:
@@ -32,6 +32,7 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
         tie_weights: Whether the softmax projection uses the same table. Defaults to True.
         embeddings_initializer: Defaults to a normal distribution with standard deviation
             `hidden_dim ** -0.5`, which gives scaled embeddings of unit variance.
+        use_logits_bias: Whether a trained bias, at first zero, is added to the logits. Defaults to False.
         **kwargs: Keyword arguments of `keras.layers.ReversibleEmbedding`. With `mask_zero=True` the
             embeddings carry the implicit Keras mask of the real tokens.
 
@@ -67,6 +68,7 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
         pad_token_id: int | None = 0,
         tie_weights: bool = True,
         embeddings_initializer: Any = None,
+        use_logits_bias: bool = False,
         **kwargs: Any,
     ):
         vocabulary_size = check_integer("vocabulary_size", vocabulary_size, least=1)
@@ -88,6 +90,21 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
         self.vocabulary_size = vocabulary_size
         self.hidden_dim = hidden_dim
         self.pad_token_id = pad_token_id
+        self.use_logits_bias = check_boolean("use_logits_bias", use_logits_bias)
+
+    def build(self, input_shape: Any = None) -> None:
+        super().build(input_shape)
+        self.logits_bias = None
+        if self.use_logits_bias:
+            self.logits_bias = self.add_weight(
+                name="logits_bias", shape=(self.vocabulary_size,), initializer="zeros"
+            )
+
+    @property
+    def variable_serialization_spec(self) -> dict[Any, list[str]]:
+        """Names of the weights that are saved, by quantization mode: Keras' hook, with the bias."""
+        bias = ["logits_bias"] if self.use_logits_bias else []
+        return {k: [*names, *bias] for k, names in super().variable_serialization_spec.items()}
 
     def known_sizes(self) -> dict[str, int | None]:
         return {"D": self.hidden_dim}
@@ -113,11 +130,16 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
         return ops.multiply(embedded, scale[..., None])
 
     def _project(self, rows: Any) -> Any:
+        bias = None if self.logits_bias is None else ops.cast(self.logits_bias, self.reverse_dtype)
         if self.logit_soft_cap is not None or self.quantization_mode is not None:
-            return super().call(rows, reverse=True)
+            logits = super().call(rows, reverse=True)
+            return logits if bias is None else ops.add(logits, bias)
         table = self.embeddings if self.tie_weights else self.reverse_embeddings
         rows, table = (ops.cast(x, self.reverse_dtype) for x in (rows, table))
-        return tied_projection(rows, table) if self.tie_weights else linear(rows, table)
+        if not self.tie_weights:
+            return linear(rows, table, bias)
+        logits = tied_projection(rows, table)
+        return logits if bias is None else logits + bias
 
     def spec(self) -> EmbeddingSpec:
         """Describe what this layer computes."""
@@ -129,7 +151,7 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
                 f"logit_soft_cap={self.logit_soft_cap}, pad_token_id={self.pad_token_id}"
             )
         reverse = None if self.tie_weights else self.reverse_embeddings
-        return EmbeddingSpec(self.embeddings, reverse, self.pad_token_id)
+        return EmbeddingSpec(self.embeddings, reverse, self.logits_bias, self.pad_token_id)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         is_ids = not keras.backend.is_float_dtype(keras.backend.standardize_dtype(inputs.dtype))
@@ -155,4 +177,5 @@ class TokenEmbedding(Door, keras.layers.ReversibleEmbedding):
             "vocabulary_size": self.vocabulary_size,
             "hidden_dim": self.hidden_dim,
             "pad_token_id": self.pad_token_id,
+            "use_logits_bias": self.use_logits_bias,
         }

@@ -246,8 +246,8 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         value = check_numbers("value", value, "...E", **sizes)
         key = value if key is None else check_numbers("key", key, "...F", **sizes)
         return {
-            "key": _project(self._key_dense, key),
-            "value": _project(self._value_dense, value),
+            "key": project(self._key_dense, key),
+            "value": project(self._value_dense, value),
         }
 
     def spec(self) -> AttentionSpec:
@@ -268,7 +268,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
 
     def _combine_heads(self, outputs: Any, training: bool | None) -> Any:
         """`Concat(head_1, ..., head_h) W^O` for the heads' outputs `(B, T, N, U)`."""
-        return _project(self._output_dense, outputs, input_axes=2)
+        return project(self._output_dense, outputs, input_axes=2)
 
     def _project_all(
         self, query: Any, value: Any, key: Any, cache: State | None, start_index: Any
@@ -276,7 +276,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         """Project the inputs; return `(query, key, value)` and the cache if one was written."""
         if value is None:
             assert cache is not None  # `axes_of` has refused it.
-            return (_project(self._query_dense, query), cache["key"], cache["value"]), None
+            return (project(self._query_dense, query), cache["key"], cache["value"]), None
         if cache is None and value is query and (key is None or key is query):
             fused = self._project_self(query)
             if fused is not None:
@@ -289,7 +289,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
                 name: ops.slice_update(cache[name], start, ops.cast(new, cache[name].dtype))
                 for name, new in state.items()
             }
-        projected = (_project(self._query_dense, query), state["key"], state["value"])
+        projected = (project(self._query_dense, query), state["key"], state["value"])
         return projected, state if cache is not None else None
 
     def _project_self(self, inputs: Any) -> tuple[Any, Any, Any] | None:
@@ -402,20 +402,20 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         return (*batch, self._num_heads, *targets, *sources)
 
 
-def _is_bare_projection(layer: keras.layers.EinsumDense) -> bool:
+def _is_bare_projection(layer: Any) -> bool:
     """Whether the projection is a plain product: no quantization, no activity regularizer."""
     return layer.quantization_mode is None and layer.activity_regularizer is None
 
 
-def _kernel_and_bias(layer: keras.layers.EinsumDense) -> tuple[Any, Any]:
+def _kernel_and_bias(layer: Any) -> tuple[Any, Any]:
     """Return a projection's weights in its compute dtype."""
     dtype = layer.compute_dtype
     bias = None if layer.bias is None else ops.cast(layer.bias, dtype)
     return ops.cast(layer.kernel, dtype), bias
 
 
-def _project(layer: keras.layers.EinsumDense, inputs: Any, input_axes: int = 1) -> Any:
-    """Apply a projection as one product of two matrices."""
+def project(layer: Any, inputs: Any, input_axes: int = 1) -> Any:
+    """Apply a projection, an `EinsumDense` or a `Dense`, as one product of two matrices."""
     if not _is_bare_projection(layer):
         return layer(inputs)
     return linear(inputs, *_kernel_and_bias(layer), input_axes=input_axes)

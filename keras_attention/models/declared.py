@@ -37,12 +37,15 @@ def declared_transformer(model: Any, defining_class: type) -> TransformerSpec:
                 f"{type(model).__name__} overrides `{name}` without a `spec()` that describes what it "
                 "computes."
             )
+    target = model.target_embedding
     spec = TransformerSpec(
         embedding=declared(model, model.token_embedding),
+        target_embedding=target and declared(model, target),
         encoder=_stack(model, "encoder"),
         decoder=_stack(model, "decoder"),
         start_token_id=model.start_token_id,
         end_token_id=model.end_token_id,
+        suppressed_token_ids=model.suppressed_token_ids,
         dtype=model.compute_dtype,
     )
     spec.validate()
@@ -50,7 +53,8 @@ def declared_transformer(model: Any, defining_class: type) -> TransformerSpec:
 
 
 def _stack(model: Any, kind: str) -> StackSpec:
-    norm = norm_spec(getattr(model, f"{kind}_normalization")) if model.normalize_first else None
+    has_norm = model.final_normalization
+    norm = norm_spec(getattr(model, f"{kind}_normalization")) if has_norm else None
     return StackSpec(
         positions=declared(model, getattr(model, f"{kind}_positions")),
         blocks=tuple(declared(model, block) for block in getattr(model, f"{kind}_blocks")),

@@ -9,14 +9,18 @@ from keras import ops
 
 from keras_attention.layers.arguments import checked
 from keras_attention.layers.branched_attention import check_split
+from keras_attention.layers.decoder_block import check_fits_cell
 from keras_attention.layers.door import check_index
 from keras_attention.layers.dropout import Dropout
 from keras_attention.layers.embedding import TokenEmbedding
 from keras_attention.layers.positional_encoding import PositionalEncoding
 from keras_attention.layers.residual import LayerNormalization
+from keras_attention.layers.ssru import SSRU, state_dtype
 from keras_attention.utils.checks import (
     check_integer,
+    check_iterable,
     check_numbers,
+    depths_of,
     did_you_mean,
 )
 from keras_attention.utils.forks import check_process
@@ -35,6 +39,7 @@ BLOCK_ARGUMENTS = (
     "layer_norm_epsilon",
     "branch_feed_forward",
 )
+DECODER_BLOCK_ARGUMENTS = (*BLOCK_ARGUMENTS, "branched_decoder", "decoder_cell")
 # What `keras.Model` takes as well.
 KERAS_ARGUMENTS = ("name", "dtype", "trainable", "activity_regularizer", "autocast")
 
@@ -60,19 +65,27 @@ class Parts:
             self._seed += 1
         return self._seed
 
-    def token_embedding(self) -> TokenEmbedding:
-        """Make the table for source, target and softmax."""
+    def token_embeddings(self) -> tuple[TokenEmbedding, TokenEmbedding | None]:
+        """Make the table for source, target and softmax; or one for the source and one for the others."""
+        source, target = (self.config[f"{side}vocabulary_size"] for side in ("", "target_"))
+        softmax = {name: self.config[name] for name in ("tie_weights", "use_logits_bias")}
+        if target is None:
+            return self._table("token_embedding", source, **softmax), None
+        first = self._table("token_embedding", source)
+        return first, self._table("target_embedding", target, **softmax)
+
+    def _table(self, name: str, vocabulary_size: int, **softmax: Any) -> TokenEmbedding:
         hidden_dim = self.config["hidden_dim"]
         layer = TokenEmbedding(
-            self.config["vocabulary_size"],
+            vocabulary_size,
             hidden_dim,
             pad_token_id=self.config["pad_token_id"],
-            tie_weights=self.config["tie_weights"],
             embeddings_initializer=keras.initializers.RandomNormal(
                 stddev=hidden_dim**-0.5, seed=self.next_seed()
             ),
-            name="token_embedding",
+            name=name,
             dtype=self.dtype,
+            **softmax,
         )
         layer.build((None, None))
         return layer
@@ -93,12 +106,14 @@ class Parts:
 
     def stack(self, block: type[keras.layers.Layer], kind: str) -> list[Any]:
         """Return the blocks of the encoder or the decoder."""
-        names = BLOCK_ARGUMENTS if kind == "encoder" else (*BLOCK_ARGUMENTS, "branched_decoder")
+        is_encoder = kind == "encoder"
+        names = BLOCK_ARGUMENTS if is_encoder else DECODER_BLOCK_ARGUMENTS
+        has_attention = is_encoder or self.config["decoder_cell"] == "attention"
         blocks = []
-        for index in range(self.config["num_layers"]):
+        for index in range(depths_of(self.config["num_layers"])[0 if is_encoder else 1]):
             layer = block(
                 **{name: self.config[name] for name in names},
-                sliding_window=self.config["attention_window"],
+                sliding_window=self.config["attention_window"] if has_attention else None,
                 kernel_initializer=keras.initializers.GlorotUniform(self.next_seed()),
                 seed=self.next_seed(),
                 name=f"{kind}_block_{index + 1}",
@@ -109,7 +124,7 @@ class Parts:
         return blocks
 
     def final_normalization(self, kind: str) -> LayerNormalization:
-        """Return the layer normalisation at the end of a stack of pre-norm blocks."""
+        """Return the layer normalisation at the end of a stack."""
         layer = LayerNormalization(
             epsilon=self.config["layer_norm_epsilon"],
             dtype=self.dtype,
@@ -122,7 +137,7 @@ class Parts:
 def empty_cache(
     blocks: list[Any], batch_size: int, beam_size: int, max_length: int, dtype: str
 ) -> list[dict[str, Any]]:
-    """Return zeros for the keys and values of decoder blocks; see `Transformer.initial_cache`."""
+    """Return zeros for what decoder blocks keep of earlier positions; see `Transformer.initial_cache`."""
     sizes = {"batch_size": batch_size, "beam_size": beam_size, "max_length": max_length}
     for name, size in sizes.items():
         if not ops.is_tensor(size):  # as the number of rows in a graph may be
@@ -130,6 +145,11 @@ def empty_cache(
     caches = []
     for block in blocks:
         attention = block.self_attention
+        if isinstance(attention, SSRU):
+            width = attention.inner.units
+            zeros = ops.zeros((batch_size, beam_size, width), state_dtype(dtype))
+            caches.append({"state": zeros})
+            continue
         # With a window, a ring buffer of as many positions is enough.
         room = min(max_length, getattr(block, "sliding_window", None) or max_length)
         shape = (batch_size, beam_size, room, attention.num_heads)
@@ -161,9 +181,13 @@ def check_cache(blocks: list[Any], cache: Any, rows: Any, start_index: Any) -> N
         )
     batch_size, beam_size = rows or (None, None)
     for index, (block, kept) in enumerate(zip(blocks, cache, strict=True)):
-        for part in ("key", "value"):
+        is_cell = isinstance(getattr(block, "self_attention", None), SSRU)
+        parts = {"state": "BWD"} if is_cell else {"key": "BWLNK", "value": "BWLNU"}
+        for part, axes in parts.items():
             state = kept.get(part) if isinstance(kept, Mapping) else kept
-            check_numbers(f"cache[{index}][{part!r}]", state, "BWLNK", B=batch_size, W=beam_size)
+            check_numbers(f"cache[{index}][{part!r}]", state, axes, B=batch_size, W=beam_size)
+        if is_cell:
+            continue  # Its state has room for any number of positions.
         room = kept["key"].shape[2]
         is_ring = getattr(block, "sliding_window", None) is not None
         is_known = isinstance(start_index, int) and isinstance(room, int)
@@ -193,7 +217,7 @@ def _check_has_float64(policy: Any) -> None:
 
 
 def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> None:
-    """Check the arguments of a `Transformer`.
+    """Check the arguments of a `Transformer`, and give pairs and ids one form.
 
     Args:
         config: The arguments of a `Transformer`.
@@ -208,7 +232,7 @@ def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> Non
         if name not in KERAS_ARGUMENTS:
             hint = did_you_mean(name, (*config, *KERAS_ARGUMENTS))
             raise ValueError(f"Transformer has no argument {name!r}.{hint}")
-    checked(config)
+    config["num_layers"] = checked(config)["num_layers"]
     if config["key_dim"] is None and config["hidden_dim"] % config["num_heads"]:
         raise ValueError(
             "`num_heads` must divide `hidden_dim` when `key_dim` is not given. Received: "
@@ -222,9 +246,33 @@ def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> Non
             "window: it would hide nothing."
         )
     check_split(config["branch_feed_forward"], config["intermediate_dim"], config["num_heads"])
-    most = config["vocabulary_size"] - 1
-    for name in ("pad_token_id", "end_token_id"):
-        check_integer(name, config[name], least=0, most=most)
+    if config["decoder_cell"] == "ssru":
+        check_fits_cell(config["branch_feed_forward"], config["branched_decoder"])
+    if config["normalize_first"] and config["final_normalization"] is False:
+        raise ValueError(
+            "With `normalize_first`, nothing else normalises what a stack returns: leave out "
+            "`final_normalization`, or pass True. Received: normalize_first=True, final_normalization=False"
+        )
+    _check_token_arguments(config)
+
+
+def _check_token_arguments(config: dict[str, Any]) -> None:
+    """Refuse ids outside the vocabularies, and those that exclude each other."""
+    source, target = config["vocabulary_size"], config["target_vocabulary_size"]
+    most = (target or source) - 1
+    for name in ("pad_token_id", "end_token_id"):  # which the source has, too
+        check_integer(name, config[name], least=0, most=min(source - 1, most))
+    if config["start_token_id"] is not None:
+        check_integer("start_token_id", config["start_token_id"], least=0, most=most)
+    suppressed = check_iterable("suppressed_token_ids", config["suppressed_token_ids"])
+    config["suppressed_token_ids"] = tuple(
+        check_integer("suppressed_token_ids", token, least=0, most=most) for token in suppressed
+    )
+    if config["end_token_id"] in config["suppressed_token_ids"]:
+        raise ValueError(
+            "`suppressed_token_ids` must not hold the end token, without which no translation ends. "
+            f"Received: {config['suppressed_token_ids']}, with end_token_id={config['end_token_id']}"
+        )
     if config["pad_token_id"] == config["end_token_id"]:
         raise ValueError(
             "`pad_token_id` and `end_token_id` must differ: the loss skips padding, and the end token "

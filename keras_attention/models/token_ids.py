@@ -2,17 +2,20 @@
 
 import numbers
 import reprlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_attention.utils.checks import check_choice, check_has, check_numbers, static_shape
 
-INPUT_NAMES = ("encoder_token_ids", "decoder_token_ids")
+INPUT_NAMES = SOURCE, TARGET = ("encoder_token_ids", "decoder_token_ids")
 ATTENTIONS = ("encoder", "decoder", "cross")
 
 
-def check_token_ids(data: Any, vocabulary_size: int, max_length: int | None = None) -> None:
+def check_token_ids(
+    data: Any, vocabulary_size: int | Mapping[str, int], max_length: int | None = None
+) -> None:
     """Refuse ids outside the vocabulary, before a backend fails with an obscure error or, like JAX, does not.
 
     Checked are NumPy arrays and lists of numbers, also inside dicts, lists and tuples, and objects with
@@ -22,7 +25,8 @@ def check_token_ids(data: Any, vocabulary_size: int, max_length: int | None = No
 
     Args:
         data: What a model was given.
-        vocabulary_size: Number of tokens V of the model.
+        vocabulary_size: Number of tokens V of the model; or by `INPUT_NAMES`, if source and target have their
+            own. What has no such name, as labels have none, is checked against the target's.
         max_length: Number of learned positions, or None for no limit.
 
     Raises:
@@ -38,13 +42,17 @@ def check_token_ids(data: Any, vocabulary_size: int, max_length: int | None = No
     Traceback (most recent call last):
     ValueError: The model has learned positions for 2 tokens. Received: a sequence of 3 tokens...
     """
+    if not isinstance(vocabulary_size, Mapping):
+        vocabulary_size = dict.fromkeys(INPUT_NAMES, vocabulary_size)
     _check("The batch", data, vocabulary_size, max_length)
 
 
-def _check(name: str, value: Any, vocabulary_size: int, max_length: int | None) -> None:
+def _check(
+    name: str, value: Any, sizes: Mapping[str, int], max_length: int | None, side: str = TARGET
+) -> None:
     if isinstance(value, dict):
         for key, part in value.items():
-            _check(repr(key), part, vocabulary_size, max_length)
+            _check(repr(key), part, sizes, max_length, SOURCE if key == SOURCE else side)
         ids = {key: value[key] for key in INPUT_NAMES if isinstance(value.get(key), np.ndarray)}
         rows = {key: len(part) for key, part in ids.items()}
         if len({*rows.values()}) > 1:
@@ -52,10 +60,10 @@ def _check(name: str, value: Any, vocabulary_size: int, max_length: int | None) 
                 f"{name} must have the same number of rows in each array. Received: {rows}"
             )
     elif isinstance(value, (list, tuple)) and value and _are_numbers(value):
-        _check(name, np.asarray([value]), vocabulary_size, max_length)
+        _check(name, np.asarray([value]), sizes, max_length, side)
     elif isinstance(value, (list, tuple)):
         for part in value:
-            _check(name, part, vocabulary_size, max_length)
+            _check(name, part, sizes, max_length, side)
     elif isinstance(value, np.ndarray):
         is_float = np.issubdtype(value.dtype, np.floating)
         if value.dtype.kind not in "biuf" or value.ndim == 0:
@@ -64,14 +72,14 @@ def _check(name: str, value: Any, vocabulary_size: int, max_length: int | None) 
                 f"{value.dtype} and shape {value.shape}"
             )
         if value.size and (np.issubdtype(value.dtype, np.integer) or is_float and value.ndim > 1):
-            _check_range(name, value.min().item(), value.max().item(), vocabulary_size)
+            _check_range(name, value.min().item(), value.max().item(), sizes[side])
             _check_whole(name, value)
         _check_length(value.shape[1] if value.ndim == 2 else 0, max_length)
     elif isinstance(getattr(value, "vocabulary_size", None), int):
-        if value.vocabulary_size > vocabulary_size:
+        if value.vocabulary_size > min(sizes.values()):
             raise ValueError(
                 f"The batches were made by a tokenizer of {value.vocabulary_size} tokens; the "
-                f"model's vocabulary has {vocabulary_size}. {_ADVICE}"
+                f"model's vocabulary has {min(sizes.values())}. {_ADVICE}"
             )
         _check_length(getattr(value, "longest", 0), max_length)
 
@@ -111,12 +119,14 @@ def _check_length(length: int, max_length: int | None) -> None:
         )
 
 
-def check_inputs(inputs: Any, vocabulary_size: int, max_length: int | None = None) -> None:
+def check_inputs(
+    inputs: Any, vocabulary_size: int | Mapping[str, int], max_length: int | None = None
+) -> None:
     """Check the inputs of a `Transformer`: a dict of source and target ids.
 
     Args:
         inputs: What the model was called with.
-        vocabulary_size: Number of tokens V of the model.
+        vocabulary_size: Number of tokens V of the model, or by name; see `check_token_ids`.
         max_length: Number of learned positions, or None for no limit.
 
     Raises:
@@ -158,17 +168,22 @@ def check_pair(source: Any, target: Any) -> tuple[Any, Any]:
     return source, target
 
 
-def check_head_masks(head_masks: Any, num_layers: int) -> None:
+def check_head_masks(head_masks: Any, layers: Mapping[str, int]) -> None:
     """Raise a ValueError unless a value has None or a mask for each layer, of any of the attentions.
 
     Args:
         head_masks: What the model was called with; each attention checks its own mask.
-        num_layers: Number of layers of each stack.
+        layers: Number of layers of each kind of attention that the model has.
     """
     for kind, masks in check_has("head_masks", head_masks, "a dict", "items").items():
         check_choice("head_masks", kind, ATTENTIONS)
-        if not hasattr(masks, "__len__") or len(masks) != num_layers:
+        if kind not in layers:
             raise ValueError(
-                f"`head_masks[{kind!r}]` must be a list with None or a mask (B, N) for each of {num_layers} "
-                f"layers. Received: {reprlib.repr(masks)}"
+                f"`head_masks[{kind!r}]`: the model's decoder has SSRUs in place of self-attention, which "
+                f"have no heads. There are those of {', '.join(layers)}."
+            )
+        if not hasattr(masks, "__len__") or len(masks) != layers[kind]:
+            raise ValueError(
+                f"`head_masks[{kind!r}]` must be a list with None or a mask (B, N) for each of "
+                f"{layers[kind]} layers. Received: {reprlib.repr(masks)}"
             )

@@ -1,10 +1,16 @@
 """The Transformer (section 3 of the paper)."""
 
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
+from keras_attention.data.presets import is_preset, read_preset
+from keras_attention.interop.foreign import POSITIONS
+from keras_attention.interop.torch_transformer import read_torch
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.door import check_switch
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
@@ -28,9 +34,11 @@ from keras_attention.models.token_ids import (
 )
 from keras_attention.models.trainable import TrainableModel
 from keras_attention.ops.reference import at_least_float32
-from keras_attention.spec import TransformerSpec
+from keras_attention.spec import EmbeddingSpec, TransformerSpec
+from keras_attention.spec.parts import as_array
 from keras_attention.spec.presets import preset_arguments
-from keras_attention.utils.checks import static_shape
+from keras_attention.spec.transformer import SUPPRESSED
+from keras_attention.utils.checks import depths_of, static_shape
 
 Cache = list[dict[str, Any]]
 Memory = dict[str, Any]
@@ -43,11 +51,13 @@ class Transformer(TrainableModel):
     Defaults are the paper's base model: post-norm, sinusoidal positions, no biases in the attention, one
     table for source, target and softmax. Source ids end with the end token. Decoder ids are the target
     shifted right by one: they begin with the start token. As in the authors' code, the start token is
-    the padding token, whose embedding is the zero vector.
+    the padding token, whose embedding is the zero vector. What published models have beside the paper's
+    are options: a decoder of another depth or cell, a vocabulary of the target, a bias on the logits.
 
     Args:
-        vocabulary_size: Number of tokens V of the shared vocabulary.
-        num_layers: Number of blocks in each stack, the paper's N. Defaults to 6.
+        vocabulary_size: Number of tokens V of the shared vocabulary, or of the source's.
+        num_layers: Number of blocks in each stack, the paper's N; or a pair, for encoder and decoder.
+            Defaults to 6.
         hidden_dim: Width D of the model, d_model. Defaults to 512.
         intermediate_dim: Width F of the feed-forward networks, d_ff. Defaults to 2048.
         num_heads: Number of heads N, the paper's h. Defaults to 8.
@@ -60,18 +70,30 @@ class Transformer(TrainableModel):
         activation: Activation of the feed-forward networks. Defaults to `"relu"`.
         normalize_first: True for pre-norm, with a layer normalisation at the end of each stack. Defaults
             to False, the paper's post-norm.
+        final_normalization: Whether each stack ends with a layer normalisation. Defaults to
+            `normalize_first`; True gives post-norm stacks one, too, as `torch.nn.Transformer` has.
         use_attention_bias: Whether attention projections have biases. Defaults to False.
         layer_norm_epsilon: Added to the variance in each layer normalisation. Defaults to 1e-6.
         branch_feed_forward: `"shared"` or `"split"` for a Weighted Transformer; see `BranchedAttention`.
         branched_decoder: Which attention of its decoder has the branches, `"cross"` or `"self"`.
+        decoder_cell: `"attention"`, or `"ssru"` for an `SSRU` in place of the decoder's masked
+            self-attention: fast to decode, without heads. Defaults to `"attention"`.
         position_layout: `"interleaved"`, `"halves"` or `"learned"`; see `PositionalEncoding`.
         max_length: Number of learned positions. Sinusoids have no limit and ignore it.
         attention_window: In self-attention, positions less than this far apart see each other: restricted
-            self-attention (Table 1) with r = 2 attention_window - 1. Defaults to None, no limit.
-        tie_weights: Whether the softmax uses the embedding table (section 3.4). Defaults to True; False
-            adds V D parameters.
-        pad_token_id: Id of padding, and of the start token. Defaults to 0.
-        end_token_id: Id of the end of a sentence. Defaults to 1.
+            self-attention (Table 1) with r = 2 attention_window - 1. Defaults to None, no limit. An SSRU has
+            none: the encoder alone is restricted then.
+        target_vocabulary_size: Number of tokens of the target, if it has a vocabulary and a table of its
+            own; V of the logits is then this. Defaults to None, the shared vocabulary.
+        tie_weights: Whether the softmax uses the embedding table of the target (section 3.4). Defaults to
+            True; False adds V D parameters.
+        use_logits_bias: Whether a trained bias, at first zero, is added to the logits. Defaults to False.
+        pad_token_id: Id of padding, on both sides. Defaults to 0.
+        end_token_id: Id of the end of a sentence, on both sides. Defaults to 1.
+        start_token_id: Id that the decoder reads first. Defaults to the padding token, whose embedding is
+            zero; another one has an embedding of its own.
+        suppressed_token_ids: Tokens that decoding never produces. `decode_step` alone knows them: training
+            and scoring see the model's own probabilities. Defaults to none.
         recompute: Whether training keeps only the blocks' inputs and computes the rest again in the
             backward pass: less memory, a third more work, the same results. Defaults to False.
         seed: Integer seed of the initial weights and the dropout, or None. Defaults to None.
@@ -81,8 +103,8 @@ class Transformer(TrainableModel):
     Call arguments:
         inputs: Dict of `encoder_token_ids` `(B, S)` and `decoder_token_ids` `(B, T)`, integers.
         training: Whether dropout is on.
-        head_masks: Dict with any of the keys `"encoder"`, `"decoder"` and `"cross"`. A value has for each
-            layer None, or `(B, N)` with 0 for heads that are switched off; see `MultiHeadAttention`.
+        head_masks: Dict with any of the keys of `attention_layers`. A value has for each layer None, or
+            `(B, N)` with 0 for heads that are switched off; see `MultiHeadAttention`.
 
     Returns:
         Logits of shape `(B, T, V)`; position t predicts target token t.
@@ -103,7 +125,7 @@ class Transformer(TrainableModel):
     def __init__(
         self,
         vocabulary_size: int,
-        num_layers: int = 6,
+        num_layers: int | Sequence[int] = 6,
         hidden_dim: int = 512,
         intermediate_dim: int = 2048,
         num_heads: int = 8,
@@ -114,16 +136,22 @@ class Transformer(TrainableModel):
         activation_dropout: float = 0.0,
         activation: Any = "relu",
         normalize_first: bool = False,
+        final_normalization: bool | None = None,
         use_attention_bias: bool = False,
         layer_norm_epsilon: float = 1e-6,
         branch_feed_forward: str | None = None,
         branched_decoder: str = "cross",
+        decoder_cell: str = "attention",
         position_layout: str = "interleaved",
         max_length: int = 256,
         attention_window: int | None = None,
+        target_vocabulary_size: int | None = None,
         tie_weights: bool = True,
+        use_logits_bias: bool = False,
         pad_token_id: int = 0,
         end_token_id: int = 1,
+        start_token_id: int | None = None,
+        suppressed_token_ids: Sequence[int] = (),
         recompute: bool = False,
         seed: int | None = None,
         **kwargs: Any,
@@ -135,21 +163,25 @@ class Transformer(TrainableModel):
         # With autocast, ids of a float dtype would be rounded to bfloat16, and so to other ids.
         super().__init__(**{"autocast": False, **kwargs})
         self._config: dict[str, Any] = config
-        self.num_layers, self.num_heads = num_layers, num_heads
-        self.vocabulary_size, self.hidden_dim = vocabulary_size, hidden_dim
+        self.num_layers: int | tuple[int, int] = config["num_layers"]
+        self.num_heads, self.hidden_dim = num_heads, hidden_dim
+        self.vocabulary_size = vocabulary_size
+        self.target_vocabulary_size = target_vocabulary_size or vocabulary_size
         self.normalize_first = normalize_first
-        self.branch_feed_forward = branch_feed_forward
-        self.pad_token_id = self.start_token_id = pad_token_id
-        self.end_token_id = end_token_id
+        self.final_normalization = normalize_first or bool(final_normalization)
+        self.branch_feed_forward, self.decoder_cell = branch_feed_forward, decoder_cell
+        self.pad_token_id, self.end_token_id = pad_token_id, end_token_id
+        self.start_token_id = pad_token_id if start_token_id is None else start_token_id
+        self.suppressed_token_ids: tuple[int, ...] = config["suppressed_token_ids"]
         self.dropout, self.recompute = dropout, recompute
         self.max_length = max_length if position_layout == "learned" else None
         parts = Parts(config, self.dtype_policy)
-        self.token_embedding = parts.token_embedding()
+        self.token_embedding, self.target_embedding = parts.token_embeddings()
         self.encoder_positions, self.encoder_dropout = parts.positions("encoder")
         self.decoder_positions, self.decoder_dropout = parts.positions("decoder")
         self.encoder_blocks = parts.stack(TransformerEncoderBlock, "encoder")
         self.decoder_blocks = parts.stack(TransformerDecoderBlock, "decoder")
-        if normalize_first:
+        if self.final_normalization:
             self.encoder_normalization = parts.final_normalization("encoder")
             self.decoder_normalization = parts.final_normalization("decoder")
         self.built = True
@@ -165,14 +197,28 @@ class Transformer(TrainableModel):
         return cls.from_preset("big", vocabulary_size=vocabulary_size, **kwargs)
 
     @classmethod
-    def from_preset(cls, name: str, vocabulary_size: int, **kwargs: Any) -> "Transformer":
-        """Build an untrained model of a named size.
+    def from_preset(
+        cls,
+        preset: str | os.PathLike[str],
+        vocabulary_size: int | None = None,
+        *,
+        positions: str = POSITIONS[0],
+        **kwargs: Any,
+    ) -> "Transformer":
+        """Build an untrained model of a named size, or a pretrained model with its weights.
 
         Args:
-            name: A key of `keras_attention.PRESETS`: `"base"`, `"big"`, a row of Table 3, or a size for small
-                corpora, `"small"` or `"tiny"`. Not a run's folder: `Translator.from_run` reads that.
-            vocabulary_size: Number of tokens V.
-            **kwargs: Arguments of `Transformer` that replace those of the preset.
+            preset: A key of `keras_attention.PRESETS`: `"base"`, `"big"`, a row of Table 3, or a size for
+                small corpora, `"small"` or `"tiny"`. Or a pretrained model: a folder, such as that of a run,
+                or a handle such as `"hf://Helsinki-NLP/opus-mt-en-de"`; see `Translator.from_preset`.
+            vocabulary_size: Number of tokens V of an untrained model.
+            positions: Of a pretrained model; see `Translator.from_preset`. Defaults to `"as_trained"`.
+            **kwargs: Arguments of `Transformer` that replace those of the preset. A pretrained model takes
+                those that are not in its spec, such as `dropout` and `dtype`.
+
+        Raises:
+            ValueError: If there is no such preset, or `vocabulary_size` is missing, or given for a
+                pretrained model, which has its own.
 
         Example:
 
@@ -180,7 +226,70 @@ class Transformer(TrainableModel):
         >>> model.hidden_dim, model.num_layers
         (128, 1)
         """
-        return cls(vocabulary_size=vocabulary_size, **{**preset_arguments(name), **kwargs})
+        if is_preset(preset):
+            if vocabulary_size is not None:
+                raise ValueError(
+                    "`vocabulary_size` is for untrained models; a pretrained one has its own. Leave it out. "
+                    f"Received: preset={preset!r}, vocabulary_size={vocabulary_size!r}"
+                )
+            return cls.from_spec(read_preset(preset, positions).spec, **kwargs)
+        arguments = preset_arguments(preset)
+        if vocabulary_size is None:
+            raise ValueError(
+                "`vocabulary_size` is missing: an untrained model needs that of its tokenizer. Received: "
+                f"preset={preset!r}"
+            )
+        return cls(vocabulary_size=vocabulary_size, **{**arguments, **kwargs})
+
+    @classmethod
+    def from_torch(
+        cls,
+        state_dict: Mapping[str, Any],
+        num_heads: int,
+        embeddings: Any,
+        *,
+        options: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> "Transformer":
+        """Build a model with the weights of PyTorch's `torch.nn.Transformer`.
+
+        Args:
+            state_dict: `model.state_dict()` of the `torch.nn.Transformer`.
+            num_heads: Its `nhead`.
+            embeddings: The table (V, D) for source, target and softmax, or an `EmbeddingSpec`.
+            options: What a state dict does not say; see `interop.torch_transformer.read_torch`:
+                `normalize_first`, `activation`, `positions`, `target_embedding` and others.
+            **kwargs: Arguments of `Transformer` that are not in a spec, such as `dropout` and `dtype`.
+
+        Raises:
+            ValueError: If a weight is missing, or they do not fit together.
+        """
+        if not isinstance(embeddings, EmbeddingSpec):
+            embeddings = EmbeddingSpec(as_array(embeddings))
+        return cls.from_spec(
+            read_torch(state_dict, embeddings, num_heads, **(options or {})), **kwargs
+        )
+
+    @property
+    def attention_layers(self) -> dict[str, int]:
+        """Number of layers of each kind of attention: `"encoder"`, `"decoder"` and `"cross"`.
+
+        A decoder with SSRUs has no `"decoder"`.
+        """
+        encoder, decoder = depths_of(self.num_layers)
+        own = {"decoder": decoder} if self.decoder_cell == "attention" else {}
+        return {"encoder": encoder, **own, "cross": decoder}
+
+    @property
+    def output_embedding(self) -> Any:
+        """The table for target and softmax."""
+        return self.token_embedding if self.target_embedding is None else self.target_embedding
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        """The number of tokens that each of the inputs may have."""
+        sizes = (self.vocabulary_size, self.target_vocabulary_size)
+        return dict(zip(INPUT_NAMES, sizes, strict=True))
 
     def input_signature(self) -> dict[str, keras.InputSpec]:
         """Return input specs for any number of sentences of any length."""
@@ -188,13 +297,13 @@ class Transformer(TrainableModel):
 
     def check_data(self, data: Any) -> None:
         """Refuse NumPy arrays and `TokenBatches` with unknown ids, or longer than the learned positions."""
-        check_token_ids(data, self.vocabulary_size, self.max_length)
+        check_token_ids(data, self._sizes, self.max_length)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        check_inputs(inputs, self.vocabulary_size, self.max_length)
+        check_inputs(inputs, self._sizes, self.max_length)
         check_switch("training", kwargs.get("training"))
         if kwargs.get("head_masks") is not None:
-            check_head_masks(kwargs["head_masks"], self.num_layers)
+            check_head_masks(kwargs["head_masks"], self.attention_layers)
         return super().__call__(inputs, *args, **kwargs)
 
     def call(
@@ -205,12 +314,10 @@ class Transformer(TrainableModel):
     ) -> Any:
         source, target = (inputs[name] for name in INPUT_NAMES)
         source_mask = padding_mask(source, self.pad_token_id)
-        heads = head_masks or {}
-        own_heads, cross_heads = (
-            heads.get(kind, [None] * self.num_layers) for kind in ("decoder", "cross")
-        )
+        heads, none = head_masks or {}, [None] * len(self.decoder_blocks)
+        own_heads, cross_heads = (heads.get(kind, none) for kind in ("decoder", "cross"))
         encoded = self._encode(source, source_mask, training, head_masks=heads.get("encoder"))
-        x = self._embed(target, self.decoder_positions, self.decoder_dropout, training)
+        x = self._embed(target, "decoder", training)
         for block, own, cross in zip(self.decoder_blocks, own_heads, cross_heads, strict=True):
             x = self._call_block(
                 block,
@@ -242,7 +349,7 @@ class Transformer(TrainableModel):
         return {"blocks": blocks, "padding_mask": mask}
 
     def initial_cache(self, batch_size: int, beam_size: int, max_length: int) -> Cache:
-        """Return an empty cache for `decode_step`: one dict of keys and values for each decoder block.
+        """Return an empty cache for `decode_step`: what each decoder block keeps of earlier positions.
 
         Args:
             batch_size: Number of sentences B.
@@ -251,7 +358,7 @@ class Transformer(TrainableModel):
 
         Returns:
             A list of dicts of zeros: keys `(B, W, L, N, K)` and values `(B, W, L, N, U)`. With an
-            `attention_window`, L is at most that.
+            `attention_window`, L is at most that. With SSRUs: their states `(B, W, D)`, in float32.
         """
         return empty_cache(
             self.decoder_blocks, batch_size, beam_size, max_length, self.compute_dtype
@@ -270,17 +377,18 @@ class Transformer(TrainableModel):
             cache: From `initial_cache` or the previous step, with the beams in the order of `token_ids`.
 
         Returns:
-            The logits `(B, W, V)`, float32, or float64 of a float64 model, and the new cache.
+            The logits `(B, W, V)`, float32, or float64 of a float64 model, and the new cache. The logits of
+            `suppressed_token_ids` are so low that their probability is 0.
         """
         token_ids = check_sequences("token_ids", token_ids, "BW")
-        check_token_ids({"token_ids": token_ids}, self.vocabulary_size)
+        check_token_ids({"token_ids": token_ids}, self.target_vocabulary_size)
         token_ids = ops.convert_to_tensor(token_ids)
         check_memory(self.decoder_blocks, memory, static_shape(token_ids))
         check_cache(self.decoder_blocks, cache, static_shape(token_ids), start_index)
         batch_size, beam_size = ops.shape(token_ids)
         new_cache = []
         ids = ops.reshape(token_ids, (-1, 1))
-        x = self._embed(ids, self.decoder_positions, self.decoder_dropout, False, start_index)
+        x = self._embed(ids, "decoder", False, start_index)
         for block, block_memory, block_cache in zip(
             self.decoder_blocks, memory["blocks"], cache, strict=True
         ):
@@ -296,8 +404,13 @@ class Transformer(TrainableModel):
             new_cache.append(
                 {k: ops.reshape(v, (batch_size, beam_size, *v.shape[1:])) for k, v in rows.items()}
             )
-        logits = ops.reshape(self._project(x), (batch_size, beam_size, self.vocabulary_size))
-        return at_least_float32(logits), new_cache
+        logits = at_least_float32(self._project(x))
+        if self.suppressed_token_ids:
+            suppressed = np.zeros(self.target_vocabulary_size, "float32")
+            suppressed[list(self.suppressed_token_ids)] = SUPPRESSED
+            logits = logits + ops.cast(suppressed, logits.dtype)
+        shape = (batch_size, beam_size, self.target_vocabulary_size)
+        return ops.reshape(logits, shape), new_cache
 
     def spec(self) -> TransformerSpec:
         """Describe this model and its weights, for engines, exports and `from_spec`.
@@ -345,15 +458,16 @@ class Transformer(TrainableModel):
 
         Returns:
             A dict of lists with one tensor for each layer: `"encoder"` `(B, N, S, S)`, `"decoder"`
-            `(B, N, T, T)` and `"cross"` `(B, N, T, S)`. Each row, along the last axis, sums to 1.
+            `(B, N, T, T)` and `"cross"` `(B, N, T, S)`. Each row, along the last axis, sums to 1. A decoder
+            with SSRUs has no `"decoder"`: a cell attends to nothing.
         """
         pair = check_pair(encoder_token_ids, decoder_token_ids)
         self.check_data(dict(zip(INPUT_NAMES, pair, strict=True)))
         source, target = map(ops.convert_to_tensor, pair)
         mask = padding_mask(source, self.pad_token_id)
-        scores: dict[str, list[Any]] = {"encoder": [], "decoder": [], "cross": []}
+        scores: dict[str, list[Any]] = {kind: [] for kind in self.attention_layers}
         encoded = self._encode(source, mask, training=False, scores=scores["encoder"])
-        x = self._embed(target, self.decoder_positions, self.decoder_dropout, False)
+        x = self._embed(target, "decoder", False)
         for block in self.decoder_blocks:
             x, own, cross = block(
                 x,
@@ -362,14 +476,16 @@ class Transformer(TrainableModel):
                 training=False,
                 return_attention_scores=True,
             )
-            scores["decoder"].append(own)
             scores["cross"].append(cross)
+            if "decoder" in scores:
+                scores["decoder"].append(own)
         return scores
 
-    def _embed(
-        self, token_ids: Any, positions: Any, dropout: Any, training: Any, start_index: Any = 0
-    ) -> Any:
-        x = positions(self.token_embedding(token_ids), start_index=start_index)
+    def _embed(self, token_ids: Any, kind: str, training: Any, start_index: Any = 0) -> Any:
+        """Return the input of the encoder or the decoder."""
+        table = self.token_embedding if kind == "encoder" else self.output_embedding
+        positions, dropout = (getattr(self, f"{kind}_{part}") for part in ("positions", "dropout"))
+        x = positions(table(token_ids), start_index=start_index)
         return dropout(x, training=training) if self.dropout > 0.0 else x
 
     def _encode(
@@ -380,8 +496,8 @@ class Transformer(TrainableModel):
         scores: list[Any] | None = None,
         head_masks: list[Any] | None = None,
     ) -> Any:
-        x = self._embed(source, self.encoder_positions, self.encoder_dropout, training)
-        head_masks = head_masks or [None] * self.num_layers
+        x = self._embed(source, "encoder", training)
+        head_masks = head_masks or [None] * len(self.encoder_blocks)
         masks = {"padding_mask": mask, "training": training}
         for block, heads in zip(self.encoder_blocks, head_masks, strict=True):
             if scores is None:
@@ -389,7 +505,7 @@ class Transformer(TrainableModel):
             else:
                 x, weights = block(x, **masks, return_attention_scores=True)
                 scores.append(weights)
-        return self.encoder_normalization(x) if self.normalize_first else x
+        return self.encoder_normalization(x) if self.final_normalization else x
 
     def _call_block(self, block: Any, *inputs: Any, training: bool | None, **masks: Any) -> Any:
         # A user's own block may not accept every mask.
@@ -399,15 +515,15 @@ class Transformer(TrainableModel):
         return block(*inputs, training=training, **masks)
 
     def _project(self, x: Any) -> Any:
-        if self.normalize_first:
+        if self.final_normalization:
             x = self.decoder_normalization(x)
-        return self.token_embedding(x, reverse=True)
+        return self.output_embedding(x, reverse=True)
 
     def build(self, input_shape: Any = None) -> None:
         """Do nothing: the constructor knows all shapes and builds the layers."""
 
     def compute_output_shape(self, input_shape: dict[str, Any]) -> tuple[int | None, ...]:
-        return (*input_shape["decoder_token_ids"], self.vocabulary_size)
+        return (*input_shape["decoder_token_ids"], self.target_vocabulary_size)
 
     def get_config(self) -> dict[str, Any]:
         return {

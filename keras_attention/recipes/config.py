@@ -5,6 +5,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from keras_attention.utils.checks import (
     check_boolean,
+    check_depths,
     check_has,
     check_integer,
     check_number,
@@ -233,7 +234,7 @@ def literal_choices(annotation: Any) -> tuple[Any, ...]:
 class ModelArguments(TypedDict, total=False):
     """What `model_arguments` may hold: arguments of `Transformer`, for who checks them without Keras."""
 
-    num_layers: int
+    num_layers: int | tuple[int, int]
     hidden_dim: int
     intermediate_dim: int
     num_heads: int
@@ -244,14 +245,17 @@ class ModelArguments(TypedDict, total=False):
     activation_dropout: float
     activation: str
     normalize_first: bool
+    final_normalization: bool | None
     use_attention_bias: bool
     layer_norm_epsilon: float
     branch_feed_forward: Literal["shared", "split"] | None
     branched_decoder: Literal["cross", "self"]
+    decoder_cell: Literal["attention", "ssru"]
     position_layout: Literal["interleaved", "halves", "learned"]
     attention_window: int | None
     max_length: int
     tie_weights: bool
+    use_logits_bias: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,7 +263,8 @@ class ModelOptions:
     """What `model_arguments` may say on the command line, in place of the preset's.
 
     Attributes:
-        num_layers: Number of blocks in the encoder and in the decoder: the paper's N.
+        num_layers: Number of blocks in the encoder and in the decoder: the paper's N; or two numbers, the
+            encoder's and the decoder's, such as 6 2.
         hidden_dim: Width of the model: d_model.
         intermediate_dim: Width inside the feed-forward networks: d_ff.
         num_heads: Attention heads: h.
@@ -269,12 +274,14 @@ class ModelOptions:
         branch_feed_forward: Makes a Weighted Transformer whose branches share one feed-forward network
             (shared) or get a part of it each (split).
         branched_decoder: Which attention of its decoder has the branches: cross or self.
+        decoder_cell: What the decoder has between its positions: attention, or ssru, a recurrent cell that
+            translates faster.
         position_layout: How positions are encoded: interleaved or halves (sines), or learned.
         attention_window: Positions that self-attention sees on each side, its own included; all if not
             given.
     """
 
-    num_layers: int | None = None
+    num_layers: int | tuple[int, int] | None = None
     hidden_dim: int | None = None
     intermediate_dim: int | None = None
     num_heads: int | None = None
@@ -283,13 +290,15 @@ class ModelOptions:
     normalize_first: bool | None = None
     branch_feed_forward: Literal["shared", "split"] | None = None
     branched_decoder: Literal["cross", "self"] | None = None
+    decoder_cell: Literal["attention", "ssru"] | None = None
     position_layout: Literal["interleaved", "halves", "learned"] | None = None
     attention_window: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in self.given().items():
-            if name in (
-                "num_layers",
+            if name == "num_layers":
+                check_depths(name, value)
+            elif name in (
                 "hidden_dim",
                 "intermediate_dim",
                 "num_heads",

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import math
+import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
 from keras_attention.models.transformer import Transformer
-from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes.config import ModelArguments, TranslationConfig
 from keras_attention.spec.presets import preset_arguments
 from keras_attention.training.distribution import available_devices
 from keras_attention.training.learning_rate import (
@@ -27,7 +28,7 @@ from keras_attention.training.learning_rate import (
 )
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.optimizer import Adam
-from keras_attention.utils.checks import check_integer, did_you_mean
+from keras_attention.utils.checks import check_depths, did_you_mean
 from keras_attention.utils.progress import activity, say
 
 ALGORITHM_NAMES = {
@@ -109,10 +110,15 @@ class Resolved:
                     f"`model_arguments` has {name!r}, which is not an argument of Transformer."
                     f"{did_you_mean(name, names)}"
                 )
+            if name not in typing.get_type_hints(ModelArguments):
+                raise ValueError(
+                    f"`model_arguments` has {name!r}, which a run takes from its tokenizer or from its other "
+                    "settings. Leave it out there."
+                )
         # A small model with the same widths: only they can fail to fit together.
         sizes = {**config.model_arguments, "num_layers": 1, "vocabulary_size": 8}
         Transformer.from_preset(config.preset, **sizes)
-        check_integer("num_layers", config.model_arguments.get("num_layers", 1), least=1, most=1000)
+        check_depths("num_layers", config.model_arguments.get("num_layers", 1), most=1000)
         if config.batch_tokens < 2 * self.row_multiple:
             raise ValueError(
                 f"`batch_tokens` ({config.batch_tokens}) is too small: the number of sentences in a batch is "

@@ -67,7 +67,7 @@ def probe_step(model: keras.Model, rows: int, source_length: int, target_length:
     """
     random = np.random.default_rng(0)
     source = random.integers(3, model.vocabulary_size, (rows, source_length), "int32")
-    target = random.integers(3, model.vocabulary_size, (rows, target_length), "int32")
+    target = random.integers(3, model.target_vocabulary_size, (rows, target_length), "int32")
     inputs = {"encoder_token_ids": source, "decoder_token_ids": target}
     seconds = []
     with _ProcessMemory() as process:

@@ -25,6 +25,8 @@ LAYOUTS = ("interleaved", "halves", "learned")
 BRANCH_FEED_FORWARDS = ("shared", "split")
 # The attention of a decoder's block that has the branches.
 BRANCHED_DECODERS = ("cross", "self")
+# What a decoder's block has between a position and the earlier ones.
+DECODER_CELLS = ("attention", "ssru")
 # How far the sum of a branched attention's kappa or alpha may be from 1, and an entry below 0.
 SIMPLEX_TOLERANCE = 1e-5
 

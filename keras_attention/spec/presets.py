@@ -2,7 +2,6 @@
 
 import copy
 import difflib
-import os
 from typing import Any
 
 # The arguments that are the size of a model; what else a recipe sets is no matter of its size.
@@ -147,13 +146,7 @@ def preset_arguments(name: str) -> dict[str, Any]:
 
 def _meant(name: Any) -> str:
     """Return a space and a sentence on what was meant by this in place of a preset's name; or ""."""
-    text = os.fspath(name) if isinstance(name, str | os.PathLike) else ""
-    if text and (isinstance(name, os.PathLike) or os.sep in text or os.path.exists(text)):
-        return (
-            " A preset makes an untrained model, so no folder or file is one. A finished run is read "
-            "by `Translator.from_run(folder)`, and its model by "
-            "`keras.saving.load_model('<folder>/model.keras')`."
-        )
+    text = name if isinstance(name, str) else ""
     text = text.lower().replace("-", "_")
     likely = sorted((known for known in PRESETS if len(text) > 2 and text in known), key=len)
     likely += [known for known in PRESETS if known in text]

@@ -27,8 +27,9 @@ from keras_attention.spec.parts import (
     weight_fields,
 )
 
-# The logit of a token that is never produced, as a finite number: e^-1e9 is 0 in every dtype.
-SUPPRESSED = -1e9
+# The logit of a token that is never produced: finite, and so low that a search takes no hypothesis with it
+# for one, even where nothing else is left to fill a beam.
+SUPPRESSED = -1e30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,6 +188,11 @@ class TransformerSpec:
         if any(attention.window is not None for attention in cross):
             raise SpecError(
                 "The spec has a window in cross-attention; a `Transformer` cannot have one."
+            )
+        own = [block.self_attention for block in self.decoder.blocks]
+        if any(isinstance(cell, SSRUSpec) and cell.inner.bias is not None for cell in own):
+            raise SpecError(
+                "The spec has an SSRU whose inner product has a bias; that of a `Transformer` has none."
             )
         return {
             "vocabulary_size": self.vocabulary_size,

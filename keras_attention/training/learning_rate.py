@@ -1,12 +1,13 @@
 """The learning-rate schedule of the paper (section 5.3), and others for a time budget and for branches."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_attention.utils.checks import check_integer, check_number
+from keras_attention.utils.checks import check_depths, check_integer, check_number, depths_of
 
 
 def _number_of(step: Any) -> Any:
@@ -214,7 +215,7 @@ class SimplexLearningRate(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         hidden_dim: Width D of the model.
-        num_layers: Number of layers, the paper's N.
+        num_layers: Number of layers, the paper's N. Of a pair, for encoder and decoder, the mean counts.
         warmup_steps: Number of updates until the peak. Defaults to 400, as in the paper.
         last_step: Last update with a rate above 0, after which kappa and alpha are frozen; None for no
             end. The paper freezes them for the last 10,000 of 60,000 updates. Defaults to None.
@@ -239,14 +240,14 @@ class SimplexLearningRate(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(
         self,
         hidden_dim: int,
-        num_layers: int,
+        num_layers: int | Sequence[int],
         warmup_steps: int = 400,
         last_step: int | None = None,
         name: str = "simplex_learning_rate",
     ):
         super().__init__()
         self.hidden_dim = check_integer("hidden_dim", hidden_dim, least=1)
-        self.num_layers = check_integer("num_layers", num_layers, least=1)
+        self.num_layers = check_depths("num_layers", num_layers)
         self.warmup_steps = check_integer("warmup_steps", warmup_steps, least=1)
         if last_step is not None:
             check_integer("last_step", last_step, least=0)
@@ -256,7 +257,8 @@ class SimplexLearningRate(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step: Any) -> Any:
         step = _number_of(step)
         shape = ops.minimum(ops.rsqrt(step), ops.multiply(step, self.warmup_steps**-1.5))
-        rate = ops.multiply(shape, (self.hidden_dim / self.num_layers) ** -0.5)
+        layers = sum(depths_of(self.num_layers)) / 2
+        rate = ops.multiply(shape, (self.hidden_dim / layers) ** -0.5)
         if self.last_step is None:
             return rate
         return ops.where(ops.greater(step, self.last_step), ops.zeros_like(rate), rate)

@@ -11,7 +11,7 @@ import math
 import numbers
 import os
 import reprlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,39 @@ def check_integer(name: str, value: Any, least: int | None = None, most: int | N
     else:
         bounds = f" from {least:,} to {most:,}"
     raise ValueError(f"`{name}` must be an int{bounds}. Received: {name}={value!r}")
+
+
+def check_depths(name: str, value: Any, most: int | None = None) -> int | tuple[int, int]:
+    """Raise a ValueError unless a value is an integer of at least 1, or a pair of them.
+
+    Returns:
+        The pair as a tuple; one integer if both are the same.
+
+    >>> check_depths("num_layers", 6), check_depths("num_layers", [6, 2])
+    (6, (6, 2))
+    """
+    is_pair = isinstance(value, list | tuple) and len(value) == 2
+    try:
+        pair = [check_integer(name, depth, 1, most) for depth in (value if is_pair else [value])]
+    except ValueError:
+        at_most = "" if most is None else f" and at most {most:,}"
+        raise ValueError(
+            f"`{name}` must be an int of at least 1{at_most}, or a pair of them, for encoder and decoder. "
+            f"Received: {name}={value!r}"
+        ) from None
+    return pair[0] if len({*pair}) == 1 else (pair[0], pair[1])
+
+
+def depths_of(num_layers: int | Sequence[int]) -> tuple[int, int]:
+    """Return the numbers of layers of encoder and decoder, of one number or a pair.
+
+    >>> depths_of(6), depths_of((6, 2))
+    ((6, 6), (6, 2))
+    """
+    if isinstance(num_layers, Sequence):
+        encoder, decoder = num_layers
+        return encoder, decoder
+    return num_layers, num_layers
 
 
 def check_number(

@@ -42,7 +42,8 @@ def attention_entries(
 
     Args:
         model: A `Transformer`, or another model with `attention_scores(encoder_token_ids,
-            decoder_token_ids)`.
+            decoder_token_ids)`. The entries have the kinds of attention that this returns: a decoder with
+            SSRUs has none of its own.
         tokenizer: The model's `Tokenizer`.
         pairs: Source texts and their translations.
         step: Number of updates of the model. Defaults to 0.
@@ -106,6 +107,7 @@ def attention_entries(
                 {
                     kind: [layer[row, :, : shape[0], : shape[1]] for layer in arrays[kind]]
                     for kind, shape in _shapes(len(source), len(read[row])).items()
+                    if kind in arrays
                 },
                 target=target,
                 alignment=links if fits else None,

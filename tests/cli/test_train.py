@@ -482,6 +482,29 @@ def test_settings_from_a_file_and_back(asked, tmp_path, capsys):
     assert "unknown setting: stepz. Did you mean steps?" in told
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [(["4"], 4), (["6", "2"], (6, 2)), (["6,2"], (6, 2)), (["3,3"], (3, 3)), (["none"], 2)],
+)
+def test_depths_of_encoder_and_decoder(asked, tmp_path, capsys, given, wanted):
+    """Two numbers, with a space or a comma between them, from the command line and from a file."""
+    recipe = dataclasses.replace(SMALL, model_arguments={**SMALL.model_arguments, "num_layers": 2})
+    arguments = ["--num-layers", *given]
+    run("Trains.", arguments=arguments, recipes={"demo": recipe})
+    run("Trains.", arguments=[*arguments, "--dump-config"], recipes={"demo": recipe})
+    file = tmp_path / "run.toml"
+    file.write_text(capsys.readouterr().out)
+    run("Trains.", arguments=["--config", str(file)], recipes={"demo": SMALL})
+    assert [config.model_arguments["num_layers"] for _, config, _ in asked] == [wanted, wanted]
+
+
+@pytest.mark.parametrize("given", [["6", "2", "1"], ["6,2", "1"], ["6;2"], ["0"], ["6", "0"]])
+def test_other_depths_are_refused(asked, capsys, given):
+    told = refused(["--num-layers", *given], capsys)
+    assert "num-layers" in told or "num_layers" in told
+    assert asked == []
+
+
 def test_text_of_ones_own_from_a_settings_file(asked, tmp_path, capsys):
     dev = write_files(tmp_path, "dev", 60, 9)
     own = text_of(write_files(tmp_path, "train", 0, 60))
@@ -505,7 +528,9 @@ TOML = {
     "'some text'": (str, Path),
     "''": (),
     "[1]": (),
-    "['a', 'b']": (tuple,),
+    "[6, 2]": (tuple[int, int],),
+    "[6, 2.5]": (),
+    "['a', 'b']": (tuple[Path, Path],),
     "['a', 1]": (),
     "['a', 'b', 'c']": (),
     "{a = 1}": (),
@@ -518,7 +543,8 @@ def settings():
         for name, kind in typing.get_type_hints(cls).items():
             is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
             parts = typing.get_args(kind) if is_union else (kind,)
-            kinds = {typing.get_origin(part) or part for part in parts} - {typing.Literal}
+            kinds = {typing.get_origin(part) or part for part in parts} - {typing.Literal, tuple}
+            kinds |= {part for part in parts if typing.get_origin(part) is tuple}
             yield name, kinds, "model_arguments = {%s}" if cls is ModelArguments else "%s"
 
 
@@ -553,8 +579,10 @@ def test_a_wrong_type_ends_the_command_before_anything(asked, tmp_path, monkeypa
 def test_model_arguments_are_those_of_the_model():
     """But for the settings of a run of their own."""
     ours = typing.get_type_hints(ModelArguments).keys()
-    own = {"vocabulary_size", "recompute", "seed", "pad_token_id", "end_token_id"}
+    own = {"vocabulary_size", "target_vocabulary_size", "recompute", "seed", "pad_token_id"}
+    own |= {"end_token_id", "start_token_id", "suppressed_token_ids"}
     assert ours | own | {"self", "kwargs"} == {*inspect.signature(Transformer.__init__).parameters}
+    assert not ours & own
     assert ours >= {name for preset in PRESETS.values() for name in preset}
 
 

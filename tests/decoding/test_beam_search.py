@@ -430,7 +430,8 @@ def test_a_certain_end_stops_at_once(beam_size):
 
 def test_a_vocabulary_of_one_token():
     assert search(constant_step([0.3]), {}, [3], 4, end=0) == [[(0.0, (0,), True)]]
-    assert search(constant_step([0.3]), {}, [3], 4, end=1) == [[(0.0, (0, 0, 0), False)]]
+    with pytest.raises(ValueError, match="one of the 1 tokens that `step` gives logits for.*=1"):
+        search(constant_step([0.3]), {}, [3], 4, end=1)
 
 
 def test_nothing_to_search():

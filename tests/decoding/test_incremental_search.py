@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from keras_attention.decoding.hypotheses import SearchRules
 from keras_attention.decoding.incremental_search import incremental_search
 from keras_attention.engine.base import State
 from tests.decoding.oracle_search import (
@@ -77,15 +78,10 @@ class TableState(State):
 
 def search(tables, limits, beam_size, end, row_sizes=None, fixed_length=None, **options):
     decoder = TableState(tables, beam_size, row_sizes, fixed_length)
-    result = incremental_search(
-        decoder,
-        np.array(limits, "int32"),
-        beam_size,
-        start_token_id=START,
-        end_token_id=end,
-        pad_token_id=PAD,
-        **options,
-    )
+    longest = options.get("max_length") or max(1, *limits)
+    rules = SearchRules(beam_size, START, end, PAD, options.get("length_penalty", 0.6))
+    limits = np.array(limits, "int32")
+    result = incremental_search(decoder, limits, rules, options.get("stop", "best"), longest)
     return as_list(result), decoder
 
 
@@ -186,10 +182,3 @@ def test_logits_that_are_not_finite_end_without_a_hypothesis():
     plain = tables.log_probabilities
     tables.log_probabilities = lambda s, prefix: plain(s, prefix) * (np.nan if s else 1.0)
     assert search(tables, [3, 3], 2, end=1)[0] == [sound[0], []]
-
-
-def test_bad_options_are_refused():
-    with pytest.raises(ValueError, match="`beam_size` must be an int from 1 to 1,000"):
-        search(ConstantTables([0.0, 1.0]), [2], 0, end=1)
-    with pytest.raises(ValueError, match="`stop` must be one of .*'first'"):
-        search(ConstantTables([0.0, 1.0]), [2], 2, end=1, stop="first")

@@ -565,7 +565,7 @@ def test_a_note_ends_when_all_is_compiled(monkeypatch, engine):
     monkeypatch.setattr(
         progress.Progress, "note", lambda self, text: (notes.append(text), note(self, text))
     )
-    monkeypatch.setattr(model_search, "LONG_TOKENS", 15)
+    monkeypatch.setattr(model_search, "LONG_TOKENS", 16)
     translator = Translator(
         small_model(num_layers=2), LetterTokenizer(), beam_size=2, max_extra_length=9, engine=engine
     )

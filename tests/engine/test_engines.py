@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_attention.engine import select
-from keras_attention.engine.forward import Operations, decode, encode
+from keras_attention.engine.forward import Operations, Step, decode, encode
 from keras_attention.engine.select import EngineSelector
 from keras_attention.models.transformer import Transformer
 from keras_attention.ops.compile import compile_for_inference
@@ -151,8 +151,8 @@ def test_the_plain_operations_are_the_definition():
             bias[:, 0] = bias[np.arange(B)[:, None], 0, parents]
             bias[:, 0, range(K), range(K, 2 * K)] = 0.0
         (scores, ids), buffers = decode(
-            operations, weights, tokens[index], positions[index : index + 1], index * K,
-            bias, buffers, memory, memory_bias, 2,
+            operations, weights, Step(tokens[index], positions[index : index + 1], index * K, bias),
+            buffers, memory, memory_bias, 2,
         )  # fmt: skip
     histories = np.stack([np.take_along_axis(tokens[0], parents, 1), tokens[1]], axis=-1)
     wanted = expected(model, histories).reshape(B * K, V)

@@ -39,8 +39,10 @@ def flops_of_kernels(model, source, target):
         path, numbers = variable.path, int(np.prod(variable.shape))
         if "norm" in path or "bias" in path:
             continue
-        if "token_embedding" in path:
-            positions = target  # the look-ups are free, the projection to the vocabulary is not
+        if "embedding" in path:  # the look-ups are free, the projection to the vocabulary is not
+            is_read_only = "token" in path and model.target_embedding is not None
+            is_read_only |= path.endswith("/embeddings") and not model.output_embedding.tie_weights
+            positions = 0 if is_read_only else target
         elif "encoder_block" in path:
             positions = source
         elif "cross" in path and ("key" in path or "value" in path):
@@ -49,7 +51,10 @@ def flops_of_kernels(model, source, target):
             positions = target
         total += 2 * positions * numbers
     per_pair = 2 * 3 * (5 + 7)  # of a query and a key, over the heads
-    return total + 2 * per_pair * (source * source + target * target + target * source)
+    encoder, cross = model.attention_layers["encoder"], model.attention_layers["cross"]
+    own = model.attention_layers.get("decoder", 0)
+    pairs = encoder * source * source + own * target * target + cross * target * source
+    return total + per_pair * pairs
 
 
 def test_flops_equal_a_sum_over_the_kernels():
@@ -61,6 +66,38 @@ def test_flops_equal_a_sum_over_the_kernels():
     assert training_flops(model, [(B, S, T), (2, 3, 5)]) == 3 * (
         B * expected + 2 * flops_of_kernels(model, 3, 5)
     )
+
+
+OTHERS = [
+    {"num_layers": (3, 1)},
+    {"num_layers": [1, 2], "decoder_cell": "ssru", "attention_window": 3},
+    {"target_vocabulary_size": 97, "use_logits_bias": True, "final_normalization": True},
+    {"target_vocabulary_size": 97, "tie_weights": False, "decoder_cell": "ssru"},
+    {"branch_feed_forward": "split", "decoder_cell": "ssru", "num_layers": (1, 3)},
+]
+
+
+@pytest.mark.parametrize("changes", OTHERS[:4], ids=str)
+def test_flops_of_what_published_models_have(changes):
+    arguments = {**SIZES, **changes}
+    expected = flops_of_kernels(Transformer(**arguments), S, T)
+    assert transformer_flops(arguments, S, T) == expected
+
+
+def test_memory_of_each_stack_and_of_a_cell():
+    def activations(target=T, **changes):
+        return training_memory({**SIZES, **changes}, B, S, target).activations
+
+    of = {(e, d): activations(num_layers=(e, d)) for e in (1, 2, 3) for d in (1, 2, 3)}
+    assert of[2, 2] == activations()
+    assert of[3, 1] - of[2, 1] == of[3, 3] - of[2, 3] > 0
+    assert of[1, 3] - of[1, 2] == of[3, 3] - of[3, 2] > of[3, 1] - of[2, 1]
+    # Attention keeps weights of all pairs, a cell as much for each position.
+    for cell, grows in (("attention", True), ("ssru", False)):
+        found = [activations(target, decoder_cell=cell) for target in (10, 20, 30)]
+        assert (found[2] - found[1] > found[1] - found[0]) == grows
+    other = training_memory({**SIZES, "target_vocabulary_size": 97}, B, S, T)
+    assert other.logits == 2 * 4 * B * T * 97
 
 
 def test_flops_of_many_rows_and_without_overflow():
@@ -105,6 +142,7 @@ def test_pairs_of_self_attention_are_those_that_are_computed(window, causal):
         {"key_dim": None, "value_dim": None},
         {"branch_feed_forward": "shared", "branched_decoder": "self"},
         {"branch_feed_forward": "split", "attention_window": 3},
+        *OTHERS,
     ],
     ids=str,
 )

@@ -12,6 +12,8 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
 from keras_attention.interop.ctranslate2 import export_ctranslate2
 from keras_attention.models.transformer import Transformer
+from tests.engine.random_spec import random_spec
+from tests.models.numpy_transformer import greedy
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -268,6 +270,29 @@ def test_failure_leaves_nothing_and_keeps_the_old_model(tokenizer, tmp_path, mon
         export_ctranslate2(model, tokenizer, tmp_path / "new")
     assert (folder / "model.bin").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@needs_ctranslate2
+def test_a_vocabulary_of_the_target(tokenizer, tmp_path):
+    """With stacks of different depths and a bias on the logits; the export replaces itself."""
+    spec = random_spec({"target_vocabulary", "depths", "logits_bias"})
+    (tmp_path / "words").write_text("\n".join(f"z{number}" for number in range(16)))
+    target = Tokenizer.from_vocabulary(tmp_path / "words")
+    folder = tmp_path / "model"
+    with pytest.raises(ValueError, match="target_vocabulary_size 19, the target_tokenizer 23"):
+        export_ctranslate2(spec, tokenizer, folder)
+    for overwrite in (False, True):
+        export_ctranslate2(spec, tokenizer, folder, overwrite=overwrite, target_tokenizer=target)
+    assert (folder / "target_tokenizer" / "tokenizer.json").is_file()
+    options = {"beam_size": 1, "max_decoding_length": 6, "return_end_token": True}
+    texts = [*TEXTS[:1], *TEXTS[2:]]
+    results = open_translator(folder).translate_batch(list(map(tokenizer.tokens, texts)), **options)
+    source = np.full((len(texts), 8), 0)
+    for row, text in enumerate(texts):
+        ids = [*tokenizer.encode(text), 1]
+        source[row, : len(ids)] = ids
+    for result, tokens in zip(results, greedy(spec, source, 6), strict=True):
+        assert result.hypotheses[0] == [target.id_to_token(int(i)) for i in tokens if i]
 
 
 def test_says_what_to_install(tokenizer, tmp_path, monkeypatch):

@@ -390,8 +390,8 @@ def test_a_step_beyond_the_cache_and_unknown_ids_are_refused():
     model = small()
     memory, cache = model.encode(SOURCE[:1]), model.initial_cache(1, 1, 4)
     model.decode_step(np.array([[5]]), 3, memory, cache)
-    for index in (4, -1):
-        with pytest.raises(ValueError, match=f"from 0 to 3, the last.*start_index={index}"):
+    for index, problem in {4: "from 0 to 3, the last", -1: "an int of at least 0"}.items():
+        with pytest.raises(ValueError, match=f"{problem}.*start_index={index}"):
             model.decode_step(np.array([[5]]), index, memory, cache)
     with pytest.raises(ValueError, match="'token_ids' holds ids outside the model's vocabulary"):
         model.decode_step(np.array([[-1]]), 0, memory, cache)

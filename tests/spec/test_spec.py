@@ -57,6 +57,9 @@ def test_round_trip(options):
     of_training = {name: options[name] for name in OF_TRAINING if name in options}
     copy = Transformer.from_spec(spec, **of_training)
     differs = {"name", "dtype", "max_length", "key_dim", "value_dim"}
+    differs |= {"final_normalization", "start_token_id"}  # None there, what it means here
+    assert copy.final_normalization == model.final_normalization
+    assert copy.start_token_id == model.start_token_id
     config, wanted = copy.get_config(), model.get_config()
     assert {k: v for k, v in config.items() if k not in differs} == {
         k: v for k, v in wanted.items() if k not in differs
@@ -99,13 +102,38 @@ def test_what_is_missing_or_does_not_fit_is_named():
         dataclasses.replace(spec, embedding=flat, decoder=decoder).validate()
     with pytest.raises(SpecError, match="end_token_id must be from 0 to 12, not 13"):
         dataclasses.replace(spec, end_token_id=13).validate()
-    with pytest.raises(
-        SpecError, match="encoder.norm must exist if the block is pre-norm, and only"
-    ):
-        encoder = dataclasses.replace(spec.encoder, norm=block.feed_forward_norm)
+    before = dataclasses.replace(spec.encoder.blocks[0], normalize_first=True)
+    encoder = dataclasses.replace(spec.encoder, blocks=(before, spec.encoder.blocks[1]))
+    with pytest.raises(SpecError, match="encoder.norm must exist, as the block is pre-norm"):
         dataclasses.replace(spec, encoder=encoder).validate()
     with pytest.raises(TypeError, match="'kernell'"):
         type(block.cross_attention.key)(kernell=np.zeros((2, 3)))
+
+
+@pytest.mark.backends("torch")
+def test_what_does_not_fit_of_two_vocabularies_and_cells_is_named():
+    options = {"target_vocabulary_size": 17, "use_logits_bias": True, "decoder_cell": "ssru"}
+    spec = model_with(**options, suppressed_token_ids=(2, 5)).spec().map_weights(numpy)
+    assert (spec.vocabulary_size, spec.target_vocabulary_size) == (13, 17)
+    assert spec.suppressed_token_ids == (2, 5)
+    bias = spec.decoding_bias()
+    assert (bias[[2, 5]] < -1e20).all() and np.isfinite(bias).all()
+    kept = np.delete(np.arange(17), [2, 5])
+    np.testing.assert_array_equal(bias[kept], spec.target_embedding.logits_bias[kept])
+    with pytest.raises(SpecError, match="suppressed_token_ids must be from 0 to 16, not 17"):
+        dataclasses.replace(spec, suppressed_token_ids=(17,)).validate()
+    with pytest.raises(SpecError, match="end_token_id must be from 0 to 12, not 13"):
+        dataclasses.replace(spec, end_token_id=13).validate()
+    short = dataclasses.replace(spec.target_embedding, logits_bias=np.zeros(13, "float32"))
+    with pytest.raises(SpecError, match=r"logits_bias has V of the target = 13, but .* has 17"):
+        dataclasses.replace(spec, target_embedding=short).validate()
+    block = spec.decoder.blocks[0]
+    cell = dataclasses.replace(block.self_attention, inner=block.self_attention.forget)
+    blocks = tuple(dataclasses.replace(b, self_attention=cell) for b in spec.decoder.blocks)
+    biased = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, blocks=blocks))
+    biased.validate()
+    with pytest.raises(SpecError, match="an SSRU whose inner product has a bias"):
+        Transformer.from_spec(biased)
 
 
 @pytest.mark.backends("torch")

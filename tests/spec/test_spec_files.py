@@ -14,13 +14,25 @@ from tests.spec.test_spec import EVERY_OPTION, model_with
 pytestmark = pytest.mark.backends("tensorflow")
 
 
-@pytest.mark.parametrize("options", [{}, EVERY_OPTION])
+OF_PUBLISHED_MODELS = {
+    "num_layers": (2, 3),
+    "target_vocabulary_size": 17,
+    "use_logits_bias": True,
+    "start_token_id": 3,
+    "final_normalization": True,
+    "suppressed_token_ids": (2, 0),
+    "decoder_cell": "ssru",
+}
+
+
+@pytest.mark.parametrize("options", [{}, EVERY_OPTION, OF_PUBLISHED_MODELS])
 def test_round_trip(options, tmp_path):
     spec = model_with(**options).spec()
     save_spec(spec, tmp_path / "spec")
     read = load_spec(tmp_path / "spec")
     assert read.options() == spec.options()
-    for name in ("start_token_id", "end_token_id", "pad_token_id", "dtype", "max_length"):
+    of_tokens = ("start_token_id", "end_token_id", "pad_token_id", "suppressed_token_ids")
+    for name in (*of_tokens, "dtype", "max_length"):
         assert getattr(read, name) == getattr(spec, name), name
     weights = read.weights()
     assert weights.keys() == spec.weights().keys() and len(weights) > 40

@@ -21,7 +21,16 @@ from keras_attention.engine.base import SearchingEngine, SearchOptions
 from keras_attention.engine.numba import tiles
 from keras_attention.engine.numba.attention import PREFETCHED_SLOTS
 from keras_attention.engine.numba.compiling import compiled
-from keras_attention.engine.numba.layers import ACTIVATIONS, BRANCHED, Model, Stack, Workspace
+from keras_attention.engine.numba.layers import (
+    ACTIVATION,
+    ACTIVATIONS,
+    BRANCHED,
+    CELL,
+    PRE_NORM,
+    Model,
+    Stack,
+    Workspace,
+)
 from keras_attention.engine.numba.packing import Packing
 from keras_attention.engine.numba.search import Hypotheses, Rules, SearchState, Source, search
 from keras_attention.engine.numba.threads import ThreadGroup
@@ -32,7 +41,7 @@ from keras_attention.engine.prepare import (
     StackWeights,
     prepare,
 )
-from keras_attention.spec import NormSpec, StackSpec, TransformerSpec
+from keras_attention.spec import NormSpec, SSRUSpec, StackSpec, TransformerSpec
 from keras_attention.spec.parts import as_array
 
 # Ctrl-C is answered within this time.
@@ -80,19 +89,23 @@ class NumbaEngine(SearchingEngine):
 
         store = Preparation(
             read=as_array,
-            table=lambda table: (table, packed(Matrix(table.T))),
+            table=_read_only,
+            softmax=lambda table, kernel, bias: packed(
+                Matrix(table.T if kernel is None else kernel, bias)
+            ),
             matrix=packed,
             norm=_norm,
             xp=np,
         )
         weights = prepare(self.spec, store)
-        table, tied = weights.table
+        heads = (self.spec.num_heads, self.spec.key_dim, self.spec.value_dim)
         model = Model(
-            encoder=_stack(weights.encoder, self.spec.encoder),
-            decoder=_stack(weights.decoder, self.spec.decoder),
-            softmax=np.array(weights.softmax or tied, "int64"),
-            table=_read_only(table),
-            heads=(self.spec.num_heads, self.spec.key_dim, self.spec.value_dim),
+            encoder=_stack(weights.encoder, self.spec.encoder, heads[0]),
+            decoder=_stack(weights.decoder, self.spec.decoder, heads[0]),
+            softmax=np.array(weights.softmax, "int64"),
+            source=weights.target if weights.source is None else weights.source,
+            target=weights.target,
+            heads=heads,
             layout=self._packing.layout,
         )
         stack = model.decoder
@@ -173,9 +186,11 @@ class NumbaEngine(SearchingEngine):
         history = np.zeros((2, sentences, beam_size, max_length + PREFETCHED_SLOTS), "int64")
         history[0, :, :, 0] = np.arange(beam_size)
         candidates = 2 * beam_size if beam_size > 1 else 1
-        width = min(candidates, spec.vocabulary_size)
+        width = min(candidates, spec.target_vocabulary_size)
         candidates = min(candidates, beam_size * width)
-        cache = (len(model.decoder.matrices), sentences, max_length * beam_size)
+        blocks, is_cell = len(model.decoder.matrices), model.decoder.options[:, CELL] == 1
+        slots = 0 if is_cell.all() else max_length * beam_size
+        cache = (blocks, sentences, slots)
         (heads, key_dim, value_dim), kv = model.heads, model.layout.kv.dtype
         state = SearchState(
             sentences=np.concatenate([searched, np.zeros(sentences - len(searched), "int64")]),
@@ -184,8 +199,9 @@ class NumbaEngine(SearchingEngine):
             history=history,
             keys=np.empty((*cache, heads * key_dim), kv),
             values=np.empty((*cache, heads * value_dim), kv),
-            memory=np.empty((cache[0], tokens, heads * (key_dim + value_dim)), kv),
-            logits=np.empty((rows, spec.vocabulary_size), "float32"),
+            cells=np.zeros((2, blocks * is_cell.any(), rows, spec.hidden_dim), "float32"),
+            memory=np.empty((blocks, tokens, heads * (key_dim + value_dim)), kv),
+            logits=np.empty((rows, spec.target_vocabulary_size), "float32"),
             log_probs=np.empty((rows, width), "float32"),
             ids=np.empty((rows, width), "int32"),
             scores=np.empty((sentences, candidates), "float32"),
@@ -266,14 +282,13 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def _stack(weights: StackWeights, spec: StackSpec) -> Stack:
+def _stack(weights: StackWeights, spec: StackSpec, heads: int) -> Stack:
     """Make the tables of a stack's blocks."""
     count, depth = len(spec.blocks), spec.blocks[0].self_attention_norm.gamma.shape[0]
     matrices = np.zeros((count, len(MATRICES), len(tiles.MATRIX)), "int64")
     norms = np.zeros((count, len(NORMS), 2, depth), "float32")
     epsilons = np.zeros((count, len(NORMS)), "float32")
-    options = np.full((count, 3), -1, "int64")
-    heads = spec.blocks[0].self_attention.query.kernel.shape[1]
+    options = np.full((count, 4), -1, "int64")
     branches = np.zeros((count, heads, len(tiles.MATRIX)), "int64")
     alphas = np.ones((count, heads), "float32")
     for index, (part, block) in enumerate(zip(weights.blocks, spec.blocks, strict=True)):
@@ -293,7 +308,8 @@ def _stack(weights: StackWeights, spec: StackSpec) -> Stack:
         )
         epsilons[index] = [0.0 if norm is None else norm.epsilon for norm in block_norms]
         activation = ACTIVATIONS.index(block.networks[0].activation)
-        options[index, :BRANCHED] = block.normalize_first, activation
+        options[index, PRE_NORM], options[index, ACTIVATION] = block.normalize_first, activation
+        options[index, CELL] = isinstance(block.self_attention, SSRUSpec)
     last = np.zeros((0, 2, depth), "float32") if weights.norm is None else weights.norm[None]
     epsilon = 0.0 if spec.norm is None else spec.norm.epsilon
     return Stack(matrices, norms, epsilons, options, branches, alphas, last, epsilon)

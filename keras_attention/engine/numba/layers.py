@@ -25,8 +25,9 @@ CHUNK = 256
 # The matrices of a block, and its norms.
 SELF, SELF_OUTPUT, INNER, OUTER, CROSS, CROSS_OUTPUT, MEMORY = range(7)
 SELF_NORM, FEED_FORWARD_NORM, CROSS_NORM = range(3)
-# Options of a block: is it pre-norm, its activation, and the matrix that has branches before it, or -1.
-PRE_NORM, ACTIVATION, BRANCHED = range(3)
+# Options of a block: is it pre-norm, its activation, the matrix that has branches before it, or -1, and
+# whether it has a cell in place of self-attention.
+PRE_NORM, ACTIVATION, BRANCHED, CELL = range(4)
 ACTIVATIONS = ("relu", "linear", "gelu", "silu", "tanh", "sigmoid")
 RELU, LINEAR, GELU, SILU, TANH, SIGMOID = range(len(ACTIVATIONS))
 NEG_INF, ZERO, ONE = np.float32(-np.inf), np.float32(0.0), np.float32(1.0)
@@ -38,7 +39,7 @@ class Stack(NamedTuple):
     matrices: np.ndarray  # int64 (blocks, 7, MATRIX)
     norms: np.ndarray  # float32 (blocks, 3, 2, D): gains and offsets
     epsilons: np.ndarray  # float32 (blocks, 3)
-    options: np.ndarray  # int64 (blocks, 3), see `PRE_NORM`, ..
+    options: np.ndarray  # int64 (blocks, 4), see `PRE_NORM`, ..
     branches: np.ndarray  # int64 (blocks, N, MATRIX): a head's hidden layer
     alphas: np.ndarray  # float32 (blocks, N): its factor
     last_norm: np.ndarray  # float32 (0 or 1, 2, D)
@@ -51,7 +52,8 @@ class Model(NamedTuple):
     encoder: Stack
     decoder: Stack
     softmax: np.ndarray  # int64 (MATRIX,)
-    table: np.ndarray  # float32 (V, D)
+    source: np.ndarray  # float32 (V, D), the tables
+    target: np.ndarray  # float32 (V, D), of the target's vocabulary
     heads: tuple[int, int, int]  # N, key_dim, value_dim
     layout: Layout
 
@@ -126,6 +128,31 @@ def attention_output(model, stack, workspace, group, block, which, norm, rows):
         )
     matmul(model, workspace, group, rows, matrix, NEG_INF, workspace.update)
     residual_add(stack, workspace, block, norm, own)
+
+
+@njit
+def cell(workspace, row, last, state):
+    """Apply an SSRU to one row, whose input and forget gate are in `projected`: `relu(state)` to `update`.
+
+    Args:
+        workspace: Activations.
+        row: The row.
+        last: float32 (D,), its state after the last step.
+        state: float32 (D,), where its new one is written.
+    """
+    width = len(state)
+    inner, gate = workspace.projected[row, :width], workspace.projected[row, width : 2 * width]
+    powers = workspace.update[row]
+    for d in range(width):
+        powers[d] = -abs(gate[d])  # The power of a number that is not positive cannot overflow.
+    exponentials(powers, ZERO)
+    for d in range(width):
+        share = ONE / (ONE + powers[d])
+        forget = share if gate[d] >= ZERO else powers[d] * share
+        keep = powers[d] * share if gate[d] >= ZERO else share  # 1 - forget, to the last digit
+        new = forget * last[d] + keep * inner[d]
+        state[d] = new
+        powers[d] = ZERO if new < ZERO else new  # NaN stays
 
 
 @njit

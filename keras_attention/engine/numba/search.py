@@ -5,7 +5,8 @@ rank of the finished hypothesis that must be certain. A sentence that is done le
 a step are those of the active sentences.
 
 Each sentence has a KV cache of slots. Step t writes the slots t W to t W + W - 1, one for each beam. A
-beam's history is a list of slots: when beams are reordered, only these lists are copied.
+beam's history is a list of slots: when beams are reordered, only these lists are copied. A cell has no
+slots, but a state of one vector for each beam, of this step and of the last.
 
 Shape letters: B sentences, W beams, L longest hypothesis, R = B W rows, T source tokens without padding,
 D hidden_dim, V vocabulary, C candidates.
@@ -19,6 +20,7 @@ import numpy as np
 
 from keras_attention.engine.numba.compiling import njit
 from keras_attention.engine.numba.layers import (
+    CELL,
     CROSS,
     CROSS_NORM,
     CROSS_OUTPUT,
@@ -30,10 +32,12 @@ from keras_attention.engine.numba.layers import (
     attend_row,
     attention_inputs,
     attention_output,
+    cell,
     copy,
     feed_forward,
     last_norm_pack,
     matmul,
+    residual_add,
     store_kv,
     top_log_probs,
 )
@@ -82,6 +86,7 @@ class SearchState(NamedTuple):
     )  # int64 (2, B, W, L + 16), slots of each beam; steps alternate between the two
     keys: np.ndarray  # kv (blocks, B, L W, N key_dim)
     values: np.ndarray  # kv (blocks, B, L W, N value_dim)
+    cells: np.ndarray  # float32 (2, blocks, R, D), states of cells; steps alternate between the two
     memory: (
         np.ndarray
     )  # kv (blocks, T, N (key_dim + value_dim)), keys and values of the encoder's output
@@ -112,12 +117,12 @@ def search(model, encoder_workspace, workspace, group, source, rules, state, fou
 
 
 @njit
-def embed(model, token, pad_token_id, position, output):
-    """Write a token's row of the table, scaled, plus its position's encoding."""
+def embed(table, token, pad_token_id, position, output):
+    """Write a token's row of a table, scaled, plus its position's encoding."""
     scale = np.float32(np.sqrt(np.float32(len(output))))
     if token == pad_token_id:
         scale = np.float32(0.0)
-    row = model.table[token]
+    row = table[token]
     for d in range(len(output)):
         output[d] = row[d] * scale + position[d]
 
@@ -130,7 +135,7 @@ def encode(model, workspace, group, source, state):
     own = row_range(group, rows, model.layout.group)
     for row in range(own[0], own[1]):
         position = source.positions[source.token_positions[row]]
-        embed(model, source.ids[row], -1, position, workspace.x[row])
+        embed(model.source, source.ids[row], -1, position, workspace.x[row])
     memory, bounds = state.memory[0], source.bounds
     for block in range(len(stack.matrices)):
         attention_inputs(model, stack, workspace, group, block, SELF, SELF_NORM, rows)
@@ -167,11 +172,15 @@ def step(model, workspace, group, source, rules, state, active, index):
     position = rules.positions[index]
     for row in range(first, last):
         token = state.tokens[state.sentences[row // beams], row % beams]
-        embed(model, token, rules.pad_token_id, position, workspace.x[row])
+        embed(model.target, token, rules.pad_token_id, position, workspace.x[row])
     for block in range(len(stack.matrices)):
         attention_inputs(model, stack, workspace, group, block, SELF, SELF_NORM, rows)
-        attend_to_history(model, workspace, group, state, active, block, index)
-        attention_output(model, stack, workspace, group, block, SELF_OUTPUT, SELF_NORM, rows)
+        if stack.options[block, CELL]:
+            run_cells(workspace, state, first, last, block, index)
+            residual_add(stack, workspace, block, SELF_NORM, (first, last))
+        else:
+            attend_to_history(model, workspace, group, state, active, block, index)
+            attention_output(model, stack, workspace, group, block, SELF_OUTPUT, SELF_NORM, rows)
         attention_inputs(model, stack, workspace, group, block, CROSS, CROSS_NORM, rows)
         memory = state.memory[block]
         for task in range(group.rank, active * heads, group.size):
@@ -186,6 +195,19 @@ def step(model, workspace, group, source, rules, state, active, index):
     for row in range(first, last):
         top_log_probs(state.logits[row], state.log_probs[row], state.ids[row])
     wait(group)
+
+
+@njit
+def run_cells(workspace, state, first, last, block, index):
+    """Apply a block's cell to a row range: each beam goes on from the state of the beam it continues."""
+    beams = state.tokens.shape[1]
+    old, new = state.cells[(index + 1) % 2, block], state.cells[index % 2, block]
+    for row in range(first, last):
+        sentence, beam = state.sentences[row // beams], row % beams
+        parent = beam
+        if index:  # whose slot of the last step is in the history
+            parent = state.history[index % 2, sentence, beam, index - 1] % beams
+        cell(workspace, row, old[sentence * beams + parent], new[sentence * beams + beam])
 
 
 @njit

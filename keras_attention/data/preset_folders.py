@@ -6,6 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from keras_attention.data.imported_tokenizers import (
+    ctranslate2_tokenizer,
+    firefox_tokenizer,
+    hugging_face_tokenizer,
+)
 from keras_attention.interop.ctranslate2 import MODEL_FILE
 from keras_attention.interop.ctranslate2_reader import read_ctranslate2
 from keras_attention.interop.foreign import POSITIONS, Imported
@@ -17,11 +22,6 @@ from keras_attention.interop.hugging_face import (
     search_options,
 )
 from keras_attention.interop.marian_binary import read_marian
-from keras_attention.interop.tokenizers import (
-    ctranslate2_tokenizer,
-    firefox_tokenizer,
-    hugging_face_tokenizer,
-)
 from keras_attention.utils.checks import check_choice, check_path
 
 EXPECTED = (

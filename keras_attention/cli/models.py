@@ -1,0 +1,40 @@
+"""The models that commands take: finished runs, and pretrained models of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from keras_attention.data.presets import is_run, read_preset
+from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
+
+MODEL_HELP = "a run's folder; or a model of MarianMT, CTranslate2 or Firefox, in a folder or as hf://owner/name"
+
+
+def check_model(model: str) -> dict[str, Any]:
+    """Return the search settings of a model; refuse what is no model, before a backend starts."""
+    if not is_run(model):
+        return read_preset(model).options
+    run = RunFolder(model)
+    settings = run.settings(SEARCH_SETTINGS)
+    run.check_finished()
+    return settings
+
+
+def keras_translator(model: str, **options: Any) -> Any:
+    """Return a `Translator` whose model is a Keras model, for its attention and its probabilities."""
+    from keras_attention.decoding.translator import Translator
+
+    if is_run(model):
+        return Translator.from_run(model, **options)
+    from keras_attention.models.transformer import Transformer
+
+    found = read_preset(model)
+    return Translator(
+        Transformer.from_spec(found.spec), found.tokenizer, **{**found.options, **options}
+    )
+
+
+def name_of(model: str) -> str:
+    """Return the last part of a model's name, for titles."""
+    return Path(model).resolve().name

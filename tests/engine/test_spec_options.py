@@ -1,0 +1,215 @@
+"""Every option of a spec on every engine, against a search in Python over a forward in NumPy."""
+
+import dataclasses
+import functools
+from concurrent.futures import ThreadPoolExecutor
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.decoding.hypotheses import result, search_options
+from keras_attention.decoding.incremental_search import incremental_search
+from keras_attention.engine.base import SearchingEngine
+from keras_attention.engine.select import EngineSelector, refusal
+from keras_attention.spec import SpecError
+from tests.decoding.oracle_search import greedy, slow_beam_search
+from tests.engine.random_spec import OPTIONS, TARGET_V, V, covering_set, random_spec
+from tests.models.numpy_transformer import teacher_forced_logits
+
+BACKEND = keras.backend.backend()
+ALPHA = 0.6
+SETS = [frozenset(), *({option} for option in OPTIONS), *covering_set()[:5]]
+# So long that the beams' buffer is full once, and sentences leave the batch one after the other.
+LIMITS = (4, 19, 7)
+
+
+def named(options):
+    return "+".join(sorted(options)) or "paper"
+
+
+def sources(spec):
+    """Sentences of different lengths; one holds the source's last token, which a target may lack."""
+    last = spec.vocabulary_size - (2 if spec.pad_token_id == spec.vocabulary_size - 1 else 1)
+    rows = [[5, 6, 7, last, 9, 12, 1], [10, 11, 1], [8, 3, 3, 14, 1]]
+    return np.array([row + [spec.pad_token_id] * (7 - len(row)) for row in rows], "int32")
+
+
+def searched(spec, engine, beam_size, precision="float32"):
+    """The hypotheses of each sentence: [(score, tokens, is_finished)], best first."""
+    if engine == BACKEND:
+        spec = spec.map_weights(keras.ops.convert_to_tensor)
+    return hypotheses(EngineSelector(spec, precision, engine).engine(), beam_size)
+
+
+def hypotheses(engine, beam_size):
+    spec, limits, longest = engine.spec, np.array(LIMITS), max(LIMITS)
+    ids = {"end_token_id": spec.end_token_id, "pad_token_id": spec.pad_token_id}
+    if isinstance(engine, SearchingEngine):
+        options = search_options("n_best", beam_size, ALPHA, longest)
+        found = engine.search(sources(spec), limits, options)
+        found = result(**found, max_lengths=limits, **ids, xp=np)
+    else:
+        found = incremental_search(
+            engine.start(sources(spec), beam_size, longest),
+            limits,
+            beam_size,
+            start_token_id=spec.start_token_id,
+            length_penalty=ALPHA,
+            stop="n_best",
+            **ids,
+        )
+    return [
+        [
+            (score, tuple(tokens[:length].tolist()), bool(is_finished))
+            for tokens, score, length, is_finished in zip(*sentence, strict=True)
+            if length
+        ]
+        for sentence in zip(*found, strict=True)
+    ]
+
+
+def log_probabilities(spec, source):
+    """A function from what was decoded to the log-probabilities of the next token."""
+    source = source[source != spec.pad_token_id][None]
+
+    @functools.cache
+    def after(prefix):
+        target = np.array([[spec.start_token_id, *prefix]])
+        row = teacher_forced_logits(spec, source, target)[0, -1]
+        row[list(spec.suppressed_token_ids)] = -1e9
+        row = row - row.max()
+        return row - np.log(np.exp(row).sum())
+
+    return after
+
+
+@functools.cache
+def expected(options, beam_size):
+    spec, found = random_spec(options), []
+    end, size = spec.end_token_id, spec.target_vocabulary_size
+    for source, limit in zip(sources(spec), LIMITS, strict=True):
+        after = log_probabilities(spec, source)
+        if beam_size > 1:
+            found.append(slow_beam_search(after, size, end, limit, ALPHA, beam_size, "n_best")[0])
+            continue
+        total, tokens = greedy(after, end, limit)
+        scale = ((5 + len(tokens)) / 6) ** ALPHA if tokens[-1] == end else 1.0
+        found.append([(total / scale, tokens, tokens[-1] == end)])
+    return found
+
+
+def assert_equal(got, wanted):
+    for one, other in zip(got, wanted, strict=True):
+        assert [each[1:] for each in one] == [each[1:] for each in other]
+        scores = [[each[0] for each in found] for found in (one, other)]
+        np.testing.assert_allclose(*scores, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("options", SETS, ids=named)
+def test_the_backends_engine_finds_what_the_papers_say(options, beam_size):
+    wanted = expected(frozenset(options), beam_size)
+    assert_equal(searched(random_spec(options), BACKEND, beam_size), wanted)
+
+
+@pytest.mark.backends("tensorflow")
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("options", SETS, ids=named)
+def test_numba_finds_what_the_papers_say(options, beam_size):
+    pytest.importorskip("numba")
+    wanted = expected(frozenset(options), beam_size)
+    assert_equal(searched(random_spec(options), "numba", beam_size), wanted)
+
+
+@pytest.mark.backends("tensorflow")
+@pytest.mark.parametrize("options", [each for each in SETS if "ssru" not in each], ids=named)
+def test_ctranslate2_finds_what_the_papers_say(options):
+    """Greedily, where its search has the same rules, but for the penalty of the length."""
+    pytest.importorskip("ctranslate2")
+    wanted = expected(frozenset(options), 1)
+    for (got,), (best,) in zip(
+        searched(random_spec(options), "ctranslate2", 1), wanted, strict=True
+    ):
+        assert got[1:] == best[1:]
+        length = len(best[1])
+        scale = ((5 + length) / 6 / length) ** ALPHA if best[2] else 1.0
+        assert got[0] == pytest.approx(best[0] * scale, rel=2e-4, abs=2e-4)
+
+
+@pytest.mark.backends("tensorflow")
+def test_ctranslate2_has_no_ssru():
+    assert "has no SSRU" in refusal("ctranslate2", random_spec({"ssru"}), "float32")
+    with pytest.raises(SpecError, match="has no SSRU"):
+        EngineSelector(random_spec({"ssru"}), "float32", "ctranslate2")
+
+
+def log_probability(spec, row, tokens):
+    after = log_probabilities(spec, sources(spec)[row])
+    return sum(after(tokens[:i])[token] for i, token in enumerate(tokens))
+
+
+@pytest.mark.parametrize("engine", ["numba", BACKEND])
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_precisions_are_near(precision, engine):
+    """With all options at once; a token that is suppressed is in no precision there."""
+    if precision == "int8" and engine != "numba":
+        pytest.skip("no engine of a backend has int8")
+    if engine == "numba" and BACKEND != "tensorflow":
+        pytest.skip("Numba needs no backend: once is enough")
+    spec = random_spec(OPTIONS)
+    for row, found in enumerate(searched(spec, engine, 4, precision)):
+        assert len(found) == 4
+        for score, tokens, is_finished in found:
+            assert not set(tokens) & set(spec.suppressed_token_ids)
+            scale = ((5 + len(tokens)) / 6) ** ALPHA if is_finished else 1.0
+            wanted = log_probability(spec, row, tokens) / scale
+            assert score == pytest.approx(wanted, rel=0.1, abs=0.2)
+
+
+@pytest.mark.backends("tensorflow")
+@pytest.mark.parametrize("groups, threads", [(1, 3), (2, 2)])
+def test_numbas_threads_change_nothing_in_cells(groups, threads, monkeypatch):
+    pytest.importorskip("numba")
+    from keras_attention.engine.numba import engine
+
+    spec = random_spec({"ssru", "target_vocabulary"})
+    wanted = searched(spec, "numba", 4)
+    sizes = (groups, threads)
+    monkeypatch.setattr(engine.NumbaEngine, "_thread_groups", lambda self, *given: sizes)
+    with ThreadPoolExecutor(groups * threads - 1) as pool:
+        monkeypatch.setattr(engine, "_pool", lambda process: pool)
+        assert searched(spec, "numba", 4) == wanted
+
+
+@pytest.mark.backends("tensorflow")
+def test_ids_are_those_of_the_source():
+    """Numba reads rows unchecked: an id that only the target's size would refuse passes, others do not."""
+    pytest.importorskip("numba")
+    spec = random_spec({"target_vocabulary"})
+    assert TARGET_V < sources(spec).max() == V - 1
+    assert len(searched(spec, "numba", 1)) == 3
+    wrong = dataclasses.replace(
+        spec,
+        embedding=dataclasses.replace(spec.embedding, embeddings=spec.embedding.embeddings[:22]),
+    )
+    engine = EngineSelector(wrong, "float32", "numba").engine()
+    with pytest.raises(ValueError, match="less than 22, .*22"):
+        engine.search(sources(spec), np.array(LIMITS), search_options("best", 1, 0.0, 19))
+
+
+@pytest.mark.parametrize("engine", ["numba", BACKEND])
+def test_present_tables_and_biases_are_read(engine):
+    """What an engine computes from the weights it computes again; the suppressed tokens stay so."""
+    if engine == "numba" and BACKEND != "tensorflow":
+        pytest.skip("Numba needs no backend: once is enough")
+    options = {"target_vocabulary", "logits_bias", "suppressed", "ssru"}
+    before, after = random_spec(options), random_spec(options, seed=7)
+    spec = before.map_weights(keras.Variable)
+    selector = EngineSelector(spec, "float32", engine)
+    for present in (before, after):
+        for path, weight in present.weights().items():
+            spec.weights()[path].assign(weight)
+        runner = selector.engine()
+        assert_equal(hypotheses(runner, 4), searched(present, engine, 4))
+    assert searched(before, engine, 4) != searched(after, engine, 4)
