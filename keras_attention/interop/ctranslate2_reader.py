@@ -303,7 +303,7 @@ class _Reader:
         if heads < 1:
             raise SpecError(f"it has {heads} heads")
         pre_norm = bool(self._setting(kind, "pre_norm", 1))
-        blocks = []
+        blocks: list[BlockSpec] = []
         while self._variables.has(f"{kind}/layer_{len(blocks)}/ffn/linear_0/weight"):
             name = f"{kind}/layer_{len(blocks)}"
             network = FeedForwardSpec(
@@ -329,7 +329,7 @@ class _Reader:
     def _setting(self, kind: str, name: str, default: int) -> int:
         """Return a setting of a stack; older versions have one for both."""
         value = self._variables.scalar(f"{kind}/{name}", self._variables.scalar(name, default))
-        return int(value)
+        return int(default if value is None else value)
 
     def _attention(self, name: str, heads: int, joined: list[int]) -> Any:
         """Return attention; `joined` says how many of queries, keys and values each matrix holds."""

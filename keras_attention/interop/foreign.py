@@ -239,7 +239,8 @@ def attention_of(parts: Sequence[DenseSpec], num_heads: int) -> AttentionSpec:
     if kernel.shape[0] % num_heads:
         raise SpecError(f"{num_heads} heads do not divide a width of {kernel.shape[0]}")
     output = DenseSpec(kernel.reshape(num_heads, -1, kernel.shape[1]), parts[3].bias)
-    return AttentionSpec(*split, output)
+    query, key, value = split
+    return AttentionSpec(query, key, value, output)
 
 
 def with_row(table: EmbeddingSpec) -> EmbeddingSpec:

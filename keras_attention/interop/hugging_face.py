@@ -183,11 +183,12 @@ class _Model:
             output = with_row(output)
             output.embeddings[-1] = row
             source, target = (output, None) if target is None else (source, output)
-        stacks = [self._stack(kind) for kind in ("encoder", "decoder")]
+        encoder, decoder = (self._stack(kind) for kind in ("encoder", "decoder"))
         self._weights.refuse_unread(IGNORED)
         return TransformerSpec(
             source,
-            *stacks,
+            encoder,
+            decoder,
             start_token_id=start,
             end_token_id=settings.number("eos_token_id", least=0),
             target_embedding=target,

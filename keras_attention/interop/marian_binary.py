@@ -244,17 +244,18 @@ class _Model:
         """Return the whole model."""
         source, target = self._tables()
         pad = source.embeddings.shape[0] - 1
-        stacks = [
+        encoder, decoder = (
             self._stack(kind, self._settings.number(f"{kind[:3]}-depth"))
             for kind in ("encoder", "decoder")
-        ]
+        )
         if unknown := self._items.unread():
             raise SpecError(
                 f"it has further arrays, such as {unknown[:3]}, of which nothing is known"
             )
         return TransformerSpec(
             source,
-            *stacks,
+            encoder,
+            decoder,
             start_token_id=pad,
             end_token_id=END,
             target_embedding=target,
@@ -325,5 +326,7 @@ class _Model:
         return DenseSpec(self._items.matrix(f"{name}_W{part}"), bias)
 
     def _norm(self, name: str, suffix: str = "") -> NormSpec:
-        names = [f"{name}_ln_{part}{suffix}" for part in ("scale", "bias")]
-        return NormSpec(*(self._items.array(name).ravel() for name in names), EPSILON)
+        gamma, beta = (
+            self._items.array(f"{name}_ln_{part}{suffix}").ravel() for part in ("scale", "bias")
+        )
+        return NormSpec(gamma, beta, EPSILON)
