@@ -7,6 +7,7 @@ from pathlib import Path
 
 from keras_attention.data.imported_pieces import ImportedPieces, sentence_piece
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.interop.ctranslate2 import TOKENIZER_FOLDER
 from keras_attention.interop.ctranslate2_reader import CTranslate2Model
 from keras_attention.interop.foreign import Settings, read_foreign_json
 from keras_attention.spec.transformer import TransformerSpec
@@ -72,9 +73,16 @@ def hugging_face_tokenizer(folder: Path, spec: TransformerSpec) -> Tokenizer:
 def ctranslate2_tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
     """Return the tokenizer of a CTranslate2 model.
 
-    The SentencePiece models have one of the usual names (see `PAIRS` and `SHARED`). If there are none, spaces
-    separate the tokens of a text, as `ctranslate2.Translator` takes them.
+    That of `export_ctranslate2` is in a folder beside it. The SentencePiece models of others have one of the
+    usual names (see `PAIRS` and `SHARED`). If there are none, spaces separate the tokens of a text, as
+    `ctranslate2.Translator` takes them.
     """
+    own = folder / TOKENIZER_FOLDER
+    if Tokenizer.is_saved_in(own) and model.spec.target_embedding is None:
+        tokenizer = Tokenizer.load(own)
+        ids = range(tokenizer.vocabulary_size)
+        if [tokenizer.id_to_token(i) for i in ids] == model.source_pieces:
+            return tokenizer
     found: list[bytes | None] = [None, None]
     for pair in (*PAIRS, *((name, name) for name in SHARED)):
         if all((folder / name).is_file() for name in pair):

@@ -10,7 +10,9 @@ from keras_attention import Tokenizer, Transformer, Translator, export_ctranslat
 from keras_attention.cli.main import main
 from keras_attention.data.presets import is_preset
 from keras_attention.interop import hub
+from keras_attention.recipes.saving import save_model
 from keras_attention.spec import SpecError
+from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import untrained_run
 
 BACKEND = keras.backend.backend()
@@ -20,7 +22,10 @@ OPTIONS = {"beam_size": 3, "length_penalty": 0.8, "max_extra_length": 6}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return untrained_run(tmp_path_factory.mktemp("run"))
+    folder = tmp_path_factory.mktemp("run")
+    untrained_run(folder)
+    save_model(Translator.from_run(folder).model, RunFolder(folder))  # beside it, its spec
+    return folder
 
 
 @pytest.fixture(scope="module")
