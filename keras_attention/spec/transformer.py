@@ -162,6 +162,7 @@ class TransformerSpec:
         Raises:
             SpecError: If no `Transformer` has this structure, for example blocks with different activations.
         """
+        self._refuse_what_no_model_has()
         blocks = [*self.encoder.blocks, *self.decoder.blocks]
         norms = [
             norm
@@ -174,7 +175,6 @@ class TransformerSpec:
             if norm is not None
         ]
         norms += [stack.norm for stack in (self.encoder, self.decoder) if stack.norm is not None]
-        cross: list[Any] = [block.cross_attention for block in self.decoder.blocks]
         attentions = [attention for block in blocks for attention in block.attentions]
         cells = [isinstance(block.self_attention, SSRUSpec) for block in self.decoder.blocks]
         windows = [
@@ -185,15 +185,6 @@ class TransformerSpec:
         networks = [network for block in blocks for network in block.networks]
         stacks = [self.encoder, self.decoder]
         max_length = {} if self.max_length is None else {"max_length": self.max_length}
-        if any(attention.window is not None for attention in cross):
-            raise SpecError(
-                "The spec has a window in cross-attention; a `Transformer` cannot have one."
-            )
-        own = [block.self_attention for block in self.decoder.blocks]
-        if any(isinstance(cell, SSRUSpec) and cell.inner.bias is not None for cell in own):
-            raise SpecError(
-                "The spec has an SSRU whose inner product has a bias; that of a `Transformer` has none."
-            )
         return {
             "vocabulary_size": self.vocabulary_size,
             "num_layers": _depth(*(len(stack.blocks) for stack in stacks)),
@@ -224,6 +215,19 @@ class TransformerSpec:
             "suppressed_token_ids": self.suppressed_token_ids,
             **max_length,
         }
+
+    def _refuse_what_no_model_has(self) -> None:
+        for block in self.decoder.blocks:
+            cross: Any = block.cross_attention
+            own = block.self_attention
+            if cross.window is not None:
+                raise SpecError(
+                    "The spec has a window in cross-attention; a `Transformer` cannot have one."
+                )
+            if isinstance(own, SSRUSpec) and own.inner.bias is not None:
+                raise SpecError(
+                    "The spec has an SSRU whose inner product has a bias; that of a `Transformer` has none."
+                )
 
     def _branches(self) -> dict[str, Any]:
         """Return the arguments that build a Weighted Transformer; {} for a plain one."""
