@@ -7,10 +7,10 @@ import struct
 import numpy as np
 import pytest
 
+from keras_attention.data.preset_folders import read_folder
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.ctranslate2 import export_ctranslate2
 from keras_attention.interop.ctranslate2_reader import read_ctranslate2
-from keras_attention.interop.folder import read_folder
 from keras_attention.spec.files import save_spec
 from keras_attention.utils.cache import cache_folder
 from tests.interop.conftest import SOURCES, write_marian_mt

@@ -5,8 +5,8 @@ import zipfile
 
 import numpy as np
 import pytest
-from keras_attention.interop.folder import read_folder
 
+from keras_attention.data.preset_folders import read_folder
 from keras_attention.interop.hugging_face import read_hugging_face
 from keras_attention.utils.files import DamagedFile
 from tests.interop.conftest import SOURCES, TARGETS, write_marian_mt

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_attention.interop.folder import read_folder
+from keras_attention.data.preset_folders import read_folder
 from keras_attention.interop.marian_binary import read_marian, simple_yaml
 from keras_attention.spec import SSRUSpec
 from keras_attention.utils.cache import cache_folder
