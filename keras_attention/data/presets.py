@@ -53,7 +53,7 @@ def is_run(preset: str | os.PathLike[str]) -> bool:
 def read_preset(preset: str | os.PathLike[str], positions: str = POSITIONS[0]) -> Preset:
     """Read a pretrained model; see `Translator.from_preset`."""
     check_choice("positions", positions, POSITIONS)
-    folder = download(preset) if is_handle(preset) else check_path("preset", preset)
+    folder = download(str(preset)) if is_handle(preset) else check_path("preset", preset)
     return _of_run(RunFolder(folder)) if is_run(folder) else Preset(*read_folder(folder, positions))
 
 

@@ -103,7 +103,7 @@ def incremental_search(
 class _Beams:
     """The hypotheses of the sentences that are still searched."""
 
-    def __init__(self, limits: np.ndarray, max_length: int, rules: SearchRules, masked: bool):
+    def __init__(self, limits: np.ndarray, max_length: int, rules: SearchRules, masked: float):
         rows, beam_size = len(limits), rules.beam_size
         self.beam_size = beam_size
         self.alpha = rules.length_penalty

@@ -246,6 +246,7 @@ def find_hypotheses(
     `constrained` is a constraint with its states before the first token.
     """
     beam_size, _, end_token_id, _, length_penalty = rules
+    constraint, state = constrained or (None, {})
     (rows,) = static_shape(max_lengths) or (None,)
     max_lengths = ops.clip(ops.cast(ops.convert_to_tensor(max_lengths), "int32"), 0, max_length)
     candidates = num_candidates(beam_size)
@@ -258,7 +259,7 @@ def find_hypotheses(
         results = step(beams.last_tokens, beams.index, cache)
         logits, cache = check_step(results, cache, rows, beam_size, end_token_id)
         allowed = None
-        if constrained is not None:
+        if constraint is not None:
             allowed = constraint.allowed(state, beams.index)
             logits = rescored(constraint, logits, state, beams.index)
         scores, tokens, parents = grow_topk(logits, beams.alive_scores, candidates, allowed)
@@ -275,7 +276,7 @@ def find_hypotheses(
         )
         parents, tokens = (ops.take_along_axis(t, kept, axis=1) for t in (parents, tokens))
         cache = reorder(cache, parents)
-        if constrained is not None:
+        if constraint is not None:
             state = constraint.advance(reorder(state, parents), tokens, beams.index)
         grown = beams._replace(
             index=beams.index + 1,
@@ -291,8 +292,7 @@ def find_hypotheses(
         return grown._replace(done=beams.done | decided | at_limit), cache, state
 
     beams = _first_beams(max_lengths, max_length, rules)
-    constraint, state = constrained or (None, {})
-    if constrained is not None:
+    if constraint is not None:
         check_states(state, rows, beam_size, constraint=constraint)
     beams, _, _ = ops.while_loop(unfinished, advance, (beams, cache, state))
     found = {name: getattr(beams, name) for name in FOUND}

@@ -177,7 +177,7 @@ def read_foreign_json(path: Path, kind: type) -> Any:
     except (ValueError, RecursionError) as error:
         raise DamagedFile(f"'{path}' is damaged: it is no JSON ({error}).") from None
     if not isinstance(value, kind):
-        expected = {dict: "an object", list: "a list"}[kind]
+        expected = "an object" if kind is dict else "a list"
         raise DamagedFile(f"'{path}' must hold {expected}. Received: {type(value).__name__}")
     return value
 

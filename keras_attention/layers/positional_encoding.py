@@ -55,7 +55,8 @@ class PositionalEncoding(Door, keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, input_shape: Any) -> None:
-        self._width = hidden_dim = input_shape[-1]
+        hidden_dim: int = input_shape[-1]
+        self._width = hidden_dim
         if self.layout == "learned":
             self.positions = self.add_weight(
                 name="positions",
@@ -88,6 +89,7 @@ class PositionalEncoding(Door, keras.layers.Layer):
         return self._sinusoid(length) if length > len(self._table) else self._table[:length]
 
     def _sinusoid(self, length: int) -> np.ndarray:
+        assert self._width is not None  # It is built.
         return sinusoid(np.arange(length), self._width, self.layout, self._float())
 
     def _float(self) -> str:
@@ -96,6 +98,7 @@ class PositionalEncoding(Door, keras.layers.Layer):
 
     def _computed(self, length: Any, start_index: Any, inputs: Any) -> Any:
         """Return the sinusoid of positions that are known only when the graph runs."""
+        assert self._width is not None
         hidden_dim = self._width  # While PyTorch traces, `inputs.shape` holds tensors.
         positions = ops.add(ops.arange(length, dtype="int32"), ops.cast(start_index, "int32"))
         positions = ops.cast(positions, self._float())[:, None]

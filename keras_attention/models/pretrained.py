@@ -67,7 +67,7 @@ class Pretrained:
                     f"Received: preset={preset!r}, vocabulary_size={vocabulary_size!r}"
                 )
             return cls.from_spec(read_preset(preset, positions).spec, **kwargs)
-        arguments = preset_arguments(preset)
+        arguments = preset_arguments(str(preset) if isinstance(preset, os.PathLike) else preset)
         if vocabulary_size is None:
             raise ValueError(
                 "`vocabulary_size` is missing: an untrained model needs that of its tokenizer. Received: "

@@ -269,10 +269,10 @@ def check_numbers(name: str, value: Any, axes: str | None = None, **sizes: int |
             array = np.asarray(value)
     dtype = str(getattr(array, "dtype", ""))
     if not hasattr(array, "shape") or not any(kind in dtype for kind in ("float", "int", "bool")):
-        shape = "" if axes is None else f" ({', '.join(axes)})"
+        wanted = "" if axes is None else f" ({', '.join(axes)})"
         kind = f"dtype {dtype}" if dtype else f"{type(value).__name__} {reprlib.repr(value)}"
         raise ValueError(
-            f"`{name}` must be an array or a tensor of numbers{shape}, whose rows have the same length. "
+            f"`{name}` must be an array or a tensor of numbers{wanted}, whose rows have the same length. "
             f"Received: {kind}"
         )
     shape = static_shape(array)
