@@ -277,7 +277,7 @@ TABLE = {
         {
             "model": [None, 3, "x", b"no model"],
             "algorithm": [*WORD, None],
-            "normalization": [*WORD, None],
+            "normalization": WORD,
         },
     ),
     "corpus_from_files": (
@@ -512,6 +512,7 @@ TABLE = {
             "quantization": WORD,
             "max_length": [*SIZE, None],
             "overwrite": SWITCH,
+            "target_tokenizer": OPTIONAL_THING,
         },
     ),
     # layers
