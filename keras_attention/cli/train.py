@@ -17,8 +17,8 @@ from keras_attention.cli.exits import naming_the_folder, orderly_exit
 from keras_attention.cli.options import Parser, add_options, as_toml, read_toml
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.text_files import existing_file, is_pipe, read_lines
-from keras_attention.recipes.catalog import BY_SIZE, RECIPES, recipe_for
-from keras_attention.recipes.config import ModelOptions, TranslationConfig
+from keras_attention.recipes.catalog import BY_SIZE, RECIPES, fine_tuning_recipe, recipe_for
+from keras_attention.recipes.config import NOT_IN_A_MODEL, ModelOptions, TranslationConfig
 from keras_attention.recipes.text import OWN_FILES, PAIRS, PATHS, TextOptions
 from keras_attention.utils.checks import did_you_mean
 from keras_attention.utils.files import check_destination, write_atomically
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from keras_attention.data.corpora import Corpus
 
 MODEL = ("preset", "vocabulary_size", "tokenizer_algorithm", "bpe_dropout", "bpe_samples")
+PRETRAINED = ("start_from", "freeze")
 BUDGET = ("steps", "minutes", "patience")
 TRAINING = (
     "batch_tokens",
@@ -52,7 +53,11 @@ SETTINGS = (TextOptions, TranslationConfig, ModelOptions)
 # What --plan and --dump-config make no use of.
 NOT_PLANNED = ("output_dir", "translate")
 DEPENDS = "depends on your text"  # its size, or its recipe
-ALIASES = {"tokenizer_algorithm": ["--tokenizer"], "averaged_checkpoints": ["--average"]}
+ALIASES = {
+    "start_from": ["--from"],
+    "tokenizer_algorithm": ["--tokenizer"],
+    "averaged_checkpoints": ["--average"],
+}
 DESCRIPTION = """Train a Transformer to translate, and score it.
 
 Without arguments, it trains a small model on the built-in demo corpus (synthetic), a few minutes on a CPU.
@@ -130,16 +135,19 @@ def _run(
             say(f"Nothing is trained: {' and '.join(unused)} will not be used.")
     name = OWN_FILES if text.is_own else text.corpus or default_corpus
     recipe = _recipe(name, options, recipes)
+    if options.get("start_from") is not None:
+        _check_start_from(options)
+        recipe = None
     # Wrong settings are refused before anything is read, and before the backend starts.
     if "preset" in options:
         from keras_attention.spec.presets import preset_arguments
 
         preset_arguments(options["preset"])
-    configured(recipe or recipe_for(0), options)
+    configured(recipe or _by_size(0, options), options)
     if not options.pop("dump_config", False):
         return _train(options, text, name, recipe, plan)
     if recipe is None:
-        recipe = recipe_for(len(text.load(default_corpus).train))
+        recipe = _by_size(len(text.load(default_corpus).train), options)
     config = configured(recipe, options)
     print(as_toml({**_part(options, TextOptions), **dataclasses.asdict(config)}), end="")
     return dataclasses.asdict(config)
@@ -154,7 +162,7 @@ def _train(
 ) -> dict[str, Any]:
     with activity("reading the text"):
         corpus = text.load(name)
-    recipe = recipe or recipe_for(len(corpus.train))
+    recipe = recipe or _by_size(len(corpus.train), options)
     config = configured(recipe, options)
     finish = options.get("finish", False)
     if "output_dir" in options and not plan:
@@ -170,7 +178,8 @@ def _train(
     from keras_attention.utils.memory import tune_memory
 
     tune_memory()
-    folder = RunFolder(options.get("output_dir") or _fresh_folder(corpus.name, config.preset))
+    kind = config.preset if config.start_from is None else "fine-tuned"
+    folder = RunFolder(options.get("output_dir") or _fresh_folder(corpus.name, kind))
     if "prepare_only" in options:
         from keras_attention.recipes.bulk_store import prepare_corpus
 
@@ -232,6 +241,7 @@ def _parser(
     settings("budget: whichever ends first", BUDGET)
     model = settings("model and vocabulary", MODEL)
     add_options(model, ModelOptions, defaults=defaults)
+    settings("a pretrained model, trained further", PRETRAINED)
     settings("training", TRAINING)
     settings("search", SEARCH)
     devices = settings("devices", DEVICES)
@@ -357,6 +367,29 @@ def _recipe(
     return recipes[found[-1]] if found else None
 
 
+def _by_size(pairs: int, options: Mapping[str, Any]) -> TranslationConfig:
+    """Return the settings for a text with this many pairs, of a new model or of a pretrained one."""
+    start = options.get("start_from")
+    return recipe_for(pairs) if start is None else fine_tuning_recipe(pairs, start)
+
+
+def _check_start_from(options: Mapping[str, Any]) -> None:
+    """Refuse what the pretrained model decides, and read it, before anything else is done."""
+    from keras_attention.recipes.start import start_of
+
+    decided = [
+        name for name in ("preset", "vocabulary_size", "tokenizer_algorithm") if name in options
+    ]
+    sizes = ModelOptions(**_part(options, ModelOptions)).given()
+    decided += [name for name in sizes if name not in NOT_IN_A_MODEL]
+    if decided:
+        raise ValueError(
+            f"--{decided[0].replace('_', '-')} cannot be combined with --from: the pretrained model has its "
+            "own. Leave it out, or train a new model without --from."
+        )
+    start_of(options["start_from"])
+
+
 def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> TranslationConfig:
     """Return the recipe with what was asked for on the command line."""
     asked = _part(options, TranslationConfig)
@@ -408,8 +441,8 @@ def _plan(corpus: Corpus, config: TranslationConfig, options: Mapping[str, Any])
     return figures
 
 
-def _fresh_folder(name: str, preset: str) -> Path:
-    return Path("runs") / f"{name}-{preset}-{time.strftime('%Y%m%d-%H%M%S')}"
+def _fresh_folder(name: str, kind: str) -> Path:
+    return Path("runs") / f"{name}-{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _translate_file(folder: RunFolder, source: Path, target: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from typing import Any, NamedTuple
 
@@ -10,6 +12,7 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.interop.hub import download, is_handle
 from keras_attention.spec.files import load_spec
+from keras_attention.spec.parts import as_array
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_choice, check_path
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
@@ -29,6 +32,15 @@ class Preset(NamedTuple):
     tokenizer: Any
     options: dict[str, Any]
     longest_source: int | None = None
+
+    def fingerprint(self) -> str:
+        """Return a checksum of the model and the tokenizer: of what decides translations."""
+        digest = hashlib.sha256(json.dumps(self.spec.options(), sort_keys=True).encode())
+        for path, weight in self.spec.weights().items():
+            digest.update(path.encode())
+            digest.update(as_array(weight).tobytes())
+        digest.update(self.tokenizer.fingerprint().encode())
+        return digest.hexdigest()
 
 
 def is_preset(name: Any) -> bool:

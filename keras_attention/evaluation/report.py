@@ -29,6 +29,7 @@ from keras_attention.utils.progress import activity
 from keras_attention.utils.run_folder import RunFolder
 
 SECTION = "evaluation"
+START = "before training"
 
 
 def evaluation_report(
@@ -46,6 +47,7 @@ def evaluation_report(
     samples: int = 1000,
     seed: int = 12345,
     set_weights: Callable[[Any, Sequence[Any]], None] = average_checkpoints,
+    start: Callable[[Any], None] | None = None,
 ) -> dict[str, Any]:
     """Translate with the first and the last of the averaged checkpoints and with their average; score.
 
@@ -67,6 +69,8 @@ def evaluation_report(
         samples: Resamples of the paired bootstrap.
         seed: Its seed.
         set_weights: Called with the model and checkpoints; sets the model's weights to their mean.
+        start: Called with the model; gives it the pretrained weights that its training started from. They are
+            scored as well, and all else is compared with them.
 
     Returns:
         A JSON-serialisable dict: `test_set`, `sentences`, `text` (the form in which text is compared, and how
@@ -92,10 +96,15 @@ def evaluation_report(
         raise ValueError("`checkpoints` is empty: there are no checkpoints to report on. Pass one.")
     for path in checkpoints:
         check_path("checkpoints", path)
+    if start is not None:
+        check_callable("start", start)
     translations, systems = {}, {}
-    for title, paths in _systems(checkpoints).items():
+    for title, paths in {**({START: []} if start else {}), **_systems(checkpoints)}.items():
         with activity(f"scoring: {title}"):
-            set_weights(model, paths)
+            if start is not None and title == START:
+                start(model)
+            else:
+                set_weights(model, paths)
             started = time.monotonic()
             translations[title] = list(translate(sources))
             seconds = time.monotonic() - started
@@ -106,8 +115,9 @@ def evaluation_report(
                 "perplexity": None if measure_perplexity is None else float(measure_perplexity()),
                 "seconds": round(seconds, 1),
             }
-    # The last checkpoint and, after it, the average of several.
-    baseline, *average = list(systems)[-2:]
+    # The pretrained weights; or the last checkpoint and, after it, the average of several.
+    trained = {title: system for title, system in systems.items() if title != START}
+    baseline, *average = list(systems if start else trained)[0 if start else -2 :]
     differences = (
         paired_bootstrap(
             translations,
@@ -127,7 +137,7 @@ def evaluation_report(
         "text": text_form(translations, references),
         "decoding": dict(decoding or {}),
         "systems": systems,
-        "averaging": _averaging(systems),
+        "averaging": _averaging(trained),
         "significance": [dataclasses.asdict(difference) for difference in differences],
         "training_cost": dict(cost) if cost else None,
         "translations": translations[list(systems)[-1]],

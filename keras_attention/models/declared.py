@@ -71,7 +71,12 @@ def with_weights_of(spec: TransformerSpec, make: Callable[[dict[str, Any]], Any]
     """
     spec.validate()
     model = make(spec.options())
+    assign_weights(model, spec)
+    return model
+
+
+def assign_weights(model: Any, spec: TransformerSpec) -> None:
+    """Give a model of the same structure the weights of a spec."""
     own = model.spec().weights()
     for path, weight in spec.weights().items():
         own[path].assign(ops.convert_to_tensor(weight))
-    return model

@@ -152,6 +152,37 @@ BY_SIZE: list[tuple[float, TranslationConfig]] = [
 ]
 
 
+# A pretrained model: a low rate, so that it forgets little, and few updates. (up to this many pairs, updates,
+# batch_tokens)
+FINE_TUNING = (
+    (1_000, 100, 1024),
+    (20_000, 500, 2048),
+    (200_000, 1_500, 2048),
+    (math.inf, 10_000, 8192),
+)
+
+
+def fine_tuning_recipe(pairs: int, start_from: str) -> TranslationConfig:
+    """Return the settings for training a pretrained model further on this many pairs.
+
+    >>> fine_tuning_recipe(5_000, "hf://owner/name").steps
+    500
+    """
+    steps, tokens = next((steps, tokens) for most, steps, tokens in FINE_TUNING if pairs <= most)
+    return TranslationConfig(
+        start_from=start_from,
+        model_arguments={"dropout": 0.1},
+        batch_tokens=tokens,
+        max_shapes=8,
+        steps=steps,
+        warmup_steps=max(10, steps // 20),
+        peak_learning_rate=0.0003,
+        **COOLDOWN,
+        patience=3,
+        bleu_every=1,
+    )
+
+
 def recipe_for(pairs: int) -> TranslationConfig:
     """Return the settings for a user's own text with this many training pairs.
 

@@ -33,6 +33,9 @@ class TranslationConfig:
         preset: Size of the model: tiny, small, medium, base, big, big_en_fr, or a row of the paper's
             Table 3, such as table3_a_heads_1.
         model_arguments: Arguments of `Transformer` that replace the preset's.
+        start_from: A pretrained model to train further: the folder of a run or of another program's model, or
+            a handle such as hf://owner/name. Its sizes and its tokenizer are taken.
+        freeze: Part of the pretrained model that is not trained: encoder, decoder or embeddings.
         vocabulary_size: Number of word-pieces in the vocabulary that source and target share.
         tokenizer_algorithm: How words are split: bpe, or wordpiece as in the paper's English-French.
         bpe_dropout: Probability that BPE skips a merge in the training text, which is then split in
@@ -79,6 +82,8 @@ class TranslationConfig:
 
     preset: str = "tiny"
     model_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
+    start_from: str | None = None
+    freeze: Literal["encoder", "decoder", "embeddings"] | None = None
     vocabulary_size: int = 8000
     tokenizer_algorithm: Literal["bpe", "wordpiece"] = "bpe"
     bpe_dropout: float = 0.0
@@ -140,6 +145,18 @@ class TranslationConfig:
         self._check_combinations()
 
     def _check_combinations(self) -> None:
+        if self.start_from is not None:
+            check_text("start_from", self.start_from)
+            decided = [name for name in self.model_arguments if name not in NOT_IN_A_MODEL]
+            if decided:
+                raise ValueError(
+                    f"`model_arguments` has {decided[0]!r}, which the model of `start_from` decides. Leave "
+                    f"it out: only {', '.join(NOT_IN_A_MODEL)} may be given."
+                )
+        elif self.freeze is not None:
+            raise ValueError(
+                f"`freeze` ({self.freeze!r}) is for a pretrained model: give `start_from`, or leave it out."
+            )
         if self.checkpoint_minutes is not None and self.checkpoint_updates is not None:
             raise ValueError(
                 "Give either `checkpoint_minutes` or `checkpoint_updates`, not both. Received: "
@@ -166,22 +183,30 @@ class TranslationConfig:
     def changeable(self) -> tuple[str, ...]:
         """The settings that may change between two starts: not a budget that a learning rate follows.
 
-        The name of the corpus may, which comes from that of its file: fingerprints say what its text is.
+        The names of the corpus and of the model that it starts from may: fingerprints say what they hold.
         """
         followed: tuple[str, ...] = ("steps",) if self.is_weighted else ()
         if self.peak_learning_rate is not None and self.cooldown is None:
             followed = BUDGET
-        return ("corpus", *(name for name in RESUMABLE_FIELDS if name not in followed))
+        return (
+            "corpus",
+            "start_from",
+            *(name for name in RESUMABLE_FIELDS if name not in followed),
+        )
 
     @property
     def is_weighted(self) -> bool:
         """Whether the model has branches: its kappa and alpha are frozen at a share of `steps`."""
+        if self.start_from is not None:
+            return False
         from keras_attention.spec.presets import preset_arguments  # `--help` needs no NumPy.
 
         arguments = {**preset_arguments(self.preset), **self.model_arguments}
         return arguments.get("branch_feed_forward") is not None
 
 
+# What `model_arguments` may say of a pretrained model: what is not in its weights.
+NOT_IN_A_MODEL = ("dropout", "attention_dropout", "activation_dropout")
 # The smallest value of every integer; the settings that must be positive, or at least 0 and below 1.
 LEAST_INTEGERS = {
     "vocabulary_size": 8,
@@ -205,6 +230,8 @@ LARGEST_TIMES = {"minutes": 5_000_000, "checkpoint_minutes": 5_000_000}  # almos
 POSITIVE = ("minutes", "learning_rate_factor", "peak_learning_rate", "checkpoint_minutes")
 FRACTIONS = ("bpe_dropout", "label_smoothing")
 OPTIONAL = (
+    "start_from",
+    "freeze",
     "replicas",
     "steps",
     "minutes",

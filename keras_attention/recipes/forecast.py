@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from keras_attention.data.corpus import Corpus
-from keras_attention.recipes.catalog import RECIPES, recipe_for
+from keras_attention.recipes.catalog import RECIPES, fine_tuning_recipe, recipe_for
 from keras_attention.recipes.config import TranslationConfig
 
 OWN_TEXT = "your own text"  # how the description of such a corpus begins
@@ -49,7 +49,10 @@ class Forecast:
     def of(cls, config: TranslationConfig, corpus: Corpus, batches: int) -> Forecast:
         """Return the forecast for a new run with this many batches in an epoch."""
         is_own = corpus.description.startswith(OWN_TEXT) or corpus.name not in RECIPES
-        recipe = recipe_for(len(corpus.train)) if is_own else RECIPES[corpus.name]
+        if config.start_from is not None:
+            recipe = fine_tuning_recipe(len(corpus.train), config.start_from)
+        else:
+            recipe = recipe_for(len(corpus.train)) if is_own else RECIPES[corpus.name]
         assert recipe.steps is not None  # All recipes count in updates.
         advised = round(recipe.steps * recipe.batch_tokens / config.batch_tokens)
         early = config.patience is not None

@@ -52,8 +52,12 @@ def batches_text(batches: TokenBatches, config: TranslationConfig) -> str:
 
 def model_text(model: Any, batches: TokenBatches, config: TranslationConfig) -> str:
     """Return the model and what it is trained on."""
+    name = config.preset
+    if config.start_from is not None:
+        frozen = "" if config.freeze is None else f", {config.freeze} frozen"
+        name = f"of '{config.start_from}'{frozen}"
     return (
-        f"Model {config.preset}, {config.dtype}: {_millions(model.count_params())} parameters, trained on "
+        f"Model {name}, {config.dtype}: {_millions(model.count_params())} parameters, trained on "
         f"{batches.statistics()['pairs']:,} pairs. The first batch of each of the "
         f"{len(batches.shape_statistics())} shapes compiles first, which does not count as training."
     )

@@ -235,24 +235,21 @@ def plan_training(
     run.resolved.check(corpus.train)
     batches = run.batches
     statistics, shapes = batches.statistics(), batches.shape_statistics()
-    sizes = ModelSizes.of(
-        {
-            **PRESETS[config.preset],
-            **config.model_arguments,
-            "vocabulary_size": run.tokenizer.vocabulary_size,
-            "recompute": config.recompute,
-        }
-    )
+    start = run.resolved.start
+    name = config.preset if start is None else "pretrained"
+    vocabulary = {"vocabulary_size": run.tokenizer.vocabulary_size}
+    arguments = {**PRESETS[name], **vocabulary} if start is None else start.spec.options()
+    sizes = ModelSizes.of({**arguments, **config.model_arguments, "recompute": config.recompute})
     part, memory = _largest_part(sizes, shapes, run.resolved)
     part_flops = training_flops(sizes, [part])
     trial = None
     if try_longest or (try_longest is None and worth_trying(part_flops, memory)):
         with activity("trying a step on the largest batch"):
             trial = probe_step(run.model, *part)
-    seconds = PAPER_SECONDS.get(config.preset)
+    seconds = PAPER_SECONDS.get(name)
     return Plan(
         corpus=corpus.name,
-        preset=config.preset,
+        preset=name,
         filters=corpus.train.report() if isinstance(corpus.train, FilteredText) else None,
         pairs=statistics["pairs"],
         dropped_empty=batches.store.metadata["dropped_empty"],

@@ -14,10 +14,12 @@ from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import ParallelText
+from keras_attention.data.presets import Preset
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import ModelArguments, TranslationConfig
+from keras_attention.recipes.start import start_of
 from keras_attention.spec.presets import preset_arguments
 from keras_attention.training.distribution import available_devices
 from keras_attention.training.learning_rate import (
@@ -35,6 +37,13 @@ ALGORITHM_NAMES = {
     "bpe": "byte-pair encoding",
     "wordpiece": "word-pieces",
     "presegmented": "as given",
+    "imported": "that of the pretrained model",
+}
+# The layers of each part that `freeze` names.
+FROZEN = {
+    "encoder": ("encoder_blocks", "encoder_positions", "encoder_normalization"),
+    "decoder": ("decoder_blocks", "decoder_positions", "decoder_normalization"),
+    "embeddings": ("token_embedding", "target_embedding"),
 }
 
 
@@ -62,8 +71,14 @@ class Resolved:
         """Resolve the settings of a run that this or another machine trained, for one device."""
         names = {field.name for field in dataclasses.fields(TranslationConfig)}
         known = {name: value for name, value in settings.items() if name in names}
-        alone = {"strategy": None, "replicas": None, "accumulation_steps": 1}
+        alone: dict[str, Any] = {"strategy": None, "replicas": None, "accumulation_steps": 1}
+        alone |= {"start_from": None, "freeze": None}  # What it started from need not be there.
         return cls(TranslationConfig(**{**known, **alone}))
+
+    @property
+    def start(self) -> Preset | None:
+        """The pretrained model that the run starts from; None for random weights."""
+        return None if self.config.start_from is None else start_of(self.config.start_from)
 
     @property
     def parts(self) -> int:
@@ -102,7 +117,8 @@ class Resolved:
             ValueError: Names the argument, and what is wrong with it.
         """
         config = self.config
-        preset_arguments(config.preset)
+        if self.start is None:
+            preset_arguments(config.preset)
         names = inspect.signature(Transformer).parameters
         for name in config.model_arguments:
             if name not in names:
@@ -116,9 +132,15 @@ class Resolved:
                     "settings. Leave it out there."
                 )
         # A small model with the same widths: only they can fail to fit together.
-        sizes = {**config.model_arguments, "num_layers": 1, "vocabulary_size": 8}
-        Transformer.from_preset(config.preset, **sizes)
-        check_depths("num_layers", config.model_arguments.get("num_layers", 1), most=1000)
+        if self.start is None:
+            sizes = {**config.model_arguments, "num_layers": 1, "vocabulary_size": 8}
+            Transformer.from_preset(config.preset, **sizes)
+            check_depths("num_layers", config.model_arguments.get("num_layers", 1), most=1000)
+        elif self.start.spec.encoder.blocks[0].branched is not None:
+            raise ValueError(
+                f"'{config.start_from}' is a Weighted Transformer, which cannot be trained further: its "
+                "kappa and alpha were frozen. Start from another model."
+            )
         if config.batch_tokens < 2 * self.row_multiple:
             raise ValueError(
                 f"`batch_tokens` ({config.batch_tokens}) is too small: the number of sentences in a batch is "
@@ -162,7 +184,9 @@ class Resolved:
         """
         if Tokenizer.is_saved_in(folder):
             return Tokenizer.load(folder)
-        if corpus.vocabulary is not None:
+        if self.start is not None:
+            tokenizer = self.start.tokenizer
+        elif corpus.vocabulary is not None:
             tokenizer = Tokenizer.from_vocabulary(corpus.vocabulary)
         else:
             with activity("training the tokenizer"):
@@ -237,8 +261,10 @@ class Resolved:
         )
 
     def untrained_model(self, vocabulary_size: int) -> Transformer:
-        """Make the model."""
+        """Make the model, before any update."""
         config = self.config
+        if self.start is not None:
+            return self._pretrained_model(self.start)
         return Transformer.from_preset(
             config.preset,
             vocabulary_size=vocabulary_size,
@@ -248,6 +274,23 @@ class Resolved:
             **config.model_arguments,
         )
 
+    def _pretrained_model(self, start: Preset) -> Transformer:
+        """Make the model that the run starts from, without the parts that are not trained."""
+        config = self.config
+        model = Transformer.from_spec(
+            start.spec,
+            seed=config.seed,
+            dtype=config.dtype,
+            recompute=config.recompute,
+            **config.model_arguments,
+        )
+        for name in FROZEN.get(config.freeze or "", ()):
+            layers = getattr(model, name, None)
+            for layer in layers if isinstance(layers, list) else [layers]:
+                if layer is not None:
+                    layer.trainable = False
+        return model
+
     def model(self, vocabulary_size: int) -> Transformer:
         """Make the model, compiled for training."""
         config, model = self.config, self.untrained_model(vocabulary_size)
@@ -256,7 +299,7 @@ class Resolved:
                 _schedule(config, model.hidden_dim),
                 simplex_learning_rate=_simplex_schedule(config, model),
             ),
-            loss=LabelSmoothedCrossentropy(config.label_smoothing),
+            loss=LabelSmoothedCrossentropy(config.label_smoothing, model.pad_token_id),
             accumulation_steps=config.accumulation_steps,
         )
         return model

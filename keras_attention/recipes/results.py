@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from keras_attention.evaluation.report import START
 from keras_attention.recipes.environment import environment
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def evaluation_figures(
         split: Which part of the corpus was translated.
         sources, references: Its sentences.
     """
-    *alone, average = evaluation["systems"].values()
+    *alone, average = (one for name, one in evaluation["systems"].items() if name != START)
     return {
         "validation_perplexity": average["perplexity"],
         "last_validation_perplexity": (alone or [average])[-1]["perplexity"],

@@ -20,6 +20,7 @@ from keras_attention.evaluation.cost import matmul_peak
 from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.evaluation.report import evaluation_report, write_report
 from keras_attention.evaluation.training_cost import training_cost
+from keras_attention.models.declared import assign_weights
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import BUDGET, TranslationConfig
 from keras_attention.recipes.environment import environment
@@ -274,6 +275,10 @@ class Run:
         with activity("building the model"):
             _ = self.model, self.device_peak
         say(model_text(self.model, self.batches, self.config))
+        if self.resolved.start is not None and self.is_chief and not self.folder.has_trained():
+            with activity("scoring the pretrained model"):
+                perplexity = PerplexityMeter(self.model)(self.validation)
+            say(f"Before the first update the validation perplexity is {perplexity:.3f}.")
         checkpoints = train(self)
         self.training = {
             "updates": run_updates(self.model),
@@ -408,7 +413,13 @@ class Run:
             cost=cost,
             decoding=search,
             samples=samples,
+            start=None if self.resolved.start is None else self._restart,
         )
+
+    def _restart(self, model: Transformer) -> None:
+        """Give the model the weights that the run started from."""
+        assert self.resolved.start is not None
+        assign_weights(model, self.resolved.start.spec)
 
     # How a run begins.
 

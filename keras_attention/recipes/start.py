@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from keras_attention.data.corpus import Corpus
+from keras_attention.data.presets import Preset, read_preset
 from keras_attention.recipes.config import BUDGET, TranslationConfig
 from keras_attention.utils.cooldown import finishing_steps
 from keras_attention.utils.run_folder import RunFolder
@@ -19,6 +21,12 @@ FREEZES = (
     "kappa and alpha of a Weighted Transformer are frozen at a share of its updates, whose number therefore "
     "cannot change. End the run now with --finish, or start another one"
 )
+
+
+@functools.lru_cache(maxsize=2)
+def start_of(preset: str) -> Preset:
+    """Return the pretrained model that a run starts from; read once in a process."""
+    return read_preset(preset)
 
 
 def reasons(config: TranslationConfig) -> dict[str, str]:
@@ -37,8 +45,13 @@ def run_settings(
         config: The run's settings.
         row_multiple: What the number of devices makes of that setting.
     """
+    settings = dataclasses.asdict(config)
+    if config.start_from is None:  # as runs had it before there was a choice
+        del settings["start_from"], settings["freeze"]
+    else:
+        settings["start_fingerprint"] = start_of(config.start_from).fingerprint()
     return {
-        **dataclasses.asdict(config),
+        **settings,
         "row_multiple": row_multiple or config.row_multiple,
         "corpus": corpus.name,
         "languages": [corpus.source_language, corpus.target_language],
