@@ -13,6 +13,7 @@ from keras_attention.interop.foreign import POSITIONS
 from keras_attention.interop.hub import download, is_handle
 from keras_attention.spec.files import load_spec
 from keras_attention.spec.parts import as_array
+from keras_attention.spec.presets import PRESETS
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_choice, check_path
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
@@ -51,7 +52,9 @@ def is_preset(name: Any) -> bool:
     """
     if isinstance(name, os.PathLike):
         return True
-    return isinstance(name, str) and (is_handle(name) or os.sep in name or os.path.isdir(name))
+    if not isinstance(name, str) or name in PRESETS:
+        return False
+    return is_handle(name) or os.sep in name or os.path.isdir(name)
 
 
 def is_run(preset: str | os.PathLike[str]) -> bool:

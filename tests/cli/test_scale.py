@@ -93,7 +93,7 @@ def test_commands_that_translate(line, expected, monkeypatch, tmp_path):
     )
     main(arguments_of(line)[1])
     ((given, more),) = asked
-    assert given == (Path("runs/de-en"), ["corpus/a.gz", "corpus/b.gz"], "translated")
+    assert given == ("runs/de-en", ["corpus/a.gz", "corpus/b.gz"], "translated")
     assert more == {"n_best": 1, "as_json": False, "unique": True, **expected}
 
 

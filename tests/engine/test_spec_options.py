@@ -140,6 +140,7 @@ def test_ctranslate2_finds_what_the_papers_say(options):
 
 @pytest.mark.backends("tensorflow")
 def test_ctranslate2_has_no_ssru():
+    pytest.importorskip("ctranslate2")
     assert "has no SSRU" in refusal("ctranslate2", random_spec({"ssru"}), "float32")
     with pytest.raises(SpecError, match="has no SSRU"):
         EngineSelector(random_spec({"ssru"}), "float32", "ctranslate2")

@@ -122,7 +122,7 @@ def test_both_sides_are_compared_in_one_form(score, form, changed):
 def test_a_tokenizer_restores_its_references(form):
     plain = ["Dreißig Männer und Kinder warten.", "Zwei Mädchen träumen und eine schläft ein."]
     references = list(map(FORMS.get(form, str), plain))
-    for normalization in NORMALIZATIONS:
+    for normalization in NORMALIZATIONS[:-1]:  # "none" is for imported tokenizers
         model = Tokenizer.train(references, 320)._model
         tokenizer = Tokenizer(model, normalization=normalization)
         found = tokenizer.decode(tokenizer.encode(references))

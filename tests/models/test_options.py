@@ -283,15 +283,15 @@ class Numbers:
         for name in ("pad_token_id", "start_token_id", "end_token_id"):
             setattr(self, name, getattr(model, name))
 
-    def encode(self, texts):
+    def encode(self, texts, side="source"):
         if isinstance(texts, str):
             return [int(number) for number in texts.split()]
         return [self.encode(text) for text in texts]
 
-    def decode(self, ids):
+    def decode(self, ids, side="target"):
         return " ".join(map(str, ids))
 
-    def id_to_token(self, token_id):
+    def id_to_token(self, token_id, side="target"):
         return f"▁{token_id}"
 
 

@@ -347,8 +347,6 @@ def test_summary_is_readable():
         ("", "Received: "),
         (3, "Received: "),
         (["tiny"], "Received: "),
-        ("runs/tiny", "no folder or file is one.*`Translator.from_run.folder.`"),
-        (Path("tiny"), "no folder or file is one.*`keras.saving.load_model"),
     ],
 )
 def test_a_wrong_preset_is_answered_by_what_was_meant(name, meant):
@@ -361,12 +359,20 @@ def test_a_wrong_preset_is_answered_by_what_was_meant(name, meant):
 
 
 @pytest.mark.backends("tensorflow")
-def test_a_folder_of_the_working_directory_is_no_preset(tmp_path, monkeypatch):
+@pytest.mark.parametrize("preset", ["runs/tiny", Path("tiny"), "hf://owner/name"])
+def test_a_pretrained_model_has_a_vocabulary(preset):
+    with pytest.raises(ValueError, match="`vocabulary_size` is for untrained models") as error:
+        Transformer.from_preset(preset, vocabulary_size=9)
+    assert f"Received: preset={preset!r}, vocabulary_size=9" in str(error.value)
+
+
+@pytest.mark.backends("tensorflow")
+def test_the_name_of_a_size_is_no_folder(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "tiny").mkdir()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="no folder or file is one"):
-        Transformer.from_preset("mine", vocabulary_size=9)
+    with pytest.raises(ValueError, match="'mine' holds no model that is known: it has no file"):
+        Transformer.from_preset("mine")
     assert Transformer.from_preset("tiny", vocabulary_size=9, num_layers=1).hidden_dim == 128
 
 

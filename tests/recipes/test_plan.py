@@ -29,6 +29,7 @@ CONFIG = dataclasses.replace(
 @dataclasses.dataclass
 class _Sized:
     vocabulary_size: int
+    target_vocabulary_size: int = 30
 
 
 @pytest.fixture(scope="module")

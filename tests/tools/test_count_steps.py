@@ -9,8 +9,9 @@ from tools.count_steps import Step, steps
 pytestmark = pytest.mark.backends("tensorflow")
 
 # They were 46 and 28 at commit 7313ee5, before the rooms were made.
-MOST_OF_A_TRANSLATION = 26
-MOST_TO_ATTENTION = 21
+# Since layers check what they are called with, about ten of these are checks, which lead nowhere.
+MOST_OF_A_TRANSLATION = 31
+MOST_TO_ATTENTION = 35
 
 
 def test_a_call_of_another_file_is_a_step_and_counts_once():

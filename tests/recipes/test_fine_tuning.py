@@ -1,0 +1,165 @@
+"""A run that starts from a pretrained model: its weights, its tokenizer, and an optimizer of its own."""
+
+import dataclasses
+import re
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention import Translator, corpus_bleu
+from keras_attention.cli.main import main
+from keras_attention.evaluation.perplexity import PerplexityMeter
+from keras_attention.recipes import TranslationConfig, train_translation
+from keras_attention.recipes.run import Run
+from keras_attention.recipes.saving import save_model
+from keras_attention.utils.run_folder import RunFolder
+from tests.recipes.small_runs import small_corpus, untrained_run, write_files
+
+SETTINGS = {
+    "model_arguments": {"dropout": 0.2},
+    "batch_tokens": 600,
+    "max_shapes": 2,
+    "warmup_steps": 5,
+    "learning_rate_factor": 0.5,
+    "averaged_checkpoints": 1,
+    "attention_log": False,
+    "beam_size": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("start")
+    untrained_run(folder)
+    save_model(Translator.from_run(folder).model, RunFolder(folder))  # beside it, its spec
+    return folder
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return small_corpus(tmp_path_factory.mktemp("text"))
+
+
+def config(start, **changes):
+    return TranslationConfig(start_from=str(start), **{**SETTINGS, "steps": 6, **changes})
+
+
+def weights(model):
+    return {
+        path: np.array(keras.ops.convert_to_numpy(weight))
+        for path, weight in model.spec().weights().items()
+    }
+
+
+def test_it_begins_as_the_pretrained_model(start, corpus, tmp_path, capsys):
+    run, original = Run(corpus, config(start), tmp_path / "run"), Translator.from_run(start)
+    with run.started():
+        expected = PerplexityMeter(original.model)(run.validation)
+        assert PerplexityMeter(run.model)(run.validation) == pytest.approx(expected, rel=1e-5)
+        assert run.tokenizer.fingerprint() == original.tokenizer.fingerprint()
+        assert run.model.dropout == 0.2
+        run.train()
+    assert f"Before the first update the validation perplexity is {expected:.3f}." in (
+        capsys.readouterr().err
+    )
+
+
+def test_the_report_compares_with_the_start(start, corpus, tmp_path):
+    report = train_translation(corpus, config(start), tmp_path / "run")
+    sources, references = list(corpus.test.sources()), list(corpus.references("test"))
+    original = Translator.from_run(start, beam_size=2)
+    systems = report["evaluation"]["systems"]
+    before, *after = systems
+    assert before == "before training" and len(after) == 1
+    expected = corpus_bleu(original(sources), references).score
+    assert systems[before]["scores"]["bleu"]["score"] == pytest.approx(expected)
+    trained = Translator.from_run(tmp_path / "run")(sources)
+    found = systems[after[0]]["scores"]["bleu"]["score"]
+    assert found == pytest.approx(corpus_bleu(trained, references).score)
+    assert report["test"]["bleu"] == found
+    assert {one["baseline"] for one in report["evaluation"]["significance"]} == {before}
+    assert report["evaluation"]["averaging"] is None
+    assert report["validation_perplexity"] < systems[before]["perplexity"]
+    assert re.search(
+        r"^ +before training", (tmp_path / "run/report.txt").read_text(), re.MULTILINE
+    ) or ("before training" in (tmp_path / "run/report.txt").read_text())
+
+
+def test_stopped_and_continued_it_ends_as_at_once(start, corpus, tmp_path):
+    at_once, by_parts = tmp_path / "at_once", tmp_path / "by_parts"
+    train_translation(corpus, config(start), at_once)
+    for steps in (2, 6):
+        train_translation(corpus, config(start, steps=steps), by_parts)
+    found, expected = (weights(Translator.from_run(run).model) for run in (by_parts, at_once))
+    for path, value in expected.items():
+        np.testing.assert_array_equal(found[path], value, err_msg=path)
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder", "embeddings"])
+def test_a_frozen_part_stays_as_it_was(start, corpus, tmp_path, part):
+    train_translation(corpus, config(start, steps=3, freeze=part), tmp_path / "run")
+    before = weights(Translator.from_run(start).model)
+    after = weights(Translator.from_run(tmp_path / "run").model)
+    name = {"embeddings": "embedding"}.get(part, part)
+    for path, value in before.items():
+        assert np.array_equal(after[path], value) == path.startswith(f"{name}."), path
+
+
+@pytest.mark.backends("tensorflow")
+def test_another_start_is_another_run(start, corpus, tmp_path):
+    moved, changed = tmp_path / "moved", tmp_path / "changed"
+    train_translation(corpus, config(start, steps=2), tmp_path / "run")
+    shutil.copytree(start, moved)
+    assert train_translation(corpus, config(moved, steps=2), tmp_path / "run")  # The same model.
+    shutil.copytree(start, changed)
+    model = Translator.from_run(start).model
+    kernel = model.encoder_blocks[0].feed_forward.inner.kernel
+    kernel.assign(kernel + 1e-3)
+    save_model(model, RunFolder(changed))
+    with pytest.raises(ValueError, match="start_fingerprint"):
+        train_translation(corpus, config(changed, steps=2), tmp_path / "run")
+
+
+@pytest.mark.backends("tensorflow")
+def test_what_the_pretrained_model_decides_is_refused(start, tmp_path):
+    for arguments in ({"num_layers": 3}, {"hidden_dim": 16}):
+        with pytest.raises(
+            ValueError, match=f"{[*arguments][0]}', which the model of `start_from`"
+        ):
+            config(start, model_arguments=arguments)
+    with pytest.raises(ValueError, match="`freeze` .'encoder'.* is for a pretrained model"):
+        TranslationConfig(steps=3, freeze="encoder")
+    with pytest.raises(ValueError, match="`freeze` must be one of"):
+        config(start, freeze="everything")
+
+
+@pytest.mark.backends("tensorflow")
+def test_the_command(start, tmp_path, capsys):
+    files = dict(zip(("source", "target"), write_files(tmp_path, "train", 0, 60), strict=True))
+    given = [word for side, file in files.items() for word in (f"--{side}-file", str(file))]
+    given += ["--from", str(start), "--no-attention-log"]
+    for option in (["--preset", "small"], ["--hidden-dim", "32"], ["--vocabulary-size", "500"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["train", *given, *option])
+        assert ended.value.code == 2
+        assert f"{option[0]} cannot be combined with --from" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["train", *given[:4], "--from", str(tmp_path / "absent")])
+    assert "There is no folder" in capsys.readouterr().err
+    main(["train", *given, "--plan", "--plan-no-try"])
+    assert "Plan: pretrained model" in capsys.readouterr().out
+    run = tmp_path / "run"
+    main(["train", *given, "--steps", "4", "--freeze", "encoder", "--output-dir", str(run)])
+    said = capsys.readouterr().err
+    assert f"Model of '{start}', encoder frozen" in said and "Before the first update" in said
+    assert RunFolder(run).finished_report()["config"]["freeze"] == "encoder"
+
+
+def test_a_run_of_before_has_no_such_settings(corpus, tmp_path):
+    """So that runs that were begun before can go on."""
+    plain = TranslationConfig(**{**SETTINGS, "steps": 2})
+    settings = Run(corpus, plain, tmp_path / "run").settings
+    assert not {"start_from", "freeze", "start_fingerprint"} & settings.keys()
+    assert {*dataclasses.asdict(plain)} - settings.keys() == {"start_from", "freeze"}
