@@ -565,9 +565,9 @@ def test_an_engine_that_is_not_installed_is_refused_at_once(run, capsys, monkeyp
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["score", "no run"], "is not the folder of a run"),
-        (["heads", "no run", "--source-file", "a", "--target-file", "b"], "is not the folder"),
-        (["attention", "no run", "A dog."], "is not the folder of a run"),
+        (["score", "no run"], "There is no folder 'no run'"),
+        (["heads", ".", "--source-file", "a", "--target-file", "b"], "no model that is known"),
+        (["attention", "hf://owner", "A dog."], "must have the form hf://owner/name"),
         (
             ["evaluate", "{run}", "--source-file", "a", "--reference-file", "b"],
             "'a' does not exist",
