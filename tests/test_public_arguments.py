@@ -411,6 +411,7 @@ TABLE = {
             "samples": [*SIZE, None],
             "seed": COUNT,
             "set_weights": [*FUNCTION, None],
+            "start": [value for value in FUNCTION if value is not None],
         },
     ),
     "flops_utilization": (
@@ -574,6 +575,8 @@ TABLE = {
             "preset": [3, ["x"], None],
             "model_arguments": [None, 3, "x"],
             "tokenizer_algorithm": [*WORD, None],
+            "start_from": [3, ["x"]],
+            "freeze": [*WORD, "encoder"],
             "strategy": WORD,
             "dtype": [*WORD, None],
             "steps": SIZE,

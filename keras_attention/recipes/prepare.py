@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.presets import Preset
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
+from keras_attention.models.declared import assign_weights
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import ModelArguments, TranslationConfig
 from keras_attention.recipes.start import start_of
@@ -79,6 +80,12 @@ class Resolved:
     def start(self) -> Preset | None:
         """The pretrained model that the run starts from; None for random weights."""
         return None if self.config.start_from is None else start_of(self.config.start_from)
+
+    @property
+    def restart(self) -> Callable[[Transformer], None] | None:
+        """Gives a model the weights that the run starts from; None for random weights."""
+        start = self.start
+        return None if start is None else lambda model: assign_weights(model, start.spec)
 
     @property
     def parts(self) -> int:

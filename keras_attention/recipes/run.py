@@ -20,7 +20,6 @@ from keras_attention.evaluation.cost import matmul_peak
 from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.evaluation.report import evaluation_report, write_report
 from keras_attention.evaluation.training_cost import training_cost
-from keras_attention.models.declared import assign_weights
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import BUDGET, TranslationConfig
 from keras_attention.recipes.environment import environment
@@ -47,13 +46,7 @@ from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_ma
 from keras_attention.training.checkpoints import save_average, select_checkpoints
 from keras_attention.training.distribution import Devices, distribution_scope, is_chief
 from keras_attention.training.joining import check_launch, check_workers
-from keras_attention.utils.checks import (
-    check_boolean,
-    check_has,
-    check_path,
-    counted,
-    divisors,
-)
+from keras_attention.utils.checks import check_boolean, check_has, check_path, counted, divisors
 from keras_attention.utils.files import PARTIAL, write_atomically
 from keras_attention.utils.progress import activity, say, show, silenced
 from keras_attention.utils.run_folder import RunFolder
@@ -413,13 +406,8 @@ class Run:
             cost=cost,
             decoding=search,
             samples=samples,
-            start=None if self.resolved.start is None else self._restart,
+            start=self.resolved.restart,
         )
-
-    def _restart(self, model: Transformer) -> None:
-        """Give the model the weights that the run started from."""
-        assert self.resolved.start is not None
-        assign_weights(model, self.resolved.start.spec)
 
     # How a run begins.
 

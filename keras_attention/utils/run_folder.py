@@ -36,7 +36,12 @@ REFUSALS = (ValueError, TypeError, ImportError)
 SEARCH_SETTINGS = ("beam_size", "length_penalty")
 MANIFEST = "manifest.json"  # of a checkpoint
 # The settings that the tokenizer depends on.
-TOKENIZER_FIELDS = (FINGERPRINT, "vocabulary_size", "tokenizer_algorithm")
+TOKENIZER_FIELDS = (
+    FINGERPRINT,
+    "start_fingerprint",
+    "vocabulary_size",
+    "tokenizer_algorithm",
+)
 
 
 class RunFolder:
@@ -345,6 +350,8 @@ class RunFolder:
 
 def _difference(name: str, there: Any, wanted: Any) -> str:
     """Return a setting of a run and the one asked for, in words."""
+    if name == "start_fingerprint":
+        return "the pretrained model that it starts from differs"
     part = name.removesuffix("_fingerprint")
     if part != name:
         return f"the {part} text differs" if there and wanted else f"only one has a {part} text"

@@ -118,7 +118,7 @@ def test_another_start_is_another_run(start, corpus, tmp_path):
     kernel = model.encoder_blocks[0].feed_forward.inner.kernel
     kernel.assign(kernel + 1e-3)
     save_model(model, RunFolder(changed))
-    with pytest.raises(ValueError, match="start_fingerprint"):
+    with pytest.raises(ValueError, match="the pretrained model that it starts from differs"):
         train_translation(corpus, config(changed, steps=2), tmp_path / "run")
 
 
