@@ -1,6 +1,4 @@
-"""A Transformer from a spec, in NumPy: one sentence, no cache, loops where the paper has formulas."""
-
-import math
+"""Models of other programs, as NumPy computes them from their specs; and specs of random weights."""
 
 import numpy as np
 
@@ -15,141 +13,42 @@ from keras_attention.spec.parts import (
     SSRUSpec,
     StackSpec,
 )
-from keras_attention.spec.transformer import SUPPRESSED, TransformerSpec
-
-ACTIVATIONS = {
-    "relu": lambda x: np.maximum(x, 0.0),
-    "silu": lambda x: x / (1.0 + np.exp(-x)),
-    "gelu": lambda x: x * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0))) / 2.0,
-    "tanh": np.tanh,
-}
+from keras_attention.spec.transformer import TransformerSpec
+from tests.models.numpy_transformer import array, encode, logits_of, teacher_forced_logits
 
 
 class SpecOracle:
-    """Computes logits and greedy translations.
+    """Logits, probabilities and greedy translations of single sentences, by `numpy_transformer`.
 
     Args:
         spec: The spec, of NumPy arrays.
-        dtype: What it computes in.
     """
 
-    def __init__(self, spec, dtype="float64"):
-        self.spec = spec.map_weights(lambda weight: np.asarray(weight).astype(dtype))
-        self.dtype = dtype
+    def __init__(self, spec):
+        self.spec = spec.map_weights(array)  # once, and not in each product
 
-    def encode(self, ids):
-        """Source ids (S,) -> (S, D)."""
-        return self._stack(self.spec.encoder, self._embed(self.spec.embedding, ids, "encoder"))
-
-    def logits(self, memory, ids):
-        """Encoder's output, target ids (T,) shifted right -> (T, V)."""
-        table = self.spec.output_embedding
-        x = self._stack(self.spec.decoder, self._embed(table, ids, "decoder"), memory)
-        softmax = (
-            table.embeddings.T if table.reverse_embeddings is None else table.reverse_embeddings
-        )
-        return x @ softmax + (0.0 if table.logits_bias is None else table.logits_bias)
+    def logits(self, source, target):
+        """Source ids (S,), target ids (T,) shifted right -> (T, V)."""
+        return teacher_forced_logits(self.spec, [source], [target])[0]
 
     def log_probabilities(self, source, target):
         """Of each target token, after the start token."""
-        logits = self.logits(self.encode(source), [self.spec.start_token_id, *target[:-1]])
-        logits[:, list(self.spec.suppressed_token_ids)] = SUPPRESSED
+        logits = self.logits(source, [self.spec.start_token_id, *target[:-1]])
+        logits[:, list(self.spec.suppressed_token_ids)] = -np.inf
         logits -= logits.max(-1, keepdims=True)
         logits -= np.log(np.exp(logits).sum(-1, keepdims=True))
         return logits[np.arange(len(target)), target]
 
     def greedy(self, source, most):
         """Best token after best token, without the end token."""
-        memory, ids = self.encode(source), [self.spec.start_token_id]
+        memory, ids = encode(self.spec, [source]), [self.spec.start_token_id]
         while len(ids) <= most:
-            last = self.logits(memory, ids)[-1]
-            last[list(self.spec.suppressed_token_ids)] = SUPPRESSED
+            last = logits_of(self.spec, *memory, [ids])[0, -1]
+            last[list(self.spec.suppressed_token_ids)] = -np.inf
             ids.append(int(last.argmax()))
             if ids[-1] == self.spec.end_token_id:
                 return ids[1:-1]
         return ids[1:]
-
-    def _embed(self, table, ids, stack):
-        ids = np.asarray(ids)
-        x = table.embeddings[ids] * math.sqrt(self.spec.hidden_dim)
-        x[ids == table.pad_token_id] = 0.0
-        positions = self.spec.positions(getattr(self.spec, stack), len(ids))
-        return (x + positions).astype(self.dtype)
-
-    def _stack(self, stack, x, memory=None):
-        for block in stack.blocks:
-            own = block.self_attention
-            if isinstance(own, SSRUSpec):
-                cell = self._ssru
-                x = self._residual(
-                    block, block.self_attention_norm, x, lambda y, c=cell, o=own: c(o, y)
-                )
-            else:
-                causal = memory is not None
-                x = self._residual(
-                    block,
-                    block.self_attention_norm,
-                    x,
-                    lambda y, o=own, c=causal: self._attend(o, y, y, c),
-                )
-            if memory is not None:
-                cross = block.cross_attention
-                x = self._residual(
-                    block,
-                    block.cross_attention_norm,
-                    x,
-                    lambda y, a=cross: self._attend(a, y, memory, False),
-                )
-            network = block.feed_forward
-            x = self._residual(
-                block, block.feed_forward_norm, x, lambda y, n=network: self._feed_forward(n, y)
-            )
-        return x if stack.norm is None else self._norm(stack.norm, x)
-
-    def _residual(self, block, norm, x, layer):
-        if block.normalize_first:
-            return x + layer(self._norm(norm, x))
-        return self._norm(norm, x + layer(x))
-
-    @staticmethod
-    def _norm(norm, x):
-        x = x - x.mean(-1, keepdims=True)
-        return x / np.sqrt((x * x).mean(-1, keepdims=True) + norm.epsilon) * norm.gamma + norm.beta
-
-    @staticmethod
-    def _ssru(cell, x):
-        gates = 1.0 / (1.0 + np.exp(-(x @ cell.forget.kernel + cell.forget.bias)))
-        inner = x @ cell.inner.kernel
-        if cell.inner.bias is not None:
-            inner = inner + cell.inner.bias
-        state, rows = np.zeros_like(x[0]), []
-        for gate, value in zip(gates, inner, strict=True):
-            state = gate * state + (1.0 - gate) * value
-            rows.append(np.maximum(state, 0.0))
-        return np.stack(rows)
-
-    @staticmethod
-    def _attend(attention, x, memory, causal):
-        def heads(dense, inputs):
-            result = np.tensordot(inputs, dense.kernel, 1)
-            return result if dense.bias is None else result + dense.bias
-
-        queries = heads(attention.query, x)
-        keys, values = heads(attention.key, memory), heads(attention.value, memory)
-        total = 0.0
-        for head in range(queries.shape[1]):
-            scores = queries[:, head] @ keys[:, head].T / math.sqrt(queries.shape[2])
-            if causal:
-                scores = np.where(np.tri(len(x), dtype=bool), scores, -np.inf)
-            weights = np.exp(scores - scores.max(-1, keepdims=True))
-            weights = weights / weights.sum(-1, keepdims=True)
-            total = total + weights @ values[:, head] @ attention.output.kernel[head]
-        return total if attention.output.bias is None else total + attention.output.bias
-
-    @staticmethod
-    def _feed_forward(network, x):
-        inner = ACTIVATIONS[network.activation](x @ network.inner.kernel + network.inner.bias)
-        return inner @ network.outer.kernel + network.outer.bias
 
 
 def random_spec(vocabulary=23, depth=(2, 1), dim=12, heads=3, widths=(4, 4), **options):

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
-from keras_attention.data.presets import is_run, read_preset
+from keras_attention.data.presets import Preset, is_run, read_preset
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 MODEL_HELP = "a run's folder; or a model of MarianMT, CTranslate2 or Firefox, in a folder or as hf://owner/name"
 
 
+@functools.lru_cache(maxsize=1)
+def preset_of(model: str) -> Preset:
+    """Return another program's model, which is checked first and used later: it is read once."""
+    return read_preset(model)
+
+
 def check_model(model: str) -> dict[str, Any]:
     """Return the search settings of a model; refuse what is no model, before a backend starts."""
     if not is_run(model):
-        return read_preset(model).options
+        return preset_of(model).options
     run = RunFolder(model)
     settings = run.settings(SEARCH_SETTINGS)
     run.check_finished()
     return settings
+
+
+def light_translator(model: str, **options: Any) -> Any:
+    """Return a `Translator` that needs no Keras, if an engine runs the model."""
+    from keras_attention.decoding.translator import Translator
+
+    return Translator.from_preset(model if is_run(model) else preset_of(model), **options)
 
 
 def keras_translator(model: str, **options: Any) -> Any:
@@ -29,7 +43,7 @@ def keras_translator(model: str, **options: Any) -> Any:
         return Translator.from_run(model, **options)
     from keras_attention.models.transformer import Transformer
 
-    found = read_preset(model)
+    found = preset_of(model)
     return Translator(
         Transformer.from_spec(found.spec), found.tokenizer, **{**found.options, **options}
     )

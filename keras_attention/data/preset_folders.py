@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from keras_attention.data.imported_tokenizers import (
     ctranslate2_tokenizer,
@@ -13,7 +16,7 @@ from keras_attention.data.imported_tokenizers import (
 )
 from keras_attention.interop.ctranslate2 import MODEL_FILE
 from keras_attention.interop.ctranslate2_reader import read_ctranslate2
-from keras_attention.interop.foreign import POSITIONS, Imported
+from keras_attention.interop.foreign import POSITIONS
 from keras_attention.interop.hugging_face import (
     CONFIG_FILE,
     OLD_WEIGHTS,
@@ -22,6 +25,8 @@ from keras_attention.interop.hugging_face import (
     search_options,
 )
 from keras_attention.interop.marian_binary import read_marian
+from keras_attention.spec.parts import as_array
+from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_choice, check_path
 
 EXPECTED = (
@@ -32,7 +37,32 @@ EXPECTED = (
 SHOWN = 12
 
 
-def read_folder(folder: str | os.PathLike[str], positions: str = POSITIONS[0]) -> Imported:
+class Preset(NamedTuple):
+    """A pretrained model.
+
+    Attributes:
+        spec: Its structure and weights, NumPy arrays in float32.
+        tokenizer: Its tokenizer.
+        options: Arguments of `Translator` that it was made with, such as the size of the beam.
+        longest_source: Number of tokens of the longest source in its training; None if that is not known.
+    """
+
+    spec: TransformerSpec
+    tokenizer: Any
+    options: dict[str, Any]
+    longest_source: int | None = None
+
+    def fingerprint(self) -> str:
+        """Return a checksum of the model and the tokenizer: of what decides translations."""
+        digest = hashlib.sha256(json.dumps(self.spec.options(), sort_keys=True).encode())
+        for path, weight in self.spec.weights().items():
+            digest.update(path.encode())
+            digest.update(as_array(weight).tobytes())
+        digest.update(self.tokenizer.fingerprint().encode())
+        return digest.hexdigest()
+
+
+def read_folder(folder: str | os.PathLike[str], positions: str = POSITIONS[0]) -> Preset:
     """Read the model, the tokenizer and the search settings of another program's folder.
 
     Args:
@@ -67,7 +97,7 @@ def is_foreign(folder: Path) -> bool:
     return folder.is_dir() and _reader(folder) is not None
 
 
-def _reader(folder: Path) -> Callable[[Path, str], Imported] | None:
+def _reader(folder: Path) -> Callable[[Path, str], Preset] | None:
     if (folder / MODEL_FILE).is_file() or (folder / "model" / MODEL_FILE).is_file():
         return _from_ctranslate2
     has_weights = any((folder / name).is_file() for name in (SAFE_WEIGHTS, OLD_WEIGHTS))
@@ -76,19 +106,19 @@ def _reader(folder: Path) -> Callable[[Path, str], Imported] | None:
     return _from_firefox if _marian_files(folder) else None
 
 
-def _from_hugging_face(folder: Path, positions: str) -> Imported:
+def _from_hugging_face(folder: Path, positions: str) -> Preset:
     spec = read_hugging_face(folder, positions)
-    return Imported(spec, hugging_face_tokenizer(folder, spec), search_options(folder))
+    return Preset(spec, hugging_face_tokenizer(folder, spec), search_options(folder))
 
 
-def _from_ctranslate2(folder: Path, positions: str) -> Imported:
+def _from_ctranslate2(folder: Path, positions: str) -> Preset:
     # A package of Argos Translate has the model in a folder of this name.
     folder = folder if (folder / MODEL_FILE).is_file() else folder / "model"
     model = read_ctranslate2(folder, positions)
-    return Imported(model.spec, ctranslate2_tokenizer(folder, model), {})
+    return Preset(model.spec, ctranslate2_tokenizer(folder, model), {})
 
 
-def _from_firefox(folder: Path, positions: str) -> Imported:
+def _from_firefox(folder: Path, positions: str) -> Preset:
     if positions != POSITIONS[0]:
         raise ValueError(f"'{folder}' holds a model of Marian, whose `positions` are 'as_trained'.")
     path = _one(folder, _marian_files(folder))
@@ -96,7 +126,7 @@ def _from_firefox(folder: Path, positions: str) -> Imported:
     sides = [sorted(folder.glob(f"{name}*.spm")) for name in ("srcvocab.", "trgvocab.", "vocab.")]
     has_both = bool(sides[0] and sides[1])
     files = [_one(folder, side) for side in (sides[:2] if has_both else sides[2:])]
-    return Imported(spec, firefox_tokenizer(spec, files), {})
+    return Preset(spec, firefox_tokenizer(spec, files), {})
 
 
 def _marian_files(folder: Path) -> list[Path]:

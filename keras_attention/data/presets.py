@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
-from keras_attention.data.preset_folders import is_foreign, read_folder
+from keras_attention.data.preset_folders import Preset, is_foreign, read_folder
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.interop.hub import download, is_handle
 from keras_attention.spec.files import load_spec
-from keras_attention.spec.parts import as_array
 from keras_attention.spec.presets import PRESETS
-from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_choice, check_path
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
-
-
-class Preset(NamedTuple):
-    """A pretrained model.
-
-    Attributes:
-        spec: Its structure and weights, NumPy arrays in float32.
-        tokenizer: Its tokenizer.
-        options: Arguments of `Translator` that it was made with, such as the size of the beam.
-        longest_source: Number of tokens of the longest source in its training; None if that is not known.
-    """
-
-    spec: TransformerSpec
-    tokenizer: Any
-    options: dict[str, Any]
-    longest_source: int | None = None
-
-    def fingerprint(self) -> str:
-        """Return a checksum of the model and the tokenizer: of what decides translations."""
-        digest = hashlib.sha256(json.dumps(self.spec.options(), sort_keys=True).encode())
-        for path, weight in self.spec.weights().items():
-            digest.update(path.encode())
-            digest.update(as_array(weight).tobytes())
-        digest.update(self.tokenizer.fingerprint().encode())
-        return digest.hexdigest()
 
 
 def is_preset(name: Any) -> bool:
@@ -65,11 +36,13 @@ def is_run(preset: str | os.PathLike[str]) -> bool:
     return not is_foreign(folder) and RunFolder(folder).config.is_file()
 
 
-def read_preset(preset: str | os.PathLike[str], positions: str = POSITIONS[0]) -> Preset:
-    """Read a pretrained model; see `Translator.from_preset`."""
+def read_preset(preset: str | os.PathLike[str] | Preset, positions: str = POSITIONS[0]) -> Preset:
+    """Read a pretrained model, if that is not done yet; see `Translator.from_preset`."""
+    if isinstance(preset, Preset):
+        return preset
     check_choice("positions", positions, POSITIONS)
     folder = download(str(preset)) if is_handle(preset) else check_path("preset", preset)
-    return _of_run(RunFolder(folder)) if is_run(folder) else Preset(*read_folder(folder, positions))
+    return _of_run(RunFolder(folder)) if is_run(folder) else read_folder(folder, positions)
 
 
 def _of_run(run: RunFolder) -> Preset:

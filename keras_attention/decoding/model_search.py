@@ -121,6 +121,11 @@ class ModelSearch:
 
         return CompiledSearch(self._model, self._rules, self._constraint)
 
+    def check_weights(self) -> None:
+        """Raise a `NonFiniteModel` that names the first weight that is infinite or NaN, if one is."""
+        if self._engines is None:  # Engines look when they read the weights.
+            check_finite({weight.path: weight for weight in self._model.weights})
+
     def choice(self, batch_size: int) -> EngineChoice:
         """Return which engine searches a batch of this many sentences, and why."""
         if self._engines is None:
@@ -159,8 +164,6 @@ class ModelSearch:
         search: Callable[..., BeamSearchResult] = self._search_plainly
         if batches and self._engines is not None:
             search = functools.partial(self._search_by_engine, self._engines.engine())
-        elif batches:
-            check_finite({weight.path: weight for weight in self._model.weights})
         stop = "best" if n_best == 1 else "n_best"
         for lines, shape in batches:
             encoder_token_ids = np.full(shape, self._model.pad_token_id, "int32")

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from keras_attention.data.presets import read_preset
+from keras_attention.data.presets import Preset, read_preset
 from keras_attention.data.text_files import read_lines
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.batching import Batching
@@ -231,7 +231,11 @@ class Translator:
 
     @classmethod
     def from_preset(
-        cls, preset: str | os.PathLike[str], *, positions: str = POSITIONS[0], **options: Any
+        cls,
+        preset: str | os.PathLike[str] | Preset,
+        *,
+        positions: str = POSITIONS[0],
+        **options: Any,
     ) -> Translator:
         """Return a translator with a pretrained model: a run's, or one of another program.
 
@@ -241,7 +245,8 @@ class Translator:
         Args:
             preset: A folder, which is recognised by its files: a finished run, a MarianMT model of Hugging
                 Face, a CTranslate2 model, or one of Firefox' translation models; or a handle of a model on a
-                hub, `"hf://owner/name"` or `"kaggle://owner/model/framework/variation"`.
+                hub, `"hf://owner/name"` or `"kaggle://owner/model/framework/variation"`; or what
+                `data.presets.read_preset` has read.
             positions: `"as_trained"`, or `"as_transformers"` for the positions that Hugging Face computes for
                 models that Marian has trained. Defaults to `"as_trained"`.
             **options: Arguments of `Translator` that override those of the preset.
@@ -361,6 +366,7 @@ class Translator:
                 found = self._translations(result, len(lines), n_best, unique)
                 for line, translations in zip(lines, found, strict=True):
                     if not translations:
+                        self._search.check_weights()
                         raise NonFiniteModel(
                             f"The model's logits for text {line} are not finite, so nothing could "
                             "be chosen. Has its training diverged?"

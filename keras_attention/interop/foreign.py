@@ -11,7 +11,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,20 +32,6 @@ from keras_attention.utils.files import DamagedFile
 
 # What positions a model has: those that it was trained with, or those that another program computes.
 POSITIONS = ("as_trained", "as_transformers")
-
-
-class Imported(NamedTuple):
-    """A model of another program.
-
-    Attributes:
-        spec: Its structure and weights.
-        tokenizer: Its tokenizer.
-        options: Arguments of `Translator` that its folder sets, such as the beam's size.
-    """
-
-    spec: TransformerSpec
-    tokenizer: Any
-    options: dict[str, Any]
 
 
 class BinaryFile:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from keras_attention.data.presets import is_preset, read_preset
 from keras_attention.interop.foreign import POSITIONS
@@ -67,7 +67,7 @@ class Pretrained:
                     f"Received: preset={preset!r}, vocabulary_size={vocabulary_size!r}"
                 )
             return cls.from_spec(read_preset(preset, positions).spec, **kwargs)
-        arguments = preset_arguments(str(preset) if isinstance(preset, os.PathLike) else preset)
+        arguments = preset_arguments(cast(str, preset))
         if vocabulary_size is None:
             raise ValueError(
                 "`vocabulary_size` is missing: an untrained model needs that of its tokenizer. Received: "

@@ -345,7 +345,7 @@ def test_a_real_model():
         gzip.open(data / f"dev.{side}.gz", "rt", encoding="utf-8").read().splitlines()[:12]
         for side in ("en", "pt")
     ]
-    oracle = SpecOracle(spec, "float32")
+    oracle = SpecOracle(spec)
     found = [
         tokenizer.decode(oracle.greedy([*ids, tokenizer.end_token_id], 2 * len(ids) + 10))
         for ids in tokenizer.encode(sides[0])

@@ -64,7 +64,7 @@ def test_logits(options, tied):
         start_token_id=2,
     )
     oracle = SpecOracle(spec)
-    found = oracle.logits(oracle.encode(SOURCE), TARGET)
+    found = oracle.logits(SOURCE, TARGET)
     expected = expected_logits(model, table, table.T if tied else softmax, "halves")
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert spec.encoder.norm is not None and spec.decoder.norm is not None

@@ -28,7 +28,8 @@ def array(weight):
     value = getattr(weight, "value", weight)
     if hasattr(value, "detach"):
         value = value.detach().cpu().double().numpy()
-    return np.asarray(value).astype("float64")
+    value = np.asarray(value)
+    return value if value.dtype == "float64" else value.astype("float64")
 
 
 def dense(x, part):
@@ -144,13 +145,22 @@ def teacher_forced_logits(spec, source, target):
         source: Ids (B, S), padded.
         target: Ids (B, T) that the decoder reads, the start token first.
     """
-    source, target = np.asarray(source), np.asarray(target)
+    return logits_of(spec, *encode(spec, source), target)
+
+
+def encode(spec, source):
+    """The encoder's output (B, S, D), and which source tokens are real (B, 1, S)."""
+    source = np.asarray(source)
     is_real = (source != spec.embedding.pad_token_id)[:, None, :]
     x = embed(source, spec.embedding, spec.encoder.positions)
     for part in spec.encoder.blocks:
         x = block(x, part, np.repeat(is_real, source.shape[1], axis=1))
-    memory = x if spec.encoder.norm is None else norm(x, spec.encoder.norm)
+    return (x if spec.encoder.norm is None else norm(x, spec.encoder.norm)), is_real
 
+
+def logits_of(spec, memory, is_real, target):
+    """Logits (B, T, V) of what the decoder reads, from what `encode` returned."""
+    target = np.asarray(target)
     table = spec.embedding if spec.target_embedding is None else spec.target_embedding
     x = embed(target, table, spec.decoder.positions)
     length = target.shape[1]
