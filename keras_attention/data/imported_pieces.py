@@ -39,11 +39,12 @@ class ImportedPieces:
                 side: pieces or lists[0] for side, pieces in zip(SIDES, lists, strict=True)
             }
             self._unknown: dict[str, int] = dict(zip(SIDES, content["unknown"], strict=True))
-            processors = [
-                None if text is None else sentence_piece(base64.b64decode(text))
-                for text in content["models"]
+            models = [
+                None if text is None else base64.b64decode(text) for text in content["models"]
             ]
+            processors = [None if model is None else sentence_piece(model) for model in models]
             self._processors = dict(zip(SIDES, (processors[0], processors[-1]), strict=True))
+            self.models: tuple[bytes | None, bytes | None] = (models[0], models[-1])
             self._check()
         except (
             ValueError,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from keras_attention.data.imported_pieces import ImportedPieces, sentence_piece
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.interop.ctranslate2 import TOKENIZER_FOLDER
 from keras_attention.interop.ctranslate2_reader import CTranslate2Model
+from keras_attention.interop.export_folder import TOKENIZER_FOLDER
 from keras_attention.interop.foreign import Settings, read_foreign_json
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.files import DamagedFile

@@ -321,6 +321,38 @@ class Tokenizer:
         self._check_ids([token_id], side)
         return self._pieces.id_to_piece(token_id, *self._side(side))
 
+    def unknown_id(self, side: str = "source") -> int:
+        """Return the id of the unknown token of this side."""
+        has_sides = self._side(side)
+        return self._pieces.unknown_id(side) if has_sides else self.unknown_token_id
+
+    def sentence_piece_models(self) -> tuple[bytes, bytes]:
+        """Return the SentencePiece models of source and target, for programs that read such models alone.
+
+        They split a text as `tokens` does; the normalisation is in them. The ids are those of the vocabulary,
+        which need not be the models' own.
+
+        Raises:
+            ValueError: If the tokenizer is no SentencePiece model, or needs more than one: a prefix, or
+                sources without the end token.
+            ImportError: If protobuf is not installed.
+        """
+        pieces = self._pieces
+        if isinstance(pieces, SentencePieces) and self.normalization == NORMALIZATIONS[0]:
+            from keras_attention.data.normalizing_model import with_normalization
+
+            model = with_normalization(self._model)
+            return model, model
+        if isinstance(pieces, ImportedPieces) and self.ends_source and not pieces.source_prefix:
+            source, target = pieces.models
+            if source is not None and target is not None:
+                return source, target
+        raise ValueError(
+            "SentencePiece alone cannot split text as this tokenizer does: it must be a 'bpe' tokenizer with "
+            f"normalization={NORMALIZATIONS[0]!r}, or an imported one of two SentencePiece models without a "
+            f"prefix. Received: algorithm={self.algorithm!r}, normalization={self.normalization!r}"
+        )
+
     def _side(self, side: str) -> tuple[str, ...]:
         """Return the further argument that the pieces of a tokenizer with two sides take."""
         check_choice("side", side, SIDES)

@@ -12,6 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from keras_attention.interop.export_folder import (
+    TARGET_TOKENIZER_FOLDER,
+    TOKENIZER_FOLDER,
+    check_tokenizers,
+    is_export,
+    write_manifest,
+)
 from keras_attention.spec import (
     AttentionSpec,
     BlockSpec,
@@ -27,8 +34,7 @@ from keras_attention.utils.checks import (
     check_integer,
     check_path,
 )
-from keras_attention.utils.files import atomic_folder, check_destination, sha256_of, write_json
-from keras_attention.utils.ownership import is_own_folder
+from keras_attention.utils.files import atomic_folder, check_destination
 
 # Name of an activation in a spec -> its name in CTranslate2.
 ACTIVATIONS = {
@@ -49,9 +55,6 @@ QUANTIZATIONS = (
     "float32",
 )
 MODEL_FILE = "model.bin"
-TOKENIZER_FOLDER, TARGET_TOKENIZER_FOLDER = "tokenizer", "target_tokenizer"
-# Lists the other files with their checksums, so that only an export of ours is ever replaced.
-MANIFEST = "keras_attention.json"
 
 
 def export_ctranslate2(
@@ -135,13 +138,13 @@ def export_ctranslate2(
     if quantization is not None:
         check_choice("quantization", quantization, QUANTIZATIONS)
     folder = check_path("folder", folder)
-    check_destination(folder, folder=True, ours=_is_export, overwrite=overwrite)
+    check_destination(folder, folder=True, ours=is_export, overwrite=overwrite)
     spec = model if isinstance(model, TransformerSpec) else model.spec()
-    _check_arguments(spec, tokenizer, target)
+    check_tokenizers(spec, tokenizer, target)
+    check_exportable(spec)
     with atomic_folder(folder, replace=overwrite) as partial:
         write_model(spec, tokenizer, partial, quantization, max_length, target)
-        sha256 = {file.name: sha256_of(file) for file in sorted(partial.iterdir())}
-        write_json(partial / MANIFEST, {"exported": "ctranslate2", "sha256": sha256})
+        write_manifest(partial, "ctranslate2")
         tokenizer.save(partial / TOKENIZER_FOLDER)
         if target is not tokenizer:
             target.save(partial / TARGET_TOKENIZER_FOLDER)
@@ -184,34 +187,6 @@ def _library() -> SimpleNamespace:
             "The export needs CTranslate2, which is not installed: pip install 'ctranslate2>=4.8'."
         ) from error
     return SimpleNamespace(common=common_spec, transformer=transformer_spec)
-
-
-def _is_export(folder: Path) -> bool:
-    """Whether a folder holds only what `export_ctranslate2` wrote, unchanged."""
-    beside = [TOKENIZER_FOLDER]
-    if (folder / TARGET_TOKENIZER_FOLDER).exists():
-        beside.append(TARGET_TOKENIZER_FOLDER)
-    are_tokenizers = (
-        is_own_folder(folder / name, "tokenizer.json", "fingerprint") for name in beside
-    )
-    return all(are_tokenizers) and is_own_folder(folder, MANIFEST, "exported", beside=(*beside,))
-
-
-def _check_arguments(spec: TransformerSpec, tokenizer: Any, target: Any) -> None:
-    sides = (
-        ("tokenizer", tokenizer, "vocabulary_size"),
-        ("target_tokenizer", target, "target_vocabulary_size"),
-    )
-    for side, given, size in sides:
-        for name in (size, "pad_token_id", "start_token_id", "end_token_id"):
-            ours = getattr(spec, name)
-            theirs = getattr(given, "vocabulary_size" if name == size else name)
-            if ours != theirs:
-                raise ValueError(
-                    f"The model has {name} {ours}, the {side} {theirs}: they do not belong together. "
-                    "Use the tokenizer that the model was trained with."
-                )
-    check_exportable(spec)
 
 
 def check_exportable(spec: TransformerSpec) -> None:

@@ -1,4 +1,4 @@
-"""Read MarianMT folders of Hugging Face, such as the models of OPUS-MT.
+"""Read MarianMT folders of Hugging Face, such as the models of OPUS-MT, and what `export_hugging_face` wrote.
 
 Shape letters: D hidden_dim, V vocabulary.
 """
@@ -28,6 +28,7 @@ from keras_attention.spec.parts import (
     BlockSpec,
     EmbeddingSpec,
     FeedForwardSpec,
+    NormSpec,
     PositionsSpec,
     SpecError,
     StackSpec,
@@ -39,13 +40,16 @@ from keras_attention.utils.files import DamagedFile
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 SAFE_WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
 EPSILON = 1e-5  # PyTorch's; Marian's models of transformers have no other.
+NEVER = -1e9  # The logit's bias of a token that is never produced.
+# Entry of a config.json that `export_hugging_face` wrote: what the model was trained with.
+OWN_SETTINGS = "keras_attention"
 ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu", "tanh": "tanh"}
 # Weights that are computed, or the same as others.
 IGNORED = r".*embed_positions\.weight|.*embed_tokens\.weight|model\.shared\.weight|lm_head\.weight"
 
 
 def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> TransformerSpec:
-    """Read a MarianMT model.
+    """Read a MarianMT model, or a Pegasus model that `export_hugging_face` wrote.
 
     Ids are those of the folder. If the padding token, with which decoding starts, has an embedding that is
     not zero, as fine-tuning can make it, then the start token is a further one, with the last id.
@@ -55,7 +59,8 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
             without running code.
         positions: `"as_trained"`: the positions of Marian, which trained such models.
             `"as_transformers"`: those that transformers computes instead; the translations are those of
-            transformers. Defaults to `"as_trained"`.
+            transformers. Models that `export_hugging_face` wrote were trained with the latter. Defaults to
+            `"as_trained"`.
 
     Raises:
         DamagedFile: If a file is cut off or changed.
@@ -65,19 +70,21 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
     check_choice("positions", positions, POSITIONS)
     config = folder / CONFIG_FILE
     settings = Settings(read_foreign_json(config, dict), config)
-    kind = settings.get("model_type", str)
-    if kind != "marian":
+    kind, own = settings.get("model_type", str), settings.get(OWN_SETTINGS, dict, {})
+    if kind != "marian" and not (kind == "pegasus" and own):
         raise ValueError(
             f"'{config}' describes a model of type {kind!r}. Only 'marian' is read: OPUS-MT and its "
-            "relatives."
+            "relatives, and what `export_hugging_face` wrote."
         )
+    own = Settings(own, config)
     generation = folder / GENERATION_FILE
     if generation.is_file():
         settings.values = {**settings.values, **read_foreign_json(generation, dict)}
     path, weights = _read_weights(folder)
-    model = _Model(settings, Arrays(weights, f"'{path}'"))
+    epsilon = own.get("layer_norm_epsilon", float, EPSILON)
+    model = _Model(settings, Arrays(weights, f"'{path}'"), kind == "pegasus", epsilon)
     spec = checked(model.spec, path)
-    if positions == "as_transformers":
+    if "as_transformers" in (positions, own.get("positions", str, positions)):
         spec = checked(lambda: as_transformers(spec), path)
     return spec
 
@@ -145,8 +152,11 @@ def _read_pickle(path: Path) -> dict[str, np.ndarray]:
 class _Model:
     """Makes a spec from weights and settings."""
 
-    def __init__(self, settings: Settings, weights: Arrays) -> None:
+    def __init__(
+        self, settings: Settings, weights: Arrays, is_pre_norm: bool, epsilon: float
+    ) -> None:
         self._settings, self._weights = settings, weights
+        self._is_pre_norm, self._epsilon = is_pre_norm, epsilon
         self._dim = settings.number("d_model")
         activation = settings.get("activation_function", str, "gelu")
         if activation not in ACTIVATIONS:
@@ -173,7 +183,7 @@ class _Model:
         output = source if target is None else target
         suppressed = set(self._suppressed())
         if output.logits_bias is not None:
-            never = np.isneginf(output.logits_bias)
+            never = output.logits_bias <= NEVER
             output.logits_bias[never] = 0.0
             suppressed.update(np.flatnonzero(never).tolist())
         if start == pad and pad < len(output.embeddings) and output.embeddings[pad].any():
@@ -240,7 +250,8 @@ class _Model:
         if there != depth:
             raise SpecError(f"it has {there} {kind} layers, and its {CONFIG_FILE} says {depth}")
         blocks = tuple(self._block(f"model.{kind}.layers.{i}", kind) for i in range(depth))
-        return StackSpec(PositionsSpec("halves"), blocks)
+        norm = self._norm(f"model.{kind}.layer_norm") if self._is_pre_norm else None
+        return StackSpec(PositionsSpec("halves"), blocks, norm)
 
     def _block(self, name: str, kind: str) -> BlockSpec:
         weights = self._weights
@@ -249,17 +260,21 @@ class _Model:
         )
         block = BlockSpec(
             self._attention(f"{name}.self_attn"),
-            weights.norm(f"{name}.self_attn_layer_norm", EPSILON),
+            self._norm(f"{name}.self_attn_layer_norm"),
             network,
-            weights.norm(f"{name}.final_layer_norm", EPSILON),
+            self._norm(f"{name}.final_layer_norm"),
+            normalize_first=self._is_pre_norm,
         )
         if kind == "encoder":
             return block
         return dataclasses.replace(
             block,
             cross_attention=self._attention(f"{name}.encoder_attn"),
-            cross_attention_norm=weights.norm(f"{name}.encoder_attn_layer_norm", EPSILON),
+            cross_attention_norm=self._norm(f"{name}.encoder_attn_layer_norm"),
         )
+
+    def _norm(self, name: str) -> NormSpec:
+        return self._weights.norm(name, self._epsilon)
 
     def _attention(self, name: str) -> Any:
         names = ("q_proj", "k_proj", "v_proj", "out_proj")

@@ -1,0 +1,58 @@
+"""What all exports share: the folder that they write, and a tokenizer that must be the model's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.files import sha256_of, write_json
+from keras_attention.utils.ownership import is_own_folder
+
+# Lists the other files with their checksums, so that only an export of ours is ever replaced.
+MANIFEST = "keras_attention.json"
+TOKENIZER_FOLDER, TARGET_TOKENIZER_FOLDER = "tokenizer", "target_tokenizer"
+
+
+def is_export(folder: Path) -> bool:
+    """Whether a folder holds only what an export wrote, unchanged."""
+    names = (TOKENIZER_FOLDER, TARGET_TOKENIZER_FOLDER)
+    beside = tuple(name for name in names if (folder / name).exists())
+    are_tokenizers = (
+        is_own_folder(folder / name, "tokenizer.json", "fingerprint") for name in beside
+    )
+    return all(are_tokenizers) and is_own_folder(folder, MANIFEST, "exported", beside=beside)
+
+
+def write_manifest(folder: Path, kind: str) -> None:
+    """Write the list of the files of an export of this kind, after all of them."""
+    sha256 = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
+    write_json(folder / MANIFEST, {"exported": kind, "sha256": sha256})
+
+
+def check_tokenizers(spec: TransformerSpec, tokenizer: Any, target: Any = None) -> None:
+    """Raise a ValueError unless the tokenizers are the model's.
+
+    Args:
+        spec: The model.
+        tokenizer: The tokenizer of the source.
+        target: That of the target, if it is another. Defaults to `tokenizer`, whose target side counts then.
+    """
+    alone = target is None or target is tokenizer
+    sides = (
+        ("tokenizer", tokenizer, "vocabulary_size", "vocabulary_size"),
+        (
+            "tokenizer" if alone else "target_tokenizer",
+            tokenizer if alone else target,
+            "target_vocabulary_size",
+            "target_vocabulary_size" if alone else "vocabulary_size",
+        ),
+    )
+    for side, given, size, its_size in sides:
+        for name in (size, "pad_token_id", "start_token_id", "end_token_id"):
+            ours, theirs = getattr(spec, name), getattr(given, its_size if name == size else name)
+            if ours != theirs:
+                raise ValueError(
+                    f"The model has {name} {ours}, the {side} {theirs}: they do not belong together. "
+                    "Use the tokenizer that the model was trained with."
+                )

@@ -1,0 +1,407 @@
+"""Export a trained Transformer as a folder of Hugging Face, which many programs read.
+
+Shape letters: N heads, K key_dim, U value_dim, D hidden_dim, F intermediate_dim, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_attention.interop.export_folder import check_tokenizers, is_export, write_manifest
+from keras_attention.interop.foreign import permute_hidden
+from keras_attention.interop.hugging_face import (
+    CONFIG_FILE,
+    EPSILON,
+    GENERATION_FILE,
+    NEVER,
+    OWN_SETTINGS,
+    SAFE_WEIGHTS,
+)
+from keras_attention.spec.parts import (
+    AttentionSpec,
+    BlockSpec,
+    DenseSpec,
+    NormSpec,
+    as_array,
+    sinusoid,
+)
+from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.checks import check_boolean, check_has, check_integer, check_path
+from keras_attention.utils.files import atomic_folder, check_destination
+
+# Name of an activation in a spec -> its name in transformers.
+ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu", "tanh": "tanh"}
+# Names that MarianTokenizer and CTranslate2's converter expect of the first two pieces and the last one.
+END, UNKNOWN, PADDING = "</s>", "<unk>", "<pad>"
+Named = Iterator[tuple[str, np.ndarray]]
+
+
+def export_hugging_face(
+    model: Any,
+    tokenizer: Any,
+    folder: str | os.PathLike[str],
+    *,
+    beam_size: int = 4,
+    max_length: int = 512,
+    overwrite: bool = False,
+) -> Path:
+    """Write a `Transformer` as a folder of Hugging Face, with the tokenizer and the search settings.
+
+    A model with normalisation after each sub-layer, as in the paper, becomes a `MarianMTModel`; one with
+    `normalize_first` a `PegasusForConditionalGeneration`. transformers, optimum, transformers.js,
+    CTranslate2's converter and others read the folder:
+
+    * `AutoTokenizer` gives the ids of OPUS-MT: the end token first, the unknown token second, padding last.
+      What is written in a text like a special token, such as `"</s>"`, is one for it.
+    * The logits are the same, but for transformers' larger epsilon in normalisations (1e-5). If the model has
+      learned a logit for padding, that is the last but one piece, because padding has none there.
+    * The search is the other program's own, which can choose another translation than `Translator`:
+      transformers divides scores by `length ** length_penalty`, where this package, like the authors' code,
+      divides by `((5 + length) / 6) ** alpha`.
+
+    `Translator.from_preset` reads the folder again, with the weights that were exported.
+
+    Args:
+        model: A built `Transformer`, or a `TransformerSpec`.
+        tokenizer: Its `Tokenizer`: "bpe", or an imported one.
+        folder: The folder to write; it is created.
+        beam_size: Number of beams in the folder's search settings. Defaults to 4.
+        max_length: Longest translation in the search settings, and number of positions. Defaults to 512.
+        overwrite: Whether an exported model in `folder` may be replaced. Anything else there, and an export
+            that was changed, never is.
+
+    Returns:
+        The folder's path.
+
+    Raises:
+        ImportError: If safetensors or protobuf is not installed.
+        ValueError: If transformers has no such model: it has other positions than the paper's, attention
+            windows, branches, an SSRU, or heads wider than D / N. Or the tokenizer belongs to another model,
+            or the path holds anything but an exported model.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_attention.data.tokenizer import Tokenizer
+    >>> from keras_attention.models.transformer import Transformer
+    >>> tokenizer = Tokenizer.train(["ein kleines Haus", "a small house"], vocabulary_size=280)
+    >>> model = Transformer.from_preset("tiny", vocabulary_size=tokenizer.vocabulary_size)
+    >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +SKIP
+    ...     path = export_hugging_face(model, tokenizer, f"{folder}/model")
+    ...     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(path)
+    """
+    if not isinstance(model, TransformerSpec):
+        check_has("model", model, "a built Transformer, or its spec", "spec")
+    check_has("tokenizer", tokenizer, "a Tokenizer", "vocabulary_size", "sentence_piece_models")
+    check_integer("beam_size", beam_size, 1)
+    check_integer("max_length", max_length, 2)
+    check_boolean("overwrite", overwrite)
+    folder = check_path("folder", folder)
+    check_destination(folder, folder=True, ours=is_export, overwrite=overwrite)
+    spec = model if isinstance(model, TransformerSpec) else model.spec()
+    check_tokenizers(spec, tokenizer)
+    _check_exportable(spec)
+    models = tokenizer.sentence_piece_models()
+    save = _library()
+    exported = _Export(spec.map_weights(as_array), tokenizer)
+    with atomic_folder(folder, replace=overwrite) as partial:
+        weights = {
+            name: np.ascontiguousarray(array) for name, array in exported.weights(max_length)
+        }
+        save(weights, partial / SAFE_WEIGHTS, metadata={"format": "pt"})
+        for name, content in zip(("source.spm", "target.spm"), models, strict=True):
+            (partial / name).write_bytes(content)
+        for name, content in exported.settings(beam_size, max_length).items():
+            text = json.dumps(content, ensure_ascii=False, indent=1)
+            (partial / name).write_text(text, encoding="utf-8")
+        write_manifest(partial, "hugging_face")
+    return folder
+
+
+def _library() -> Any:
+    try:
+        from safetensors.numpy import save_file
+    except ImportError as error:
+        raise ImportError(
+            "The export needs safetensors, which is not installed: pip install 'safetensors>=0.6'."
+        ) from error
+    return save_file
+
+
+def _check_exportable(spec: TransformerSpec) -> None:
+    """Raise a ValueError for a model that transformers has no class for."""
+    options = spec.options()  # refuses blocks that differ
+    layout, activation = options["position_layout"], options["activation"]
+    heads, width, epsilon = (
+        options[name] for name in ("num_heads", "hidden_dim", "layer_norm_epsilon")
+    )
+    widest = max(options["key_dim"], options["value_dim"])
+    is_pre_norm = options["normalize_first"]
+    advice = (
+        " Import an OPUS-MT model with positions='as_transformers' if it is to be exported again."
+        if layout == "halves"
+        else ""
+    )
+    for is_refused, theirs, ours in (
+        ("branch_feed_forward" in options, "no branched attention", "branches"),
+        (options["decoder_cell"] == "ssru", "self-attention in every decoder", "an SSRU"),
+        (options["attention_window"] is not None, "no attention windows", "attention windows"),
+        (
+            layout != "interleaved",
+            "the paper's positions",
+            f"position_layout={layout!r}",
+        ),
+        (activation not in ACTIVATIONS, f"the activations {list(ACTIVATIONS)}", f"{activation!r}"),
+        (
+            width % heads or width % 2 or widest * heads > width,
+            "heads that divide an even width D, and keys and values of at most D / N",
+            f"D={width}, N={heads}, K={options['key_dim']}, U={options['value_dim']}",
+        ),
+        (epsilon > EPSILON, f"layer_norm_epsilon={EPSILON}", f"{epsilon}"),
+        (
+            options["final_normalization"] != is_pre_norm,
+            "a last normalisation where normalisations are first",
+            f"final_normalization={options['final_normalization']}, normalize_first={is_pre_norm}",
+        ),
+        (
+            is_pre_norm and spec.target_embedding is not None,
+            "one vocabulary where normalisations are first",
+            "two",
+        ),
+    ):
+        if is_refused:
+            raise ValueError(
+                f"The translation models of transformers have {theirs}; this model has {ours}, so it cannot "
+                f"be exported.{advice}"
+            )
+
+
+class _Export:
+    """A model with the ids and the order of hidden dimensions that transformers expects.
+
+    Args:
+        spec: The model, of NumPy arrays.
+        tokenizer: Its tokenizer.
+    """
+
+    def __init__(self, spec: TransformerSpec, tokenizer: Any) -> None:
+        # transformers has the paper's sines first and the cosines behind them.
+        self._order = np.arange(spec.hidden_dim).reshape(-1, 2).T.ravel()
+        self._spec = permute_hidden(spec, self._order)
+        self._options = spec.options()
+        self._has_two = spec.target_embedding is not None
+        pad, end = spec.pad_token_id, spec.end_token_id
+        has_logit = pad not in spec.suppressed_token_ids
+        sides = ("source", "target") if self._has_two else ("target",)
+        self._ids: list[list[int | None]] = []
+        for side in sides:
+            size = spec.vocabulary_size if side == "source" else spec.target_vocabulary_size
+            first = [end, tokenizer.unknown_id(side)]
+            rest = [i for i in range(size) if i not in (*first, pad)]
+            self._ids.append([*first, *rest, *[pad] * (side == "target" and has_logit)])
+        # One id of padding for both sides: the shorter vocabulary is filled up.
+        size = max(map(len, self._ids)) + 1
+        self._ids = [[*ids, *[None] * (size - len(ids))] for ids in self._ids]
+        self._new_ids = {old: new for new, old in enumerate(self._ids[-1]) if old is not None}
+        self.vocabularies = {
+            name: _pieces(ids, tokenizer, side, pad)
+            for name, ids, side in zip(
+                ("vocab.json", "target_vocab.json"), self._ids, sides, strict=False
+            )
+        }
+        never = [self._new_ids[i] for i in spec.suppressed_token_ids if i != pad]
+        never += [i for i, old in enumerate(self._ids[-1]) if old is None]
+        self._never = sorted(set(never))
+
+    @property
+    def _pad(self) -> int:
+        return len(self._ids[0]) - 1
+
+    @property
+    def _start(self) -> int:
+        spec = self._spec
+        return (
+            self._pad
+            if spec.start_token_id == spec.pad_token_id
+            else self._new_ids[spec.start_token_id]
+        )
+
+    def settings(self, beam_size: int, max_length: int) -> dict[str, Any]:
+        """Return what the JSON files hold, by their names."""
+        vocabularies = {
+            name: {piece: i for i, piece in enumerate(pieces)}
+            for name, pieces in self.vocabularies.items()
+        }
+        return {
+            CONFIG_FILE: self._config(max_length),
+            GENERATION_FILE: self._search(beam_size, max_length),
+            "tokenizer_config.json": self._tokenizer_config(max_length),
+            **vocabularies,
+        }
+
+    def _config(self, max_length: int) -> dict[str, Any]:
+        options, size = self._options, len(self._ids[0])
+        depths = (len(self._spec.encoder.blocks), len(self._spec.decoder.blocks))
+        stacks = {}
+        for kind, depth in zip(("encoder", "decoder"), depths, strict=True):
+            stacks[f"{kind}_layers"] = depth
+            stacks[f"{kind}_attention_heads"] = options["num_heads"]
+            stacks[f"{kind}_ffn_dim"] = options["intermediate_dim"]
+        is_pegasus = options["normalize_first"]
+        kind = "PegasusForConditionalGeneration" if is_pegasus else "MarianMTModel"
+        return {
+            "architectures": [kind],
+            "model_type": "pegasus" if is_pegasus else "marian",
+            "vocab_size": size,
+            "decoder_vocab_size": size,
+            "d_model": options["hidden_dim"],
+            **stacks,
+            "activation_function": ACTIVATIONS[options["activation"]],
+            "scale_embedding": True,
+            "static_position_embeddings": True,
+            "max_position_embeddings": max_length,
+            # CTranslate2's converter asks models of both kinds for these two.
+            "normalize_before": is_pegasus,
+            "normalize_embedding": False,
+            "share_encoder_decoder_embeddings": not self._has_two,
+            "tie_word_embeddings": options["tie_weights"],
+            "is_encoder_decoder": True,
+            "pad_token_id": self._pad,
+            "eos_token_id": 0,
+            "forced_eos_token_id": 0,
+            "decoder_start_token_id": self._start,
+            "torch_dtype": "float32",
+            OWN_SETTINGS: {
+                "positions": "as_transformers",
+                "layer_norm_epsilon": options["layer_norm_epsilon"],
+            },
+        }
+
+    def _search(self, beam_size: int, max_length: int) -> dict[str, Any]:
+        return {
+            "num_beams": beam_size,
+            "max_length": max_length,
+            "bad_words_ids": [[i] for i in self._never],
+            "pad_token_id": self._pad,
+            "eos_token_id": 0,
+            "forced_eos_token_id": 0,
+            "decoder_start_token_id": self._start,
+        }
+
+    def _tokenizer_config(self, max_length: int) -> dict[str, Any]:
+        return {
+            "tokenizer_class": "MarianTokenizer",
+            "eos_token": END,
+            "unk_token": UNKNOWN,
+            "pad_token": PADDING,
+            "separate_vocabs": self._has_two,
+            "source_lang": "source",
+            "target_lang": "target",
+            "model_max_length": max_length,
+        }
+
+    def weights(self, max_length: int) -> Named:
+        """Yield all weights with their names in transformers."""
+        yield from self._tables()
+        for kind in ("encoder", "decoder"):
+            stack = getattr(self._spec, kind)
+            if self._options["normalize_first"]:  # Marian's models compute theirs.
+                rows = sinusoid(np.arange(max_length), self._spec.hidden_dim)[:, self._order]
+                yield f"model.{kind}.embed_positions.weight", rows
+            for number, block in enumerate(stack.blocks):
+                yield from self._block(f"model.{kind}.layers.{number}", block)
+            if stack.norm is not None:
+                yield from _norm(f"model.{kind}.layer_norm", stack.norm)
+
+    def _tables(self) -> Named:
+        source, target = self._spec.embedding, self._spec.output_embedding
+        is_tied, names = self._options["tie_weights"], ["model.decoder.embed_tokens.weight"]
+        if not self._has_two:
+            # Tied models read the first of these, untied ones all.
+            both = ["model.shared.weight", "model.encoder.embed_tokens.weight"]
+            names = both[:1] if is_tied else [*both, *names]
+        table = _rows(target.embeddings, self._ids[-1])
+        for name in names:
+            yield name, table.copy()
+        if self._has_two:
+            yield "model.encoder.embed_tokens.weight", _rows(source.embeddings, self._ids[0])
+        if not is_tied:
+            yield "lm_head.weight", _rows(target.reverse_embeddings.T, self._ids[-1])
+        bias = np.zeros(len(target.embeddings), "float32")
+        if target.logits_bias is not None:
+            bias = target.logits_bias
+        bias = _rows(bias, self._ids[-1])
+        bias[self._never] = NEVER
+        yield "final_logits_bias", bias[None]
+
+    def _block(self, name: str, block: BlockSpec) -> Named:
+        yield from self._attention(f"{name}.self_attn", block.self_attention)
+        yield from _norm(f"{name}.self_attn_layer_norm", block.self_attention_norm)
+        if block.cross_attention is not None and block.cross_attention_norm is not None:
+            yield from self._attention(f"{name}.encoder_attn", block.cross_attention)
+            yield from _norm(f"{name}.encoder_attn_layer_norm", block.cross_attention_norm)
+        # What has none of these was refused earlier.
+        assert block.feed_forward is not None and block.feed_forward_norm is not None
+        yield from _dense(f"{name}.fc1", block.feed_forward.inner)
+        yield from _dense(f"{name}.fc2", block.feed_forward.outer)
+        yield from _norm(f"{name}.final_layer_norm", block.feed_forward_norm)
+
+    def _attention(self, name: str, attention: Any) -> Named:
+        """Yield the four maps, with keys and values filled up to the width D / N with zeros."""
+        assert isinstance(attention, AttentionSpec)
+        width = self._options["hidden_dim"] // self._options["num_heads"]
+        # transformers divides products by the square root of that width, not of K.
+        scale = np.float32(np.sqrt(width / self._options["key_dim"]))
+        for letter, dense in zip(
+            "qkv", (attention.query, attention.key, attention.value), strict=True
+        ):
+            missing = width - dense.kernel.shape[2]
+            kernel = np.pad(dense.kernel, ((0, 0), (0, 0), (0, missing)))
+            bias = (
+                None if dense.bias is None else np.pad(dense.bias, ((0, 0), (0, missing))).ravel()
+            )
+            flat = DenseSpec(kernel.reshape(len(kernel), -1), bias)
+            yield from _dense(
+                f"{name}.{letter}_proj", flat, scale if letter == "q" else np.float32(1)
+            )
+        kernel = attention.output.kernel
+        kernel = np.pad(kernel, ((0, 0), (0, width - kernel.shape[1]), (0, 0)))
+        output = DenseSpec(kernel.reshape(-1, kernel.shape[2]), attention.output.bias)
+        yield from _dense(f"{name}.out_proj", output)
+
+
+def _pieces(ids: list[int | None], tokenizer: Any, side: str, pad: int) -> list[str]:
+    """Return the piece of each new id; those that no text has get names of their own."""
+    taken = {tokenizer.id_to_token(i, side) for i in ids if i is not None}
+    pieces: list[str] = []
+    for old in ids[2:-1]:
+        name = f"<unused-{len(pieces)}>"
+        while name in taken:
+            name += "_"
+        pieces.append(name if old is None or old == pad else tokenizer.id_to_token(old, side))
+    return [END, UNKNOWN, *pieces, PADDING]
+
+
+def _rows(table: np.ndarray, ids: list[int | None]) -> np.ndarray:
+    """Return the rows of these ids; zeros where there is none."""
+    rows = np.zeros((len(ids), *table.shape[1:]), "float32")
+    there = [new for new, old in enumerate(ids) if old is not None]
+    rows[there] = table[[old for old in ids if old is not None]]
+    return rows
+
+
+def _dense(name: str, dense: DenseSpec, scale: np.floating[Any] = np.float32(1)) -> Named:
+    yield f"{name}.weight", as_array(dense.kernel).T * scale
+    bias = np.zeros(dense.kernel.shape[1], "float32") if dense.bias is None else dense.bias
+    yield f"{name}.bias", bias * scale
+
+
+def _norm(name: str, norm: NormSpec) -> Named:
+    yield f"{name}.weight", as_array(norm.gamma)
+    yield f"{name}.bias", as_array(norm.beta)

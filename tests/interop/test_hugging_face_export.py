@@ -1,0 +1,265 @@
+"""Folders for transformers: its logits and ids, CTranslate2's converter, and back again."""
+
+import json
+import unicodedata
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention import Tokenizer, Transformer, Translator
+from keras_attention.data.normalization import normalize
+from keras_attention.data.presets import read_preset
+from keras_attention.interop.hugging_face_export import export_hugging_face
+from keras_attention.spec.parts import SpecError
+from keras_attention.utils.files import OccupiedPath
+from tests.interop.conftest import SOURCES, TARGETS, write_marian_mt
+
+pytestmark = pytest.mark.backends("torch")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed: pip install transformers"
+)
+TOLERANCE = 1e-4
+# transformers' epsilon, except in one.
+VARIANTS = {
+    "paper": {},
+    "pre_norm": {"normalize_first": True},
+    "biases": {"use_attention_bias": True, "activation": "silu", "use_logits_bias": True},
+    "untied": {"tie_weights": False, "activation": "gelu"},
+    "narrow": {"key_dim": 3, "value_dim": 2, "num_layers": (3, 1), "use_attention_bias": True},
+    "own_start": {"start_token_id": 9, "suppressed_token_ids": (0, 9, 12)},
+    "own_epsilon": {"layer_norm_epsilon": 1e-6},
+    "two_vocabularies": {"target_vocabulary_size": 280, "use_logits_bias": True},
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer.train([*SOURCES, *TARGETS], vocabulary_size=290)
+
+
+def make_model(tokenizer, **options):
+    """A model whose weights are all random."""
+    sizes = {"num_layers": 2, "hidden_dim": 20, "intermediate_dim": 28, "num_heads": 5}
+    model = Transformer(
+        tokenizer.vocabulary_size, **{"layer_norm_epsilon": 1e-5, **sizes, **options}
+    )
+    random = np.random.default_rng(3)
+    for weight in model.weights:
+        if "seed" not in weight.path and weight.path.rsplit("/")[-1] not in ("kappa", "alpha"):
+            weight.assign(weight + random.normal(0.0, 0.3, weight.shape))
+    return model
+
+
+class Sides:
+    """A tokenizer with another vocabulary for the target, as far as an export asks."""
+
+    def __init__(self, source, target):
+        self.source, self.target = source, target
+        self.target_vocabulary_size = target.vocabulary_size
+
+    def __getattr__(self, name):
+        return getattr(self.source, name)
+
+    def id_to_token(self, token_id, side="target"):
+        return getattr(self, side).id_to_token(token_id)
+
+
+def exported(name, tokenizer, folder):
+    """The model, and transformers' model and tokenizer of its export."""
+    options = VARIANTS[name]
+    if "target_vocabulary_size" in options:
+        target = Tokenizer.train(TARGETS, vocabulary_size=280)
+        options = {**options, "target_vocabulary_size": target.vocabulary_size}
+        tokenizer = Sides(tokenizer, target)
+    model = make_model(tokenizer, **options)
+    if "start_token_id" in options:
+        tokenizer = Started(tokenizer, options["start_token_id"])
+    export_hugging_face(model, tokenizer, folder, beam_size=3, max_length=64)
+    theirs, loading = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+        folder, output_loading_info=True
+    )
+    assert not loading["missing_keys"] and not loading["unexpected_keys"]
+    return model, theirs.eval(), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+class Started(Sides):
+    def __init__(self, tokenizer, start):
+        super().__init__(tokenizer, tokenizer)
+        self.start_token_id = start
+
+
+def new_ids(tokens, folder, tokenizer, side):
+    """The ids that the vocabulary of the folder gives to tokens of ours."""
+    has_two = side == "target" and (folder / "target_vocab.json").is_file()
+    vocabulary = json.loads((folder / f"{'target_' * has_two}vocab.json").read_text())
+    names = {"<pad>": "<pad>", "</s>": "</s>"}
+    return [vocabulary[names.get(token, token)] for token in tokens]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_logits(name, tokenizer, tmp_path):
+    folder = tmp_path / "model"
+    model, theirs, _ = exported(name, tokenizer, folder)
+    names = [tokenizer.id_to_token(i) for i in range(tokenizer.vocabulary_size)]
+    target_size = model.target_vocabulary_size
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    source = [5, 9, 260, 271, 17, 261, 1]
+    pad, start = theirs.config.pad_token_id, theirs.config.decoder_start_token_id
+    mapped = [vocabulary[names[i]] for i in source]
+    target = [7, 12, 265, 4]
+    # Of one vocabulary, ours has padding first, end, unknown; theirs end, unknown, the rest.
+    order = [1, 2, *range(3, target_size), 0]
+    theirs_of = {old: new for new, old in enumerate(order)}
+    inputs = [start, *(theirs_of[i] for i in target)]
+    with torch.no_grad():
+        result = (
+            theirs(input_ids=torch.tensor([mapped]), decoder_input_ids=torch.tensor([inputs]))
+            .logits[0]
+            .numpy()
+        )
+    expected = keras.ops.convert_to_numpy(
+        model(
+            {
+                "encoder_token_ids": np.array([source]),
+                "decoder_token_ids": np.array([[model.start_token_id, *target]]),
+            }
+        )
+    )[0]
+    allowed = [i for i in range(target_size) if i not in model.suppressed_token_ids]
+    columns = [theirs_of[i] for i in allowed]
+    assert np.std(expected) > 0.5
+    epsilon = 1e-5 if name != "own_epsilon" else 1e-3
+    np.testing.assert_allclose(
+        result[:, columns], expected[:, allowed], atol=max(TOLERANCE, epsilon)
+    )
+    # Nothing else takes a part of the probability.
+    others = [i for i in range(result.shape[1]) if i not in columns]
+    assert pad in others or pad == columns[-1]
+    assert (result[:, others] < -1e8).all()
+
+
+def test_ids_and_texts_of_marian_tokenizer(tokenizer, tmp_path):
+    _, _, theirs = exported("paper", tokenizer, tmp_path / "model")
+    letters = sorted(set("".join([*SOURCES, *TARGETS])) | set("ßxqÉ☃\u00ad ﬁ\u200b\t\u00a0가"))
+    random = np.random.default_rng(3)
+    texts = ["".join(random.choice(letters, random.integers(1, 30))) for _ in range(300)]
+    texts += [unicodedata.normalize("NFD", text) for text in [*TARGETS, "Müller ÄÖÜ Ǖ 가각"]]
+    order = [1, 2, *range(3, tokenizer.vocabulary_size), 0]
+    ids = {old: new for new, old in enumerate(order)}
+    found = theirs(texts)["input_ids"]
+    assert found == [[*map(ids.get, row), 0] for row in tokenizer.encode(texts)]
+    assert theirs.batch_decode(found, skip_special_tokens=True) == [normalize(t) for t in texts]
+
+
+@pytest.mark.parametrize("name", ["paper", "pre_norm", "untied", "two_vocabularies"])
+def test_out_and_in_again(name, tokenizer, tmp_path):
+    """The weights come back bit by bit, in the order of the new ids."""
+    folder = tmp_path / "model"
+    model, _, _ = exported(name, tokenizer, folder)
+    preset = read_preset(folder)
+    assert preset.options == {"beam_size": 3}
+    ours, again = model.spec().weights(), preset.spec.weights()
+    for path, weight in ours.items():
+        weight = np.asarray(keras.ops.convert_to_numpy(weight))
+        if path.startswith(("embedding.", "target_embedding.")):
+            size = weight.shape[-1 if "reverse" in path else 0]
+            order = [1, 2, *range(3, size), 0]
+            weight = np.take(weight, order, axis=-1 if "reverse" in path else 0)
+            found = again[path][..., :size] if "reverse" in path else again[path][:size]
+            is_source = "target_embedding.embeddings" in again and path.startswith("embedding.")
+            rows = slice(None, size - 1) if is_source else slice(None)
+            if "reverse" in path:
+                np.testing.assert_array_equal(found, weight)
+            else:
+                np.testing.assert_array_equal(found[rows], weight[rows])
+        else:
+            np.testing.assert_array_equal(again[path], weight, err_msg=path)
+    # transformers has a bias everywhere; those that ours lacks are zero.
+    added = again.keys() - ours.keys() - {path for path in again if path.endswith("logits_bias")}
+    assert added and not any(again[path].any() for path in added)
+
+
+def test_the_same_translations_again(tokenizer, tmp_path):
+    model, _, _ = exported("paper", tokenizer, tmp_path / "model")
+    options = {"max_extra_length": 5, "show_progress": False, "engine": "torch"}
+    wanted = Translator(model, tokenizer, beam_size=3, **options)
+    again = Transformer.from_preset(tmp_path / "model"), Tokenizer.from_preset(tmp_path / "model")
+    found = Translator(*again, beam_size=3, **options)
+    for ours, theirs in zip(wanted.translate(SOURCES), found.translate(SOURCES), strict=True):
+        assert theirs[0].text == ours[0].text
+        assert theirs[0].score == pytest.approx(ours[0].score, abs=1e-5)
+
+
+def test_a_marian_model_goes_out_as_it_came(spm, tmp_path):
+    original = write_marian_mt(tmp_path / "came", spm)
+    preset = read_preset(tmp_path / "came", "as_transformers")
+    export_hugging_face(preset.spec, preset.tokenizer, tmp_path / "gone")
+    again = transformers.MarianMTModel.from_pretrained(tmp_path / "gone").state_dict()
+    for name, weight in original.state_dict().items():
+        if name == "final_logits_bias":
+            assert again[name][0, -1] == -1e9
+            np.testing.assert_array_equal(again[name][0, :-1], weight[0, :-1])
+        elif "embed_positions" not in name:
+            np.testing.assert_array_equal(again[name], weight, err_msg=name)
+    files = [json.loads((tmp_path / name / "vocab.json").read_text()) for name in ("came", "gone")]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("name", ["paper", "pre_norm"])
+def test_scores_of_ctranslate2s_converter(name, tokenizer, tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed")
+    model, _, _ = exported(name, tokenizer, tmp_path / "model")
+    converter = ctranslate2.converters.TransformersConverter(str(tmp_path / "model"))
+    converter.convert(str(tmp_path / "converted"))
+    translator = ctranslate2.Translator(str(tmp_path / "converted"), intra_threads=1)
+    source, target = tokenizer.tokens(SOURCES[1]), tokenizer.tokens(TARGETS[1])
+    found = translator.score_batch([[*source, "</s>"]], [target])[0].log_probs
+    ids = [*tokenizer.encode(TARGETS[1]), 1]
+    inputs = {
+        "encoder_token_ids": np.array([[*tokenizer.encode(SOURCES[1]), 1]]),
+        "decoder_token_ids": np.array([[0, *ids[:-1]]]),
+    }
+    logits = keras.ops.log_softmax(keras.ops.cast(model(inputs), "float32"))
+    expected = keras.ops.convert_to_numpy(logits)[0, np.arange(len(ids)), ids]
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
+
+
+REFUSED = {
+    "position_layout='halves'": {"position_layout": "halves"},
+    "position_layout='learned'": {"position_layout": "learned", "max_length": 30},
+    "an SSRU": {"decoder_cell": "ssru"},
+    "attention windows": {"attention_window": 3},
+    "'elu'": {"activation": "elu"},
+    "K=6": {"key_dim": 6},
+    "0.001": {"layer_norm_epsilon": 1e-3},
+    "final_normalization=True": {"final_normalization": True},
+    "branches": {"branch_feed_forward": "shared"},
+}
+
+
+@pytest.mark.parametrize("problem", REFUSED)
+def test_refuses_by_name_what_transformers_lacks(problem, tokenizer, tmp_path):
+    model = make_model(tokenizer, **REFUSED[problem])
+    with pytest.raises((ValueError, SpecError), match=problem):
+        export_hugging_face(model, tokenizer, tmp_path / "model")
+    assert not any(tmp_path.iterdir())
+
+
+def test_refuses_other_tokenizers_and_taken_folders(tokenizer, tmp_path):
+    model = make_model(tokenizer)
+    words = tmp_path / "words"
+    words.write_text("".join(f"w{i}\n" for i in range(tokenizer.vocabulary_size - 3)))
+    with pytest.raises(ValueError, match="'bpe' tokenizer.*algorithm='presegmented'"):
+        export_hugging_face(model, Tokenizer.from_vocabulary(words), tmp_path / "model")
+    with pytest.raises(ValueError, match="do not belong together"):
+        export_hugging_face(model, Tokenizer.train(TARGETS, 285), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    export_hugging_face(model, tokenizer, tmp_path / "model")
+    with pytest.raises(OccupiedPath):
+        export_hugging_face(model, tokenizer, tmp_path / "model")
+    export_hugging_face(model, tokenizer, tmp_path / "model", overwrite=True)
+    (tmp_path / "model" / "config.json").write_text("{}")
+    with pytest.raises(OccupiedPath):
+        export_hugging_face(model, tokenizer, tmp_path / "model", overwrite=True)
