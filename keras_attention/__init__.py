@@ -63,7 +63,7 @@ _PUBLIC_NAMES = {
         "training_flops",
         "write_report",
     ),
-    "interop": ("export_ctranslate2",),
+    "interop": ("export_ctranslate2", "export_hugging_face"),
     "spec": ("TransformerSpec",),
     "callbacks": (
         "AttentionLog",

@@ -516,6 +516,17 @@ TABLE = {
             "target_tokenizer": OPTIONAL_THING,
         },
     ),
+    "export_hugging_face": (
+        lambda x: {"model": x.model, "tokenizer": x.tokenizer, "folder": x.folder / "export"},
+        {
+            "model": THING,
+            "tokenizer": THING,
+            "folder": PATH,
+            "beam_size": SIZE,
+            "max_length": [*SIZE, 1],
+            "overwrite": SWITCH,
+        },
+    ),
     # layers
     "BranchedAttention": (
         lambda x: {"num_heads": 2, "key_dim": 3, "intermediate_dim": 8},

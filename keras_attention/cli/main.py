@@ -18,6 +18,7 @@ COMMANDS = {
     "evaluate": "score a run on your own sentences, or compare search settings",
     "attention": "show the attention for a sentence, in a browser or as pictures",
     "heads": "show how much a model needs each of its heads",
+    "export": "write a model for other programs: CTranslate2, Hugging Face",
     "average": "average the checkpoints of a run",
     "verify": "compare the checksums of a run, a store or other files",
 }

@@ -6,7 +6,9 @@ import functools
 from pathlib import Path
 from typing import Any
 
+from keras_attention.cli.quiet import start_backend
 from keras_attention.data.presets import Preset, is_run, read_preset
+from keras_attention.spec.parts import SpecError
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 MODEL_HELP = "a run's folder; or a model of MarianMT, CTranslate2 or Firefox, in a folder or as hf://owner/name"
@@ -29,10 +31,14 @@ def check_model(model: str) -> dict[str, Any]:
 
 
 def light_translator(model: str, **options: Any) -> Any:
-    """Return a `Translator` that needs no Keras, if an engine runs the model."""
+    """Return a `Translator` that needs no Keras, if a spec is there and an engine runs it."""
     from keras_attention.decoding.translator import Translator
 
-    return Translator.from_preset(model if is_run(model) else preset_of(model), **options)
+    try:
+        return Translator.from_preset(model if is_run(model) else preset_of(model), **options)
+    except SpecError:
+        start_backend()
+        return keras_translator(model, **options)
 
 
 def keras_translator(model: str, **options: Any) -> Any:

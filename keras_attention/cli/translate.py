@@ -16,7 +16,7 @@ from keras_attention.cli.bulk_options import (
     refuse_spread,
     spread,
 )
-from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, light_translator
+from keras_attention.cli.models import MODEL_HELP, check_model, light_translator
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import chunks_as_they_come
@@ -137,19 +137,13 @@ def _parser(program: str) -> argparse.ArgumentParser:
 
 def _translator(options: argparse.Namespace, program: str, shows_progress: bool) -> Any:
     given = {**_search_options(options), "show_progress": shows_progress}
-    from keras_attention.spec import SpecError
-
     if options.checkpoint is not None:
         start_backend()
         from keras_attention.recipes.from_checkpoint import checkpoint_translator
 
         translator = checkpoint_translator(options.model, options.checkpoint, **given)
     else:
-        try:
-            translator = light_translator(options.model, **given)
-        except SpecError:  # There is none, or no engine that runs it without Keras.
-            start_backend()
-            translator = keras_translator(options.model, **given)
+        translator = light_translator(options.model, **given)
     name, reason = translator.engine_for(1)
     say(f"{program}: decoded by {name}. {reason}")
     return translator

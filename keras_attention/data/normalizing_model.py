@@ -6,6 +6,7 @@ import functools
 import tempfile
 import unicodedata
 from collections.abc import Iterator
+from typing import Any
 
 from keras_attention.data.normalization import INVISIBLE
 
@@ -27,24 +28,25 @@ def with_normalization(model: bytes) -> bytes:
         ImportError: If protobuf is not installed.
     """
     try:
-        from sentencepiece.sentencepiece_model_pb2 import ModelProto
+        from sentencepiece import sentencepiece_model_pb2
     except ImportError as error:
         raise ImportError(
             "The normalisation is written into the SentencePiece model by protobuf, which is not installed: "
             "pip install 'protobuf>=5'"
         ) from error
-    proto = ModelProto.FromString(model)
+    messages: Any = sentencepiece_model_pb2  # made when it is imported: unknown to mypy
+    proto = messages.ModelProto.FromString(model)
     proto.normalizer_spec.name = "nfc_visible"
-    proto.normalizer_spec.precompiled_charsmap = _charsmap()
+    rules = messages.NormalizerSpec.FromString(_normalizer_spec())
+    proto.normalizer_spec.precompiled_charsmap = rules.precompiled_charsmap
     proto.normalizer_spec.remove_extra_whitespaces = True
     return proto.SerializeToString()
 
 
 @functools.cache
-def _charsmap() -> bytes:
-    """Return SentencePiece's table of replacements."""
+def _normalizer_spec() -> bytes:
+    """Return SentencePiece's message with the table of all replacements."""
     import sentencepiece
-    from sentencepiece.sentencepiece_model_pb2 import NormalizerSpec
 
     rules = {old: new for old, new in _replacements() if old != new and old != "\0"}
     lines = [
@@ -54,12 +56,11 @@ def _charsmap() -> bytes:
         file.write("\n".join(lines) + "\n")
         file.flush()
         normalizer = sentencepiece.SentencePieceNormalizer(rule_tsv=file.name)
-    spec = NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
-    return spec.precompiled_charsmap
+    return normalizer.serialized_normalizer_spec()
 
 
 def _replacements() -> Iterator[tuple[str, str]]:
-    """Yield each text that `normalize` replaces, and what it becomes: all ways to write a letter with marks."""
+    """Yield each text that `normalize` replaces, and by what: all ways to write a letter with marks."""
     for letter in map(chr, range(LAST_COMPOSED)):
         if INVISIBLE.match(letter):
             yield letter, ""

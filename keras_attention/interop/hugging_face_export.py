@@ -6,6 +6,7 @@ Shape letters: N heads, K key_dim, U value_dim, D hidden_dim, F intermediate_dim
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -357,7 +358,7 @@ class _Export:
         assert isinstance(attention, AttentionSpec)
         width = self._options["hidden_dim"] // self._options["num_heads"]
         # transformers divides products by the square root of that width, not of K.
-        scale = np.float32(np.sqrt(width / self._options["key_dim"]))
+        scale = math.sqrt(width / self._options["key_dim"])
         for letter, dense in zip(
             "qkv", (attention.query, attention.key, attention.value), strict=True
         ):
@@ -367,9 +368,7 @@ class _Export:
                 None if dense.bias is None else np.pad(dense.bias, ((0, 0), (0, missing))).ravel()
             )
             flat = DenseSpec(kernel.reshape(len(kernel), -1), bias)
-            yield from _dense(
-                f"{name}.{letter}_proj", flat, scale if letter == "q" else np.float32(1)
-            )
+            yield from _dense(f"{name}.{letter}_proj", flat, scale if letter == "q" else 1.0)
         kernel = attention.output.kernel
         kernel = np.pad(kernel, ((0, 0), (0, width - kernel.shape[1]), (0, 0)))
         output = DenseSpec(kernel.reshape(-1, kernel.shape[2]), attention.output.bias)
@@ -396,10 +395,10 @@ def _rows(table: np.ndarray, ids: list[int | None]) -> np.ndarray:
     return rows
 
 
-def _dense(name: str, dense: DenseSpec, scale: np.floating[Any] = np.float32(1)) -> Named:
-    yield f"{name}.weight", as_array(dense.kernel).T * scale
+def _dense(name: str, dense: DenseSpec, scale: float = 1.0) -> Named:
+    yield f"{name}.weight", as_array(dense.kernel).T * np.float32(scale)
     bias = np.zeros(dense.kernel.shape[1], "float32") if dense.bias is None else dense.bias
-    yield f"{name}.bias", bias * scale
+    yield f"{name}.bias", bias * np.float32(scale)
 
 
 def _norm(name: str, norm: NormSpec) -> Named:

@@ -597,3 +597,29 @@ def test_options_of_many_machines_stand_apart(capsys):
     assert last.startswith("--prepare-only on several machines:")
     for option in ("--chunk", "--ray", "--workers"):
         assert f"  {option} " in last and f"  {option} " not in before
+
+
+def test_export_writes_what_other_programs_read(run, translator, tmp_path, capsys):
+    marian = tmp_path / "marian"
+    main(["export", str(run), str(marian), "--format", "hugging_face", "--max-length", "61"])
+    assert capsys.readouterr().out == f"The model is in {marian}\n"
+    settings = json.loads((marian / "config.json").read_text())
+    assert settings["max_position_embeddings"] == 61
+    assert json.loads((marian / "generation_config.json").read_text())["num_beams"] == 2
+    again = Translator.from_preset(marian, length_penalty=0.6, show_progress=False)
+    assert again(LINES) == translator(LINES)
+    converted = tmp_path / "converted"
+    wanted = ["--format", "ctranslate2", "--quantization", "int8"]
+    main(["export", str(run), str(converted), *wanted])
+    assert (converted / "model.bin").is_file()
+
+
+def test_export_refuses_bad_options(run, tmp_path, capsys):
+    folder = tmp_path / "new"
+    assert exit_code("export", run, folder, "--format", "huggingface") == 2
+    assert "hugging_face" in capsys.readouterr().err
+    wrong = ["--format", "hugging_face", "--quantization", "int8"]
+    assert exit_code("export", run, folder, *wrong) == 2
+    assert "--quantization is not for --format hugging_face" in capsys.readouterr().err
+    assert exit_code("export", run, run, "--format", "hugging_face", "--overwrite") == 2
+    assert not folder.exists() and (run / "model.keras").is_file()

@@ -279,7 +279,7 @@ def test_a_vocabulary_of_the_target(tokenizer, tmp_path):
     (tmp_path / "words").write_text("\n".join(f"z{number}" for number in range(16)))
     target = Tokenizer.from_vocabulary(tmp_path / "words")
     folder = tmp_path / "model"
-    with pytest.raises(ValueError, match="target_vocabulary_size 19, the target_tokenizer 23"):
+    with pytest.raises(ValueError, match="target_vocabulary_size 19, the tokenizer 23"):
         export_ctranslate2(spec, tokenizer, folder)
     for overwrite in (False, True):
         export_ctranslate2(spec, tokenizer, folder, overwrite=overwrite, target_tokenizer=target)

@@ -1,0 +1,57 @@
+"""`keras-attention export MODEL FOLDER --format FORMAT`: a model for other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_attention.cli.models import MODEL_HELP, light_translator
+from keras_attention.cli.options import Parser
+from keras_attention.interop.ctranslate2 import QUANTIZATIONS
+from keras_attention.interop.exports import FORMATS, export_model, options_of
+
+EXAMPLE = """
+examples:
+  keras-attention export runs/demo demo_marian --format hugging_face
+  keras-attention export runs/demo demo_ct2 --format ctranslate2 --quantization int8
+"""
+
+
+def main(arguments: Sequence[str], program: str) -> None:
+    """Write a model for another program."""
+    parser = Parser(
+        prog=program,
+        description="Write a model, its tokenizer and its search settings for other programs: for "
+        "CTranslate2, or as a MarianMT or Pegasus folder of Hugging Face.",
+        epilog=EXAMPLE,
+    )
+    add: Any = parser.add_argument
+    add("model", metavar="MODEL", help=MODEL_HELP)
+    add("folder", type=Path, metavar="FOLDER", help="a new folder")
+    add("--format", required=True, choices=list(FORMATS), help="the other program's format")
+    add(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        help="precision of CTranslate2's weights (as they are)",
+    )
+    add("--max-length", type=int, metavar="N", help="number of positions (the format's usual one)")
+    add("--overwrite", action="store_true", help="replace what this command wrote to FOLDER")
+    options = parser.parse_args(arguments)
+    wanted = {"quantization": options.quantization, "max_length": options.max_length}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    for name in given:
+        if name not in options_of(options.format):
+            raise ValueError(f"--{name.replace('_', '-')} is not for --format {options.format}.")
+    translator = light_translator(options.model, show_progress=False)
+    if "beam_size" in options_of(options.format):
+        given["beam_size"] = translator.beam_size
+    path = export_model(
+        translator.model,
+        translator.tokenizer,
+        options.folder,
+        options.format,
+        **given,
+        overwrite=options.overwrite,
+    )
+    print(f"The model is in {path}")

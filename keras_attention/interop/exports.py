@@ -1,0 +1,52 @@
+"""One door out: a translator's model and tokenizer in the format of another program."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from keras_attention.interop.ctranslate2 import export_ctranslate2
+from keras_attention.interop.hugging_face_export import export_hugging_face
+from keras_attention.utils.checks import check_choice
+
+# Each takes the model, the tokenizer and the folder, and options of its own.
+FORMATS: dict[str, Callable[..., Path]] = {
+    "ctranslate2": export_ctranslate2,
+    "hugging_face": export_hugging_face,
+}
+
+
+def options_of(format: str) -> list[str]:
+    """Return the names of a format's own options.
+
+    Raises:
+        ValueError: If there is no such format.
+
+    Example:
+
+    >>> options_of("hugging_face")
+    ['beam_size', 'max_length', 'overwrite']
+    """
+    check_choice("format", format, tuple(FORMATS))
+    parameters = inspect.signature(FORMATS[format]).parameters
+    return [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
+
+
+def export_model(
+    model: Any, tokenizer: Any, folder: str | os.PathLike[str], format: str, **options: Any
+) -> Path:
+    """Write a model in the format of another program; see `Translator.export`.
+
+    Raises:
+        ValueError: If there is no such format, or it has no such option.
+    """
+    known = options_of(format)
+    for name in options:
+        if name not in known:
+            raise ValueError(
+                f"The format {format!r} has no option {name!r}; it has {', '.join(known)}."
+            )
+    return FORMATS[format](model, tokenizer, folder, **options)
