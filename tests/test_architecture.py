@@ -3,6 +3,9 @@
 import ast
 import importlib
 import inspect
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,6 +108,47 @@ def test_no_module_imports_itself_by_a_detour():
 
     for name in graph:
         visit(name, [])
+
+
+ROOM_WITHOUT_KERAS = re.compile(r"^\| `(\w+)/` \| ((?:`[\w.]+`(?:, )?)*) ?\|$", re.MULTILINE)
+
+
+def test_rooms_without_keras_import_no_backend():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rooms = dict(ROOM_WITHOUT_KERAS.findall(page.partition("| room without Keras |")[2]))
+    assert {"cli", "data", "decoding", "engine", "interop", "spec", "utils"} == rooms.keys()
+    light, heavy = [], []
+    for room, named in rooms.items():
+        exceptions = re.findall(r"`(.*?)`", named)
+        assert all((PACKAGE / room / name).is_file() for name in exceptions)
+        for path in (path for path in FILES if relative(path).startswith(f"{room}/")):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            (heavy if path.name in exceptions else light).append(module.removesuffix(".__init__"))
+    program = f"""
+import importlib, sys
+
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("keras", "tensorflow", "jax", "torch"):
+            raise ImportError(f"{{name}} is refused")
+
+sys.meta_path.insert(0, Refusing())
+import keras_attention_light
+for name in {light!r}:
+    importlib.import_module(name)
+needless = []
+for name in {heavy!r}:
+    try:
+        importlib.import_module(name)
+        needless.append(name)
+    except ImportError as error:
+        assert "is refused" in str(error), error
+print(needless)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 EXAMPLES = {path: ast.parse(path.read_text()) for path in (ROOT / "examples").rglob("*.py")}
