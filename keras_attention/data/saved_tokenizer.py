@@ -34,8 +34,7 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     """
     remedy = "Copy it again or train again."
     try:
-        # The fingerprint verifies everything that decides the ids, so no checksum is needed.
-        return read_json(folder / METADATA_FILE, remedy, unsigned=True)
+        return read_json(folder / METADATA_FILE, remedy)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"'{folder}' holds no tokenizer: {METADATA_FILE} is missing.") from None
 

@@ -41,7 +41,7 @@ from keras_attention.utils.files import (
     atomic_folder,
     remove_leftovers,
     write_atomically,
-    write_json,
+    write_signed_json,
 )
 
 PAD_TOKEN_ID = 0
@@ -400,7 +400,9 @@ class Tokenizer:
         place = nullcontext(folder) if is_shared else atomic_folder(folder, replace=True)
         with place as files:
             write_atomically(files / MODEL_FILE, self._model)
-            write_json(files / METADATA_FILE, metadata)  # Last: it marks the tokenizer as complete.
+            write_signed_json(
+                files / METADATA_FILE, metadata
+            )  # Last: it marks the tokenizer as complete.
 
     @staticmethod
     def is_saved_in(folder: str | os.PathLike[str]) -> bool:

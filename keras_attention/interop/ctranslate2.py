@@ -27,7 +27,12 @@ from keras_attention.utils.checks import (
     check_integer,
     check_path,
 )
-from keras_attention.utils.files import atomic_folder, check_destination, sha256_of, write_json
+from keras_attention.utils.files import (
+    atomic_folder,
+    check_destination,
+    sha256_of,
+    write_signed_json,
+)
 from keras_attention.utils.ownership import is_own_folder
 
 # Name of an activation in a spec -> its name in CTranslate2.
@@ -141,7 +146,7 @@ def export_ctranslate2(
     with atomic_folder(folder, replace=overwrite) as partial:
         write_model(spec, tokenizer, partial, quantization, max_length, target)
         sha256 = {file.name: sha256_of(file) for file in sorted(partial.iterdir())}
-        write_json(partial / MANIFEST, {"exported": "ctranslate2", "sha256": sha256})
+        write_signed_json(partial / MANIFEST, {"exported": "ctranslate2", "sha256": sha256})
         tokenizer.save(partial / TOKENIZER_FOLDER)
         if target is not tokenizer:
             target.save(partial / TARGET_TOKENIZER_FOLDER)

@@ -60,7 +60,7 @@ def test_report_of_a_folder(run, tmp_path, capsys, monkeypatch):
 
 
 def test_the_share_of_the_peak_is_of_the_runs_own_peak(run, tmp_path, monkeypatch):
-    report = read_json(run / "report.json", unsigned=True)
+    report = read_json(run / "report.json")
     write_json(run / "report.json", {**report, "training": {"device_peak": 3e9}})
     monkeypatch.setattr(recipe, "Translator", lambda *_, **__: list)
     monkeypatch.setattr(recipe, "matmul_peak", pytest.fail)

@@ -153,7 +153,7 @@ def test_a_place_where_nothing_can_be_written_is_no_other_process(tmp_path, plac
 def test_a_damaged_file_is_named(started, name):
     write_json(started.report, {"steps": 5})
     file = getattr(started, name)
-    file.write_text(file.read_text().replace("5", "4", 1))
+    file.write_text(file.read_text().replace("{", "", 1))
     for use in (lambda: started.claim(CONFIG), started.finished_report):
         if (name == "report") == (use == started.finished_report):
             with pytest.raises(DamagedFile, match=f"{file.name}' is damaged"):
