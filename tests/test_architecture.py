@@ -24,7 +24,7 @@ ALLOWED = {
     "ops": set(),
     "data": {"interop", "spec", "utils"},
     "layers": {"ops", "spec", "utils"},
-    "models": {"data", "interop", "layers", "ops", "spec", "utils"},
+    "models": {"data", "interop", "layers", "ops", "spec", "training", "utils"},
     "engine": {"interop", "ops", "spec", "utils"},
     "decoding": {"data", "engine", "interop", "ops", "spec", "utils"},
     "interop": {"spec", "utils"},

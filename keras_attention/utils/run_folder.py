@@ -17,6 +17,7 @@ from typing import Any
 
 import filelock
 
+from keras_attention.utils.agreed import is_told_here
 from keras_attention.utils.checks import did_you_mean
 from keras_attention.utils.files import (
     LOCK,
@@ -267,7 +268,7 @@ class RunFolder:
                     yield
                 except REFUSALS as error:
                     # Not if another process has failed: the same start may succeed later.
-                    if is_new and getattr(error, "is_told_here", True):
+                    if is_new and is_told_here(error):
                         self._remove_prepared()
                     raise
         except Exception:

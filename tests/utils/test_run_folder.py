@@ -2,6 +2,7 @@
 
 import pytest
 
+from keras_attention.utils.agreed import agreed
 from keras_attention.utils.files import PARTIAL, DamagedFile, write_json
 from keras_attention.utils.run_folder import RunFolder
 
@@ -183,8 +184,7 @@ def test_a_start_that_fails_leaves_what_was_there_or_is_of_use(tmp_path):
     def names():
         return sorted(path.name for path in run.path.iterdir())
 
-    elsewhere = ValueError("Process 1 could not go on")
-    elsewhere.is_told_here = False  # the mark of an error of another process
+    elsewhere = agreed(ValueError("Process 1 could not go on"), is_told_here=False)
     for number, error in enumerate((KeyboardInterrupt(), OSError(28, "full"), elsewhere)):
         run = RunFolder(tmp_path / f"runs{number}" / "new")
         failing_start(run, error)

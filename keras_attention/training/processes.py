@@ -1,4 +1,4 @@
-"""Several processes that train one model on PyTorch; the one file that names `torch.distributed`.
+"""Several processes that train one model on PyTorch, by `torch.distributed`.
 
 On the other backends, and where nobody joined, there is one process, and all of this does nothing.
 """
