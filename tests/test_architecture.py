@@ -35,6 +35,11 @@ ALLOWED = {
 }
 # Rooms above all of these.
 TOP = {"recipes", "cli"}
+# Rooms with public names.
+OPEN_ROOMS = (
+    *("callbacks", "data", "decoding", "evaluation", "interop", "layers", "models", "recipes"),
+    *("spec", "training", "visualization"),
+)
 
 
 NOT_ON_IMPORT = ("TYPE_CHECKING", "__name__ == '__main__'")
@@ -247,6 +252,37 @@ MOST_LINES = 500
 def test_files_can_be_read_in_a_sitting():
     long = {relative(path) for path in FILES if len(path.read_text().splitlines()) > MOST_LINES}
     assert not long
+
+
+# A function with more parameters lacks an object for what travels together.
+MOST_PARAMETERS = 7
+# Compiled code and hooks of others: a tuple of scalars would cost time there, or is not ours to make.
+MORE_PARAMETERS = {
+    "engine/numba/attention.py": {"attend", "scores", "weighted_sum"},
+    "engine/numba/layers.py": {"attend_row", "attention_inputs", "attention_output"},
+    "engine/numba/search.py": {"attend_to_source", "search", "step"},
+    "engine/numba/tiles.py": {"_epilogue", "multiply", "tile"},
+    "ops/backends/torch.py": {"forward"},  # of an autograd function
+}
+
+
+def test_functions_have_few_parameters():
+    """Constructors, the options of public functions and the calls of layers aside."""
+    public = set().union(
+        *(importlib.import_module(f"keras_attention.{room}").__all__ for room in OPEN_ROOMS)
+    )
+    found = {}
+    for path, tree in TREES.items():
+        room = relative(path).split("/")[0]
+        of_layers = {"call", "compute_output_spec"} if room in ("layers", "models") else set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and node.name not in public | of_layers | {
+                "__init__"
+            }:
+                parts = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                if len([one for one in parts if one.arg not in ("self", "cls")]) > MOST_PARAMETERS:
+                    found.setdefault(relative(path), set()).add(node.name)
+    assert found == MORE_PARAMETERS
 
 
 # Keras' private names that the package overrides or reads: a new version of Keras may change them.
