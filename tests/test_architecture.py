@@ -3,6 +3,9 @@
 import ast
 import importlib
 import inspect
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +24,7 @@ ALLOWED = {
     "ops": set(),
     "data": {"interop", "spec", "utils"},
     "layers": {"ops", "spec", "utils"},
-    "models": {"data", "interop", "layers", "ops", "spec", "utils"},
+    "models": {"data", "interop", "layers", "ops", "spec", "training", "utils"},
     "engine": {"interop", "ops", "spec", "utils"},
     "decoding": {"data", "engine", "interop", "ops", "spec", "utils"},
     "interop": {"spec", "utils"},
@@ -32,6 +35,11 @@ ALLOWED = {
 }
 # Rooms above all of these.
 TOP = {"recipes", "cli"}
+# Rooms with public names.
+OPEN_ROOMS = (
+    *("callbacks", "data", "decoding", "evaluation", "interop", "layers", "models", "recipes"),
+    *("spec", "training", "visualization"),
+)
 
 
 NOT_ON_IMPORT = ("TYPE_CHECKING", "__name__ == '__main__'")
@@ -105,6 +113,47 @@ def test_no_module_imports_itself_by_a_detour():
 
     for name in graph:
         visit(name, [])
+
+
+ROOM_WITHOUT_KERAS = re.compile(r"^\| `(\w+)/` \| ((?:`[\w.]+`(?:, )?)*) ?\|$", re.MULTILINE)
+
+
+def test_rooms_without_keras_import_no_backend():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rooms = dict(ROOM_WITHOUT_KERAS.findall(page.partition("| room without Keras |")[2]))
+    assert {"cli", "data", "decoding", "engine", "interop", "spec", "utils"} == rooms.keys()
+    light, heavy = [], []
+    for room, named in rooms.items():
+        exceptions = re.findall(r"`(.*?)`", named)
+        assert all((PACKAGE / room / name).is_file() for name in exceptions)
+        for path in (path for path in FILES if relative(path).startswith(f"{room}/")):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            (heavy if path.name in exceptions else light).append(module.removesuffix(".__init__"))
+    program = f"""
+import importlib, sys
+
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("keras", "tensorflow", "jax", "torch"):
+            raise ImportError(f"{{name}} is refused")
+
+sys.meta_path.insert(0, Refusing())
+import keras_attention_light
+for name in {light!r}:
+    importlib.import_module(name)
+needless = []
+for name in {heavy!r}:
+    try:
+        importlib.import_module(name)
+        needless.append(name)
+    except ImportError as error:
+        assert "is refused" in str(error), error
+print(needless)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
 EXAMPLES = {path: ast.parse(path.read_text()) for path in (ROOT / "examples").rglob("*.py")}
@@ -203,6 +252,37 @@ MOST_LINES = 500
 def test_files_can_be_read_in_a_sitting():
     long = {relative(path) for path in FILES if len(path.read_text().splitlines()) > MOST_LINES}
     assert not long
+
+
+# A function with more parameters lacks an object for what travels together.
+MOST_PARAMETERS = 7
+# Compiled code and hooks of others: a tuple of scalars would cost time there, or is not ours to make.
+MORE_PARAMETERS = {
+    "engine/numba/attention.py": {"attend", "scores", "weighted_sum"},
+    "engine/numba/layers.py": {"attend_row", "attention_inputs", "attention_output"},
+    "engine/numba/search.py": {"attend_to_source", "search", "step"},
+    "engine/numba/tiles.py": {"_epilogue", "multiply", "tile"},
+    "ops/backends/torch.py": {"forward"},  # of an autograd function
+}
+
+
+def test_functions_have_few_parameters():
+    """Constructors, the options of public functions and the calls of layers aside."""
+    public = set().union(
+        *(importlib.import_module(f"keras_attention.{room}").__all__ for room in OPEN_ROOMS)
+    )
+    found = {}
+    for path, tree in TREES.items():
+        room = relative(path).split("/")[0]
+        of_layers = {"call", "compute_output_spec"} if room in ("layers", "models") else set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and node.name not in public | of_layers | {
+                "__init__"
+            }:
+                parts = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                if len([one for one in parts if one.arg not in ("self", "cls")]) > MOST_PARAMETERS:
+                    found.setdefault(relative(path), set()).add(node.name)
+    assert found == MORE_PARAMETERS
 
 
 # Keras' private names that the package overrides or reads: a new version of Keras may change them.

@@ -70,8 +70,8 @@ def test_tokenizer(tmp_path, name):
         return tokenizer.encode(texts), tokenizer.vocabulary_size, tokenizer.algorithm
 
     refused = check_flipped_bits(tmp_path / name, read)
-    assert refused == PLACES or name == "tokenizer.json"
-    assert refused > 0.7 * PLACES
+    # Most of `tokenizer.json` decides nothing here: `keras-attention verify` compares the rest.
+    assert refused == PLACES or (name == "tokenizer.json" and refused > 0.3 * PLACES)
 
 
 @pytest.mark.parametrize("name", ["model.weights.h5", "manifest.json"])

@@ -6,14 +6,13 @@ import datetime
 import json
 import math
 import os
-import zlib
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from keras_attention.utils.checks import check_path
 from keras_attention.utils.files import DamagedFile, check_still_there, naming_errors
 
-CHECKSUM = "crc32"
+CHECKSUM = "crc32"  # which earlier versions wrote into each line
 # Fields that depend on the machine's clock: only these may differ after a resume.
 WALL_CLOCK_FIELDS = (
     "time",
@@ -28,8 +27,7 @@ WALL_CLOCK_FIELDS = (
 class MetricsLog:
     """Appends JSON objects to a file, one per line, each passed to the operating system at once.
 
-    Infinite and NaN values, which JSON cannot hold, are written as `null`. The field `"crc32"` of a line
-    is the checksum of its other fields.
+    Infinite and NaN values, which JSON cannot hold, are written as `null`.
 
     Args:
         path: The file, such as `metrics.jsonl` in a run's folder. An existing file is continued.
@@ -56,10 +54,10 @@ class MetricsLog:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Append an entry, with the time and a checksum. A last line that a crash cut short is removed."""
+        """Append an entry, with the time. A last line that a crash cut short is removed."""
         time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         entry = {**{name: _writable(value) for name, value in values.items()}, "time": time}
-        line = json.dumps({**entry, CHECKSUM: _checksum(entry)}, ensure_ascii=False) + "\n"
+        line = json.dumps(entry, ensure_ascii=False) + "\n"
         check_still_there(self.path.parent)
         with naming_errors(self.path), open(self.path, "ab+") as file:
             if not _ends_with_line(file):
@@ -80,7 +78,7 @@ class MetricsLog:
         """Return all entries, without a last line that a crash cut short.
 
         Raises:
-            DamagedFile: If a line was changed after it was written.
+            DamagedFile: If a line is not a JSON object.
         """
         return [self._entry(number, line) for number, line in enumerate(self._lines(), start=1)]
 
@@ -92,14 +90,13 @@ class MetricsLog:
     def _entry(self, number: int, line: bytes) -> dict[str, Any]:
         try:
             entry = json.loads(line)
-            if entry.pop(CHECKSUM, None) in (None, _checksum(entry)):  # Older versions wrote none.
-                return entry
+            entry.pop(CHECKSUM, None)
         except (ValueError, TypeError, AttributeError):
-            pass
-        raise DamagedFile(
-            f"'{self.path}' is damaged: line {number} was changed after it was written. Move the file "
-            "away, or delete that line."
-        )
+            raise DamagedFile(
+                f"'{self.path}' is damaged: line {number} is not a JSON object. Move the file away, or "
+                "delete that line."
+            ) from None
+        return entry
 
     def cut(self, size: int) -> None:
         """Cut the file to this size in bytes, if it is longer; a resumed run continues from there."""
@@ -121,10 +118,6 @@ def _ends_with_line(file: BinaryIO) -> bool:
         return True
     file.seek(-1, os.SEEK_END)
     return file.read(1) == b"\n"
-
-
-def _checksum(entry: Mapping[str, Any]) -> str:
-    return f"{zlib.crc32(json.dumps(entry, ensure_ascii=False).encode('utf-8')):08x}"
 
 
 def _writable(value: Any) -> Any:

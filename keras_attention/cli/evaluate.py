@@ -114,10 +114,6 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add_cost("--devices", type=int, default=1, metavar="N", help="how many devices trained (1)")
     gpu = f"a GPU of the paper: {', '.join(GPUS)} (this machine's speed)"
     add_cost("--gpu", metavar="NAME", choices=GPUS, help=gpu)
-    # The suppressed options are the names of earlier versions.
-    add_cost(
-        "--device", dest="gpu", choices=GPUS, default=argparse.SUPPRESS, help=argparse.SUPPRESS
-    )
     tries = parser.add_argument_group("settings to try with one run; each can be repeated")
     precisions = "float32, bfloat16, float16, int8, or plain: the plain search in float32"
     for name, kind, metavar, text in (
@@ -125,14 +121,14 @@ def _parser(program: str) -> argparse.ArgumentParser:
         ("beam-size", int, "N", "a beam size"),
         ("length-penalty", float, "X", "a length penalty, the paper's alpha"),
     ):
-        more: dict[str, Any] = {
-            "dest": name.replace("-", "_"),
-            "action": "append",
-            "type": kind,
-            "metavar": metavar,
-        }
-        tries.add_argument(f"--try-{name}", help=text, **more)
-        tries.add_argument(f"--{name}", help=argparse.SUPPRESS, **more)
+        tries.add_argument(
+            f"--try-{name}",
+            dest=name.replace("-", "_"),
+            action="append",
+            type=kind,
+            metavar=metavar,
+            help=text,
+        )
     return parser
 
 

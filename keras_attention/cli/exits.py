@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from keras_attention.cli.streams import open_standard_streams
+from keras_attention.utils.agreed import is_told_here
 
 FAILURE, BAD_INPUT, INTERRUPTED, CLOSED_PIPE = 1, 2, 130, 141
 
@@ -67,11 +68,11 @@ def naming_the_folder(folder: Path, is_given: bool) -> Iterator[None]:
 def _end(program: str, error: Exception, code: int) -> NoReturn:
     """Say what happened, unless another process does, and end this one."""
     # If all processes that train together fail, only one prints the error; see `failing_together`.
-    if getattr(error, "is_told_here", True):
+    if is_told_here(error):
         print(f"{program}: {str(error) or type(error).__name__}", file=sys.stderr)
     jax = sys.modules.get("jax")
     if jax is not None and jax.distributed.is_initialized():
-        from keras_attention.ops.processes import LostProcess
+        from keras_attention.training.processes import LostProcess
 
         # JAX would wait for minutes for processes that wait for this one, unless it knows one is lost.
         if not isinstance(error, LostProcess):

@@ -15,11 +15,10 @@ from keras_attention.utils.files import (
     PARTIAL,
     REPLACED,
     DamagedFile,
-    read_json,
+    read_signed_json,
     verify_files,
 )
 from keras_attention.utils.progress import Progress
-from keras_attention.utils.run_folder import RunFolder
 from keras_attention.utils.signed_archive import verify_archive
 from keras_attention.utils.signed_json import CHECKSUM
 
@@ -43,7 +42,6 @@ REMEDIES = {
     "report.json": "Move it away: the command that started the run writes it again",
     "model.keras": "Move it and report.json away: the command that started the run writes both again",
     PARTS: "The same command makes it again",
-    "metrics.jsonl": "Delete that line: nothing else needs it",
 }
 OWN = (LOCK, PARTIAL, REPLACED)  # files of running and of killed writers
 
@@ -99,16 +97,8 @@ def _verify(file: Path) -> Iterator[Path]:
         yield file
     elif file.suffix == ".sha256":
         yield from _verify_record(file)
-    elif file.name == RunFolder(file.parent).metrics.name:
-        from keras_attention.cli.quiet import start_backend
-
-        start_backend()
-        from keras_attention.callbacks.metrics_log import MetricsLog
-
-        MetricsLog(file).read()
-        yield file
     elif file.suffix == ".json" and not _is_unsigned(file):
-        listed: Any = read_json(file).get("sha256", {})
+        listed: Any = read_signed_json(file).get("sha256", {})
         yield file
         if isinstance(listed, dict):
             verify_files(file.parent, listed)
@@ -124,7 +114,7 @@ def _verify_record(record: Path) -> Iterator[Path]:
 
 
 def _is_unsigned(file: Path) -> bool:
-    """Whether it is another program's, or an older version's, which wrote no checksum."""
+    """Whether it is plain JSON: settings, a report, or another program's."""
     try:
         value = json.loads(file.read_bytes())
     except (ValueError, RecursionError):

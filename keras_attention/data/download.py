@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from email.message import Message
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from filelock import Timeout
 
@@ -38,18 +38,33 @@ PAGES = ("text/html", "application/xhtml+xml")
 RETRY_CODES = (408, 429, 500, 502, 503, 504)
 
 
+class Tries(NamedTuple):
+    """How often and how patiently a download is tried.
+
+    Attributes:
+        attempts: Number of attempts.
+        timeout: Seconds without an answer, or with less than 1,000 bytes a second, after which an attempt
+            fails.
+        delay: Seconds before the second attempt, doubled before each further one.
+    """
+
+    attempts: int = 4
+    timeout: float = 30.0
+    delay: float = 1.0
+
+
+USUAL_TRIES = Tries()
+
+
 def download(
     url: str,
     path: str | os.PathLike[str],
     sha256: str | None,
     *,
     validate: Callable[[Path], None] | None = None,
-    attempts: int = 4,
-    timeout: float = 30.0,
-    delay: float = 1.0,
-    verbose: bool = True,
     begins: Callable[[bytes], bool] | None = None,
     max_bytes: int = LARGEST_TEXT,
+    tries: Tries = USUAL_TRIES,
 ) -> Path:
     """Download a file to `path` unless it exists already.
 
@@ -66,13 +81,9 @@ def download(
         sha256: Expected checksum, in hexadecimal, or None for the recorded one.
         validate: A function, called with the file before it gets its name. It raises a ValueError if the
             file is not what was asked for, such as an error page.
-        attempts: Number of attempts. Defaults to 4.
-        timeout: Seconds without an answer, or with less than 1,000 bytes a second, after which an attempt
-            fails. Defaults to 30.
-        delay: Seconds before the second attempt, doubled before each further one. Defaults to 1.
-        verbose: Whether to show progress after 3 seconds. Defaults to True.
         begins: Whether the first bytes can be those of the file. If not, the download ends at once.
         max_bytes: Largest size; a download that is larger ends. Defaults to 1 GiB.
+        tries: How often and how patiently to try.
 
     Returns:
         The path.
@@ -90,7 +101,7 @@ def download(
         with _locked(path):
             if not path.exists():
                 wanted = _Wanted(url, sha256, validate, begins, max_bytes)
-                _download(wanted, path, attempts, timeout, delay, verbose)
+                _download(wanted, path, tries)
                 return path
     remedy = f"Delete '{path}' to download it again from {url}"
     if sha256 is None:
@@ -186,25 +197,22 @@ class _Wanted:
             check_packed(part)
 
 
-def _download(
-    wanted: _Wanted, path: Path, attempts: int, timeout: float, delay: float, verbose: bool
-) -> None:
+def _download(wanted: _Wanted, path: Path, tries: Tries) -> None:
     part = path.with_name(path.name + ".part")
     if wanted.sha256 is None and part.exists() and not _validator_file(part).exists():
         raise OccupiedPath(
             f"'{part}' exists, and this package did not write it. Nothing was changed. Move it away."
         )
-    label = path.name if verbose else ""
     try:
-        for attempt in range(attempts):
+        for attempt in range(tries.attempts):
             try:
-                _fetch(wanted, part, timeout, label)
+                _fetch(wanted, part, tries.timeout)
                 break
             except (OSError, http.client.HTTPException) as error:
                 fatal = isinstance(error, urllib.error.HTTPError) and error.code not in RETRY_CODES
-                if fatal or attempt == attempts - 1:
+                if fatal or attempt == tries.attempts - 1:
                     raise ConnectionError(f"Could not download {wanted.url}: {error}") from error
-                time.sleep(delay * 2**attempt)
+                time.sleep(tries.delay * 2**attempt)
         wanted.check(path, part)
     except ValueError:
         _forget(part)
@@ -225,7 +233,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _fetch(wanted: _Wanted, part: Path, timeout: float, label: str) -> None:
+def _fetch(wanted: _Wanted, part: Path, timeout: float) -> None:
     """Append to `part` what is missing; raise unless the file is then complete.
 
     Existing bytes are continued only if they are known to belong to the same file: by the validator that
@@ -269,7 +277,7 @@ def _fetch(wanted: _Wanted, part: Path, timeout: float, label: str) -> None:
             _forget(part)
             write_atomically(validator_file, _validator(response.headers))
         with open(part, "ab") as file:
-            _copy(response, file, start, total, timeout, label, wanted)
+            _copy(response, file, start, total, timeout, wanted)
     if total is not None and part.stat().st_size != total:
         received = part.stat().st_size
         if received > total:
@@ -306,14 +314,12 @@ def _copy(
     have: int,
     total: int | None,
     timeout: float,
-    label: str,
     wanted: _Wanted,
 ) -> None:
     since, least = time.monotonic(), have + timeout * SLOWEST
     kilobytes = None if total is None else total // 1000
-    with Progress(
-        kilobytes, f"downloading {label}", "kB", enabled=bool(label), initial=have // 1000
-    ) as progress:
+    label = f"downloading {os.path.basename(file.name).removesuffix('.part')}"
+    with Progress(kilobytes, label, "kB", initial=have // 1000) as progress:
         start = b"" if have == 0 else None
         kind = response.headers.get_content_type()
         while chunk := response.read1(CHUNK_BYTES):

@@ -11,16 +11,16 @@ from keras_attention.utils.files import DamagedFile, OccupiedPath, read_json
 FORMAT_VERSION = 1
 MODEL_FILE = "tokenizer.model"
 METADATA_FILE = "tokenizer.json"
-OLD_NAMES = {"given": "presegmented"}  # Names that older versions wrote.
+# What fingerprints call an algorithm, if not by its name: existing tokenizers and token stores stay valid.
+FINGERPRINT_NAMES = {"presegmented": "given"}
 OLD_NORMALIZATION = "nfc"  # Of tokenizers whose metadata do not name any.
 
 
 def tokenizer_fingerprint(model: bytes, algorithm: str, normalization: str) -> str:
     """Return the hex SHA-256 of everything that decides the ids."""
-    # Computed with the old names, so that existing tokenizers and token stores stay valid.
-    names = {new: old for old, new in OLD_NAMES.items()}
     how = "" if normalization == OLD_NORMALIZATION else f"{normalization} "
-    digest = hashlib.sha256(f"{FORMAT_VERSION} {names.get(algorithm, algorithm)} {how}".encode())
+    name = FINGERPRINT_NAMES.get(algorithm, algorithm)
+    digest = hashlib.sha256(f"{FORMAT_VERSION} {name} {how}".encode())
     digest.update(model)
     return digest.hexdigest()
 
@@ -34,8 +34,7 @@ def read_metadata(folder: Path) -> dict[str, Any]:
     """
     remedy = "Copy it again or train again."
     try:
-        # The fingerprint verifies everything that decides the ids, so no checksum is needed.
-        return read_json(folder / METADATA_FILE, remedy, unsigned=True)
+        return read_json(folder / METADATA_FILE, remedy)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"'{folder}' holds no tokenizer: {METADATA_FILE} is missing.") from None
 

@@ -25,10 +25,10 @@ from keras_attention.utils.checks import check_choice, check_integer, check_numb
 from keras_attention.utils.files import (
     OccupiedPath,
     atomic_folder,
-    read_json,
+    read_signed_json,
     remove_leftovers,
     verify_files,
-    write_json,
+    write_signed_json,
 )
 from keras_attention.utils.progress import Progress
 from keras_attention.utils.sides import target_size_of
@@ -333,7 +333,7 @@ def _write_store(
         start_token_id=getattr(tokenizer, "start_token_id", PAD_TOKEN_ID),
         sha256=writers.sha256(),
     )
-    write_json(folder / METADATA_FILE, metadata)
+    write_signed_json(folder / METADATA_FILE, metadata)
 
 
 class _Writers:
@@ -388,7 +388,7 @@ def _chunks(
 
 def _read_metadata(folder: Path) -> dict[str, Any]:
     try:
-        metadata = read_json(
+        metadata = read_signed_json(
             folder / METADATA_FILE,
             "Does it belong to a token store of this version of keras_attention? "
             + REMEDY.format(folder),

@@ -21,7 +21,6 @@ from keras_attention.data.saved_tokenizer import (
     FORMAT_VERSION,
     METADATA_FILE,
     MODEL_FILE,
-    OLD_NAMES,
     OLD_NORMALIZATION,
     is_saved,
     read_metadata,
@@ -41,7 +40,7 @@ from keras_attention.utils.files import (
     atomic_folder,
     remove_leftovers,
     write_atomically,
-    write_json,
+    write_signed_json,
 )
 
 PAD_TOKEN_ID = 0
@@ -120,13 +119,13 @@ class Tokenizer:
     def __init__(
         self, model: bytes, algorithm: str = "bpe", normalization: str | None = None
     ) -> None:
-        check_choice("algorithm", algorithm, (*ALGORITHMS, *OLD_NAMES))
+        check_choice("algorithm", algorithm, ALGORITHMS)
         usual = NORMALIZATIONS[:-1] if algorithm != "imported" else NORMALIZATIONS[-1:]
         normalization = usual[0] if normalization is None else normalization
         check_choice("normalization", normalization, usual)
         if not isinstance(model, bytes | bytearray):
             raise ValueError(f"`model` must be bytes. Received: {type(model).__name__}")
-        self.algorithm = OLD_NAMES.get(algorithm, algorithm)
+        self.algorithm = algorithm
         self.normalization = normalization
         self._model = bytes(model)
         self._pieces = ALGORITHMS[self.algorithm](self._model)
@@ -432,7 +431,9 @@ class Tokenizer:
         place = nullcontext(folder) if is_shared else atomic_folder(folder, replace=True)
         with place as files:
             write_atomically(files / MODEL_FILE, self._model)
-            write_json(files / METADATA_FILE, metadata)  # Last: it marks the tokenizer as complete.
+            write_signed_json(
+                files / METADATA_FILE, metadata
+            )  # Last: it marks the tokenizer as complete.
 
     @staticmethod
     def is_saved_in(folder: str | os.PathLike[str]) -> bool:

@@ -255,7 +255,7 @@ def _download_craft(folder: Path, base_url: str) -> None:
         for article, sha256 in articles:
             file = f"{article}.tree"
             try:
-                download(f"{base_url}/{file}", folder / file, sha256, verbose=False)
+                download(f"{base_url}/{file}", folder / file, sha256)
             except ConnectionError as error:
                 raise ConnectionError(
                     f"{error}\nWithout a connection, put the .tree files from {base_url} into "

@@ -55,9 +55,9 @@ class JaxEngine(SteppingEngine):
     def as_tensor(self, array: np.ndarray) -> Any:
         return jnp.asarray(array)
 
-    def _step_program(self, width, weights, step, index, positions, buffers, memory, memory_bias):
+    def _step_program(self, width, weights, step, index, positions, buffers, memory):
         step = step._replace(position=jax.lax.dynamic_slice_in_dim(positions, index, 1))
-        return decode(self.operations, weights, step, buffers, memory, memory_bias, width)
+        return decode(self.operations, weights, step, buffers, *memory, width)
 
 
 class JaxState(State):
@@ -98,8 +98,7 @@ class JaxState(State):
             np.int32(index),
             self._positions,
             self._buffers,
-            self._memory,
-            self._memory_bias,
+            (self._memory, self._memory_bias),
         )
         found = np.asarray(scores).reshape(shape)
         return found, None if ids is None else np.asarray(ids).reshape(shape)

@@ -241,7 +241,7 @@ def _averaging(systems: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _read_report(path: Path) -> dict[str, Any]:
     try:
-        return read_json(path, unsigned=True)
+        return read_json(path)
     except DamagedFile as error:
         raise ValueError(
             f"'{path.parent}' has a report that cannot be read: {error} Nothing was written. Move "

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.files import sha256_of, write_json
+from keras_attention.utils.files import sha256_of, write_signed_json
 from keras_attention.utils.ownership import is_own_folder
 
 # Lists the other files with their checksums, so that only an export of ours is ever replaced.
@@ -27,7 +27,7 @@ def is_export(folder: Path) -> bool:
 def write_manifest(folder: Path, kind: str) -> None:
     """Write the list of the files of an export of this kind, after all of them."""
     sha256 = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
-    write_json(folder / MANIFEST, {"exported": kind, "sha256": sha256})
+    write_signed_json(folder / MANIFEST, {"exported": kind, "sha256": sha256})
 
 
 def check_tokenizers(spec: TransformerSpec, tokenizer: Any, target: Any = None) -> None:

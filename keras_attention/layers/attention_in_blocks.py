@@ -5,7 +5,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_attention.layers.masks import merge_masks
+from keras_attention.layers.masks import GivenMasks, merge_masks
 from keras_attention.ops.windowed_attention import saves_by_blocks, windowed_attention
 
 
@@ -43,13 +43,13 @@ def attend_in_blocks(
     value: Any,
     attend: Callable[[Any, Any, Any, Any], Any],
     window: int,
-    masks: dict[str, Any],
+    masks: GivenMasks,
     causal: bool,
 ) -> Any:
-    """Compute `windowed_attention` with the masks of `MultiHeadAttention.call`, given by name."""
-    attention_mask, query_mask = masks["attention_mask"], masks["query_mask"]
+    """Compute `windowed_attention` with the masks of `MultiHeadAttention.call`."""
+    query_mask, value_mask, key_mask, attention_mask = masks
     seen = None if attention_mask is None else attention_mask[:, 0]
-    seen = merge_masks(masks["value_mask"], masks["key_mask"], seen)
+    seen = merge_masks(value_mask, key_mask, seen)
     outputs = windowed_attention(query, key, value, attend, window, seen, causal)
     if query_mask is None:
         return outputs

@@ -222,12 +222,12 @@ class TransformerDecoderBlock(TransformerBlock):
         results = self._self_attend(
             decoder_sequence,
             first_given(decoder_padding_mask, decoder_sequence_mask),
-            decoder_attention_mask,
             return_attention_scores,
-            training,
             cache,
-            start_index,
-            self_head_mask,
+            attention_mask=decoder_attention_mask,
+            training=training,
+            start_index=start_index,
+            **given(head_mask=self_head_mask),
         )
         x = self.self_attention_residual(decoder_sequence, results.pop(0), training=training)
 
@@ -257,14 +257,14 @@ class TransformerDecoderBlock(TransformerBlock):
         self,
         inputs: Any,
         padding_mask: Any,
-        attention_mask: Any,
         return_attention_scores: bool,
-        training: bool | None,
         cache: State | None,
-        start_index: Any,
-        head_mask: Any,
+        **of_attention: Any,
     ) -> list[Any]:
-        """Return a list: the output of self-attention or cell, scores if asked for, the new cache if any."""
+        """Return a list: the output of self-attention or cell, scores if asked for, the new cache if any.
+
+        Self-attention is called with `of_attention` as well, which a cell has no use for.
+        """
         x = self.self_attention_residual.normalize_input(inputs)
         if self.decoder_cell == "ssru":
             scores = [None] if return_attention_scores else []
@@ -276,13 +276,10 @@ class TransformerDecoderBlock(TransformerBlock):
             x,
             x,
             value_mask=padding_mask,
-            attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
-            training=training,
             use_causal_mask=True,
             cache=cache,
-            start_index=start_index,
-            **given(head_mask=head_mask),
+            **of_attention,
         )
         return list(results) if isinstance(results, tuple) else [results]
 

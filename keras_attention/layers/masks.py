@@ -1,7 +1,7 @@
 """Attention masks, built and merged only here. All are boolean, True = may attend."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -143,13 +143,25 @@ def merge_masks(*masks: Any) -> Any:
     return merged
 
 
+class GivenMasks(NamedTuple):
+    """The masks that an attention layer is called with, each of them or None.
+
+    Attributes:
+        query_mask: Padding mask `(B, T)`.
+        value_mask, key_mask: Padding masks `(B, S)`.
+        attention_mask: `(B, T, S)` or what broadcasts to it; or `(B, N, T, S)`, as the result is then.
+    """
+
+    query_mask: Any = None
+    value_mask: Any = None
+    key_mask: Any = None
+    attention_mask: Any = None
+
+
 def combined_mask(
     target_length: Any,
     source_length: Any,
-    query_mask: Any = None,
-    value_mask: Any = None,
-    key_mask: Any = None,
-    attention_mask: Any = None,
+    given: GivenMasks,
     is_causal: bool = False,
     window: int | None = None,
     start_index: Any = 0,
@@ -159,9 +171,7 @@ def combined_mask(
 
     Args:
         target_length, source_length: T and S, integers or scalar tensors.
-        query_mask: Padding mask `(B, T)`.
-        value_mask, key_mask: Padding masks `(B, S)`.
-        attention_mask: `(B, T, S)` or what broadcasts to it; or `(B, N, T, S)`, as the result is then.
+        given: The masks that the layer is called with.
         is_causal: Whether to apply `causal_mask`.
         window: Width of `window_mask`; None for no window.
         start_index: Position of the first query.
@@ -171,8 +181,8 @@ def combined_mask(
     lengths = target_length, source_length
     if is_ring:
         ring = ring_mask(source_length, window, start_index)
-        masks = combined_mask(*lengths, query_mask, value_mask, key_mask, attention_mask)
-        return merge_masks(ring, masks)
+        return merge_masks(ring, combined_mask(*lengths, given))
+    query_mask, value_mask, key_mask, attention_mask = given
     merged = merge_masks(
         None if query_mask is None else query_mask[:, :, None],
         None if value_mask is None else value_mask[:, None, :],

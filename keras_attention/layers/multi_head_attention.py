@@ -10,6 +10,7 @@ from keras_attention.layers.attention_in_blocks import attend_in_blocks, may_sav
 from keras_attention.layers.declared import check_declares_itself, dense_spec
 from keras_attention.layers.door import Door
 from keras_attention.layers.masks import (
+    GivenMasks,
     causal_mask,
     combined_mask,
     merge_masks,
@@ -178,19 +179,14 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         gate = self._gate_dense(query) if self._use_gate else None
         projected, written = self._project_all(query, value, key, cache, start_index)
         shared_rows = cache is not None and value is None
-        masks = {
-            "query_mask": query_mask,
-            "value_mask": value_mask,
-            "key_mask": key_mask,
-            "attention_mask": attention_mask,
-        }
+        masks = GivenMasks(query_mask, value_mask, key_mask, attention_mask)
 
         def attend() -> tuple[Any, Any]:
             queries, keys, values = projected
             mask = combined_mask(
                 ops.shape(queries)[1],
                 ops.shape(values)[1],
-                **masks,
+                masks,
                 is_causal=use_causal_mask or written is not None,
                 window=self._sliding_window,
                 start_index=start_index,
@@ -224,7 +220,7 @@ class MultiHeadAttention(Door, keras.layers.MultiHeadAttention):
         return results[0] if len(results) == 1 else tuple(results)
 
     def _attend_in_blocks(
-        self, projected: Any, masks: dict[str, Any], causal: bool, training: bool | None
+        self, projected: Any, masks: GivenMasks, causal: bool, training: bool | None
     ) -> Any:
         """Attend within the window, block by block, which is faster for long sequences."""
         query, key, value = projected

@@ -10,7 +10,11 @@ from typing import Any
 import keras
 
 from keras_attention.models.accumulated_step import accumulated_train_step, check_rows
-from keras_attention.ops.processes import add_sums_of_processes, in_training_step, process_count
+from keras_attention.training.processes import (
+    add_sums_of_processes,
+    in_training_step,
+    process_count,
+)
 from keras_attention.utils.checks import check_integer
 
 KERAS_BATCH_SIZE = 32  # of `fit`, if nothing is said

@@ -1,4 +1,4 @@
-"""The one place that asks which backend runs."""
+"""How an operation finds the running backend's fast version; devices and engines are chosen elsewhere."""
 
 import functools
 import importlib

@@ -30,7 +30,6 @@ def windowed_attention(
     window: int,
     mask: Any = None,
     causal: bool = False,
-    block: int | None = None,
 ) -> Any:
     """Self-attention in which positions less than `window` apart see each other.
 
@@ -46,13 +45,12 @@ def windowed_attention(
         window: Positions that are less than this far apart see each other.
         mask: Optional boolean `(B, T)` or `(1, T)`; False = nobody may attend to this position.
         causal: Whether position t sees the positions up to t only.
-        block: Positions in a block, at least `window - 1`. Defaults to `window_block(window)`.
 
     Returns:
         The outputs `(B, T, N, V)`.
     """
     batch, length = ops.shape(query)[:2]
-    block = block or window_block(window)
+    block = window_block(window)
     num_blocks = -(-length // block)
     if mask is None:
         mask = ops.ones((1, length), "bool")

@@ -32,7 +32,7 @@ from keras_attention.utils.places import (
     sha256_of_place,
 )
 from keras_attention.utils.progress import Progress
-from keras_attention.utils.signed_json import DamagedFile, parse_json, signed_json
+from keras_attention.utils.signed_json import DamagedFile, parse_signed_json, signed_json
 
 MANIFEST = "manifest.json"
 JOINED = "sha256"  # the manifest's entry for the results that are joined
@@ -371,7 +371,7 @@ class BulkFolder:
 
     def _manifest(self) -> dict[str, Any]:
         manifest = self.folder.place(MANIFEST)
-        return parse_json(manifest.read_bytes(), str(manifest), REMEDY)
+        return parse_signed_json(manifest.read_bytes(), str(manifest), REMEDY)
 
     def _check_same(self, there: Mapping[str, Any]) -> None:
         names: Collection[str] = sorted({*there, *self._settings})

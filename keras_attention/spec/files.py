@@ -19,10 +19,10 @@ from keras_attention.utils.files import (
     DamagedFile,
     atomic_folder,
     check_destination,
-    read_json,
+    read_signed_json,
     sha256_of,
     verify_files,
-    write_json,
+    write_signed_json,
 )
 from keras_attention.utils.ownership import is_own_folder
 
@@ -65,7 +65,7 @@ def save_spec(spec: TransformerSpec, folder: str | os.PathLike[str]) -> None:
             # Both go through the weights in the same order.
             "spec": _as_json(spec.map_weights(lambda weight: next(paths))),
         }
-        write_json(partial / DECLARATION, declaration)
+        write_signed_json(partial / DECLARATION, declaration)
 
 
 def load_spec(folder: str | os.PathLike[str]) -> TransformerSpec:
@@ -83,7 +83,7 @@ def load_spec(folder: str | os.PathLike[str]) -> TransformerSpec:
     """
     folder = Path(folder)
     try:
-        declaration = read_json(folder / DECLARATION, REMEDY)
+        declaration = read_signed_json(folder / DECLARATION, REMEDY)
     except FileNotFoundError:
         raise SpecError(
             f"'{folder}' holds no {DECLARATION}; older versions did not write one. Load the model itself "

@@ -11,9 +11,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attention.ops import processes
+from keras_attention.training import processes
 from keras_attention.training.distribution import is_chief, jax_process_count, process_index
-from keras_attention.training.joining import agreed
+from keras_attention.utils.agreed import agreed
 
 
 def largest_of_all(values: Sequence[float]) -> list[float]:

@@ -17,10 +17,10 @@ from keras_attention.utils.checks import check_boolean, check_has, check_path
 from keras_attention.utils.files import (
     DamagedFile,
     atomic_folder,
-    read_json,
+    read_signed_json,
     sha256_of,
     verify_files,
-    write_json,
+    write_signed_json,
 )
 from keras_attention.utils.run_folder import MANIFEST
 
@@ -78,7 +78,7 @@ def write_checkpoint(
     try:
         with atomic_folder(path, replace=True) as partial:
             save_weights(model, partial / WEIGHTS)
-            write_json(partial / MANIFEST, _manifest(model, record, partial / WEIGHTS))
+            write_signed_json(partial / MANIFEST, _manifest(model, record, partial / WEIGHTS))
             if path.exists() and not replace:
                 set_aside(path)
     except OSError as error:
@@ -121,7 +121,7 @@ def read_manifest(path: str | os.PathLike[str], verify: bool = True) -> dict[str
     """
     path = Path(path)
     try:
-        manifest = read_json(path / MANIFEST)
+        manifest = read_signed_json(path / MANIFEST)
         if manifest["format"] > FORMAT:
             raise ValueError(
                 f"'{path}' was written by a newer keras_attention (format {manifest['format']}; this "

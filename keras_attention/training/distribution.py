@@ -7,8 +7,8 @@ from typing import Any
 
 import keras
 
-from keras_attention.ops import processes
 from keras_attention.ops.dispatch import backend_choice
+from keras_attention.training import processes
 from keras_attention.training.joining import check_workers, join_on_jax
 from keras_attention.utils.checks import check_integer
 

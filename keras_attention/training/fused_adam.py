@@ -1,9 +1,25 @@
 """Adam's update as one fused operation, on the backends that have one."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras import ops
+
+
+class AdamStep(NamedTuple):
+    """What an update of Adam needs beside weights and gradients.
+
+    Attributes:
+        learning_rate: Scalar.
+        number: Of this update, counted from 1.
+        beta_1, beta_2, epsilon: Adam's constants.
+    """
+
+    learning_rate: Any
+    number: Any
+    beta_1: float
+    beta_2: float
+    epsilon: float
 
 
 def tensorflow_adam_update(
@@ -11,11 +27,7 @@ def tensorflow_adam_update(
     momentum: Any,
     velocity: Any,
     gradient: Any,
-    learning_rate: Any,
-    step: Any,
-    beta_1: float,
-    beta_2: float,
-    epsilon: float,
+    step: AdamStep,
 ) -> bool:
     """Update a TensorFlow variable and its moments in one pass over memory, if that is possible.
 
@@ -26,9 +38,7 @@ def tensorflow_adam_update(
         momentum: Its first moment, a Keras variable.
         velocity: Its second moment, a Keras variable.
         gradient: Dense gradient.
-        learning_rate: Scalar.
-        step: Number of this update, counted from 1.
-        beta_1, beta_2, epsilon: Adam's constants.
+        step: The update.
 
     Returns:
         True if the variable was updated; False if there is no fused operation for it.
@@ -39,17 +49,17 @@ def tensorflow_adam_update(
     if not is_plain or hasattr(variable, "values"):  # A mirrored variable has no single handle.
         return False
     dtype = variable.dtype
-    step = tf.cast(step, dtype)
+    number = tf.cast(step.number, dtype)
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
         m=momentum.value.handle,
         v=velocity.value.handle,
-        beta1_power=tf.pow(tf.constant(beta_1, dtype), step),
-        beta2_power=tf.pow(tf.constant(beta_2, dtype), step),
-        lr=tf.cast(learning_rate, dtype),
-        beta1=tf.constant(beta_1, dtype),
-        beta2=tf.constant(beta_2, dtype),
-        epsilon=tf.constant(epsilon, dtype),
+        beta1_power=tf.pow(tf.constant(step.beta_1, dtype), number),
+        beta2_power=tf.pow(tf.constant(step.beta_2, dtype), number),
+        lr=tf.cast(step.learning_rate, dtype),
+        beta1=tf.constant(step.beta_1, dtype),
+        beta2=tf.constant(step.beta_2, dtype),
+        epsilon=tf.constant(step.epsilon, dtype),
         grad=tf.cast(gradient, dtype),
         use_locking=True,
     )
@@ -61,11 +71,7 @@ def torch_adam_updates(
     momentums: Sequence[Any],
     velocities: Sequence[Any],
     gradients: Sequence[Any],
-    learning_rate: Any,
-    step: Any,
-    beta_1: float,
-    beta_2: float,
-    epsilon: float,
+    step: AdamStep,
     is_good: Any,
 ) -> bool:
     """Update all PyTorch variables and their moments in one call, without waiting for the device.
@@ -75,9 +81,7 @@ def torch_adam_updates(
         momentums: Their first moments, Keras variables.
         velocities: Their second moments, Keras variables.
         gradients: Dense gradients of the variables.
-        learning_rate: Scalar.
-        step: Number of this update, counted from 1.
-        beta_1, beta_2, epsilon: Adam's constants.
+        step: The update.
         is_good: Boolean scalar tensor: where it is False, nothing changes.
 
     Returns:
@@ -94,9 +98,9 @@ def torch_adam_updates(
         return True
     # Keras adds epsilon to the uncorrected root of v, PyTorch to the corrected one. So Keras' bias
     # corrections go into the rate, and PyTorch gets a step so large that its own corrections are 1.
-    step = ops.convert_to_tensor(step).double()
-    rate = ops.convert_to_tensor(learning_rate).double()
-    rate = rate * torch.sqrt(1.0 - beta_2**step) / (1.0 - beta_1**step)
+    number = ops.convert_to_tensor(step.number).double()
+    rate = ops.convert_to_tensor(step.learning_rate).double()
+    rate = rate * torch.sqrt(1.0 - step.beta_2**number) / (1.0 - step.beta_1**number)
     late = torch.full((len(values),), 1e30, device=device).unbind()
     adam(
         values,
@@ -108,11 +112,11 @@ def torch_adam_updates(
         fused=True,
         found_inf=None if device.type == "cpu" else torch.logical_not(is_good).float(),
         amsgrad=False,
-        beta1=beta_1,
-        beta2=beta_2,
+        beta1=step.beta_1,
+        beta2=step.beta_2,
         lr=rate.float() if device.type != "cpu" else float(rate),
         weight_decay=0.0,
-        eps=epsilon,
+        eps=step.epsilon,
         maximize=False,
     )
     return True

@@ -11,7 +11,8 @@ from typing import Any
 
 import keras
 
-from keras_attention.ops import processes
+from keras_attention.training import processes
+from keras_attention.utils.agreed import is_agreed
 from keras_attention.utils.checks import check_integer, check_texts
 
 ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
@@ -201,17 +202,6 @@ def _named_errors() -> Iterator[None]:
             raise
         told = processes.lost_text(jax.process_index(), jax.process_count(), error)
         raise processes.LostProcess(f"{told} JAX itself says soon which one it was.") from error
-
-
-def agreed(error: Exception, is_told_here: bool) -> Exception:
-    """Mark an error that all processes raise at the same point, and only one of them shows."""
-    error.is_told_here = is_told_here  # type: ignore[attr-defined]
-    return error
-
-
-def is_agreed(error: BaseException) -> bool:
-    """Whether all processes raise this error at this point."""
-    return hasattr(error, "is_told_here")
 
 
 def _setting(name: str, given: Any) -> Any:

@@ -11,7 +11,7 @@ from keras_attention.ops.dispatch import backend_choice
 from keras_attention.ops.norm import global_norm
 from keras_attention.ops.simplex import Simplex
 from keras_attention.training.distribution import sum_over_replicas, update_where
-from keras_attention.training.fused_adam import tensorflow_adam_update, torch_adam_updates
+from keras_attention.training.fused_adam import AdamStep, tensorflow_adam_update, torch_adam_updates
 from keras_attention.training.learning_rate import BudgetSchedule
 from keras_attention.utils.checks import check_number
 
@@ -113,14 +113,14 @@ class Adam(keras.optimizers.Adam):
             self._momentums[self._get_variable_index(variable)],
             self._velocities[self._get_variable_index(variable)],
             gradient,
-            learning_rate,
-            ops.add(self.iterations, 1),
-            self.beta_1,
-            self.beta_2,
-            self.epsilon,
+            self._step(learning_rate),
         )
         if not is_done:
             super().update_step(gradient, variable, learning_rate)
+
+    def _step(self, learning_rate: Any) -> AdamStep:
+        number = ops.add(self.iterations, 1)
+        return AdamStep(learning_rate, number, self.beta_1, self.beta_2, self.epsilon)
 
     # Keras' hook for the update of all variables, which each backend overrides in its own way.
     def _backend_update_step(
@@ -174,11 +174,7 @@ class Adam(keras.optimizers.Adam):
             [self._momentums[index] for index in indices],
             [self._velocities[index] for index in indices],
             gradients,
-            learning_rate,
-            ops.add(self.iterations, 1),
-            self.beta_1,
-            self.beta_2,
-            self.epsilon,
+            self._step(learning_rate),
             is_good,
         )
         if not is_done and bool(is_good):

@@ -26,7 +26,14 @@ from keras_attention.utils.destinations import (  # noqa: F401
     check_kind,
     is_empty,
 )
-from keras_attention.utils.signed_json import DamagedFile, parse_json, signed_json
+from keras_attention.utils.signed_json import (
+    CHECKSUM,
+    DamagedFile,
+    parse_json,
+    parse_signed_json,
+    plain_json,
+    signed_json,
+)
 
 PathLike = str | os.PathLike[str]
 
@@ -195,27 +202,37 @@ def naming_errors(path: PathLike) -> Iterator[None]:
 
 
 def write_json(path: PathLike, value: Mapping[str, Any]) -> None:
-    """Write a JSON object, whole or not at all, with its own sha256 in the entry `"checksum"`."""
-    write_atomically(path, signed_json(value))
+    """Write a JSON object, whole or not at all."""
+    write_atomically(path, plain_json(value))
 
 
-def read_json(path: PathLike, remedy: str = "", unsigned: bool = False) -> dict[str, Any]:
-    """Read what `write_json` wrote.
+def read_json(path: PathLike, remedy: str = "") -> dict[str, Any]:
+    """Read a JSON object.
 
     Args:
         path: The file.
         remedy: A sentence for the error message: what the user can do.
-        unsigned: Whether to accept a file without a checksum, as older versions wrote it. Defaults to
-            False.
 
     Returns:
-        The object, without the checksum.
+        The object, without the checksum that earlier versions wrote.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        DamagedFile: If the file was changed after it was written.
+        DamagedFile: If it holds no JSON object.
     """
-    return parse_json(Path(path).read_bytes(), path, remedy, unsigned)
+    value = parse_json(Path(path).read_bytes(), path, remedy)
+    value.pop(CHECKSUM, None)
+    return value
+
+
+def write_signed_json(path: PathLike, value: Mapping[str, Any]) -> None:
+    """Write a JSON object, whole or not at all, with its own sha256 in the entry `"checksum"`."""
+    write_atomically(path, signed_json(value))
+
+
+def read_signed_json(path: PathLike, remedy: str = "") -> dict[str, Any]:
+    """Read what `write_signed_json` wrote; like `read_json`, but a changed file is a `DamagedFile`."""
+    return parse_signed_json(Path(path).read_bytes(), path, remedy)
 
 
 def sha256_of(path: PathLike) -> str:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from keras_attention.utils.files import read_json, verify_files
+from keras_attention.utils.files import read_signed_json, verify_files
 
 
 def is_own_folder(
@@ -28,19 +28,19 @@ def is_own_folder(
     Example:
 
     >>> import tempfile
-    >>> from keras_attention.utils.files import sha256_of, write_json
+    >>> from keras_attention.utils.files import sha256_of, write_signed_json
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "weights").write_text("1 2 3")
     >>> is_own_folder(folder, "spec.json")
     False
-    >>> write_json(folder / "spec.json", {"sha256": {"weights": sha256_of(folder / "weights")}})
+    >>> write_signed_json(folder / "spec.json", {"sha256": {"weights": sha256_of(folder / "weights")}})
     >>> is_own_folder(folder, "spec.json")
     True
     >>> is_own_folder(folder, "spec.json", "averaged_from")
     False
     """
     try:
-        content: dict[str, Any] = read_json(folder / manifest)
+        content: dict[str, Any] = read_signed_json(folder / manifest)
         listed = content["sha256"]
         if not all(key in content for key in keys):
             return False

@@ -17,6 +17,7 @@ from typing import Any
 
 import filelock
 
+from keras_attention.utils.agreed import is_told_here
 from keras_attention.utils.checks import did_you_mean
 from keras_attention.utils.files import (
     LOCK,
@@ -24,6 +25,7 @@ from keras_attention.utils.files import (
     DamagedFile,
     locked,
     read_json,
+    read_signed_json,
     remove_leftovers,
     write_json,
 )
@@ -108,10 +110,10 @@ class RunFolder:
 
         Raises:
             ValueError: If it is not the folder of a run, or a setting is missing.
-            DamagedFile: If the file was changed after it was written.
+            DamagedFile: If a run has trained there and the file holds no JSON object.
         """
         try:
-            settings = read_json(self.config, "Put back a copy of it.", unsigned=True)
+            settings = read_json(self.config, "Put back a copy of it.")
         except DamagedFile:
             if self.has_trained():
                 raise
@@ -135,12 +137,12 @@ class RunFolder:
         """Return the report if the run is finished, else None.
 
         Raises:
-            DamagedFile: If the file was changed after it was written.
+            DamagedFile: If the file holds no JSON object.
         """
         if not self.report.exists():
             return None
         remedy = "Move it away: the same command writes it again."
-        return read_json(self.report, remedy, unsigned=True)
+        return read_json(self.report, remedy)
 
     def longest_source(self) -> int | None:
         """Return the tokens of the longest source in training, end token included; None if not known.
@@ -193,7 +195,7 @@ class RunFolder:
         """
         for path in sorted(self.checkpoints.glob("update-*"), reverse=True):
             with contextlib.suppress(OSError, DamagedFile):
-                return read_json(path / MANIFEST)
+                return read_signed_json(path / MANIFEST)
         return {}
 
     def check(
@@ -266,7 +268,7 @@ class RunFolder:
                     yield
                 except REFUSALS as error:
                     # Not if another process has failed: the same start may succeed later.
-                    if is_new and getattr(error, "is_told_here", True):
+                    if is_new and is_told_here(error):
                         self._remove_prepared()
                     raise
         except Exception:

@@ -1,4 +1,4 @@
-"""JSON objects with their own checksum."""
+"""JSON objects in files: plain ones, and signed ones, which hold their own checksum."""
 
 from __future__ import annotations
 
@@ -16,26 +16,35 @@ class DamagedFile(ValueError):
 
 
 def signed_json(value: Mapping[str, Any]) -> bytes:
+    """Return the bytes that `write_signed_json` writes."""
+    return plain_json({**value, CHECKSUM: json_checksum(value)})
+
+
+def plain_json(value: Mapping[str, Any]) -> bytes:
     """Return the bytes that `write_json` writes."""
-    content = {**value, CHECKSUM: json_checksum(value)}
-    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def parse_json(
-    content: bytes, path: str | os.PathLike[str], remedy: str = "", unsigned: bool = False
-) -> dict[str, Any]:
+def parse_json(content: bytes, path: str | os.PathLike[str], remedy: str = "") -> dict[str, Any]:
     """Like `read_json`, for the bytes of the file."""
     try:
         value = json.loads(content)
         if not isinstance(value, dict):
             raise TypeError("no JSON object")
-        if unsigned and CHECKSUM not in value:
-            return value
-        checksum = value.pop(CHECKSUM)
-    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
-        reason = "has no checksum" if isinstance(error, KeyError) else "cannot be read"
-        raise DamagedFile(f"'{path}' is damaged: it {reason} ({error}). {remedy}".strip()) from None
-    if checksum != json_checksum(value):
+    except (ValueError, TypeError, RecursionError) as error:
+        text = f"'{path}' is damaged: it cannot be read ({error}). {remedy}"
+        raise DamagedFile(text.strip()) from None
+    return value
+
+
+def parse_signed_json(
+    content: bytes, path: str | os.PathLike[str], remedy: str = ""
+) -> dict[str, Any]:
+    """Like `read_signed_json`, for the bytes of the file."""
+    value = parse_json(content, path, remedy)
+    if CHECKSUM not in value:
+        raise DamagedFile(f"'{path}' is damaged: it has no checksum. {remedy}".strip())
+    if value.pop(CHECKSUM) != json_checksum(value):
         raise DamagedFile(
             f"'{path}' is damaged: it was changed after it was written. {remedy}".strip()
         )

@@ -2,10 +2,10 @@ import errno
 import json
 import os
 
-import numpy as np
 import pytest
 
 from keras_attention.callbacks import MetricsLog
+from keras_attention.utils.files import DamagedFile
 
 pytestmark = pytest.mark.backends("tensorflow")
 
@@ -30,7 +30,8 @@ def without_time(entries):
 
 def test_round_trip(log):
     assert without_time(log.read()) == ENTRIES
-    assert without_time(map(json.loads, log.path.read_text("utf-8").split("\n")[:1]))[0]["crc32"]
+    lines = log.path.read_text("utf-8").split("\n")
+    assert without_time(map(json.loads, lines[:-1])) == ENTRIES and lines[-1] == ""
 
 
 @pytest.mark.parametrize("cut", [1, 20])
@@ -45,23 +46,11 @@ def test_a_line_cut_short_is_not_glued_to_the_next(log, cut):
     assert without_time(log.read()) == ENTRIES[:1]
 
 
-def test_flipped_bits_are_noticed(log):
-    content, expected = log.path.read_bytes(), log.read()
-    random = np.random.default_rng(5)
-    noticed = 0
-    for position in random.integers(len(content), size=300):
-        damaged = bytearray(content)
-        damaged[position] ^= 1 << random.integers(8)
-        log.path.write_bytes(damaged)
-        try:
-            found = log.read()
-        except ValueError as error:
-            assert "metrics.jsonl' is damaged: line" in str(error)
-            noticed += 1
-        else:  # In the name of the checksum, or in the end of the last line.
-            for entry, right in zip(found, expected, strict=False):
-                assert entry.items() >= right.items()
-    assert noticed > 200
+def test_a_line_that_is_no_object_is_named(log):
+    for line in (b"[1]", b"\xff{}", b"{'update': 1}"):
+        log.path.write_bytes(b'{"update": 1}\n' + line + b"\n")
+        with pytest.raises(DamagedFile, match=r"metrics.jsonl' is damaged: line 2 is not a JSON"):
+            log.read()
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
@@ -80,8 +69,8 @@ def test_keep_until_removes_later_entries(log):
 
 
 def test_reads_what_older_versions_wrote(log):
-    log.path.write_text('{"update": 1}\n')
-    assert log.read() == [{"update": 1}]
+    log.path.write_text('{"update": 1}\n{"update": 2, "crc32": "0a1b2c3d"}\n')
+    assert log.read() == [{"update": 1}, {"update": 2}]
 
 
 @pytest.mark.parametrize("content", ["my diary, without an end of line", "one\ntwo\nthr"])

@@ -37,7 +37,7 @@ def test_report_of_a_folder(run, tmp_path, capsys, monkeypatch):
     (run / "report.txt").write_text("of the training")
     before = files_of(run)
     output = ["--output", str(tmp_path / "new.json")]
-    command(run, "--device", "P100", "--devices", "8", "--name", "five", *output)
+    command(run, "--gpu", "P100", "--devices", "8", "--name", "five", *output)
     assert files_of(run) == before  # among them the report of the training
     printed = capsys.readouterr().out
     evaluation = read_json(tmp_path / "new.json")
@@ -60,7 +60,7 @@ def test_report_of_a_folder(run, tmp_path, capsys, monkeypatch):
 
 
 def test_the_share_of_the_peak_is_of_the_runs_own_peak(run, tmp_path, monkeypatch):
-    report = read_json(run / "report.json", unsigned=True)
+    report = read_json(run / "report.json")
     write_json(run / "report.json", {**report, "training": {"device_peak": 3e9}})
     monkeypatch.setattr(recipe, "Translator", lambda *_, **__: list)
     monkeypatch.setattr(recipe, "matmul_peak", pytest.fail)
@@ -82,7 +82,9 @@ def test_settings_of_the_search_are_compared(run, capsys, monkeypatch):
         return lambda lines: [" ".join(references[line].split()[:last]) for line in lines]
 
     monkeypatch.setattr(compare, "Translator", translator)
-    command(run, "--length-penalty", "0.5", "--length-penalty", "1.5", "--beam-size", "3")
+    command(
+        run, "--try-length-penalty", "0.5", "--try-length-penalty", "1.5", "--try-beam-size", "3"
+    )
     assert asked == [(3, 0.5), (3, 1.5)]
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     assert [row[:2] for row in rows] == [["3", "0.5"], ["3", "1.5"]]
@@ -91,12 +93,12 @@ def test_settings_of_the_search_are_compared(run, capsys, monkeypatch):
     for language in ("en", "de"):
         file = run / f"dev.{language}"
         (run / f"dev.{language}.gz").write_bytes(gzip.compress(file.read_bytes()))
-    command(run, "--length-penalty", "1.5", suffix=".gz")
+    command(run, "--try-length-penalty", "1.5", suffix=".gz")
     assert asked[2:] == [(2, 1.5)]  # the run's own beam
     assert "100.0" in capsys.readouterr().out
     assert (run / "report.json").read_text() == before
     with pytest.raises(SystemExit):
-        command(run, "--length-penalty", "1.5", "--precision", "float32")
+        command(run, "--try-length-penalty", "1.5", "--try-precision", "float32")
     assert "not both" in capsys.readouterr().err
 
 
@@ -209,6 +211,6 @@ def test_files_that_do_not_fit(run, capsys):
     before = (run / "report.json").read_text()
     with pytest.raises(SystemExit):
         files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "train.de")]
-        main(["evaluate", str(run), *files, "--device", "K80"])
+        main(["evaluate", str(run), *files, "--gpu", "K80"])
     assert "Line i of one must be the translation" in capsys.readouterr().err
     assert (run / "report.json").read_text() == before

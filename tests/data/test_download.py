@@ -13,7 +13,7 @@ import pytest
 
 from keras_attention.data import download as module
 from keras_attention.data.archives import begins_like_archive
-from keras_attention.data.download import download
+from keras_attention.data.download import Tries, download
 from keras_attention.utils import progress
 from keras_attention.utils.cache import cache_folder
 
@@ -21,6 +21,7 @@ pytestmark = pytest.mark.backends("tensorflow")
 
 CONTENT = random.Random(7).randbytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
+NO_DELAY = Tries(delay=0)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -92,7 +93,7 @@ def names(folder):
 
 
 def get(server, path, **arguments):
-    return download(server.url, path, SHA256, delay=0, **arguments)
+    return download(server.url, path, SHA256, **{"tries": NO_DELAY, **arguments})
 
 
 def test_complete_download(server, tmp_path, capsys, monkeypatch):
@@ -126,19 +127,19 @@ def test_resumes_after_cuts(server, tmp_path, tell_length):
     """Without a length only the checksum can tell a cut; the next call goes on from there."""
     path, server.cuts, server.tell_length = tmp_path / "file.gz", [100_000, 50_000], tell_length
     if tell_length:
-        get(server, path, verbose=False)
+        get(server, path)
         assert server.ranges == [None, "bytes=100000-", "bytes=150000-"]
         assert path.read_bytes() == CONTENT
     else:
         with pytest.raises(ValueError, match="expected content"):
-            get(server, path, verbose=False)
+            get(server, path)
         assert list(tmp_path.iterdir()) == []
 
 
 def test_resumes_in_a_later_call(server, tmp_path):
     path, server.cuts = tmp_path / "file.gz", [70_000]
     with pytest.raises(ConnectionError, match="ended after 70000 of 300000 bytes"):
-        get(server, path, attempts=1)
+        get(server, path, tries=Tries(1))
     assert not path.exists()
     get(server, path)
     assert server.ranges == [None, "bytes=70000-"] and path.read_bytes() == CONTENT
@@ -153,9 +154,9 @@ def test_server_that_cannot_resume(server, tmp_path):
 def test_part_of_another_file_is_not_gone_on_with(server, tmp_path):
     path, server.cuts, server.tag = tmp_path / "file.gz", [70_000], '"first"'
     with pytest.raises(ConnectionError):
-        download(server.url, path, None, attempts=1, verbose=False)
+        download(server.url, path, None, tries=Tries(1))
     server.content, server.tag = CONTENT[::-1], '"second"'
-    download(server.url, path, None, verbose=False)
+    download(server.url, path, None)
     assert server.ranges == [None, "bytes=70000-"] and path.read_bytes() == CONTENT[::-1]
     assert names(tmp_path) == ["file.gz", "file.gz.sha256"]
 
@@ -163,22 +164,22 @@ def test_part_of_another_file_is_not_gone_on_with(server, tmp_path):
 def test_part_of_the_same_file_is_gone_on_with(server, tmp_path):
     path, server.cuts, server.tag = tmp_path / "file.gz", [70_000], '"first"'
     with pytest.raises(ConnectionError):
-        download(server.url, path, None, attempts=1, verbose=False)
+        download(server.url, path, None, tries=Tries(1))
     assert names(tmp_path) == ["file.gz.part", "file.gz.part.validator"]
-    download(server.url, path, None, verbose=False)
+    download(server.url, path, None)
     assert server.ranges == [None, "bytes=70000-"] and path.read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("tag", [None, 'W/"weak"'])
 def test_without_validator_and_checksum_it_is_begun_anew(server, tmp_path, tag):
     path, server.cuts, server.tag = tmp_path / "file.gz", [70_000], tag
-    download(server.url, path, None, delay=0, verbose=False)
+    download(server.url, path, None, tries=NO_DELAY)
     assert server.ranges == [None, None] and path.read_bytes() == CONTENT
 
 
 def test_a_range_that_was_not_asked_for_is_not_glued_on(server, tmp_path):
     path, server.cuts, server.shift, server.tag = tmp_path / "file.gz", [70_000], 7, '"first"'
-    download(server.url, path, None, delay=0, verbose=False)
+    download(server.url, path, None, tries=NO_DELAY)
     assert server.ranges == [None, "bytes=70000-", None] and path.read_bytes() == CONTENT
 
 
@@ -186,21 +187,21 @@ def test_no_such_range_of_what_is_there(server, tmp_path):
     """The part is longer than the file: it cannot be of it."""
     path = tmp_path / "file.gz"
     (tmp_path / "file.gz.part").write_bytes(CONTENT + b"more")
-    get(server, path, verbose=False)
+    get(server, path)
     assert server.ranges == ["bytes=300004-", None] and path.read_bytes() == CONTENT
 
 
 def test_a_drip_ends(server, tmp_path):
     server.seconds_a_byte = 0.02
     with pytest.raises(ConnectionError, match="less than 1000 bytes a second came"):
-        get(server, tmp_path / "file.gz", attempts=1, timeout=0.2, verbose=False)
+        get(server, tmp_path / "file.gz", tries=Tries(1, timeout=0.2, delay=0))
 
 
 @pytest.mark.parametrize("address", ["ftp://127.0.0.1/file.gz", "file:///etc/passwd"])
 def test_web_addresses_alone(server, tmp_path, address):
     server.redirect = address
     with pytest.raises(ConnectionError, match="Could not download"):
-        get(server, tmp_path / "file.gz", attempts=1)
+        get(server, tmp_path / "file.gz", tries=Tries(1))
     with pytest.raises(ValueError, match="must be an http or https URL. Received"):
         download(address, tmp_path / "file.gz", SHA256)
     assert names(tmp_path) == []
@@ -250,7 +251,7 @@ PAGE = b"\n<!DOCTYPE html>\n<html><title>Quota exceeded</title>" + b" " * 600
 def test_without_a_checksum_a_web_page_is_no_file(server, tmp_path, content, kind):
     server.content, server.kind = content, kind
     with pytest.raises(ValueError, match=f"{server.url} was not kept: it is a web page"):
-        download(server.url, tmp_path / "file.gz", None, verbose=False)
+        download(server.url, tmp_path / "file.gz", None)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -259,21 +260,21 @@ def test_without_a_checksum_a_packed_file_is_read_to_its_end(server, tmp_path):
     whole = gzip.compress(CONTENT)
     server.content, server.told_length = whole, len(whole) - 5000
     with pytest.raises(ValueError, match="is a damaged gzip file"):
-        download(server.url, tmp_path / "file.gz", None, verbose=False)
+        download(server.url, tmp_path / "file.gz", None)
     assert list(tmp_path.iterdir()) == []
     server.told_length = None
-    download(server.url, tmp_path / "file.gz", None, verbose=False)
+    download(server.url, tmp_path / "file.gz", None)
     assert gzip.decompress((tmp_path / "file.gz").read_bytes()) == CONTENT
 
 
 def test_without_a_checksum_and_a_length_nothing_is_kept(server, tmp_path):
     server.tell_length, server.endless = False, True
     with pytest.raises(ValueError, match="was not kept: the server does not say how long it is"):
-        download(server.url, tmp_path / "file.gz", None, verbose=False)
+        download(server.url, tmp_path / "file.gz", None)
     server.endless, server.content = False, b""
     server.tell_length = True
     with pytest.raises(ValueError, match="was not kept: it is empty"):
-        download(server.url, tmp_path / "file.gz", None, verbose=False)
+        download(server.url, tmp_path / "file.gz", None)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -281,11 +282,11 @@ def test_without_a_checksum_and_a_length_nothing_is_kept(server, tmp_path):
 def test_a_body_without_end_is_ended(server, tmp_path, sha256):
     server.tell_length, server.endless = False, True
     with pytest.raises(ValueError, match="more than the 2,000,000 expected"):
-        download(server.url, tmp_path / "file.gz", sha256, verbose=False, max_bytes=2_000_000,
+        download(server.url, tmp_path / "file.gz", sha256, max_bytes=2_000_000,
                  validate=lambda path: None)  # fmt: skip
     server.tell_length, server.endless, server.told_length = True, False, 3_000_000
     with pytest.raises(ValueError, match="it has 3,000,000 bytes, more than"):
-        download(server.url, tmp_path / "file.gz", sha256, verbose=False, max_bytes=2_000_000)
+        download(server.url, tmp_path / "file.gz", sha256, max_bytes=2_000_000)
     assert list(tmp_path.iterdir()) == []
     assert server.sent < 50_000_000
 
@@ -293,7 +294,7 @@ def test_a_body_without_end_is_ended(server, tmp_path, sha256):
 def test_what_cannot_be_the_file_ends_with_its_first_bytes(server, tmp_path):
     server.endless, server.tell_length = True, False
     with pytest.raises(ValueError, match="does not begin as this kind of file does"):
-        download(server.url, tmp_path / "file.tgz", None, verbose=False, validate=lambda path: None,
+        download(server.url, tmp_path / "file.tgz", None, validate=lambda path: None,
                  begins=begins_like_archive)  # fmt: skip
     assert list(tmp_path.iterdir()) == [] and server.sent < 50_000_000
 
@@ -302,7 +303,7 @@ def test_another_programs_part_stays(server, tmp_path):
     """Browsers, too, keep what they have of a file under this name."""
     (tmp_path / "file.gz.part").write_bytes(b"theirs")
     with pytest.raises(ValueError, match="file.gz.part' exists, and this package did not write it"):
-        download(server.url, tmp_path / "file.gz", None, verbose=False)
+        download(server.url, tmp_path / "file.gz", None)
     assert names(tmp_path) == ["file.gz.part"]
     assert (tmp_path / "file.gz.part").read_bytes() == b"theirs"
 
@@ -324,7 +325,7 @@ def test_no_server(tmp_path, monkeypatch):
     waits = []
     monkeypatch.setattr(module.time, "sleep", waits.append)
     with pytest.raises(ConnectionError, match="Could not download"):
-        download(f"http://127.0.0.1:{port}/x", tmp_path / "x", SHA256, attempts=4, delay=0.5)
+        download(f"http://127.0.0.1:{port}/x", tmp_path / "x", SHA256, tries=Tries(delay=0.5))
     assert waits == [0.5, 1.0, 2.0]
 
 

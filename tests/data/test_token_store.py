@@ -11,7 +11,7 @@ from keras_attention.data import token_store
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.utils import progress
-from keras_attention.utils.files import PARTIAL, read_json, write_json
+from keras_attention.utils.files import PARTIAL, read_signed_json, write_signed_json
 from tests.data.counting_text import NumberText, NumberTokenizer, number_text
 
 pytestmark = pytest.mark.backends("tensorflow")
@@ -129,7 +129,7 @@ class TestReuse:
     def test_foreign_folder_of_that_name(self, tmp_path):
         folder = TokenStore.build(tmp_path, TEXT, NumberTokenizer()).folder
         path = folder / "metadata.json"
-        write_json(path, read_json(path) | {"text_fingerprint": "other"})
+        write_signed_json(path, read_signed_json(path) | {"text_fingerprint": "other"})
         before = contents(folder)
         with pytest.raises(ValueError, match="holds another store .text_fingerprint differ"):
             TokenStore.build(tmp_path, TEXT, NumberTokenizer())
@@ -291,7 +291,7 @@ class TestOpen:
             TokenStore.open(tmp_path)
 
     def test_format_version(self, tmp_path):
-        write_json(tmp_path / "metadata.json", {"format_version": 99})
+        write_signed_json(tmp_path / "metadata.json", {"format_version": 99})
         with pytest.raises(ValueError, match="version 99; this package reads 2. Build it again"):
             TokenStore.open(tmp_path)
 

@@ -33,7 +33,8 @@ def attend(query, key, value, mask):
 @pytest.mark.parametrize(
     "window, block, seen", [(1, 2, None), (4, 4, SEEN), (3, 6, None), (5, 30, SEEN)]
 )
-def test_equals_attention_under_a_mask(window, block, seen, causal):
+def test_equals_attention_under_a_mask(monkeypatch, window, block, seen, causal):
+    monkeypatch.setattr(room, "SMALLEST_BLOCK", block)
     mask = np.broadcast_to(band(window, causal)[None, None], (B, 1, T, T))
     mask = mask if seen is None else mask & seen[:, None, None, :]
 
@@ -42,9 +43,7 @@ def test_equals_attention_under_a_mask(window, block, seen, causal):
 
     def blocked(query, key, value):
         seen_mask = None if seen is None else ops.convert_to_tensor(seen)
-        return room.windowed_attention(
-            query, key, value, attend, window, seen_mask, causal, block=block
-        )
+        return room.windowed_attention(query, key, value, attend, window, seen_mask, causal)
 
     inputs = [ops.convert_to_tensor(x) for x in (QUERY, KEY, VALUE)]
     np.testing.assert_allclose(numpy(blocked(*inputs)), numpy(plain(*inputs)), atol=1e-5)

@@ -23,12 +23,13 @@ import pytest
 from keras_attention.callbacks.signals import TrainingStopped
 from keras_attention.callbacks.together import StopTogether
 from keras_attention.data.corpora import corpus_from_files
-from keras_attention.ops import processes
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes import train_translation
+from keras_attention.training import processes
 from keras_attention.training.checkpoint_store import load_checkpoint
 from keras_attention.training.checkpoints import list_checkpoints
 from keras_attention.training.joining import initialize_processes
+from keras_attention.utils.agreed import is_told_here
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.process_parts import sums_in_order
 from tests.recipes.small_runs import SMALL, small_corpus
@@ -154,7 +155,7 @@ def train(corpus, folder, changed, index=0, stop=None, **_):
         train_translation(corpus, dataclasses.replace(CONFIG, **changed), folder)
     except (TrainingStopped, Exception) as error:
         told["error"] = f"{type(error).__name__}: {error}"
-        told["is_told_here"] = getattr(error, "is_told_here", True)
+        told["is_told_here"] = is_told_here(error)
     finally:
         patch.undo()
     return told

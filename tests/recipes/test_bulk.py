@@ -18,7 +18,12 @@ import pytest
 from keras_attention.cli import verify
 from keras_attention.recipes.bulk_folder import BulkFolder, TextFile
 from keras_attention.recipes.bulk_work import run_chunks
-from keras_attention.utils.files import DamagedFile, OccupiedPath, read_json, write_json
+from keras_attention.utils.files import (
+    DamagedFile,
+    OccupiedPath,
+    read_signed_json,
+    write_signed_json,
+)
 from keras_attention.utils.places import Folder, matching_files
 from tests.recipes.bulk_jobs import Shout
 
@@ -320,8 +325,8 @@ def test_somebody_elses_file_with_the_name_of_a_result_stays(tmp_path, inputs, s
 def test_a_finished_folder_of_an_older_version_is_known(tmp_path, inputs, shout):
     run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
     file = tmp_path / "out" / "manifest.json"
-    manifest = read_json(file)
-    write_json(file, {name: value for name, value in manifest.items() if name != "sha256"})
+    manifest = read_signed_json(file)
+    write_signed_json(file, {name: value for name, value in manifest.items() if name != "sha256"})
     run_chunks(folder_for(tmp_path, inputs), shout, show_progress=False)
     assert shout.seen() == LINES
     assert_is_whole(tmp_path / "out")

@@ -20,8 +20,8 @@ import pytest
 from keras_attention.callbacks.signals import StopOnSignal
 from keras_attention.callbacks.together import StopTogether
 from keras_attention.data import ParallelText
-from keras_attention.ops import processes
 from keras_attention.recipes import train_translation
+from keras_attention.training import processes
 from keras_attention.training.agreement import check_agreement, check_same_texts
 from keras_attention.training.distribution import chief_says
 from tests.recipes.process_jobs import environment_of, started
@@ -249,7 +249,7 @@ def test_a_text_that_one_process_has_not_is_named(monkeypatch):
 
 
 SILENT = """
-from keras_attention.ops import processes
+from keras_attention.training import processes
 with processes.joined():
     pass
 """

@@ -8,7 +8,12 @@ import pytest
 from keras_attention.spec import SpecError
 from keras_attention.spec.files import load_spec, save_spec
 from keras_attention.spec.parts import as_array
-from keras_attention.utils.files import DamagedFile, OccupiedPath, read_json, write_json
+from keras_attention.utils.files import (
+    DamagedFile,
+    OccupiedPath,
+    read_signed_json,
+    write_signed_json,
+)
 from tests.spec.test_spec import EVERY_OPTION, model_with
 
 pytestmark = pytest.mark.backends("tensorflow")
@@ -94,11 +99,11 @@ def test_a_missing_or_changed_file_is_refused(tmp_path):
 def test_a_file_of_another_version_or_with_unknown_parts_is_refused(tmp_path):
     save_spec(model_with().spec(), tmp_path / "spec")
     file = tmp_path / "spec" / "spec.json"
-    declared = read_json(file)
-    write_json(file, {**declared, "format_version": 9})
+    declared = read_signed_json(file)
+    write_signed_json(file, {**declared, "format_version": 9})
     with pytest.raises(SpecError, match="version 9"):
         load_spec(tmp_path / "spec")
     unknown = json.loads(json.dumps(declared).replace("FeedForwardSpec", "Popen"))
-    write_json(file, unknown)
+    write_signed_json(file, unknown)
     with pytest.raises(DamagedFile, match="Popen"):
         load_spec(tmp_path / "spec")

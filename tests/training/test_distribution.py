@@ -6,7 +6,7 @@ import socket
 import keras
 import pytest
 
-from keras_attention.ops import processes
+from keras_attention.training import processes
 from keras_attention.training.agreement import failing_together
 from keras_attention.training.distribution import (
     STRATEGIES,
@@ -15,6 +15,7 @@ from keras_attention.training.distribution import (
     is_chief,
 )
 from keras_attention.training.joining import check_launch, check_workers, initialize_processes
+from keras_attention.utils.agreed import is_agreed, is_told_here
 
 BACKEND = keras.backend.backend()
 OWN = next(name for name, backends in STRATEGIES.items() if BACKEND in backends)
@@ -153,6 +154,6 @@ def test_a_time_out_is_minutes(monkeypatch, minutes):
 def test_what_fails_here_is_raised_here_and_marked():
     with pytest.raises(ValueError, match="own") as raised, failing_together():
         raise ValueError("own")
-    assert raised.value.is_told_here
+    assert is_agreed(raised.value) and is_told_here(raised.value)
     with failing_together():
         pass

@@ -264,11 +264,17 @@ class TestVerified:
         value = {"b": [1.5, None, "ü"], "a": {"c": float("inf")}}
         files.write_json(tmp_path / "a.json", value)
         assert files.read_json(tmp_path / "a.json") == value
+        assert json.loads((tmp_path / "a.json").read_text()) == value
+        with pytest.raises(files.DamagedFile, match="has no checksum"):
+            files.read_signed_json(tmp_path / "a.json")
+        files.write_signed_json(tmp_path / "a.json", value)
         assert set(json.loads((tmp_path / "a.json").read_text())) == {"a", "b", "checksum"}
+        for read in (files.read_signed_json, files.read_json):
+            assert read(tmp_path / "a.json") == value
 
     def test_every_flipped_bit_of_json_is_noticed(self, tmp_path):
         path, value = tmp_path / "a.json", {"steps": 100, "loss": [0.5]}
-        files.write_json(path, value)
+        files.write_signed_json(path, value)
         content = path.read_bytes()
         for position in range(len(content)):
             for bit in range(8):
@@ -276,7 +282,7 @@ class TestVerified:
                 damaged[position] ^= 1 << bit
                 path.write_bytes(damaged)
                 try:
-                    assert files.read_json(path, "Write it again.") == value
+                    assert files.read_signed_json(path, "Write it again.") == value
                 except files.DamagedFile as error:
                     assert str(path) in str(error) and "Write it again." in str(error)
 

@@ -31,7 +31,7 @@ from keras_attention.decoding.constraints import TextConstraint
 from keras_attention.decoding.translator import Translator
 from keras_attention.decoding.tree_constraint import WellFormedTrees
 from keras_attention.utils.checks import check_choice
-from keras_attention.utils.files import read_json, write_atomically, write_json
+from keras_attention.utils.files import read_signed_json, write_atomically, write_signed_json
 from parsing.baselines import WordTags
 
 if TYPE_CHECKING:
@@ -214,7 +214,9 @@ class TreeText:
         """
         file = Path(folder) / SYMBOLS_FILE
         if file.exists():
-            read_json(file, "Or another program wrote it. Nothing was changed: move it away.")
+            read_signed_json(
+                file, "Or another program wrote it. Nothing was changed: move it away."
+            )
         self.words.save(Path(folder) / WORDS_FOLDER)
         symbols = {
             "phrases": list(self.phrases),
@@ -222,7 +224,7 @@ class TreeText:
             "word_tags": {escape_word(w): tag for w, tag in self.word_tags.of_word.items()},
             "leaves": self.leaves,
         }
-        write_json(file, symbols)
+        write_signed_json(file, symbols)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> TreeText:
@@ -232,7 +234,7 @@ class TreeText:
             ValueError: If a file is missing or damaged.
         """
         words = Tokenizer.load(Path(folder) / WORDS_FOLDER)
-        symbols = read_json(Path(folder) / SYMBOLS_FILE, "Train again.")
+        symbols = read_signed_json(Path(folder) / SYMBOLS_FILE, "Train again.")
         symbols["word_tags"] = {unescape_word(w): tag for w, tag in symbols["word_tags"].items()}
         return cls(words, **symbols)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
-from keras_attention.ops.processes import process_index
 from keras_attention.ops.replay import is_replaying
 
 ONE_IN_BFLOAT16 = 0x3F80  # its bits
@@ -35,7 +35,7 @@ def keep_mask(like: Any, rate: float, seed: Any) -> Any:
         return torch.empty(like.shape, dtype=torch.uint8, device="meta")
     first, second = next_seed(seed)
     # Processes that train together drop other units; the first one drops those of a single process.
-    process = process_index()
+    process = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
     if like.device.type == "cpu":
         bits = np.random.SFC64([first, second, *([process] if process else [])]).random_raw(
             -(-like.numel() // 4)

@@ -1,4 +1,4 @@
-"""Several processes that train one model on PyTorch; the one file that names `torch.distributed`.
+"""Several processes that train one model on PyTorch, by `torch.distributed`.
 
 On the other backends, and where nobody joined, there is one process, and all of this does nothing.
 """
@@ -20,12 +20,11 @@ from typing import Any
 # Between two things that processes do together, such as two updates; decoding for BLEU lies between.
 TIMEOUT_MINUTES = 30.0
 TIMEOUT = "KERAS_ATTENTION_TIMEOUT_MINUTES"
-# Between two signs of life, and how long without one a process is taken to be gone.
-SIGN_SECONDS, GONE_SECONDS = 0.5, 4.0
+# How long after a time-out the store may still take to say what is wrong.
+GRACE_SECONDS = 4.0
 # The key of the name under which the processes of the newest start find each other.
 START = "keras_attention/start"
 _in_step = False
-_signs: _Signs | None = None
 
 
 class LostProcess(RuntimeError):
@@ -61,7 +60,6 @@ def joined() -> Iterator[None]:
     Raises:
         RuntimeError: If a process is missing, named by its number.
     """
-    global _signs
     import torch
     import torch.distributed as dist
 
@@ -83,12 +81,9 @@ def joined() -> Iterator[None]:
             f"{where} ({str(error).splitlines()[0]}). Were all of them started, can they reach that "
             "address, and is its port free?"
         ) from error
-    _signs = _Signs(store, rank, size)
     try:
         yield
     finally:
-        _signs.end()
-        _signs = None
         dist.destroy_process_group()
 
 
@@ -110,7 +105,7 @@ def _in_time(function: Callable[[], Any], timeout: datetime.timedelta) -> Any:
     ).start()  # The end of the process does not wait for it.
     try:
         # The store's own errors, which say more, come at the time-out.
-        return done.result(timeout.total_seconds() + GONE_SECONDS)
+        return done.result(timeout.total_seconds() + GRACE_SECONDS)
     except concurrent.futures.TimeoutError:
         raise RuntimeError(f"no answer in {timeout.total_seconds():g} seconds") from None
 
@@ -152,47 +147,6 @@ def _store_of_this_start(store: Any, rank: int, size: int, timeout: datetime.tim
             return own
         time.sleep(0.05)
     raise RuntimeError("process 0 did not answer")
-
-
-class _Signs:
-    """Signs of life, which each process gives in their store from a thread of its own.
-
-    Args:
-        store: Where all processes read and write.
-        rank: Number of this process.
-        size: Number of processes.
-    """
-
-    def __init__(self, store: Any, rank: int, size: int):
-        self._store = store.clone()  # A connection of its own: on the other one, others may wait.
-        self._keys = [f"sign {other}" for other in range(size)]
-        self._rank = rank
-        for key in self._keys:
-            self._store.add(key, 0)
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._give, daemon=True)
-        self._thread.start()
-
-    def _give(self) -> None:
-        with contextlib.suppress(RuntimeError):  # The store is gone with process 0.
-            while not self._ends.wait(SIGN_SECONDS):
-                self._store.add(self._keys[self._rank], 1)
-
-    def missing(self) -> list[int]:
-        """Return the processes that give no sign for some seconds."""
-        try:
-            before = [self._store.add(key, 0) for key in self._keys]
-            time.sleep(GONE_SECONDS)
-            after = [self._store.add(key, 0) for key in self._keys]
-        except RuntimeError:
-            return [0]
-        silent = [i for i, (old, new) in enumerate(zip(before, after, strict=True)) if old == new]
-        return [index for index in silent if index != self._rank]
-
-    def end(self) -> None:
-        """Give no more signs."""
-        self._ends.set()
-        self._thread.join(SIGN_SECONDS)
 
 
 def process_count() -> int:
@@ -294,13 +248,12 @@ def _named_errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        missing = [] if _signs is None else _signs.missing()
-        raise LostProcess(lost_text(process_index(), process_count(), error, missing)) from error
+        raise LostProcess(lost_text(process_index(), process_count(), error)) from error
 
 
-def lost_text(index: int, count: int, error: Exception, missing: Sequence[int] = ()) -> str:
-    """Return what a process says that the others do not answer."""
-    lost = " and ".join(f"process {other}" for other in missing) or "another one"
+def lost_text(index: int, count: int, error: Exception) -> str:
+    """Return what a process says that another one does not answer; of more than two, `torchrun` names it."""
+    lost = f"process {1 - index}" if count == 2 else "another one"
     return (
         f"Process {index} of {count} lost {lost}: it died, or gave no sign for too long "
         f"({str(error).splitlines()[0]}). Its own message says why. Started again, the run goes on from "
