@@ -658,7 +658,13 @@ TABLE = {
     ),
     "train_translation": (
         lambda x: {"corpus": x.corpus, "config": x.config, "output_dir": x.folder / "run"},
-        {"corpus": THING, "config": THING, "output_dir": PATH, "finish": SWITCH},
+        {
+            "corpus": THING,
+            "config": THING,
+            "output_dir": PATH,
+            "finish": SWITCH,
+            "callbacks": [3, "x", ["x"], [None]],
+        },
     ),
     # training
     "Adam": (

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attention.callbacks.base import RunCallback, Stop
+from keras_attention.callbacks.base import RunCallback, Stop, logged_numbers
 from keras_attention.training.checkpoint_store import (
     MANIFEST,
     DamagedCheckpoint,
@@ -269,7 +269,7 @@ class Checkpoints(RunCallback):
             "epoch": epoch + 1,
             "updates": int(keras.ops.convert_to_numpy(self.model.optimizer.iterations)),
             "seconds": round(self.seconds, 3),
-            **{name: float(value) for name, value in logs.items()},
+            **logged_numbers(logs),
         }
 
     def _interval(self) -> int:

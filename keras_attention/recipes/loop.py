@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from keras_attention.callbacks.base import Stop
+from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.callbacks.branch_log import BranchLog
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
@@ -25,17 +25,16 @@ from keras_attention.callbacks.signals import StopOnSignal, TrainingStopped
 from keras_attention.callbacks.together import StopTogether
 from keras_attention.callbacks.translation_scores import TranslationScores
 from keras_attention.evaluation.cost import training_flops
-from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.attention import attention_log
-from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.forecast import Forecast, duration
+from keras_attention.recipes.shares import Shares
 from keras_attention.training.agreement import (
     check_agreement,
     chief_first,
     failing_together,
     values_of_all,
 )
-from keras_attention.training.distribution import Devices, computing_alone, is_chief
+from keras_attention.training.distribution import computing_alone, is_chief
 from keras_attention.utils.memory import is_memory_tuned
 from keras_attention.utils.progress import say
 from keras_attention.visualization.summary_writer import SummaryWriter
@@ -120,7 +119,10 @@ class TrainingLoop:
                 )
         if self.patience.is_over:
             say("The validation perplexity stopped improving. To train on, raise --patience.")
-        is_over = budget.is_over(run_updates(model))
+        # Also if a callback ended it, and the process was killed before the report.
+        is_over = budget.is_over(run_updates(model)) or (
+            checkpoints.finished and budget.has_same_limits
+        )
         return not (is_over or (self.patience.is_over and budget.cools_from is None))
 
     def fit(self) -> None:
@@ -160,6 +162,8 @@ class TrainingLoop:
             self.scores,
             # Before the checkpoints, which store the position in the monitor's log.
             *([self.monitor, *self.attention] if chief else []),
+            # After all that a run logs, and before the checkpoints, which store whether training ends.
+            *run.callbacks,
             self.checkpoints,
             *([BranchLog(MetricsLog(run.folder.branches))] if chief and has_branches else []),
             *([HugePages()] if is_memory_tuned() else []),
@@ -222,6 +226,7 @@ class TrainingLoop:
                 self.patience,
                 Shares(self.run.model, config, self.run.devices),
                 *self.attention,
+                *(callback for callback in self.run.callbacks if isinstance(callback, RunCallback)),
             ],
             write=is_chief(),
         )
@@ -246,36 +251,6 @@ class TrainingLoop:
             monitor=self.monitor,
             stop=self.stop,
         )
-
-
-class Shares:
-    """How a batch is shared out. Each share draws dropout masks of its own, so a change is told.
-
-    Args:
-        model: The run's model.
-        config: Its settings.
-        devices: The devices that it uses.
-    """
-
-    def __init__(self, model: Transformer, config: TranslationConfig, devices: Devices):
-        # On JAX, the masks are those of the whole batch, however many devices share it.
-        replicas = 1 if keras.backend.backend() == "jax" else devices.num_replicas
-        self.state = {"replicas": replicas, "parts": config.accumulation_steps}
-        rates = {name: rate for name, rate in model.get_config().items() if "dropout" in name}
-        self.drops = any(rates.values())
-
-    def get_state(self) -> dict[str, int]:
-        """Return the shares of this start."""
-        return self.state
-
-    def set_state(self, state: dict[str, int]) -> None:
-        """Say that the masks change, if the shares do."""
-        if self.drops and state != self.state:
-            before, now = (f"{s['replicas']} x {s['parts']}" for s in (state, self.state))
-            say(
-                f"Dropout draws other masks from now on: a batch has {now} shares (devices x parts), had "
-                f"{before}. The result is another one, of the same quality."
-            )
 
 
 def train(run: Run) -> Checkpoints:

@@ -82,7 +82,9 @@ def _how_to_go_on(report: Mapping[str, Any], can_go_on: bool) -> str:
     settings = report["config"]
     names = [name for name in ("steps", "minutes") if settings[name] is not None]
     budget = " or ".join(f"--{name} (it had {settings[name]:,})" for name in names)
-    if settings["patience"] is not None and _ended_early(report):
+    # A callback may have ended it. Older reports do not say.
+    lost_patience = report["training"].get("patience_is_over", True)
+    if settings["patience"] is not None and lost_patience and _ended_early(report):
         return (
             f"The validation perplexity did not improve for {settings['patience']} epochs. To continue "
             "anyway, run the same command with a higher --patience."

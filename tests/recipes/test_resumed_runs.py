@@ -18,7 +18,7 @@ from keras_attention.cli import train as cli
 from keras_attention.cli.train import run
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes.config import RESUMABLE_FIELDS
-from keras_attention.recipes.loop import Shares
+from keras_attention.recipes.shares import Shares
 from keras_attention.training.distribution import Devices
 from keras_attention.utils.files import read_json, write_json
 from keras_attention.utils.run_folder import RunFolder
