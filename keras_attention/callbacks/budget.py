@@ -165,9 +165,9 @@ class Budget(RunCallback):
         return min((end for end in (self.steps, early) if end is not None), default=None)
 
     @property
-    def milestone(self) -> int | None:
+    def milestones(self) -> set[int]:
         """The update before the cool-down: a run with another budget goes on from its checkpoint."""
-        return self.cools_from
+        return set() if self.cools_from is None else {self.cools_from}
 
     @property
     def cools_from(self) -> int | None:

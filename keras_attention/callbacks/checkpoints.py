@@ -60,7 +60,8 @@ class Checkpoints(RunCallback):
         average_minutes, average_updates: Distance between the checkpoints to be averaged. If both are
             None, one per epoch. See `select_checkpoints`.
         stateful: Callbacks to save as well, with `get_state()`, JSON-serialisable, and `set_state(state)`.
-            If one has a number as `milestone`, the checkpoint after so many updates is written and kept.
+            If one has a set of numbers as `milestones`, the checkpoints after so many updates are written
+            and kept.
         write: Whether this process writes. Only one of several processes should. Defaults to True.
 
     Attributes:
@@ -325,8 +326,8 @@ class Checkpoints(RunCallback):
                 remove_folder(path)
 
     def _milestones(self) -> set[int]:
-        found = {getattr(callback, "milestone", None) for callback in self.stateful.values()}
-        return {updates for updates in found if updates is not None}
+        callbacks = self.stateful.values()
+        return set().union(*(getattr(callback, "milestones", ()) for callback in callbacks))
 
     def _path(self, updates: int) -> Path:
         return self.folder / f"update-{updates:08d}"

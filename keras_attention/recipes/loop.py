@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from keras_attention.callbacks.base import RunCallback, Stop
+from keras_attention.callbacks.best import BestCheckpoint
 from keras_attention.callbacks.branch_log import BranchLog
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
@@ -26,7 +27,9 @@ from keras_attention.callbacks.together import StopTogether
 from keras_attention.callbacks.translation_scores import TranslationScores
 from keras_attention.evaluation.cost import training_flops
 from keras_attention.recipes.attention import attention_log
+from keras_attention.recipes.config import MEASURES
 from keras_attention.recipes.forecast import Forecast, duration
+from keras_attention.recipes.messages import spoken_measure
 from keras_attention.recipes.shares import Shares
 from keras_attention.training.agreement import (
     check_agreement,
@@ -91,11 +94,15 @@ class TrainingLoop:
                 self.monitor,
                 self.stop,
             )
-        self.patience = StopWithoutGain(
-            config.patience,
-            stop=self.stop,
-            budget=None if config.cooldown is None else self.budget,
-        )
+        monitor, mode = MEASURES[config.best_by or "perplexity"]
+        cooling = None if config.cooldown is None else self.budget
+        self.patience = StopWithoutGain(config.patience, monitor, self.stop, cooling, mode)
+        self.best = []
+        if config.best_by is not None:
+            self.best = [BestCheckpoint(monitor, mode, self.stop, cooling)]
+        for callback in run.callbacks:
+            if isinstance(callback, RunCallback):
+                callback.stop = self.stop
         self.checkpoints = self._checkpoints()
 
     def restore(self) -> bool:
@@ -118,7 +125,8 @@ class TrainingLoop:
                     "count as training."
                 )
         if self.patience.is_over:
-            say("The validation perplexity stopped improving. To train on, raise --patience.")
+            measure = spoken_measure(self.run.config.best_by)
+            say(f"The validation {measure} stopped improving. To train on, raise --patience.")
         # Also if a callback ended it, and the process was killed before the report.
         is_over = budget.is_over(run_updates(model)) or (
             checkpoints.finished and budget.has_same_limits
@@ -158,8 +166,9 @@ class TrainingLoop:
             self.budget,
             # Only the chief measures the perplexity; the others wait. All processes translate.
             # The perplexity is added to the logs of the epoch, which the callbacks after it read.
-            *([ValidationPerplexity(run.validation, self.stop), self.patience] if chief else []),
+            *([ValidationPerplexity(run.validation, self.stop)] if chief else []),
             self.scores,
+            *([*self.best, self.patience] if chief else []),
             # Before the checkpoints, which store the position in the monitor's log.
             *([self.monitor, *self.attention] if chief else []),
             # After all that a run logs, and before the checkpoints, which store whether training ends.
@@ -224,6 +233,7 @@ class TrainingLoop:
                 self.monitor,
                 self.scores,
                 self.patience,
+                *self.best,
                 Shares(self.run.model, config, self.run.devices),
                 *self.attention,
                 *(callback for callback in self.run.callbacks if isinstance(callback, RunCallback)),

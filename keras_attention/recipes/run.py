@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,21 +34,24 @@ from keras_attention.recipes.messages import (
 from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.results import evaluation_figures, run_figures
 from keras_attention.recipes.saving import save_model
-from keras_attention.recipes.shares import check_shares
+from keras_attention.recipes.shares import check_is_shared, check_shares
 from keras_attention.recipes.start import changeable, reasons, run_settings, with_budget
 from keras_attention.training.agreement import (
     check_agreement,
     check_same_texts,
     chief_first,
     failing_together,
-    values_of_all,
 )
 from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
-from keras_attention.training.checkpoints import save_average, select_checkpoints
+from keras_attention.training.checkpoints import (
+    average_checkpoints,
+    save_average,
+    select_checkpoints,
+)
 from keras_attention.training.distribution import Devices, distribution_scope, is_chief
 from keras_attention.training.joining import check_launch, check_workers
 from keras_attention.utils.checks import check_boolean, check_has, check_path, counted
-from keras_attention.utils.files import PARTIAL, write_atomically
+from keras_attention.utils.files import write_atomically
 from keras_attention.utils.progress import activity, say, show, silenced
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention.visualization.summary_writer import SummaryWriter
@@ -300,7 +302,7 @@ class Run:
         return self.devices.process_index == 0
 
     def average(self) -> None:
-        """Give the model the average of the last checkpoints, and keep it in `averaged/`."""
+        """Give the model the average of the last checkpoints, kept in `averaged/`, or the best one."""
         if not self.is_chief:
             return
         intact = []
@@ -315,6 +317,25 @@ class Run:
             save_average(self.model, self.folder.average, intact, overwrite=True)
         self.training["averaged_checkpoints"] = len(intact)
         self.training["averaged_from"] = [path.name for path in intact]
+        best = self._best()
+        if best is not None:
+            self.training["best_checkpoint"] = {**best, "is_final": self._ends_with_best}
+            if self._ends_with_best:
+                average_checkpoints(self.model, [self.folder.checkpoints / best["name"]])
+        elif self.config.final_model == "best":
+            say(
+                f"No {self.config.best_by} was measured in so short a run, so no checkpoint is the best: it "
+                "ends with the average of the last."
+            )
+
+    def _best(self) -> dict[str, Any] | None:
+        """Return the best checkpoint that the run keeps, if it keeps one."""
+        best = None if self.config.best_by is None else self.folder.best_checkpoint()
+        return best and {"by": self.config.best_by, **best}
+
+    @property
+    def _ends_with_best(self) -> bool:
+        return self.config.final_model == "best" and self._best() is not None
 
     def _chosen_checkpoints(self) -> list[Path]:
         config = self.config
@@ -372,7 +393,9 @@ class Run:
         device: str | None = None,
         samples: int = 1000,
     ) -> dict[str, Any]:
-        """Evaluate the checkpoints that the run averages, and their average, which the model has afterwards.
+        """Evaluate the checkpoints that the run averages, their average, and the best one if it is kept.
+
+        Afterwards the model has the weights that the run ends with.
 
         Args:
             sources: Sentences to translate.
@@ -403,6 +426,7 @@ class Run:
             )
         meter = PerplexityMeter(self.model)
         search = {key: getattr(self.config, key) for key in ("beam_size", "length_penalty")}
+        best = self._best()
         return evaluation_report(
             self.model,
             self.translator(self.model),
@@ -416,6 +440,8 @@ class Run:
             decoding=search,
             samples=samples,
             start=self.resolved.restart,
+            best=best and {**best, "path": self.folder.checkpoints / best["name"]},
+            use_best=self._ends_with_best,
         )
 
     # How a run begins.
@@ -441,28 +467,10 @@ class Run:
             if is_chief():
                 held.enter_context(self.folder.locked())
         if self.devices.num_processes > 1:
-            self._check_is_shared()
+            check_is_shared(self.folder.path)
         with failing_together():
             if is_chief():
                 self.folder.claim(self.settings, self.changeable)
-
-    def _check_is_shared(self) -> None:
-        """Raise unless all processes see the run's folder of process 0, where nothing is left."""
-        folder = self.folder.path
-        mark = folder / f"{PARTIAL}{values_of_all(uuid.uuid4().hex)[0]}"
-        try:
-            with chief_first():
-                if is_chief():
-                    folder.mkdir(parents=True, exist_ok=True)
-                    write_atomically(mark, "")
-                elif not mark.exists():
-                    raise ValueError(
-                        f"Process 0 wrote a file into the run's folder '{folder.resolve()}', but this "
-                        "process does not see it. Choose an output folder that all machines share."
-                    )
-        finally:
-            if is_chief():
-                mark.unlink(missing_ok=True)
 
     # A finished run.
 

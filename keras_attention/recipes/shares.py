@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
+from pathlib import Path
 
 import keras
 
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import TranslationConfig
-from keras_attention.training.distribution import Devices
+from keras_attention.training.agreement import chief_first, values_of_all
+from keras_attention.training.distribution import Devices, is_chief
 from keras_attention.utils.checks import divisors
+from keras_attention.utils.files import PARTIAL, write_atomically
 from keras_attention.utils.progress import say
 from keras_attention.utils.run_folder import RunFolder
 
@@ -70,3 +74,21 @@ def check_shares(folder: RunFolder, devices: int, parts: int) -> None:
             f"{' or '.join(ways) or f'on {divisors(rows)} device(s) with 1 part(s)'}. Any other "
             "number of devices or parts (accumulation_steps) needs a new run."
         )
+
+
+def check_is_shared(folder: Path) -> None:
+    """Raise unless all processes see the run's folder of process 0, where nothing is left."""
+    mark = folder / f"{PARTIAL}{values_of_all(uuid.uuid4().hex)[0]}"
+    try:
+        with chief_first():
+            if is_chief():
+                folder.mkdir(parents=True, exist_ok=True)
+                write_atomically(mark, "")
+            elif not mark.exists():
+                raise ValueError(
+                    f"Process 0 wrote a file into the run's folder '{folder.resolve()}', but this "
+                    "process does not see it. Choose an output folder that all machines share."
+                )
+    finally:
+        if is_chief():
+            mark.unlink(missing_ok=True)
