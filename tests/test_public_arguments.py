@@ -120,6 +120,15 @@ TABLE = {
             "stop": OPTIONAL_THING,
         },
     ),
+    "BestCheckpoint": (
+        lambda x: {"monitor": "val_bleu"},
+        {
+            "monitor": TEXT,
+            "mode": [*WORD, None],
+            "stop": OPTIONAL_THING,
+            "budget": OPTIONAL_THING,
+        },
+    ),
     "Budget": (
         lambda x: {"steps": 3},
         {
@@ -174,6 +183,7 @@ TABLE = {
             "monitor": TEXT,
             "stop": OPTIONAL_THING,
             "budget": OPTIONAL_THING,
+            "mode": [*WORD, None],
         },
     ),
     "TrainingMonitor": (
@@ -409,6 +419,8 @@ TABLE = {
             "cost": OPTIONAL_THING,
             "decoding": OPTIONAL_THING,
             "samples": [*SIZE, None],
+            "best": OPTIONAL_THING,
+            "use_best": SWITCH,
             "seed": COUNT,
             "set_weights": [*FUNCTION, None],
             "start": [value for value in FUNCTION if value is not None],
@@ -669,7 +681,13 @@ TABLE = {
     ),
     "train_translation": (
         lambda x: {"corpus": x.corpus, "config": x.config, "output_dir": x.folder / "run"},
-        {"corpus": THING, "config": THING, "output_dir": PATH, "finish": SWITCH},
+        {
+            "corpus": THING,
+            "config": THING,
+            "output_dir": PATH,
+            "finish": SWITCH,
+            "callbacks": [3, "x", ["x"], [None]],
+        },
     ),
     # training
     "Adam": (

@@ -2,6 +2,7 @@
 
 from keras_attention.callbacks.attention_log import AttentionLog
 from keras_attention.callbacks.base import RunCallback, Stop
+from keras_attention.callbacks.best import BestCheckpoint
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
 from keras_attention.callbacks.console import ConsoleProgress
@@ -16,6 +17,7 @@ from keras_attention.callbacks.translation_scores import TranslationScores
 
 __all__ = [
     "AttentionLog",
+    "BestCheckpoint",
     "Budget",
     "Checkpoints",
     "ConsoleProgress",

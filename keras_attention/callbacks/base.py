@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import numbers
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
 
-from keras_attention.utils.checks import check_has
+from keras_attention.training.checkpoint_store import check_callbacks
+from keras_attention.utils.checks import check_has, check_iterable
 
 
 @dataclasses.dataclass
@@ -77,3 +79,33 @@ class RunCallback(keras.callbacks.Callback):
             self.stop.within_epoch = self.model.stop_training
         if not self.stop.cuts_epoch:
             self.after_epoch(epoch, {} if logs is None else logs)
+
+
+def logged_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers in Keras' logs, to which a user's callback may add anything.
+
+    >>> logged_numbers({"loss": 2.5, "note": "x"})
+    {'loss': 2.5}
+    """
+    return {k: float(v) for k, v in logs.items() if isinstance(v, numbers.Real)}
+
+
+def checked_callbacks(callbacks: Iterable[Any]) -> list[keras.callbacks.Callback]:
+    """Return callbacks that a user gives to a run, as a list.
+
+    Raises:
+        ValueError: If one is not a Keras callback, or a training with it could not be resumed.
+    """
+    found = list(check_iterable("callbacks", callbacks))
+    for callback in found:
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise ValueError(
+                f"`callbacks` must be a list of Keras callbacks. Received: {callback!r}"
+            )
+    names = [type(callback).__name__ for callback in found if isinstance(callback, RunCallback)]
+    if len({*names}) < len(names):
+        raise ValueError(
+            f"`callbacks` may hold one `RunCallback` of a class. Received: {', '.join(names)}"
+        )
+    check_callbacks([c for c in found if not isinstance(c, RunCallback)])
+    return found

@@ -99,6 +99,7 @@ class Budget(RunCallback):
         self.shape: tuple[int, int, int] | None = None
         self.compiling = 0.0
         self._cools: Cooldown | None = None
+        self._limits_before: list[float | None] | None = None  # of the last checkpoint
         self._compiling = 0.0  # in this start
         # Updates whose time counts, and these seconds: of earlier starts, of this one.
         self._measured_before, self._measured = (0, 0.0), (0, 0.0)
@@ -117,6 +118,7 @@ class Budget(RunCallback):
             "measured": list(self._known_speed()),
             "compiling": self.compiling,
             "cooldown": cools,
+            "limits": self._all_limits,
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -125,6 +127,7 @@ class Budget(RunCallback):
         updates, seconds = state.get("measured", (0, 0.0))
         self._measured_before = (updates, seconds)
         self.compiling = state.get("compiling", 0.0)
+        self._limits_before = state.get("limits")
         cools = state.get("cooldown")
         self._cools = None if cools is None else Cooldown(**cools)
         if self.is_outdated(state):  # A checkpoint from where the cool-down began.
@@ -136,6 +139,15 @@ class Budget(RunCallback):
         if cools is None:
             return False
         return cools["limits"] != self._limits(is_early=cools["steps"] is not None)
+
+    @property
+    def _all_limits(self) -> list[float | None]:
+        return [self.steps, self.minutes, self.patience]
+
+    @property
+    def has_same_limits(self) -> bool:
+        """Whether the checkpoint that training continues from was written under this budget."""
+        return self._limits_before == self._all_limits
 
     def _limits(self, is_early: bool) -> list[float | None]:
         return [self.patience] if is_early else [self.steps, self.minutes]
@@ -153,9 +165,9 @@ class Budget(RunCallback):
         return min((end for end in (self.steps, early) if end is not None), default=None)
 
     @property
-    def milestone(self) -> int | None:
+    def milestones(self) -> set[int]:
         """The update before the cool-down: a run with another budget goes on from its checkpoint."""
-        return self.cools_from
+        return set() if self.cools_from is None else {self.cools_from}
 
     @property
     def cools_from(self) -> int | None:

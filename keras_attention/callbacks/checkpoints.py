@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attention.callbacks.base import RunCallback, Stop
+from keras_attention.callbacks.base import RunCallback, Stop, logged_numbers
 from keras_attention.training.checkpoint_store import (
     MANIFEST,
     DamagedCheckpoint,
@@ -60,7 +60,8 @@ class Checkpoints(RunCallback):
         average_minutes, average_updates: Distance between the checkpoints to be averaged. If both are
             None, one per epoch. See `select_checkpoints`.
         stateful: Callbacks to save as well, with `get_state()`, JSON-serialisable, and `set_state(state)`.
-            If one has a number as `milestone`, the checkpoint after so many updates is written and kept.
+            If one has a set of numbers as `milestones`, the checkpoints after so many updates are written
+            and kept.
         write: Whether this process writes. Only one of several processes should. Defaults to True.
 
     Attributes:
@@ -269,7 +270,7 @@ class Checkpoints(RunCallback):
             "epoch": epoch + 1,
             "updates": int(keras.ops.convert_to_numpy(self.model.optimizer.iterations)),
             "seconds": round(self.seconds, 3),
-            **{name: float(value) for name, value in logs.items()},
+            **logged_numbers(logs),
         }
 
     def _interval(self) -> int:
@@ -325,8 +326,8 @@ class Checkpoints(RunCallback):
                 remove_folder(path)
 
     def _milestones(self) -> set[int]:
-        found = {getattr(callback, "milestone", None) for callback in self.stateful.values()}
-        return {updates for updates in found if updates is not None}
+        callbacks = self.stateful.values()
+        return set().union(*(getattr(callback, "milestones", ()) for callback in callbacks))
 
     def _path(self, updates: int) -> Path:
         return self.folder / f"update-{updates:08d}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from keras_attention.callbacks.base import RunCallback
+from keras_attention.callbacks.base import RunCallback, logged_numbers
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.monitor import TrainingMonitor, spoken_name
 from keras_attention.utils.checks import check_callable, check_has
@@ -74,7 +74,7 @@ class ConsoleProgress(RunCallback):
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         own: list[str] = []
         validation: list[str] = []
-        for name, value in (logs or {}).items():
+        for name, value in logged_numbers(logs or {}).items():
             part = validation if name.startswith("val_") else own
             part.append(f"{spoken_name(name.removeprefix('val_'))} {value:.3f}")
         values = "; ".join(

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from keras_attention.callbacks.base import RunCallback, Stop
-from keras_attention.utils.checks import check_has, check_integer, check_text
+from keras_attention.callbacks.best import MODES, is_better
+from keras_attention.utils.checks import check_choice, check_has, check_integer, check_text
 from keras_attention.utils.progress import say
 
 if TYPE_CHECKING:
@@ -18,11 +19,13 @@ class StopWithoutGain(RunCallback):
     """Stops training when a number has not improved for some epochs; a resumed run continues counting.
 
     Args:
-        patience: Number of epochs without a new lowest value; None to never stop.
+        patience: Number of epochs without a new best value; None to never stop. Epochs without the number do
+            not count.
         monitor: Name of the number in Keras' logs. A callback that adds it must come before this one.
             Defaults to `"val_perplexity"`.
         stop: The `Stop` of the training: an epoch that a signal cuts short does not count.
         budget: A `Budget` with a cool-down, which then begins instead of stopping at once.
+        mode: `"min"` if lower is better, `"max"` if higher is. Defaults to `"min"`.
 
     Attributes:
         is_over: Whether the patience is over.
@@ -49,6 +52,7 @@ class StopWithoutGain(RunCallback):
         monitor: str = "val_perplexity",
         stop: Stop | None = None,
         budget: Budget | None = None,
+        mode: str = "min",
     ):
         super().__init__(stop)
         if patience is not None:
@@ -59,18 +63,18 @@ class StopWithoutGain(RunCallback):
         self.patience = patience
         self.monitor = monitor
         self.budget = budget
+        self.mode = check_choice("mode", mode, MODES)
         self.is_over = False
-        self._best = math.inf
+        self._best: float | None = None
         self._epochs_since = 0
 
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed run needs to continue counting; JSON can hold it."""
-        best = self._best if math.isfinite(self._best) else None
-        return {"best": best, "epochs_since": self._epochs_since}
+        return {"best": self._best, "epochs_since": self._epochs_since}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from the result of `get_state`. With more patience, a stopped training can continue."""
-        self._best = math.inf if state["best"] is None else state["best"]
+        self._best = state["best"]
         self._epochs_since = state["epochs_since"]
         self.is_over = self.patience is not None and self._epochs_since >= self.patience
 
@@ -79,7 +83,7 @@ class StopWithoutGain(RunCallback):
         is_cooling = self.budget is not None and self.budget.cools_from is not None
         if self.patience is None or value is None or is_cooling:
             return
-        if value < self._best:
+        if math.isfinite(value) and is_better(self.mode, value, self._best):
             self._best, self._epochs_since = value, 0
             return
         self._epochs_since += 1
@@ -87,8 +91,9 @@ class StopWithoutGain(RunCallback):
             self.is_over = True
             say(
                 f"{'Training stops' if self.budget is None else 'The learning rate falls from here on'}: "
-                f"{self.monitor.removeprefix('val_')} of the validation set has not fallen below "
-                f"{self._best:.3f} for {self.patience} epochs."
+                f"{self.monitor.removeprefix('val_')} of the validation set has not "
+                f"{'fallen below' if self.mode == 'min' else 'risen above'} "
+                f"{math.inf if self._best is None else self._best:.3f} for {self.patience} epochs."
             )
             if self.budget is None:
                 self.model.stop_training = True

@@ -43,6 +43,8 @@ TRAINING = (
     "checkpoint_minutes",
     "checkpoint_updates",
     "averaged_checkpoints",
+    "best_by",
+    "final_model",
     "bleu_every",
     "attention_log",
     "seed",

@@ -93,7 +93,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--checkpoint",
         metavar="NAME",
         help="translate with a checkpoint of the run, which need not be finished: last, average (of those "
-        "that the run would average now), or a name such as update-00000400 (the finished model)",
+        "that the run would average now), best (by --best-by), or a name such as update-00000400 (the "
+        "finished model)",
     )
     add(
         "--input",

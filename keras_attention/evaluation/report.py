@@ -17,6 +17,7 @@ from keras_attention.evaluation.comparison import corpus_scores, paired_bootstra
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.training.checkpoints import average_checkpoints
 from keras_attention.utils.checks import (
+    check_boolean,
     check_callable,
     check_has,
     check_integer,
@@ -30,6 +31,7 @@ from keras_attention.utils.run_folder import RunFolder
 
 SECTION = "evaluation"
 START = "before training"
+BEST, LAST = "best by ", "last checkpoint "
 
 
 def evaluation_report(
@@ -48,6 +50,8 @@ def evaluation_report(
     seed: int = 12345,
     set_weights: Callable[[Any, Sequence[Any]], None] = average_checkpoints,
     start: Callable[[Any], None] | None = None,
+    best: Mapping[str, Any] | None = None,
+    use_best: bool = False,
 ) -> dict[str, Any]:
     """Translate with the first and the last of the averaged checkpoints and with their average; score.
 
@@ -71,12 +75,15 @@ def evaluation_report(
         set_weights: Called with the model and checkpoints; sets the model's weights to their mean.
         start: Called with the model; gives it the pretrained weights that its training started from. They are
             scored as well, and all else is compared with them.
+        best: The best checkpoint on the validation set: its `path` and `name`, the measure that it is the
+            best `by`, and its `value`. It is scored as well.
+        use_best: Whether it is the result, in place of the average.
 
     Returns:
         A JSON-serialisable dict: `test_set`, `sentences`, `text` (the form in which text is compared, and how
         many lines of each side were changed to it), `systems` (by name: scores with signatures,
         perplexity, checkpoints, seconds of translation), `averaging`, `significance`, `training_cost`,
-        `decoding`, and `translations` of the last system, which is the average. See `report_text` and
+        `decoding`, `best`, and `translations` of the last system, which is the result. See `report_text` and
         `write_report`.
 
     Raises:
@@ -98,8 +105,14 @@ def evaluation_report(
         check_path("checkpoints", path)
     if start is not None:
         check_callable("start", start)
+    if best is not None:
+        check_has("best", best, "a dict of a checkpoint", "items")
+    check_boolean("use_best", use_best)
+    if use_best and best is None:
+        raise ValueError("`use_best` needs `best`, the best checkpoint.")
     translations, systems = {}, {}
-    for title, paths in {**({START: []} if start else {}), **_systems(checkpoints)}.items():
+    wanted = {**({START: []} if start else {}), **_systems(checkpoints, best, use_best)}
+    for title, paths in wanted.items():
         with activity(f"scoring: {title}"):
             if start is not None and title == START:
                 start(model)
@@ -115,7 +128,7 @@ def evaluation_report(
                 "perplexity": None if measure_perplexity is None else float(measure_perplexity()),
                 "seconds": round(seconds, 1),
             }
-    # The pretrained weights; or the last checkpoint and, after it, the average of several.
+    # The pretrained weights; or what comes before the result: the last checkpoint, or the average.
     trained = {title: system for title, system in systems.items() if title != START}
     baseline, *average = list(systems if start else trained)[0 if start else -2 :]
     differences = (
@@ -137,7 +150,8 @@ def evaluation_report(
         "text": text_form(translations, references),
         "decoding": dict(decoding or {}),
         "systems": systems,
-        "averaging": _averaging(trained),
+        "averaging": _averaging({k: v for k, v in trained.items() if not k.startswith(BEST)}),
+        **({} if best is None else {"best": {k: v for k, v in best.items() if k != "path"}}),
         "significance": [dataclasses.asdict(difference) for difference in differences],
         "training_cost": dict(cost) if cost else None,
         "translations": translations[list(systems)[-1]],
@@ -218,13 +232,18 @@ def write_report(
     return text_file, json_file
 
 
-def _systems(checkpoints: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return the checkpoints that each system averages, by name; at the end the last one and the average."""
-    systems = {f"last checkpoint ({Path(checkpoints[-1]).name})": [checkpoints[-1]]}
+def _systems(
+    checkpoints: Sequence[Any], best: Mapping[str, Any] | None, use_best: bool
+) -> dict[str, list[Any]]:
+    """Return the checkpoints that each system averages, by name; at the end the result."""
+    systems = {f"{LAST}({Path(checkpoints[-1]).name})": [checkpoints[-1]]}
     if len(checkpoints) > 1:
         first = {f"first averaged ({Path(checkpoints[0]).name})": [checkpoints[0]]}
         systems = {**first, **systems, f"average of {len(checkpoints)}": list(checkpoints)}
-    return systems
+    if best is None:
+        return systems
+    own = {f"{BEST}{best['by']} ({best['name']})": [best["path"]]}
+    return {**systems, **own} if use_best else {**own, **systems}
 
 
 def _averaging(systems: Mapping[str, Any]) -> dict[str, Any] | None:

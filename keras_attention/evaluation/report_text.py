@@ -28,6 +28,7 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
             ["test set", f"{report['test_set']}, {report['sentences']:,} sentences"],
             *([["decoding", decoding]] if decoding else []),
             *text_form_rows(report["text"]),
+            *_best_rows(report),
         ]
     )
     for key, name, section in (
@@ -40,6 +41,16 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
         if key in report:
             lines += ["", name, "-" * len(name), *section(report)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _best_rows(report: Mapping[str, Any]) -> list[list[str]]:
+    best = report.get("best")
+    if best is None:
+        return []
+    return [
+        ["best checkpoint", f"{best['name']}, by validation {best['by']} {best['value']:.2f}"],
+        ["result", list(report["systems"])[-1]],
+    ]
 
 
 def text_form_rows(text: Mapping[str, Any]) -> list[list[str]]:

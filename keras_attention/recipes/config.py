@@ -55,8 +55,12 @@ class TranslationConfig:
             batches if their replicas times accumulation steps divide it; otherwise it is raised.
         steps: Largest number of updates; none for no limit.
         minutes: Longest training time in minutes, without compiling and validation; none for no limit.
-        patience: Training stops after this many epochs without a better validation perplexity; none to
-            train to the end of the budget.
+        patience: Training stops after this many epochs without a better validation perplexity, or without a
+            better score of `best_by`, in epochs that have one; none to train to the end of the budget.
+        best_by: The best checkpoint by this is kept, and `patience` goes by it: perplexity, or bleu or chrf
+            of some validation sentences, every `bleu_every` epochs; none to keep the last checkpoints alone.
+        final_model: Which weights the run ends with: the average of the last checkpoints, or the best one
+            by `best_by`.
         warmup_steps: Updates until the learning rate reaches its peak.
         learning_rate_factor: Factor that multiplies the paper's learning rate.
         peak_learning_rate: Peak of a learning rate that replaces the paper's schedule. The rate rises to
@@ -99,6 +103,8 @@ class TranslationConfig:
     steps: int | None = None
     minutes: float | None = None
     patience: int | None = None
+    best_by: Literal["bleu", "chrf", "perplexity"] | None = None
+    final_model: Literal["average", "best"] = "average"
     warmup_steps: int = 4000
     learning_rate_factor: float = 1.0
     peak_learning_rate: float | None = None
@@ -163,6 +169,11 @@ class TranslationConfig:
                 f"checkpoint_minutes={self.checkpoint_minutes}, "
                 f"checkpoint_updates={self.checkpoint_updates}"
             )
+        if self.final_model == "best" and self.best_by is None:
+            raise ValueError(
+                "`final_model` 'best' needs `best_by`: say by what a checkpoint is the best, such as "
+                "best_by='perplexity'."
+            )
         if self.bpe_dropout and self.tokenizer_algorithm != "bpe":
             raise ValueError(
                 f"`bpe_dropout` ({self.bpe_dropout}) needs tokenizer_algorithm 'bpe'. "
@@ -205,6 +216,14 @@ class TranslationConfig:
         return arguments.get("branch_feed_forward") is not None
 
 
+# The number in Keras' logs for each `best_by`, and whether its least or its largest value is the best.
+MEASURES = {
+    "perplexity": ("val_perplexity", "min"),
+    "bleu": ("val_bleu", "max"),
+    "chrf": ("val_chrf", "max"),
+}
+# Settings that runs did not have at first: at their defaults they are not in a run's config.json.
+NEWER = ("best_by", "final_model")
 # What `model_arguments` may say of a pretrained model: what is not in its weights.
 NOT_IN_A_MODEL = ("dropout", "attention_dropout", "activation_dropout")
 # The smallest value of every integer; the settings that must be positive, or at least 0 and below 1.

@@ -24,8 +24,9 @@ def checkpoint_translator(
 
     Args:
         folder: The folder of the run. It is only read, so the run may be training.
-        checkpoint: `"last"`, or `"average"` of those that the run would average if it ended now, or a
-            checkpoint's name, such as `"update-00000400"`. Defaults to `"last"`.
+        checkpoint: `"last"`, or `"average"` of those that the run would average if it ended now, or
+            `"best"` by the run's `best_by`, or a checkpoint's name, such as `"update-00000400"`. Defaults to
+            `"last"`.
         **options: Arguments of `Translator` that override those of the run.
 
     Raises:
@@ -49,6 +50,10 @@ def checkpoint_translator(
             settings.get("checkpoint_minutes"),
             settings.get("checkpoint_updates"),
         )
+    elif checkpoint == "best":
+        best = run.best_checkpoint()
+        assert best is not None  # It was checked.
+        chosen = [run.checkpoints / best["name"]]
     elif checkpoint == "last":
         chosen = list_checkpoints(run.checkpoints)[-1:]
     else:

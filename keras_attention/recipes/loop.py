@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from keras_attention.callbacks.base import Stop
+from keras_attention.callbacks.base import RunCallback, Stop
+from keras_attention.callbacks.best import BestCheckpoint
 from keras_attention.callbacks.branch_log import BranchLog
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.checkpoints import Checkpoints, fit_resumably
@@ -25,17 +26,18 @@ from keras_attention.callbacks.signals import StopOnSignal, TrainingStopped
 from keras_attention.callbacks.together import StopTogether
 from keras_attention.callbacks.translation_scores import TranslationScores
 from keras_attention.evaluation.cost import training_flops
-from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.attention import attention_log
-from keras_attention.recipes.config import TranslationConfig
+from keras_attention.recipes.config import MEASURES
 from keras_attention.recipes.forecast import Forecast, duration
+from keras_attention.recipes.messages import spoken_measure
+from keras_attention.recipes.shares import Shares
 from keras_attention.training.agreement import (
     check_agreement,
     chief_first,
     failing_together,
     values_of_all,
 )
-from keras_attention.training.distribution import Devices, computing_alone, is_chief
+from keras_attention.training.distribution import computing_alone, is_chief
 from keras_attention.utils.memory import is_memory_tuned
 from keras_attention.utils.progress import say
 from keras_attention.visualization.summary_writer import SummaryWriter
@@ -92,11 +94,15 @@ class TrainingLoop:
                 self.monitor,
                 self.stop,
             )
-        self.patience = StopWithoutGain(
-            config.patience,
-            stop=self.stop,
-            budget=None if config.cooldown is None else self.budget,
-        )
+        monitor, mode = MEASURES[config.best_by or "perplexity"]
+        cooling = None if config.cooldown is None else self.budget
+        self.patience = StopWithoutGain(config.patience, monitor, self.stop, cooling, mode)
+        self.best = []
+        if config.best_by is not None:
+            self.best = [BestCheckpoint(monitor, mode, self.stop, cooling)]
+        for callback in run.callbacks:
+            if isinstance(callback, RunCallback):
+                callback.stop = self.stop
         self.checkpoints = self._checkpoints()
 
     def restore(self) -> bool:
@@ -119,8 +125,12 @@ class TrainingLoop:
                     "count as training."
                 )
         if self.patience.is_over:
-            say("The validation perplexity stopped improving. To train on, raise --patience.")
-        is_over = budget.is_over(run_updates(model))
+            measure = spoken_measure(self.run.config.best_by)
+            say(f"The validation {measure} stopped improving. To train on, raise --patience.")
+        # Also if a callback ended it, and the process was killed before the report.
+        is_over = budget.is_over(run_updates(model)) or (
+            checkpoints.finished and budget.has_same_limits
+        )
         return not (is_over or (self.patience.is_over and budget.cools_from is None))
 
     def fit(self) -> None:
@@ -156,10 +166,13 @@ class TrainingLoop:
             self.budget,
             # Only the chief measures the perplexity; the others wait. All processes translate.
             # The perplexity is added to the logs of the epoch, which the callbacks after it read.
-            *([ValidationPerplexity(run.validation, self.stop), self.patience] if chief else []),
+            *([ValidationPerplexity(run.validation, self.stop)] if chief else []),
             self.scores,
+            *([*self.best, self.patience] if chief else []),
             # Before the checkpoints, which store the position in the monitor's log.
             *([self.monitor, *self.attention] if chief else []),
+            # After all that a run logs, and before the checkpoints, which store whether training ends.
+            *run.callbacks,
             self.checkpoints,
             *([BranchLog(MetricsLog(run.folder.branches))] if chief and has_branches else []),
             *([HugePages()] if is_memory_tuned() else []),
@@ -220,8 +233,10 @@ class TrainingLoop:
                 self.monitor,
                 self.scores,
                 self.patience,
+                *self.best,
                 Shares(self.run.model, config, self.run.devices),
                 *self.attention,
+                *(callback for callback in self.run.callbacks if isinstance(callback, RunCallback)),
             ],
             write=is_chief(),
         )
@@ -246,36 +261,6 @@ class TrainingLoop:
             monitor=self.monitor,
             stop=self.stop,
         )
-
-
-class Shares:
-    """How a batch is shared out. Each share draws dropout masks of its own, so a change is told.
-
-    Args:
-        model: The run's model.
-        config: Its settings.
-        devices: The devices that it uses.
-    """
-
-    def __init__(self, model: Transformer, config: TranslationConfig, devices: Devices):
-        # On JAX, the masks are those of the whole batch, however many devices share it.
-        replicas = 1 if keras.backend.backend() == "jax" else devices.num_replicas
-        self.state = {"replicas": replicas, "parts": config.accumulation_steps}
-        rates = {name: rate for name, rate in model.get_config().items() if "dropout" in name}
-        self.drops = any(rates.values())
-
-    def get_state(self) -> dict[str, int]:
-        """Return the shares of this start."""
-        return self.state
-
-    def set_state(self, state: dict[str, int]) -> None:
-        """Say that the masks change, if the shares do."""
-        if self.drops and state != self.state:
-            before, now = (f"{s['replicas']} x {s['parts']}" for s in (state, self.state))
-            say(
-                f"Dropout draws other masks from now on: a batch has {now} shares (devices x parts), had "
-                f"{before}. The result is another one, of the same quality."
-            )
 
 
 def train(run: Run) -> Checkpoints:

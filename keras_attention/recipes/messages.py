@@ -82,10 +82,13 @@ def _how_to_go_on(report: Mapping[str, Any], can_go_on: bool) -> str:
     settings = report["config"]
     names = [name for name in ("steps", "minutes") if settings[name] is not None]
     budget = " or ".join(f"--{name} (it had {settings[name]:,})" for name in names)
-    if settings["patience"] is not None and _ended_early(report):
+    # A callback may have ended it. Older reports do not say.
+    lost_patience = report["training"].get("patience_is_over", True)
+    if settings["patience"] is not None and lost_patience and _ended_early(report):
         return (
-            f"The validation perplexity did not improve for {settings['patience']} epochs. To continue "
-            "anyway, run the same command with a higher --patience."
+            f"The validation {spoken_measure(settings.get('best_by'))} did not improve for "
+            f"{settings['patience']} epochs. To continue anyway, run the same command with a higher "
+            "--patience."
         )
     if can_go_on:
         again = " It goes on from where the learning rate began to fall."
@@ -98,6 +101,15 @@ def _how_to_go_on(report: Mapping[str, Any], can_go_on: bool) -> str:
         f"new run in another --output-dir, with a higher {budget}, or with --cooldown 0.2, which can "
         "continue."
     )
+
+
+def spoken_measure(best_by: str | None) -> str:
+    """Return the name of what tells the best checkpoint, for messages.
+
+    >>> spoken_measure(None), spoken_measure("bleu")
+    ('perplexity', 'BLEU')
+    """
+    return {"bleu": "BLEU", "chrf": "chrF"}.get(best_by or "", "perplexity")
 
 
 def _ended_early(report: Mapping[str, Any]) -> bool:
@@ -121,6 +133,9 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
     synthetic = " (synthetic data)" if report["synthetic"] else ""
     averaged = training["averaged_checkpoints"]
     weights = f"the average of {averaged} checkpoints" if averaged > 1 else "the last checkpoint"
+    best = training.get("best_checkpoint")
+    if best is not None and best["is_final"]:
+        weights = f"the best checkpoint by {spoken_measure(best['by'])}, {best['name']}"
     lines = [
         f"BLEU {test['bleu']:.2f}, chrF {test['chrf']:.2f} on {test['sentences']:,} {test['split']} "
         f"pairs{synthetic}; validation perplexity {report['validation_perplexity']:.3f}; "
@@ -128,7 +143,7 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
         f"({training['minutes']:.1f} with compiling and validation), {weights}",
     ]
     last, mean = report["last_validation_perplexity"], report["validation_perplexity"]
-    if last < mean:
+    if last < mean and not (best or {}).get("is_final"):
         lines.append(
             f"Averaging did not help this run: the last checkpoint alone has a validation perplexity of "
             f"{last:.3f}. In a run as short as this, use --average 1 to take only the last one."

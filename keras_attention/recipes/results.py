@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keras_attention.evaluation.report import START
+from keras_attention.evaluation.report import LAST
 from keras_attention.recipes.environment import environment
 
 if TYPE_CHECKING:
@@ -38,15 +38,17 @@ def evaluation_figures(
         split: Which part of the corpus was translated.
         sources, references: Its sentences.
     """
-    *alone, average = (one for name, one in evaluation["systems"].items() if name != START)
+    systems = evaluation["systems"]
+    result = list(systems.values())[-1]
+    last = next(one for name, one in systems.items() if name.startswith(LAST))
     return {
-        "validation_perplexity": average["perplexity"],
-        "last_validation_perplexity": (alone or [average])[-1]["perplexity"],
+        "validation_perplexity": result["perplexity"],
+        "last_validation_perplexity": last["perplexity"],
         "test": {
             "split": split,
             "sentences": len(sources),
-            **_scores(average["scores"]),
-            "seconds": average["seconds"],
+            **_scores(result["scores"]),
+            "seconds": result["seconds"],
             "examples": _examples(sources, evaluation["translations"], references),
         },
     }

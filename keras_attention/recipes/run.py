@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
+from keras_attention.callbacks.base import checked_callbacks
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.tokenizer import Tokenizer
@@ -34,20 +34,24 @@ from keras_attention.recipes.messages import (
 from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.results import evaluation_figures, run_figures
 from keras_attention.recipes.saving import save_model
+from keras_attention.recipes.shares import check_is_shared, check_shares
 from keras_attention.recipes.start import changeable, reasons, run_settings, with_budget
 from keras_attention.training.agreement import (
     check_agreement,
     check_same_texts,
     chief_first,
     failing_together,
-    values_of_all,
 )
 from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
-from keras_attention.training.checkpoints import save_average, select_checkpoints
+from keras_attention.training.checkpoints import (
+    average_checkpoints,
+    save_average,
+    select_checkpoints,
+)
 from keras_attention.training.distribution import Devices, distribution_scope, is_chief
 from keras_attention.training.joining import check_launch, check_workers
-from keras_attention.utils.checks import check_boolean, check_has, check_path, counted, divisors
-from keras_attention.utils.files import PARTIAL, write_atomically
+from keras_attention.utils.checks import check_boolean, check_has, check_path, counted
+from keras_attention.utils.files import write_atomically
 from keras_attention.utils.progress import activity, say, show, silenced
 from keras_attention.utils.run_folder import RunFolder
 from keras_attention.visualization.summary_writer import SummaryWriter
@@ -58,6 +62,7 @@ def train_translation(
     config: TranslationConfig,
     output_dir: str | os.PathLike[str],
     finish: bool = False,
+    callbacks: Sequence[keras.callbacks.Callback] | None = None,
 ) -> dict[str, Any]:
     """Train on a corpus, translate its test set and score it. All files are in one folder.
 
@@ -78,6 +83,9 @@ def train_translation(
         finish: Whether to end a run that was stopped, instead of training to the end of its budget: a
             `cooldown` begins now, and takes its share of the updates that there are then. A run without one
             ends at its last checkpoint. Defaults to False.
+        callbacks: Keras callbacks, called as `fit` calls them, in every process. At the end of an epoch they
+            see the validation scores; if one sets `model.stop_training`, the run ends. The checkpoints hold
+            the state of those that are a `RunCallback`, of which there may be one of a class.
 
     Returns:
         The report: every figure that was printed. If several processes train, process 0 returns it, and
@@ -89,7 +97,7 @@ def train_translation(
         TrainingStopped: A `KeyboardInterrupt`, after Ctrl-C or SIGTERM; the run can be resumed.
         OSError: If a checkpoint cannot be written, for instance because the disk is full.
     """
-    run = Run(corpus, config, output_dir, finish=finish)
+    run = Run(corpus, config, output_dir, finish=finish, callbacks=callbacks)
     with run.started():
         if run.report is None:
             run.train()
@@ -111,10 +119,10 @@ class Run:
         config: The settings.
         folder: The run's folder.
         shared: Folder of `tokenizer/` and `store/`, which several runs may share. Defaults to the run's own.
-        finish: Whether to end a run that was stopped; see `train_translation`.
+        finish, callbacks: See `train_translation`.
 
     Attributes:
-        corpus, config: The arguments; with `finish`, `started` changes the budget.
+        corpus, config, callbacks: The arguments; with `finish`, `started` changes the budget.
         folder: The `RunFolder`.
         devices: The devices that the run uses.
         training: Figures of the training, after `train`: `updates`, `minutes`, `history` and others.
@@ -133,6 +141,7 @@ class Run:
         *,
         shared: str | os.PathLike[str] | None = None,
         finish: bool = False,
+        callbacks: Sequence[keras.callbacks.Callback] | None = None,
     ):
         check_has("corpus", corpus, "a Corpus", "splits", "train", "validation")
         check_has("config", config, "a TranslationConfig", "preset", "steps")
@@ -142,6 +151,7 @@ class Run:
         self.folder = RunFolder(check_path("output_dir", folder))
         self.shared = self.folder.path if shared is None else check_path("shared", shared)
         self.finish = finish
+        self.callbacks = checked_callbacks(callbacks or ())
         self.devices = Devices()
         self.report: dict[str, Any] | None = None
         self.training: dict[str, Any] = {}
@@ -228,7 +238,7 @@ class Run:
         with failing_together():
             has_trained = self.folder.has_trained()
             if has_trained:
-                self._check_shares()
+                check_shares(self.folder, self.resolved.replicas, self.config.accumulation_steps)
             self.resolved.check_model()
             if not has_trained:  # The batches of a run stay as they are.
                 self.resolved.check_room(self.corpus.train)
@@ -278,6 +288,7 @@ class Run:
             "minutes": round(checkpoints.seconds / 60, 2),
             "training_minutes": round(checkpoints.stateful["Budget"].seconds / 60, 2),
             "history": checkpoints.history,
+            "patience_is_over": checkpoints.stateful["StopWithoutGain"].is_over,
             "device_peak": self.device_peak,
         }
         if self.devices.num_processes > 1:
@@ -291,7 +302,7 @@ class Run:
         return self.devices.process_index == 0
 
     def average(self) -> None:
-        """Give the model the average of the last checkpoints, and keep it in `averaged/`."""
+        """Give the model the average of the last checkpoints, kept in `averaged/`, or the best one."""
         if not self.is_chief:
             return
         intact = []
@@ -306,6 +317,25 @@ class Run:
             save_average(self.model, self.folder.average, intact, overwrite=True)
         self.training["averaged_checkpoints"] = len(intact)
         self.training["averaged_from"] = [path.name for path in intact]
+        best = self._best()
+        if best is not None:
+            self.training["best_checkpoint"] = {**best, "is_final": self._ends_with_best}
+            if self._ends_with_best:
+                average_checkpoints(self.model, [self.folder.checkpoints / best["name"]])
+        elif self.config.final_model == "best":
+            say(
+                f"No {self.config.best_by} was measured in so short a run, so no checkpoint is the best: it "
+                "ends with the average of the last."
+            )
+
+    def _best(self) -> dict[str, Any] | None:
+        """Return the best checkpoint that the run keeps, if it keeps one."""
+        best = None if self.config.best_by is None else self.folder.best_checkpoint()
+        return best and {"by": self.config.best_by, **best}
+
+    @property
+    def _ends_with_best(self) -> bool:
+        return self.config.final_model == "best" and self._best() is not None
 
     def _chosen_checkpoints(self) -> list[Path]:
         config = self.config
@@ -363,7 +393,9 @@ class Run:
         device: str | None = None,
         samples: int = 1000,
     ) -> dict[str, Any]:
-        """Evaluate the checkpoints that the run averages, and their average, which the model has afterwards.
+        """Evaluate the checkpoints that the run averages, their average, and the best one if it is kept.
+
+        Afterwards the model has the weights that the run ends with.
 
         Args:
             sources: Sentences to translate.
@@ -394,6 +426,7 @@ class Run:
             )
         meter = PerplexityMeter(self.model)
         search = {key: getattr(self.config, key) for key in ("beam_size", "length_penalty")}
+        best = self._best()
         return evaluation_report(
             self.model,
             self.translator(self.model),
@@ -407,6 +440,8 @@ class Run:
             decoding=search,
             samples=samples,
             start=self.resolved.restart,
+            best=best and {**best, "path": self.folder.checkpoints / best["name"]},
+            use_best=self._ends_with_best,
         )
 
     # How a run begins.
@@ -432,50 +467,10 @@ class Run:
             if is_chief():
                 held.enter_context(self.folder.locked())
         if self.devices.num_processes > 1:
-            self._check_is_shared()
+            check_is_shared(self.folder.path)
         with failing_together():
             if is_chief():
                 self.folder.claim(self.settings, self.changeable)
-
-    def _check_is_shared(self) -> None:
-        """Raise unless all processes see the run's folder of process 0, where nothing is left."""
-        folder = self.folder.path
-        mark = folder / f"{PARTIAL}{values_of_all(uuid.uuid4().hex)[0]}"
-        try:
-            with chief_first():
-                if is_chief():
-                    folder.mkdir(parents=True, exist_ok=True)
-                    write_atomically(mark, "")
-                elif not mark.exists():
-                    raise ValueError(
-                        f"Process 0 wrote a file into the run's folder '{folder.resolve()}', but this "
-                        "process does not see it. Choose an output folder that all machines share."
-                    )
-        finally:
-            if is_chief():
-                mark.unlink(missing_ok=True)
-
-    def _check_shares(self) -> None:
-        """Raise unless the devices can share the batches of the run that is in the folder."""
-        if not self.folder.has_trained():
-            return
-        rows = 0
-        with contextlib.suppress(ValueError, OSError):  # `folder.check` says what is wrong there.
-            rows = self.folder.settings().get("row_multiple", 0)
-        devices, parts = self.resolved.replicas, self.config.accumulation_steps
-        if rows % (devices * parts):
-            ways = []
-            if rows % devices == 0:
-                ways.append(f"on {devices} device(s) with {divisors(rows // devices)} part(s)")
-            if rows % parts == 0:
-                ways.append(f"on {divisors(rows // parts)} device(s) with {parts} part(s)")
-            raise ValueError(
-                f"The run in '{self.folder.path}' has batches of a multiple of {rows} sentences, which "
-                f"{devices} device(s) with {parts} part(s) each cannot share evenly. With "
-                f"row_multiple={rows} it can continue "
-                f"{' or '.join(ways) or f'on {divisors(rows)} device(s) with 1 part(s)'}. Any other "
-                "number of devices or parts (accumulation_steps) needs a new run."
-            )
 
     # A finished run.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.presets import Preset, read_preset
-from keras_attention.recipes.config import BUDGET, TranslationConfig
+from keras_attention.recipes.config import BUDGET, NEWER, TranslationConfig
 from keras_attention.utils.cooldown import finishing_steps
 from keras_attention.utils.run_folder import RunFolder
 
@@ -46,6 +46,9 @@ def run_settings(
         row_multiple: What the number of devices makes of that setting.
     """
     settings = dataclasses.asdict(config)
+    for field in dataclasses.fields(config):
+        if field.name in NEWER and settings[field.name] == field.default:
+            del settings[field.name]
     if config.start_from is None:  # as runs had it before there was a choice
         del settings["start_from"], settings["freeze"]
     else:

@@ -193,6 +193,13 @@ def check_resumable(model: keras.Model, callbacks: Sequence[Any] = ()) -> None:
                 "and a training that was stopped has more such ends. Compile the model without it; "
                 "`average_checkpoints` gives the average of checkpoints after the training."
             )
+    check_callbacks(callbacks)
+    if getattr(model, "steps_per_execution", 1) != 1:
+        raise ValueError("`steps_per_execution` must be 1: a training may stop after every batch.")
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> None:
+    """Refuse callbacks with a state that is lost when a training stops; see `check_resumable`."""
     for callback in callbacks:
         if isinstance(callback, FORGETFUL):
             raise ValueError(
@@ -201,8 +208,6 @@ def check_resumable(model: keras.Model, callbacks: Sequence[Any] = ()) -> None:
                 "improves, use `StopWithoutGain` and `Checkpoints(stateful=[...])`; to lower the learning "
                 "rate, a schedule."
             )
-    if getattr(model, "steps_per_execution", 1) != 1:
-        raise ValueError("`steps_per_execution` must be 1: a training may stop after every batch.")
 
 
 def _optimizers(optimizer: Any) -> list[Any]:

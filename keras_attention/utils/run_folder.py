@@ -59,7 +59,7 @@ class RunFolder:
         store: Folder of the token stores.
         checkpoints: Folder of the checkpoints.
         average: The average of the last checkpoints, as a checkpoint.
-        model: The averaged model, `model.keras`.
+        model: The trained model, `model.keras`.
         spec: Folder of the model's spec, which can be run without Keras.
         translations: Translations of the test set, one per line.
         references: Their reference translations.
@@ -165,11 +165,11 @@ class RunFolder:
             )
 
     def check_checkpoint(self, name: str) -> None:
-        """Raise a ValueError unless it is "last", "average", or the name of a checkpoint that is there."""
+        """Raise a ValueError unless it is "last", "average", "best" or the name of one that is there."""
         names = sorted(path.name for path in self.checkpoints.glob("update-*"))
         if not names:
             raise ValueError(f"The run in '{self.path}' has no checkpoint yet.")
-        known = ("last", "average", *names)
+        known = ("last", "average", *(["best"] if self.best_checkpoint() else []), *names)
         if name not in known:
             raise ValueError(
                 f"A checkpoint must be one of {', '.join(known)}.{did_you_mean(name, known)} "
@@ -197,6 +197,12 @@ class RunFolder:
             with contextlib.suppress(OSError, DamagedFile):
                 return read_signed_json(path / MANIFEST)
         return {}
+
+    def best_checkpoint(self) -> dict[str, Any] | None:
+        """Return the best checkpoint, if the run keeps it: its `name`, and the `value` that says so."""
+        state = self.last_checkpoint().get("callbacks", {}).get("BestCheckpoint", {})
+        best = state.get("best")
+        return best and {"name": f"update-{best['updates']:08d}", "value": best["value"]}
 
     def check(
         self,

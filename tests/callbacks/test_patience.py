@@ -39,6 +39,12 @@ def test_when_it_stops(patience, values, expected):
     assert stop.is_over == any(expected)
 
 
+def test_of_a_score_more_is_better():
+    stop = StopWithoutGain(2, mode="max")
+    assert epochs(stop, [3, 4, None, 3.5, 5, 5, 4]) == [False] * 6 + [True]
+    assert epochs(StopWithoutGain(1, mode="max"), [-2, -1, float("inf")]) == [False, False, True]
+
+
 def test_a_resumed_run_goes_on_counting():
     first, second = StopWithoutGain(3), StopWithoutGain(3)
     assert not any(epochs(first, [4, 3, 3.5, 3.2]))

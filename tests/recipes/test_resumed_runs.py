@@ -11,14 +11,19 @@ import signal
 import types
 
 import h5py
+import keras
+import numpy as np
 import pytest
 
-from keras_attention.callbacks import ConsoleProgress
+from keras_attention.callbacks import ConsoleProgress, TranslationScores
+from keras_attention.callbacks.perplexity import ValidationPerplexity
 from keras_attention.cli import train as cli
 from keras_attention.cli.train import run
+from keras_attention.recipes import checkpoint_translator
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes.config import RESUMABLE_FIELDS
-from keras_attention.recipes.loop import Shares
+from keras_attention.recipes.run import Run
+from keras_attention.recipes.shares import Shares
 from keras_attention.training.distribution import Devices
 from keras_attention.utils.files import read_json, write_json
 from keras_attention.utils.run_folder import RunFolder
@@ -339,3 +344,89 @@ def test_the_updates_of_a_weighted_transformer_may_not_change(files, tmp_path, c
 def test_a_budget_that_a_learning_rate_follows_may_not_change(changes, frozen):
     config = dataclasses.replace(TINY, **changes)
     assert set(RESUMABLE_FIELDS) - set(config.changeable) == frozen
+
+
+# After the ends of epochs, which have 7 updates; within an epoch it is 45.
+PERPLEXITIES = {7: 90.0, 14: 50.0, 21: 80.0, 28: 40.0, 35: 60.0}
+
+
+@pytest.fixture
+def known_perplexities(monkeypatch):
+    def measure(callback):
+        return {"val_perplexity": PERPLEXITIES.get(int(callback.model.optimizer.iterations), 45.0)}
+
+    monkeypatch.setattr(ValidationPerplexity, "_measure", measure)
+
+
+BEST = dataclasses.replace(
+    TINY, best_by="perplexity", final_model="best", averaged_checkpoints=1, attention_log=False
+)
+
+
+def test_the_best_checkpoint_is_the_result(files, tmp_path, known_perplexities, capsys):
+    """Stopped twice, ended, prolonged: each time the best is that of a run in one go."""
+    folder = tmp_path / "run"
+    assert stopped(files, folder, signal.SIGINT, 16, 19, BEST) == 130
+    assert stopped(files, folder, signal.SIGTERM, 17, 19, BEST) == 143
+    report = train(files, folder, 19, BEST)
+    found = {"by": "perplexity", "name": "update-00000019", "value": 45.0, "is_final": True}
+    assert report["training"]["best_checkpoint"] == found  # where it ended
+    report = train(files, folder, 38, BEST)
+    found |= {"name": "update-00000028", "value": 40.0}
+    assert report["training"]["best_checkpoint"] == found
+    assert train_alone(files, tmp_path / "whole", 38, BEST)
+    names = [
+        sorted(p.name for p in (x / "checkpoints").iterdir()) for x in (folder, tmp_path / "whole")
+    ]
+    assert names[0] == names[1] and "update-00000028" in names[0] and len(names[0]) <= 3
+
+    # The model is that checkpoint, here and in the files; the report says so.
+    systems = report["evaluation"]["systems"]
+    assert list(systems)[-1] == "best by perplexity (update-00000028)"
+    assert systems[list(systems)[-1]]["scores"]["bleu"]["score"] == report["test"]["bleu"]
+    text = " ".join((folder / "report.txt").read_text("utf-8").split())
+    assert "best checkpoint update-00000028, by validation perplexity 40.00" in text
+    assert "result best by perplexity (update-00000028)" in text
+    assert "the best checkpoint by perplexity, update-00000028" in capsys.readouterr().out
+    model = keras.saving.load_model(folder / "model.keras", compile=False)
+    best, last = (checkpoint_translator(folder, name).model for name in ("best", "last"))
+    weights = [
+        [keras.ops.convert_to_numpy(v) for v in m.trainable_weights] for m in (model, best, last)
+    ]
+    assert all(map(np.array_equal, weights[0], weights[1]))
+    assert not all(map(np.array_equal, weights[0], weights[2]))
+    assert Run.open(folder).evaluation(["a b"], ["c d"])["best"]["name"] == "update-00000028"
+
+
+def test_patience_goes_by_the_same_measure(
+    files, tmp_path, known_perplexities, monkeypatch, capsys
+):
+    """The perplexity still falls, chrF does not: after two epochs without a better one, the run ends."""
+    scores = iter([3.0, 9.0, 8.0, 8.5, 9.9])
+    monkeypatch.setattr(
+        TranslationScores, "scores", lambda self: {"bleu": 1.0, "chrf": next(scores)}
+    )
+    config = dataclasses.replace(
+        BEST, best_by="chrf", final_model="average", bleu_every=1, patience=2
+    )
+    report = train(files, tmp_path / "run", 99, config)
+    training = report["training"]
+    assert training["updates"] == 28 and training["patience_is_over"]
+    assert training["best_checkpoint"] == {
+        "by": "chrf", "name": "update-00000014", "value": 9.0, "is_final": False
+    }  # fmt: skip
+    systems = list(report["evaluation"]["systems"])
+    assert systems[0].startswith("best by chrf") and systems[-1].startswith("last checkpoint")
+    said = "".join(capsys.readouterr())
+    assert "chrf of the validation set has not risen above 9.000 for 2 epochs" in said
+    assert "The validation chrF did not improve for 2 epochs." in said
+
+
+def test_a_run_of_before_there_was_a_best_goes_on(files, disturbed, tmp_path, capsys):
+    settings = read_json(disturbed[0] / "config.json")
+    assert not {"best_by", "final_model"} & settings.keys()
+    with pytest.raises(SystemExit):
+        train(files, disturbed[0], STEPS, dataclasses.replace(TINY, best_by="bleu"))
+    assert "best_by: None there, 'bleu' asked for" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="'best' needs `best_by`"):
+        dataclasses.replace(TINY, final_model="best")

@@ -1,0 +1,121 @@
+"""Remembers which checkpoint is the best by a number of the validation set, so that it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from keras_attention.callbacks.base import RunCallback, Stop
+from keras_attention.utils.checks import check_choice, check_has, check_text
+
+if TYPE_CHECKING:
+    from keras_attention.callbacks.budget import Budget
+
+MODES = ("min", "max")
+Found = tuple[float, int]  # a value, and the number of updates after which it was measured
+
+
+def is_better(mode: str, value: float, best: float | None) -> bool:
+    """Whether a number is better than the best so far; None is worse than all numbers, NaN never better."""
+    if best is None:
+        return value == value
+    return value < best if mode == "min" else value > best
+
+
+class BestCheckpoint(RunCallback):
+    """Keeps the checkpoint with the best value of a number; `Checkpoints(stateful=[...])` needs it.
+
+    Of equal values, the first is the best. What a training that has ended within an epoch measured there no
+    longer counts when it goes on: the result is that of a training in one go.
+
+    Args:
+        monitor: Name of the number in Keras' logs, such as `"val_bleu"`. A callback that adds it must come
+            before this one, `Checkpoints` after it. Epochs without the number do not count.
+        mode: `"min"` if lower is better, `"max"` if higher is. Defaults to `"min"`.
+        stop: The `Stop` of the training: an epoch that a signal cuts short does not count.
+        budget: A `Budget` with a cool-down. The best checkpoint from before it is kept, too: with another
+            budget, training goes on from there.
+
+    Attributes:
+        best: The best value and its number of updates, or None.
+
+    Example:
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from keras_attention.callbacks.checkpoints import Checkpoints
+    >>> model = keras.Sequential([keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> best = BestCheckpoint("loss", "max")
+    >>> checkpoints = Checkpoints(tempfile.mkdtemp(), keep=1, stateful=[best])
+    >>> data = np.ones((4, 3)), np.ones((4, 1))
+    >>> history = model.fit(*data, epochs=4, callbacks=[best, checkpoints], verbose=0)
+    >>> [path.name for path in checkpoints.paths], best.best[1]
+    (['update-00000001', 'update-00000004'], 1)
+    """
+
+    def __init__(
+        self,
+        monitor: str,
+        mode: str = "min",
+        stop: Stop | None = None,
+        budget: Budget | None = None,
+    ):
+        super().__init__(stop)
+        self.monitor = check_text("monitor", monitor)
+        self.mode = check_choice("mode", mode, MODES)
+        if budget is not None:
+            check_has("budget", budget, "a Budget", "finish", "cools_from")
+        self.budget = budget
+        # At the ends of whole epochs; of them, before the cool-down; where training ended within an epoch.
+        self._whole: Found | None = None
+        self._warm: Found | None = None
+        self._end: Found | None = None
+
+    @property
+    def best(self) -> Found | None:
+        """The best value and the number of updates after which it was measured."""
+        if self._end is not None and self._is_better(self._end, self._whole):
+            return self._end
+        return self._whole
+
+    @property
+    def milestones(self) -> set[int]:
+        """The updates whose checkpoints are kept."""
+        found = (self._whole, self._warm, self._end)
+        return {one[1] for one in found if one is not None}
+
+    def _is_better(self, one: Found, other: Found | None) -> bool:
+        return is_better(self.mode, one[0], None if other is None else other[0])
+
+    def get_state(self) -> dict[str, Any]:
+        """Return what a resumed run needs, and which checkpoint is the best."""
+        best = self.best
+        return {
+            "monitor": self.monitor,
+            "best": None if best is None else {"value": best[0], "updates": best[1]},
+            **{name: getattr(self, f"_{name}") for name in ("whole", "warm", "end")},
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Continue from the result of `get_state`."""
+        for name in ("whole", "warm", "end"):
+            found = state[name]
+            setattr(self, f"_{name}", None if found is None else (found[0], found[1]))
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._end = None
+
+    def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
+        value = logs.get(self.monitor)
+        if value is None:
+            return
+        updates = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        found = (float(value), updates)
+        if self.stop.within_epoch:
+            self._end = found if self._is_better(found, self._whole) else None
+        elif self._is_better(found, self._whole):
+            is_cooling = self.budget is not None and self.budget.cools_from is not None
+            self._whole, self._warm = found, self._warm if is_cooling else found

@@ -1,0 +1,84 @@
+"""Which checkpoint is the best, over stops and cool-downs, and that it is kept."""
+
+import json
+import math
+import types
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.callbacks import BestCheckpoint, Checkpoints, Stop
+
+pytestmark = pytest.mark.backends("torch")
+
+
+def model_of(updates):
+    return types.SimpleNamespace(optimizer=types.SimpleNamespace(iterations=updates))
+
+
+def told(best, values, first=1):
+    """End an epoch of one update with each of these values; return the best after each."""
+    found = []
+    for updates, value in enumerate(values, start=first):
+        best.set_model(model_of(updates))
+        best.on_epoch_begin(updates - 1)
+        best.after_epoch(updates - 1, {} if value is None else {"val_x": value})
+        found.append(best.best)
+    return found
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_it_is_the_first_of_the_best(mode):
+    rng = np.random.default_rng(5)
+    values = [math.nan, None, *rng.integers(-4, 5, 40).astype(float)]
+    found = told(BestCheckpoint("val_x", mode), values)
+    choose = min if mode == "min" else max
+    for end in range(2, len(values)):
+        best = choose(values[2 : end + 1])
+        assert found[end] == (best, values.index(best) + 1)
+    assert found[:2] == [None, None]
+
+
+def test_where_training_ended_within_an_epoch_counts_only_if_it_ends_there():
+    best = BestCheckpoint("val_x", "max", Stop(within_epoch=False))
+    told(best, [3.0, 5.0])
+    best.stop.within_epoch = True
+    assert told(best, [7.0], first=3) == [(7.0, 3)] and best.milestones == {2, 3}
+    other = BestCheckpoint("val_x", "max")
+    other.set_state(json.loads(json.dumps(best.get_state())))
+    assert other.best == (7.0, 3) and other.get_state()["best"] == {"value": 7.0, "updates": 3}
+    assert told(other, [6.0], first=4) == [(6.0, 4)] and other.milestones == {4}
+    assert told(best, [4.0], first=3) == [(5.0, 2)]
+
+
+def test_the_best_from_before_a_cooldown_stays():
+    budget = types.SimpleNamespace(finish=None, cools_from=None)
+    best = BestCheckpoint("val_x", "min", budget=budget)
+    told(best, [3.0, 2.0, 4.0])
+    budget.cools_from = 3
+    assert told(best, [2.5, 1.0, 0.5], first=4)[-1] == (0.5, 6)
+    assert best.milestones == {2, 6}
+
+
+def test_its_checkpoint_is_never_lost_to_rotation(tmp_path):
+    values = iter([4.0, 6.0, 5.0, 7.0, 6.5, 7.0, 1.0])
+
+    class Scores(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["val_x"] = next(values)
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    best = BestCheckpoint("val_x", "max")
+    checkpoints = Checkpoints(tmp_path, 1, stateful=[best])
+    data = np.ones((4, 3)), np.ones((4, 1))
+    kept = []
+
+    class Kept(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            kept.append([int(path.name[-8:]) for path in checkpoints.paths])
+
+    callbacks = [Scores(), best, checkpoints, Kept()]
+    model.fit(*data, epochs=7, callbacks=callbacks, verbose=0)
+    assert kept == [[1], [2], [2, 3], [4], [4, 5], [4, 6], [4, 7]]
