@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 Token = dict[str, Any]
@@ -59,7 +59,7 @@ def describe_tokens(
         for position, (piece, rank) in enumerate(zip(pieces, ranks, strict=True))
     ]
     word = 0
-    for run in _between_spaces(tokens):
+    for run in _between_spaces(tokens, is_sentence_pieces(pieces)):
         for part in _split_run(run):
             for token in part:
                 token["word"] = word
@@ -84,6 +84,18 @@ def word_count(tokens: Sequence[Token]) -> int:
     return 1 + max((token["word"] for token in tokens if token["word"] is not None), default=-1)
 
 
+def words_between_spaces(tokens: Sequence[Token], is_marked: bool) -> list[list[int]]:
+    """Return the positions of the tokens of each word, where a word is what stands between spaces.
+
+    Args:
+        tokens: What `describe_tokens` returned.
+        is_marked: Whether SentencePiece marks beginnings of words, even if none of these tokens begins one.
+    """
+    places = {id(token): position for position, token in enumerate(tokens)}
+    runs = _between_spaces(tokens, is_marked)
+    return [[places[id(token)] for token in run] for run in runs]
+
+
 def word_text(tokens: Sequence[Token]) -> str:
     """Return the text of a word from its pieces, without the tokenizer's marks."""
     return "".join(_bare(token["text"]) for token in tokens)
@@ -103,14 +115,22 @@ def _bare(piece: str) -> str:
     return piece.replace(WORD_START, "")
 
 
-def _between_spaces(tokens: Sequence[Token]) -> list[list[Token]]:
+def is_sentence_pieces(pieces: Iterable[str]) -> bool:
+    """Whether pieces have SentencePiece's mark of a word's start.
+
+    >>> is_sentence_pieces(["▁wash", "ing"]), is_sentence_pieces(["wash", "##ing"])
+    (True, False)
+    """
+    return any(piece.startswith(WORD_START) for piece in pieces)
+
+
+def _between_spaces(tokens: Sequence[Token], is_marked: bool) -> list[list[Token]]:
     """Return the tokens in runs without a space inside; special tokens are left out, and end a run."""
-    is_sentence_pieces = any(token["text"].startswith(WORD_START) for token in tokens)
     runs: list[list[Token]] = []
     previous: Token | None = None
     for token in tokens:
         if not token["special"]:
-            if is_sentence_pieces:
+            if is_marked:
                 goes_on = not token["text"].startswith(WORD_START)
             else:
                 ended = previous is None or not previous["text"].endswith(GOES_ON)

@@ -328,8 +328,7 @@ class Tokenizer:
     def sentence_piece_models(self) -> tuple[bytes, bytes]:
         """Return the SentencePiece models of source and target, for programs that read such models alone.
 
-        They split a text as `tokens` does; the normalisation is in them. The ids are those of the vocabulary,
-        which need not be the models' own.
+        They split a text as `tokens` does, after a normalisation of their own. Their ids may be others.
 
         Raises:
             ValueError: If the tokenizer is no SentencePiece model, or needs more than one: a prefix, or

@@ -49,12 +49,17 @@ class Translation:
             for an empty line.
         token_ids: The target tokens, without the end token.
         is_finished: Whether the translation ended by itself, before the maximum length.
+        alignment: Pairs of a source and a target word, numbered from 0, as `recipes.aligning.with_details`
+            adds them; else None. A word is what stands between spaces.
+        token_scores: Log-probability of each token, that of the end token behind them; None as above.
     """
 
     text: str
     score: float
     token_ids: tuple[int, ...]
     is_finished: bool
+    alignment: tuple[tuple[int, int], ...] | None = None
+    token_scores: tuple[float, ...] | None = None
 
 
 class LongText(ValueError):

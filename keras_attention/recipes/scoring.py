@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,40 +49,76 @@ def log_probabilities(
             f"Every source needs its translation. Received: {len(sources)} sources, "
             f"{len(translations)} translations"
         )
-    check_finite({weight.path: weight for weight in model.weights})
-    sides = [
+    source_ids, target_ids = (
         [[*ids, *end_of(tokenizer, side)] for ids in encode_side(tokenizer, texts, side)]
         for side, texts in (("source", sources), ("target", translations))
-    ]
+    )
     if unusual is not None:
-        unusual.add(sides[0], tokenizer, unusual.longest)
-    longest = [max(map(len, pair)) for pair in zip(*sides, strict=True)]
-    order = sorted(range(len(sources)), key=lambda index: longest[index])
-    results = [0.0] * len(sources)
+        unusual.add(source_ids, tokenizer, unusual.longest)
+    scores = token_log_probabilities(model, tokenizer, source_ids, target_ids, show_progress)
+    return [float(row.sum()) for row in scores]
+
+
+def token_log_probabilities(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    show_progress: bool = True,
+) -> list[np.ndarray]:
+    """log P(token | source, tokens before it) of each token of each target.
+
+    Args:
+        model: A trained `Transformer`.
+        tokenizer: Its tokenizer.
+        sources: Token ids, as the encoder reads them: with the end token.
+        targets: Token ids of the translations, with the end token.
+        show_progress: Whether a progress line is shown.
+
+    Returns:
+        An array (T,) of natural logarithms for each target.
+
+    Raises:
+        NonFiniteModel: If a weight of the model is infinite or NaN.
+    """
+    check_finite({weight.path: weight for weight in model.weights})
+    results: list[np.ndarray] = [np.zeros(0)] * len(sources)
     with Progress(len(sources), "scoring", "pairs", show_progress) as progress:
-        while order:
-            rows = max(1, BATCH_TOKENS // longest[order[-1]])
-            batch, order = order[-rows:], order[:-rows]
-            source, target = (
-                _padded([side[i] for i in batch], tokenizer.pad_token_id) for side in sides
-            )
-            for index, value in zip(batch, _scores(model, tokenizer, source, target), strict=True):
-                results[index] = float(value)
+        for batch in batches_of(sources, targets):
+            ids = [
+                padded([side[i] for i in batch], tokenizer.pad_token_id)
+                for side in (sources, targets)
+            ]
+            for index, row in zip(batch, _scores(model, tokenizer, *ids), strict=True):
+                results[index] = row[: len(targets[index])]
             progress.add(len(batch))
     return results
 
 
+def batches_of(
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> Iterator[list[int]]:
+    """Yield the indices of pairs of about equal length, as many as memory has room for; longest first."""
+    longest = [max(map(len, pair)) for pair in zip(sources, targets, strict=True)]
+    order = sorted(range(len(sources)), key=lambda index: longest[index])
+    while order:
+        rows = max(1, BATCH_TOKENS // longest[order[-1]])
+        yield order[-rows:]
+        order = order[:-rows]
+
+
 def _scores(model: Any, tokenizer: Any, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Return the log-probability of each row of `target` (B, T)."""
+    """Return the log-probability of each token of `target` (B, T); 0 for padding."""
     start = np.full((len(target), 1), tokenizer.start_token_id, "int32")
     shifted = np.concatenate([start, target[:, :-1]], axis=1)
     logits = model({"encoder_token_ids": source, "decoder_token_ids": shifted}, training=False)
     rows = ops.reshape(ops.cast(logits, "float32"), (-1, logits.shape[-1]))
     losses = ops.convert_to_numpy(token_nll(rows, ops.reshape(target, (-1,))))
     losses = losses.reshape(target.shape).astype("float64")
-    return -np.where(target != tokenizer.pad_token_id, losses, 0.0).sum(axis=1)
+    return -np.where(target != tokenizer.pad_token_id, losses, 0.0)
 
 
-def _padded(rows: Sequence[Sequence[int]], pad: int) -> np.ndarray:
+def padded(rows: Sequence[Sequence[int]], pad: int) -> np.ndarray:
+    """Return rows of ids as an array, filled up to a multiple of `LENGTH_MULTIPLE`."""
     length = -(-max(map(len, rows)) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
     return np.array([[*row, *[pad] * (length - len(row))] for row in rows], "int32")

@@ -1,0 +1,182 @@
+"""Where each word of a translation comes from, and how sure the model was of each token."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_attention.decoding.translator import Translation, Translator
+from keras_attention.recipes.scoring import batches_of, padded, token_log_probabilities
+from keras_attention.utils.checks import check_has
+from keras_attention.utils.sides import encode_side, end_of, piece_of
+from keras_attention.visualization.attention_entries import attention_entries
+from keras_attention_viewer.alignment import Alignments
+from keras_attention_viewer.codec import dequantize
+from keras_attention_viewer.tokens import describe_tokens, is_sentence_pieces, words_between_spaces
+
+# A head: number of its layer and its own, both from 0.
+Head = tuple[int, int]
+
+
+def with_details(
+    translator: Translator,
+    texts: Sequence[str],
+    translations: Sequence[Sequence[Translation]],
+    head: Head | None = None,
+) -> list[list[Translation]]:
+    """Return translations with their word alignments and the scores of their tokens.
+
+    The model reads each translation once more. A target word is aligned with the source word that the
+    cross-attention weighs most while the decoder reads it
+    ([Chen et al. 2020](https://arxiv.org/abs/2004.14837)); the end token is no word, so every word has one
+    link. A word is what stands between spaces.
+
+    Args:
+        translator: The `Translator` of a Keras model, in which attention can be read.
+        texts: The source texts.
+        translations: For each of them its translations, as `translator.translate` has returned them.
+        head: The head of the cross-attention to ask, as its layer and its number, from 0; see
+            `alignment_head`. Defaults to the mean of all heads, which aligns worse than the best one.
+
+    Returns:
+        The same translations, with `alignment` and `token_scores`.
+
+    Raises:
+        ValueError: If there is no such head, or the model has no attention to read.
+    """
+    model, tokenizer = translator.model, translator.tokenizer
+    check_has("model", model, "a Keras model, whose attention can be read", "attention_scores")
+    if len(texts) != len(translations):
+        raise ValueError(
+            f"Every text needs its translations. Received: {len(texts)} texts, {len(translations)} "
+            "lists of translations"
+        )
+    pairs = [
+        (row, column) for row, found in enumerate(translations) for column in range(len(found))
+    ]
+    # An empty line is not translated by the model.
+    pairs = [(row, column) for row, column in pairs if texts[row].strip()]
+    end = end_of(tokenizer, "source")
+    sources = [
+        [*ids, *end] for ids in encode_side(tokenizer, [texts[r] for r, _ in pairs], "source")
+    ]
+    chosen = [translations[row][column] for row, column in pairs]
+    targets = [[*each.token_ids, tokenizer.end_token_id] for each in chosen]
+    scores = token_log_probabilities(model, tokenizer, sources, targets, translator.show_progress)
+    links: dict[int, tuple[tuple[int, int], ...]] = {}
+    for batch in batches_of(sources, targets):
+        read, written = ([side[i] for i in batch] for side in (sources, targets))
+        weights = _weights(model, tokenizer, read, written, head)
+        for i, weights_of_pair in zip(batch, weights, strict=True):
+            links[i] = _links(tokenizer, sources[i], targets[i], weights_of_pair)
+    result = [
+        [dataclasses.replace(each, alignment=(), token_scores=()) for each in found]
+        for found in translations
+    ]
+    for i, (row, column) in enumerate(pairs):
+        token_scores = tuple(map(float, scores[i][: len(targets[i]) - (not chosen[i].is_finished)]))
+        result[row][column] = dataclasses.replace(
+            chosen[i], alignment=links[i], token_scores=token_scores
+        )
+    return result
+
+
+def alignment_head(
+    model: Any, tokenizer: Any, alignments: Mapping[tuple[str, str], Sequence[tuple[int, int]]]
+) -> tuple[Head, float]:
+    """Return the head of the cross-attention that aligns best, and its alignment error rate.
+
+    Content words count, and the head's row of the word that the decoder reads, as in `with_details`.
+
+    Args:
+        model: A Keras `Transformer`.
+        tokenizer: Its tokenizer.
+        alignments: True alignments of pairs of text, as `Corpus.alignments` holds them.
+
+    Raises:
+        ValueError: If no pair has a link to compare with.
+    """
+    pairs = list(alignments)
+    if not pairs:
+        raise ValueError("`alignments` is empty: there is nothing to choose a head by.")
+    entries = attention_entries(
+        model, tokenizer, pairs, alignments=[alignments[pair] for pair in pairs]
+    )
+    layers, heads = len(entries[0].weights["cross"]), len(entries[0].weights["cross"][0])
+    measured = Alignments(layers * heads, "read")
+    for entry in entries:
+        measured.add(dequantize(entry.weights["cross"]), entry)
+    rates = measured.error_rates()
+    if rates is None:
+        raise ValueError("`alignments` has no link between words of the pairs' texts.")
+    best = int(rates.argmin())
+    return divmod(best, heads), float(rates[best])
+
+
+def pharaoh(alignment: Sequence[tuple[int, int]]) -> str:
+    """Return an alignment as other programs write it.
+
+    >>> pharaoh([(0, 0), (2, 1)])
+    '0-0 2-1'
+    """
+    return " ".join(f"{source}-{target}" for source, target in alignment)
+
+
+def _weights(
+    model: Any,
+    tokenizer: Any,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    head: Head | None,
+) -> np.ndarray:
+    """Return the weights (B, T, S) of the row in which the decoder reads each target token."""
+    pad = tokenizer.pad_token_id
+    # A first row reads the start token.
+    read = padded([[tokenizer.start_token_id, *ids] for ids in targets], pad)
+    layers = model.attention_scores(padded(sources, pad), read)["cross"]
+    if head is None:
+        arrays = [keras.ops.convert_to_numpy(layer).mean(axis=1) for layer in layers]
+        return np.mean(arrays, axis=0)[:, 1:]
+    sizes = (len(layers), layers[0].shape[1])
+    if not all(0 <= number < size for number, size in zip(head, sizes, strict=True)):
+        raise ValueError(
+            f"`head` must be a layer from 0 to {sizes[0] - 1} and a head from 0 to {sizes[1] - 1}. "
+            f"Received: {head!r}"
+        )
+    return keras.ops.convert_to_numpy(layers[head[0]])[:, head[1], 1:]
+
+
+def _links(
+    tokenizer: Any, source: Sequence[int], target: Sequence[int], weights: np.ndarray
+) -> tuple[tuple[int, int], ...]:
+    """Return the links of a pair from weights (T, S)."""
+    pieces = [
+        [piece_of(tokenizer, token, side) for token in ids]
+        for side, ids in (("source", source), ("target", target))
+    ]
+    # A translation may have no word's start at all.
+    is_marked = is_sentence_pieces(pieces[0] + pieces[1])
+    columns, rows = (
+        _members(part, [token == tokenizer.end_token_id for token in ids], is_marked)
+        for part, ids in zip(pieces, (source, target), strict=True)
+    )
+    if not len(rows) or not len(columns):
+        return ()
+    # Weights are summed over the pieces of the word that is read from, and averaged over those that read.
+    means = rows / rows.sum(axis=1, keepdims=True)
+    words = means @ weights[: len(target), : len(source)] @ columns.T
+    return tuple((int(word), number) for number, word in enumerate(words.argmax(axis=1)))
+
+
+def _members(pieces: Sequence[str], ends: Sequence[bool], is_marked: bool) -> np.ndarray:
+    """Return which pieces belong to which word between spaces, as zeros and ones (words, T)."""
+    tokens = describe_tokens(pieces, {position for position, end in enumerate(ends) if end})
+    words = words_between_spaces(tokens, is_marked)
+    members = np.zeros((len(words), len(pieces)))
+    for number, word in enumerate(words):
+        members[number, word] = 1
+    return members

@@ -1,0 +1,147 @@
+"""Word alignments and token scores of translations, against loops over words and a softmax in NumPy."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention import Tokenizer, Transformer, Translator
+from keras_attention.decoding.translator import Translation
+from keras_attention.recipes.aligning import alignment_head, pharaoh, with_details
+
+TEXTS = ["the old house", "", "a dog, asleep", "cats and dogs see the old red house"]
+TRAINING = [*TEXTS, "das alte Haus", "ein Hund, der schläft"]
+
+
+@pytest.fixture(scope="module")
+def translator():
+    keras.utils.set_random_seed(3)
+    tokenizer = Tokenizer.train(TRAINING * 3, vocabulary_size=310)
+    model = Transformer(
+        tokenizer.vocabulary_size, num_layers=2, hidden_dim=16, intermediate_dim=24, num_heads=4
+    )
+    for weight in model.weights:
+        if "seed" not in weight.path:
+            weight.assign(weight * 3)
+    return Translator(
+        model,
+        tokenizer,
+        beam_size=3,
+        max_extra_length=4,
+        engine=keras.backend.backend(),
+        show_progress=False,
+    )
+
+
+def words_of(tokenizer, ids, side):
+    """The positions of each word between spaces: those of its pieces, from "▁" to the next."""
+    words = []
+    for position, token in enumerate(ids):
+        piece = tokenizer.id_to_token(token, side)
+        if token == tokenizer.end_token_id:
+            continue
+        if piece.startswith("▁") or not words:
+            words.append([])
+        words[-1].append(position)
+    return words
+
+
+def expected_links(translator, text, translation, head):
+    model, tokenizer = translator.model, translator.tokenizer
+    source = [*tokenizer.encode(text), 1]
+    target = [*translation.token_ids, 1]
+    layers = model.attention_scores(np.array([source]), np.array([[0, *target]]))["cross"]
+    heads = np.stack([keras.ops.convert_to_numpy(layer)[0] for layer in layers])
+    weights = heads.mean(axis=(0, 1)) if head is None else heads[head]
+    links = []
+    for number, word in enumerate(words_of(tokenizer, target, "target")):
+        sums = []
+        for read in words_of(tokenizer, source, "source"):
+            sums.append(sum(weights[t + 1, s] for t in word for s in read) / len(word))
+        links.append((int(np.argmax(sums)), number))
+    return tuple(links)
+
+
+def expected_scores(translator, text, translation):
+    model, tokenizer = translator.model, translator.tokenizer
+    target = [*translation.token_ids, 1]
+    logits = model(
+        {
+            "encoder_token_ids": np.array([[*tokenizer.encode(text), 1]]),
+            "decoder_token_ids": np.array([[0, *target[:-1]]]),
+        }
+    )
+    logits = keras.ops.convert_to_numpy(logits)[0].astype("float64")
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    logs = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    count = len(target) - (not translation.is_finished)
+    return logs[np.arange(len(target)), target][:count]
+
+
+@pytest.mark.parametrize("head", [None, (1, 2)])
+def test_links_and_scores(translator, head):
+    tokenizer = translator.tokenizer
+    # What an untrained model says is one long word.
+    said = [
+        ("das alte Haus", True),
+        ("", True),
+        ("ein Hund, der schläft", False),
+        ("alte Haus", True),
+    ]
+    found = [
+        [Translation(text, 0.0, tuple(tokenizer.encode(text)), finished), *best[:1]]
+        for (text, finished), best in zip(said, translator.translate(TEXTS), strict=True)
+    ]
+    detailed = with_details(translator, TEXTS, found, head)
+    linked = 0
+    for text, plain, rows in zip(TEXTS, found, detailed, strict=True):
+        assert [(row.text, row.score, row.token_ids) for row in rows] == [
+            (row.text, row.score, row.token_ids) for row in plain
+        ]
+        for row in rows:
+            if not text:
+                assert row.alignment == row.token_scores == ()
+                continue
+            assert row.alignment == expected_links(translator, text, row, head)
+            expected = expected_scores(translator, text, row)
+            np.testing.assert_allclose(row.token_scores, expected, rtol=1e-3)
+            if row.score:
+                penalty = ((5 + len(expected)) / 6) ** 0.6 if row.is_finished else 1
+                assert sum(row.token_scores) / penalty == pytest.approx(row.score, rel=1e-3)
+            linked += len({source for source, _ in row.alignment}) > 1
+    assert linked  # Else one source word would do for all.
+
+
+def test_the_head_that_aligns_best(translator):
+    """The true links are those of one head, so its error rate is 0; no other head has them."""
+    text, target = "the old red house sees cats", "das alte rote Haus sieht Katzen"
+    model, tokenizer = translator.model, translator.tokenizer
+    source, ids = [*tokenizer.encode(text), 1], [*tokenizer.encode(target), 1]
+    layers = model.attention_scores(np.array([source]), np.array([[0, *ids[:-1]]]))["cross"]
+    weights = keras.ops.convert_to_numpy(layers[1])[0, 3]
+    rows, columns = words_of(tokenizer, ids, "target"), words_of(tokenizer, source, "source")
+    links = [
+        (int(np.argmax([sum(weights[t + 1, s] for t in row for s in c) for c in columns])), number)
+        for number, row in enumerate(rows)
+    ]
+    assert alignment_head(model, tokenizer, {(text, target): links}) == ((1, 3), 0.0)
+
+
+def test_refusals(translator):
+    found = translator.translate(TEXTS)
+    with pytest.raises(ValueError, match="a layer from 0 to 1 and a head from 0 to 3"):
+        with_details(translator, TEXTS, found, (2, 0))
+    with pytest.raises(ValueError, match="4 texts, 1 lists"):
+        with_details(translator, TEXTS, found[:1])
+    light = Translator(
+        translator.model.spec().map_weights(keras.ops.convert_to_numpy),
+        translator.tokenizer,
+        show_progress=False,
+    )
+    with pytest.raises(ValueError, match="whose attention can be read"):
+        with_details(light, TEXTS, found)
+    with pytest.raises(ValueError, match="`alignments` is empty"):
+        alignment_head(translator.model, translator.tokenizer, {})
+
+
+def test_pharaoh():
+    assert pharaoh([(3, 0), (0, 1)]) == "3-0 0-1"
