@@ -18,6 +18,21 @@ def join_pieces(text: str) -> str:
     return f"{text} ".replace(f"{JOINER} ", "").rstrip()
 
 
+def listed_pieces(model: bytes, kind: str = "pieces") -> list[str]:
+    """Return the pieces of a vocabulary: UTF-8 text, one per line, whose number is the id.
+
+    Raises:
+        ValueError: If it is not such a list, or does not begin with the special tokens.
+    """
+    try:
+        tokens = model.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"`model` is not a list of {kind}. ({error})") from error
+    if tuple(tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
+        raise ValueError(f"`model` is not a list of {kind}: it must begin with {SPECIAL_TOKENS}.")
+    return tokens
+
+
 class PresegmentedVocabulary:
     """A vocabulary of pieces that spaces separate, with the methods of a SentencePiece processor.
 
@@ -29,14 +44,7 @@ class PresegmentedVocabulary:
     """
 
     def __init__(self, model: bytes) -> None:
-        try:
-            self._tokens = model.decode("utf-8").split("\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"`model` is not a list of pieces. ({error})") from error
-        if tuple(self._tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
-            raise ValueError(
-                f"`model` is not a list of pieces: it must begin with {SPECIAL_TOKENS}."
-            )
+        self._tokens = listed_pieces(model)
         if len(set(self._tokens)) < len(self._tokens):
             raise ValueError("`model` is not a list of pieces: one of them occurs twice.")
         # "</s>" in a text must not end the sentence, so special tokens are left out.

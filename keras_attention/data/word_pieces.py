@@ -9,8 +9,8 @@ import re
 import warnings
 from collections.abc import Iterable
 
-SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>")  # ids 0, 1, 2
-UNKNOWN_ID = 2
+from keras_attention.data.presegmented import SPECIAL_TOKENS, UNKNOWN_ID, listed_pieces
+
 UNKNOWN_TEXT = " ⁇ "  # as SentencePiece has it
 # The trainer, in Python, uses only so many of the most frequent words, to finish within minutes.
 MOST_WORDS = 50_000
@@ -57,14 +57,7 @@ class WordPieces:
     """
 
     def __init__(self, model: bytes) -> None:
-        try:
-            self._tokens = model.decode("utf-8").split("\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"`model` is not a list of word-pieces. ({error})") from error
-        if tuple(self._tokens[: len(SPECIAL_TOKENS)]) != SPECIAL_TOKENS:
-            raise ValueError(
-                f"`model` is not a list of word-pieces: it must begin with {SPECIAL_TOKENS}."
-            )
+        self._tokens = listed_pieces(model, "word-pieces")
         self._ids = {token: index for index, token in enumerate(self._tokens)}
         self._longest = max(map(len, self._tokens))
         self._encode_word = functools.lru_cache(maxsize=200_000)(self._match_word)

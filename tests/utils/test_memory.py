@@ -1,7 +1,6 @@
 """Tuned memory, in separate processes: a heap that is tuned once stays tuned."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,9 +32,10 @@ print(mebibytes_in_huge_pages() - without)
 """
 KEPT = (
     """
+import keras_attention_light
 import numpy as np
 from keras_attention.utils.memory import tune_memory
-from tests.utils.test_memory import mebibytes_in_huge_pages
+from tests.utils.huge_pages import mebibytes_in_huge_pages
 
 done = len(tune_memory())
 arrays = [np.ones(2**18) for _ in range(64)]  # of 2 MiB; for larger ones NumPy asks by itself
@@ -50,7 +50,7 @@ USED = (
     """
 import mmap
 from keras_attention import HugePages
-from tests.utils.test_memory import mebibytes_in_huge_pages
+from tests.utils.huge_pages import mebibytes_in_huge_pages
 
 memory = mmap.mmap(-1, 2**27, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 for place in range(0, 2**27, 4096):
@@ -71,6 +71,7 @@ print(before, ours, all(memory[place] == 1 for place in range(0, 2**27, 4096)))
 )
 FAULTS = """
 import resource
+import keras_attention_light
 import numpy as np
 from keras_attention.utils.memory import tune_memory
 
@@ -79,11 +80,6 @@ for _ in range(3):
     np.ones(2**23)  # 64 MiB: 16,384 pages
     print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 """
-
-
-def mebibytes_in_huge_pages():
-    found = re.findall(r"AnonHugePages: +([0-9]+) kB", Path("/proc/self/smaps").read_text())
-    return sum(map(int, found)) / 1024
 
 
 def printed(program, before=None):
