@@ -250,6 +250,7 @@ TABLE = {
             "test": OPTIONAL_THING,
             "extra": [3, "x", None, {"x": 3}],
             "vocabulary": [3, "", b"x"],
+            "symbols": [3, "<2de>", ["2de"]],
             "alignments": [3, "x", None],
         },
     ),
@@ -288,6 +289,7 @@ TABLE = {
             "model": [None, 3, "x", b"no model"],
             "algorithm": [*WORD, None],
             "normalization": WORD,
+            "source_prefix": [3, "", "<2de>"],
         },
     ),
     "corpus_from_files": (
@@ -301,7 +303,13 @@ TABLE = {
     ),
     "corpus_from_tsv": (
         lambda x: {"train": x.tsv, "validation": x.folder / "held_out.tsv"},
-        {"train": PATH, "validation": PATH[1:], "test": PATH[1:], **OWN_TEXT},
+        {
+            "train": PATH,
+            "validation": PATH[1:],
+            "test": PATH[1:],
+            "has_languages": SWITCH,
+            **OWN_TEXT,
+        },
     ),
     "load_corpus": (
         lambda x: {"name": "demo"},
@@ -600,6 +608,10 @@ TABLE = {
             "tokenizer_algorithm": [*WORD, None],
             "start_from": [3, ["x"]],
             "freeze": [*WORD, "encoder"],
+            "best_by": WORD,
+            "final_model": [*WORD, "best", None],
+            "symbols": [3, "<2de>", ["2de"], ["<a b>"], [3]],
+            "source_prefix": [3, "", " "],
             "strategy": WORD,
             "dtype": [*WORD, None],
             "steps": SIZE,

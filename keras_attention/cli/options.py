@@ -73,7 +73,7 @@ def add_options(
         # Without docstrings, as under `python -OO`, options have no help.
         text = help_of.get(name, "").rstrip(".").replace("`", "")
         text = text[:1].lower() + text[1:]
-        shown = "" if default in (None, dataclasses.MISSING) else f" ({_as_text(default)})"
+        shown = "" if default in (None, (), dataclasses.MISSING) else f" ({_as_text(default)})"
         flags = [f"--{name.replace('_', '-')}", *(aliases or {}).get(name, ())]
         group.add_argument(
             *flags,
@@ -128,6 +128,7 @@ TOML_TYPES = {
     Path: "a text, the path of a file",
     tuple[Path, Path]: "a list of two texts, the paths of files",
     tuple[int, int]: "a list of two whole numbers",
+    tuple[str, ...]: "a list of texts",
     dict: "a table, such as {dropout = 0.1}",
 }
 
@@ -165,9 +166,9 @@ def _typed(
             value = Path(value)
         elif isinstance(value, list):
             (kind,) = (kind for kind in kinds if typing.get_origin(kind) is tuple)
-            value = tuple(
-                make(each) for make, each in zip(typing.get_args(kind), value, strict=True)
-            )
+            parts = typing.get_args(kind)
+            makes = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+            value = tuple(make(each) for make, each in zip(makes, value, strict=True))
         typed[name] = value
     return typed
 
@@ -175,6 +176,8 @@ def _typed(
 def _is_a(value: Any, kind: Any) -> bool:
     """Whether a value of a TOML file is what a type stands for there."""
     origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
+    if origin is tuple and parts[-1] is Ellipsis:
+        return isinstance(value, list) and all(_is_a(each, parts[0]) for each in value)
     if origin is tuple:
         fits = isinstance(value, list) and len(value) == len(parts)
         return fits and all(map(_is_a, value, parts))
@@ -218,6 +221,8 @@ def _kind(annotation: Any) -> dict[str, Any]:
     if tuple[int, int] in parts:
         return {"nargs": "+", "type": _numbers, "action": _OneOrTwo, "metavar": "N"}
     (kind,) = parts
+    if kind == tuple[str, ...]:
+        return {"nargs": "+", "type": _or_none(typed_text, False), "metavar": "TEXT"}
     if kind is bool:
         return {"action": argparse.BooleanOptionalAction}
     if typing.get_origin(kind) is tuple:

@@ -28,7 +28,15 @@ from keras_attention.utils.run_folder import RunFolder
 if TYPE_CHECKING:
     from keras_attention.data.corpora import Corpus
 
-MODEL = ("preset", "vocabulary_size", "tokenizer_algorithm", "bpe_dropout", "bpe_samples")
+MODEL = (
+    "preset",
+    "vocabulary_size",
+    "tokenizer_algorithm",
+    "symbols",
+    "source_prefix",
+    "bpe_dropout",
+    "bpe_samples",
+)
 PRETRAINED = ("start_from", "freeze")
 BUDGET = ("steps", "minutes", "patience")
 TRAINING = (

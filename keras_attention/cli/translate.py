@@ -17,7 +17,7 @@ from keras_attention.cli.bulk_options import (
     spread,
 )
 from keras_attention.cli.models import MODEL_HELP, check_model, light_translator
-from keras_attention.cli.options import Parser
+from keras_attention.cli.options import NONE, Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import chunks_as_they_come
 from keras_attention.decoding.result_lines import result_lines
@@ -121,6 +121,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
         help="whether the n best differ in their text; there may be fewer then (yes)",
     )
     add("--json", action="store_true", help="write a JSON object per line, with all n best")
+    add(
+        "--source-prefix",
+        metavar="TEXT",
+        help="text put before every line, such as the tag <2de>; none for none (the run's)",
+    )
     add("--batch-tokens", type=int, metavar="N", help="source positions in a batch (2048)")
     add(
         "--precision",
@@ -145,9 +150,27 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
         translator = checkpoint_translator(options.model, options.checkpoint, **given)
     else:
         translator = light_translator(options.model, **given)
+    if options.source_prefix is not None:
+        prefix = None if options.source_prefix == NONE else options.source_prefix
+        translator.tokenizer.source_prefix = prefix
     name, reason = translator.engine_for(1)
     say(f"{program}: decoded by {name}. {reason}")
+    if note := _note_on_tags(translator.tokenizer):
+        say(f"{program}: {note}")
     return translator
+
+
+def _note_on_tags(tokenizer: Any) -> str:
+    """Return what is put before every line, or that a tag may be missing there; or an empty text."""
+    if tokenizer.source_prefix is not None:
+        return f"Each line gets the prefix '{tokenizer.source_prefix}'."
+    languages = [symbol for symbol in tokenizer.symbols if symbol.startswith("<2")]
+    if not languages:
+        return ""
+    return (
+        f"The model was trained with the tags {', '.join(languages)}. Begin each line with one, or give "
+        "--source-prefix."
+    )
 
 
 def _check_search(options: argparse.Namespace) -> None:
@@ -185,8 +208,10 @@ def _translate_corpus(options: argparse.Namespace) -> None:
     """Many files or large ones, in chunks."""
     if options.input is None or options.output is not None:
         raise ValueError("--output-dir needs --input, and cannot be combined with --output.")
-    if options.checkpoint is not None:
-        raise ValueError("--checkpoint cannot be combined with --output-dir.")
+    for name in ("checkpoint", "source_prefix"):
+        if getattr(options, name) is not None:
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option} cannot be combined with --output-dir.")
     inputs = expanded("--input", options.input)
     given = spread(options)
     start_backend()

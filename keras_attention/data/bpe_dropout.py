@@ -9,9 +9,12 @@ Shape letters: n words of the same length, w symbols in each.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from keras_attention.data.symbols import pattern_of
 
 SPACE = "▁"  # marks a space, and so the start of each word
 
@@ -24,12 +27,15 @@ class BpeDropout:
 
     Args:
         processor: A `SentencePieceProcessor` of a BPE model with bytes for unknown characters.
+        symbols: Its pieces that are whole wherever they stand.
 
     Reference: [BPE-dropout (Provilkov et al., 2020)](https://arxiv.org/abs/1910.13267).
     """
 
-    def __init__(self, processor: Any) -> None:
+    def __init__(self, processor: Any, symbols: Sequence[str] = ()) -> None:
         self._processor = processor
+        self._whole = {symbol: processor.piece_to_id(symbol) for symbol in symbols}
+        self._pattern = pattern_of(symbols)
         ids = {
             processor.id_to_piece(i): i
             for i in range(processor.vocab_size())
@@ -51,11 +57,11 @@ class BpeDropout:
     def encode(self, texts: list[str], dropout: float, seed: int) -> list[list[int]]:
         """Ids of each text; the same texts and seed give the same ids everywhere."""
         random = np.random.default_rng(seed % 2**64)
-        words = [_words(text) for text in texts]
+        words = [self._parts(_words(text)) for text in texts]
         flat = list(itertools.chain.from_iterable(words))
-        lengths = np.array([len(word) for word in flat], int)
-        found: list[list[int]] = [[]] * len(flat)
-        for length in np.unique(lengths):
+        found: list[list[int]] = [[self._whole.get(word, -1)] for word in flat]
+        lengths = np.array([0 if word in self._whole else len(word) for word in flat], int)
+        for length in np.unique(lengths[lengths > 0]):
             places = np.flatnonzero(lengths == length)
             symbols = self._symbols([flat[place] for place in places])
             self._merge(symbols, places, dropout, random, found)
@@ -63,6 +69,19 @@ class BpeDropout:
         return [
             list(itertools.chain.from_iterable(itertools.islice(pieces, len(row)))) for row in words
         ]
+
+    def _parts(self, words: list[str]) -> list[str]:
+        """Return the words; those with symbols inside in parts."""
+        if self._pattern is None:
+            return words
+        parts: list[str] = []
+        for word in words:
+            end = 0
+            for match in self._pattern.finditer(word):
+                parts += [word[end : match.start()], match[0]]
+                end = match.end()
+            parts.append(word[end:])
+        return [part for part in parts if part]
 
     def _symbols(self, words: list[str]) -> np.ndarray:
         """Return the ids (n, w) of the characters of words; an unknown one is -1 - its code point."""

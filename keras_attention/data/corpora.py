@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +18,7 @@ from keras_attention.data.held_out import hold_out
 from keras_attention.data.multi30k import load_multi30k
 from keras_attention.data.parallel_text import FilePairs, Pair, ParallelText, PathLike, TsvPairs
 from keras_attention.data.wmt import load_wmt14, load_wmt16
-from keras_attention.utils.checks import check_path
+from keras_attention.utils.checks import check_boolean, check_path
 from keras_attention.utils.files import atomic_file
 
 
@@ -139,15 +140,21 @@ def corpus_from_tsv(
     validation_size: int | None = None,
     test_size: int | None = None,
     filters: Filters | None = None,
+    has_languages: bool = False,
 ) -> Corpus:
     """Corpus from files with two columns, source and target, separated by one tab.
 
     Lines without text, such as those between documents, are skipped and counted in the description. If
     the first line looks like the names of the columns, a warning says so; it stays a pair.
 
-    Arguments, result and errors are those of `corpus_from_files`, but each part is one file.
+    With `has_languages`, a third column names the language of each target, such as "de": the source then
+    begins with the tag `<2de>`, which a run's tokenizer keeps whole. So one model learns several languages.
+
+    Other arguments, result and errors are those of `corpus_from_files`, but each part is one file.
     """
-    pairs = _parts(_tsv_pairs, train, {"validation": validation, "test": test})
+    check_boolean("has_languages", has_languages)
+    read = functools.partial(_tsv_pairs, has_language=has_languages)
+    pairs = _parts(read, train, {"validation": validation, "test": test})
     languages = (source_language, target_language)
     return _own_corpus(name, languages, pairs, validation_size, test_size, filters)
 
@@ -209,8 +216,8 @@ def _file_pairs(split: str, files: tuple[PathLike, PathLike]) -> FilePairs:
     return pairs
 
 
-def _tsv_pairs(split: str, path: PathLike) -> TsvPairs:
-    return TsvPairs(check_path(split, path))
+def _tsv_pairs(split: str, path: PathLike, has_language: bool) -> TsvPairs:
+    return TsvPairs(check_path(split, path), has_language)
 
 
 def _parts(
@@ -276,7 +283,15 @@ def _own_corpus(
         _warn_of_header(part, languages)
     blank = sum(getattr(part, "blank_lines", 0) for part in given.values())
     description = f"{own}; {blank:,} blank lines skipped" if blank else own
-    return dataclasses.replace(corpus, description=description)
+    tags = {split: getattr(part, "tags", set()) for split, part in given.items()}
+    for split, found in tags.items():
+        if found - tags["train"]:
+            raise ValueError(
+                f"`{split}` has the tags {', '.join(sorted(found - tags['train']))}, which `train` lacks: a "
+                "model cannot learn these languages. Leave them out there, or add pairs to `train`."
+            )
+    symbols = tuple(sorted(tags["train"]))
+    return dataclasses.replace(corpus, description=description, symbols=symbols)
 
 
 def _warn_of_header(pairs: Iterable[Pair], languages: tuple[str, str]) -> None:

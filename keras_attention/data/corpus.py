@@ -10,6 +10,7 @@ from typing import Any
 from keras_attention.data.filters import FilteredText, Filters
 from keras_attention.data.parallel_text import Pair, ParallelText
 from keras_attention.data.presegmented import join_pieces
+from keras_attention.data.symbols import checked_symbols
 from keras_attention.utils.checks import (
     check_boolean,
     check_has,
@@ -34,6 +35,7 @@ class Corpus:
             text. See `Tokenizer.from_vocabulary`.
         alignments: True word alignments of some pairs, as pairs of a source and a target word index.
             Punctuation at the beginning or end of a word counts as a separate word.
+        symbols: The tags in the training text, which a tokenizer keeps whole.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Corpus:
     extra: dict[str, ParallelText] = dataclasses.field(default_factory=dict)
     vocabulary: Path | None = None
     alignments: dict[Pair, tuple[tuple[int, int], ...]] = dataclasses.field(default_factory=dict)
+    symbols: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("name", "source_language", "target_language", "description"):
@@ -56,6 +59,7 @@ class Corpus:
             check_path("vocabulary", self.vocabulary)
         check_has("extra", self.extra, "a dict of texts by name", "items")
         check_has("alignments", self.alignments, "a dict of links by pair", "get")
+        checked_symbols(self.symbols)
         parts = {"train": self.train, "validation": self.validation}
         parts |= {} if self.test is None else {"test": self.test}
         parts |= {f"extra[{name!r}]": text for name, text in self.extra.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from keras_attention.data.text_files import PathLike, existing_file, read_lines
 from keras_attention.utils.checks import check_integer
 
 Pair = tuple[str, str]
+LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
 class ParallelText:
@@ -173,19 +175,28 @@ class ChainedPairs:
 
 
 class TsvPairs:
-    """Pairs from one file with two columns, source and target, separated by a tab.
+    """Pairs from one file with two columns, source and target, separated by a tab; or a third, the language.
 
     Lines without text, as they stand between documents, are no pairs.
 
+    Args:
+        path: The file.
+        has_language: Whether a third column names the language of the target, such as "de". The source then
+            begins with the tag "<2de>".
+
     Attributes:
         blank_lines: Number of lines without text; known after the first pass.
+        tags: The tags; known after the first pass.
 
     Raises:
         FileNotFoundError: The file is missing.
-        ValueError: While iterating: a line without exactly one tab, or a file without pairs.
+        ValueError: While iterating: a line without exactly one tab (two, with a language), what is no
+            language, or a file without pairs.
     """
 
-    def __init__(self, path: PathLike) -> None:
+    def __init__(self, path: PathLike, has_language: bool = False) -> None:
+        self.has_language = has_language
+        self.tags: set[str] = set()
         self.path = existing_file(path)
         self.paths = (self.path,)
         self.blank_lines = 0
@@ -195,19 +206,37 @@ class TsvPairs:
         lines = enumerate(read_lines(self.path), start=1)
         for number, line in lines:
             columns = line.split("\t")
-            if len(columns) == 2:
-                yield columns[0], columns[1]
+            if len(columns) == 2 + self.has_language:
+                yield self._source(columns, number), columns[1]
             elif not line.strip():
                 blank_lines += 1
             else:
-                others = [other for other, rest in lines if rest.strip() and rest.count("\t") != 1]
+                tabs = 1 + self.has_language
+                others = [
+                    other for other, rest in lines if rest.strip() and rest.count("\t") != tabs
+                ]
+                wanted = "one tab, between source and target"
+                if self.has_language:
+                    wanted = "two tabs, between source, target and its language"
                 raise ValueError(
-                    f"'{self.path}', line {number}: expected one tab, between source and target. "
+                    f"'{self.path}', line {number}: expected {wanted}. "
                     f"Received {len(columns) - 1} tabs: {line[:80]!r}.{_also(others)}"
                 )
         if number == blank_lines:
             raise ValueError(f"'{self.path}' is empty.")
         self.blank_lines = blank_lines
+
+    def _source(self, columns: Sequence[str], number: int) -> str:
+        if not self.has_language:
+            return columns[0]
+        language = columns[2].strip()
+        if not LANGUAGE.fullmatch(language):
+            raise ValueError(
+                f"'{self.path}', line {number}: the third column must be a language, such as de or pt_BR. "
+                f"Received: {columns[2][:80]!r}"
+            )
+        self.tags.add(f"<2{language}>")
+        return f"<2{language}> {columns[0]}" if columns[0].strip() else columns[0]
 
 
 def _also(numbers: Sequence[int], shown: int = 10) -> str:

@@ -16,12 +16,16 @@ FINGERPRINT_NAMES = {"presegmented": "given"}
 OLD_NORMALIZATION = "nfc"  # Of tokenizers whose metadata do not name any.
 
 
-def tokenizer_fingerprint(model: bytes, algorithm: str, normalization: str) -> str:
+def tokenizer_fingerprint(
+    model: bytes, algorithm: str, normalization: str, source_prefix: str | None = None
+) -> str:
     """Return the hex SHA-256 of everything that decides the ids."""
     how = "" if normalization == OLD_NORMALIZATION else f"{normalization} "
     name = FINGERPRINT_NAMES.get(algorithm, algorithm)
     digest = hashlib.sha256(f"{FORMAT_VERSION} {name} {how}".encode())
     digest.update(model)
+    if source_prefix is not None:
+        digest.update(f"\0{source_prefix}".encode())
     return digest.hexdigest()
 
 
@@ -87,4 +91,5 @@ def _known(folder: Path) -> dict[str, Any] | None:
 
 def _fingerprint_of(model: bytes, metadata: dict[str, Any]) -> str:
     normalization = metadata.get("normalization", OLD_NORMALIZATION)
-    return tokenizer_fingerprint(model, metadata["algorithm"], normalization)
+    prefix = metadata.get("source_prefix")
+    return tokenizer_fingerprint(model, metadata["algorithm"], normalization, prefix)

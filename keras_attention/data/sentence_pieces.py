@@ -14,6 +14,7 @@ from keras_attention.data.bpe_dropout import BpeDropout
 # SentencePiece skips longer lines (bytes), and lines with the letter that it writes for unknown ones.
 LONGEST_LINE = 4192
 MOST_CHARACTERS = LONGEST_LINE // 4  # of at most 4 bytes each
+SPECIAL_IDS = 3  # padding, end and unknown
 RESERVED = "\u2585"
 # No option may drop or change text. What is left at its default decides only where pieces may end: at white
 # space, between scripts and at numbers, after at most 16 characters; "▁" is put before the first word, too.
@@ -84,6 +85,13 @@ class SentencePieces:
         """Return the piece for display; "▁" marks the start of a word."""
         return self._processor.id_to_piece(token_id)
 
+    @functools.cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """The user's own symbols, which SentencePiece puts between the special ids and the bytes."""
+        ids = range(SPECIAL_IDS, self.vocab_size())
+        first_byte = next((i for i in ids if self._processor.is_byte(i)), SPECIAL_IDS)
+        return tuple(map(self.id_to_piece, range(SPECIAL_IDS, first_byte)))
+
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of each text, computed on all cores."""
         return self._processor.encode(texts)
@@ -94,7 +102,7 @@ class SentencePieces:
 
     @functools.cached_property
     def _dropout(self) -> BpeDropout:
-        return BpeDropout(self._processor)
+        return BpeDropout(self._processor, self.symbols)
 
     def decode(self, rows: list[list[int]]) -> list[str]:
         """Text of each row of ids."""

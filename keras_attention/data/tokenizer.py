@@ -27,6 +27,7 @@ from keras_attention.data.saved_tokenizer import (
     tokenizer_fingerprint,
 )
 from keras_attention.data.sentence_pieces import SentencePieces
+from keras_attention.data.symbols import checked_prefix, checked_symbols
 from keras_attention.data.text_files import existing_file, read_lines
 from keras_attention.data.word_pieces import WordPieces
 from keras_attention.utils.checks import (
@@ -85,8 +86,11 @@ class Tokenizer:
         normalization: How text is normalised: see `normalization.normalize`. A tokenizer that an earlier
             version saved has `"nfc"`, which keeps invisible characters. Defaults to `"nfc_visible"`, and to
             `"none"` for `"imported"`, which takes no other.
+        source_prefix: Text that is put before every source that is encoded, such as the tag `"<2de>"`. It may
+            be set later, too. Defaults to None.
 
     Attributes:
+        symbols: The symbols that `train` was given, which are one piece wherever they stand.
         vocabulary_size: Number of ids, of the source if the target has ids of its own.
         target_vocabulary_size: Number of ids of the target.
         ends_source: Whether the model reads sources with the end token behind them, as it nearly always
@@ -117,7 +121,11 @@ class Tokenizer:
     ends_source = True
 
     def __init__(
-        self, model: bytes, algorithm: str = "bpe", normalization: str | None = None
+        self,
+        model: bytes,
+        algorithm: str = "bpe",
+        normalization: str | None = None,
+        source_prefix: str | None = None,
     ) -> None:
         check_choice("algorithm", algorithm, ALGORITHMS)
         usual = NORMALIZATIONS[:-1] if algorithm != "imported" else NORMALIZATIONS[-1:]
@@ -135,6 +143,19 @@ class Tokenizer:
             self.unknown_token_id = self._pieces.unknown_id()
             self.target_vocabulary_size = self._pieces.vocab_size("target")
             self.ends_source = self._pieces.ends_source
+        self.symbols: tuple[str, ...] = getattr(self._pieces, "symbols", ())
+        self.source_prefix = source_prefix
+
+    @property
+    def source_prefix(self) -> str | None:
+        """What is put before every source."""
+        return self._source_prefix
+
+    @source_prefix.setter
+    def source_prefix(self, prefix: str | None) -> None:
+        self._source_prefix = None if prefix is None else checked_prefix(prefix, self)
+
+    _source_prefix: str | None = None
 
     @classmethod
     def train(
@@ -144,6 +165,7 @@ class Tokenizer:
         algorithm: str = "bpe",
         character_coverage: float = 0.99999,
         max_sentences: int = MAX_SENTENCES,
+        symbols: Iterable[str] = (),
     ) -> Tokenizer:
         """Learn a vocabulary from the sentences of both languages.
 
@@ -161,6 +183,8 @@ class Tokenizer:
             max_sentences: If there are more texts, a random sample of this size is used. "bpe" only.
                 Defaults to two million, which takes about 1.1 GB of memory on WMT14. A text of more than
                 1,048 characters counts as several.
+            symbols: Words in angle brackets, such as `"<2de>"` for a language or `"<bt>"` for text that was
+                translated back. Each stays whole wherever it stands, with an id of its own. Defaults to none.
 
         Returns:
             A `Tokenizer`.
@@ -173,18 +197,20 @@ class Tokenizer:
         check_integer("vocabulary_size", vocabulary_size, 4, LARGEST_VOCABULARY)
         check_integer("max_sentences", max_sentences, 101)
         check_number("character_coverage", character_coverage, least=0.98, most=1)
+        symbols = checked_symbols(symbols)
         sentences: Iterator[str] = filter(None, normalized_texts(texts))
         first = list(itertools.islice(sentences, 1))
         if not first:
             raise ValueError("`texts` holds no text: no vocabulary can be learned from it.")
         sentences = itertools.chain(first, sentences)
         if algorithm == "wordpiece":
-            return cls(WordPieces.train(sentences, vocabulary_size), algorithm)
+            return cls(WordPieces.train(sentences, vocabulary_size, symbols), algorithm)
         model = SentencePieces.train(
             sentences,
             vocabulary_size,
             character_coverage=character_coverage,
             max_sentences=max_sentences,
+            user_defined_symbols=symbols,
             pad_id=PAD_TOKEN_ID,
             eos_id=END_TOKEN_ID,
             unk_id=UNKNOWN_TOKEN_ID,
@@ -263,6 +289,9 @@ class Tokenizer:
         """
         given = [texts] if isinstance(texts, str) else texts
         normalized = list(normalized_texts(given, self.normalization))
+        if side == "source" and self.source_prefix is not None:
+            prefix = f"{self.source_prefix} "
+            normalized = [prefix + text if text.strip() else text for text in normalized]
         if dropout == 0:
             rows = self._pieces.encode(normalized, *self._side(side))
         elif not isinstance(self._pieces, SentencePieces):
@@ -387,11 +416,13 @@ class Tokenizer:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What the libraries hold for a model cannot be copied to another process, the model can.
-        return type(self), (self._model, self.algorithm, self.normalization)
+        return type(self), (self._model, self.algorithm, self.normalization, self.source_prefix)
 
     def fingerprint(self) -> str:
         """Return the hex SHA-256 of everything that decides the ids; equal for equal tokenizers."""
-        return tokenizer_fingerprint(self._model, self.algorithm, self.normalization)
+        return tokenizer_fingerprint(
+            self._model, self.algorithm, self.normalization, self.source_prefix
+        )
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write `tokenizer.model` and `tokenizer.json`.
@@ -419,6 +450,7 @@ class Tokenizer:
             "algorithm": self.algorithm,
             "normalization": self.normalization,
             "vocabulary_size": self.vocabulary_size,
+            **({} if self.source_prefix is None else {"source_prefix": self.source_prefix}),
             "fingerprint": self.fingerprint(),
             "sha256": {MODEL_FILE: hashlib.sha256(self._model).hexdigest()},
         }
@@ -474,7 +506,7 @@ class Tokenizer:
                 metadata.get("algorithm", ""),
                 metadata.get("normalization", OLD_NORMALIZATION),
             )
-            tokenizer = cls(model, algorithm, normalization)
+            tokenizer = cls(model, algorithm, normalization, metadata.get("source_prefix"))
         except (ValueError, RuntimeError) as error:
             raise ValueError(f"{damaged}Copy it again or train again. ({error})") from error
         if tokenizer.fingerprint() != metadata.get("fingerprint"):

@@ -7,11 +7,14 @@ import functools
 import itertools
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from keras_attention.data.symbols import SYMBOL, pattern_of
 
 from keras_attention.data.presegmented import SPECIAL_TOKENS, UNKNOWN_ID, listed_pieces
 
 UNKNOWN_TEXT = " ⁇ "  # as SentencePiece has it
+RUNS = re.compile(r"[^\W_]+|[\W_]+")  # of letters and digits, and of others
 # The trainer, in Python, uses only so many of the most frequent words, to finish within minutes.
 MOST_WORDS = 50_000
 JOINER = "\u2581"  # marks a piece inside a word; cannot occur in normalised text
@@ -27,7 +30,23 @@ def split_words(text: str) -> list[str]:
     >>> split_words("Well, it works.")
     ['Well', ', ', 'it', 'works', '.']
     """
-    return [word for word in re.findall(r"[^\W_]+|[\W_]+", text) if word != " "]
+    return [word for word in RUNS.findall(text) if word != " "]
+
+
+def _with_symbols(text: str, symbols: re.Pattern[str]) -> list[str]:
+    """Like `split_words`, but symbols stay whole, and so does a single space beside one."""
+    words: list[str] = []
+    end = 0
+    for match in [*symbols.finditer(text), None]:
+        runs = RUNS.findall(text[end : match.start() if match else len(text)])
+        for number, run in enumerate(runs):
+            is_beside = (number == 0 and end > 0) or (number == len(runs) - 1 and match)
+            if run != " " or is_beside:
+                words.append(run)
+        if match:
+            words.append(match[0])
+            end = match.end()
+    return words
 
 
 def join_words(words: Iterable[str]) -> str:
@@ -60,10 +79,12 @@ class WordPieces:
         self._tokens = listed_pieces(model, "word-pieces")
         self._ids = {token: index for index, token in enumerate(self._tokens)}
         self._longest = max(map(len, self._tokens))
+        self.symbols = tuple(filter(SYMBOL.fullmatch, self._tokens[len(SPECIAL_TOKENS) :]))
+        self._pattern = pattern_of(self.symbols)
         self._encode_word = functools.lru_cache(maxsize=200_000)(self._match_word)
 
     @staticmethod
-    def train(sentences: Iterable[str], vocabulary_size: int) -> bytes:
+    def train(sentences: Iterable[str], vocabulary_size: int, symbols: Sequence[str] = ()) -> bytes:
         """Learns pieces with TensorFlow Text's trainer; returns the model.
 
         keras-hub's trainer does the same, but moves each sentence to TensorFlow and back to count its
@@ -77,15 +98,21 @@ class WordPieces:
                 "`pip install tensorflow tensorflow-text`, or use algorithm='bpe'."
             ) from error
 
+        reserved = list(SPECIAL_TOKENS)
+        pattern = pattern_of(symbols)
+        if pattern is not None:
+            sentences = (pattern.sub(" ", sentence) for sentence in sentences)
+            reserved += [*symbols, " "]  # A space beside a symbol is a piece of its own.
         counts = collections.Counter(itertools.chain.from_iterable(map(split_words, sentences)))
         pieces = wordpiece_tokenizer_learner_lib.learn(
             counts,
             vocabulary_size,
-            list(SPECIAL_TOKENS),
+            reserved,
             joiner=JOINER,
             max_input_tokens=MOST_WORDS,
-        )[:vocabulary_size]
-        if len(pieces) <= len(SPECIAL_TOKENS) + 1:
+        )
+        pieces = list(dict.fromkeys(pieces) if symbols else pieces)[:vocabulary_size]
+        if len(pieces) <= len(reserved) + 1:
             raise ValueError(
                 f"No word-piece was learned: `vocabulary_size` ({vocabulary_size}) is too small "
                 "for the characters of the texts. Raise it."
@@ -115,9 +142,12 @@ class WordPieces:
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Ids of each text."""
         return [
-            list(itertools.chain.from_iterable(map(self._encode_word, split_words(text))))
+            list(itertools.chain.from_iterable(map(self._encode_word, self._split(text))))
             for text in texts
         ]
+
+    def _split(self, text: str) -> list[str]:
+        return split_words(text) if self._pattern is None else _with_symbols(text, self._pattern)
 
     def decode(self, rows: list[list[int]]) -> list[str]:
         """Text of each row of ids."""

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any, Literal, TypedDict, get_args
 
+from keras_attention.data.symbols import checked_symbols
 from keras_attention.utils.checks import (
     check_boolean,
     check_depths,
@@ -38,6 +39,10 @@ class TranslationConfig:
         freeze: Part of the pretrained model that is not trained: encoder, decoder or embeddings.
         vocabulary_size: Number of word-pieces in the vocabulary that source and target share.
         tokenizer_algorithm: How words are split: bpe, or wordpiece as in the paper's English-French.
+        symbols: Words in angle brackets that the tokenizer keeps whole, such as <2de> and <bt>. The tags of
+            the text's languages and of `source_prefix` are among them.
+        source_prefix: Text put before every source, in training and later by the run's translator, such as
+            the tag <2de>.
         bpe_dropout: Probability that BPE skips a merge in the training text, which is then split in
             `bpe_samples` different ways; for small corpora.
         bpe_samples: With BPE dropout, the number of epochs before a sentence is split the same way again.
@@ -90,6 +95,8 @@ class TranslationConfig:
     freeze: Literal["encoder", "decoder", "embeddings"] | None = None
     vocabulary_size: int = 8000
     tokenizer_algorithm: Literal["bpe", "wordpiece"] = "bpe"
+    symbols: tuple[str, ...] = ()
+    source_prefix: str | None = None
     bpe_dropout: float = 0.0
     bpe_samples: int = 8
     batch_tokens: int = 4096
@@ -151,6 +158,16 @@ class TranslationConfig:
         self._check_combinations()
 
     def _check_combinations(self) -> None:
+        object.__setattr__(self, "symbols", tuple(checked_symbols(self.symbols)))
+        if self.source_prefix is not None:
+            check_text("source_prefix", self.source_prefix)
+            if not self.source_prefix.strip():
+                raise ValueError("`source_prefix` is empty. Leave it out, or give a text.")
+        if self.symbols and self.start_from is not None:
+            raise ValueError(
+                f"`symbols` ({', '.join(self.symbols)}) cannot be given with `start_from`: the pretrained "
+                "model has its vocabulary. Leave them out: tags that it knows are whole in any case."
+            )
         if self.start_from is not None:
             check_text("start_from", self.start_from)
             decided = [name for name in self.model_arguments if name not in NOT_IN_A_MODEL]
@@ -223,7 +240,7 @@ MEASURES = {
     "chrf": ("val_chrf", "max"),
 }
 # Settings that runs did not have at first: at their defaults they are not in a run's config.json.
-NEWER = ("best_by", "final_model")
+NEWER = ("best_by", "final_model", "symbols", "source_prefix")
 # What `model_arguments` may say of a pretrained model: what is not in its weights.
 NOT_IN_A_MODEL = ("dropout", "attention_dropout", "activation_dropout")
 # The smallest value of every integer; the settings that must be positive, or at least 0 and below 1.
@@ -251,6 +268,7 @@ FRACTIONS = ("bpe_dropout", "label_smoothing")
 OPTIONAL = (
     "start_from",
     "freeze",
+    "source_prefix",
     "replicas",
     "steps",
     "minutes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import time
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,9 @@ def _plan_folder(corpus: Corpus, config: TranslationConfig) -> Path:
     name = (
         f"{corpus.train.fingerprint()[:16]}-{config.tokenizer_algorithm}-{config.vocabulary_size}"
     )
+    tags = [*corpus.symbols, *config.symbols, config.source_prefix]
+    if any(tags):
+        name += f"-{hashlib.sha256(repr(tags).encode()).hexdigest()[:16]}"
     return cache_folder("plans") / name
 
 

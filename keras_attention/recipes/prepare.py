@@ -1,5 +1,6 @@
 """What a configuration comes to on these devices: rows, sampling, schedule, tokenizer, batches, model."""
 
+import copy
 import dataclasses
 import inspect
 import math
@@ -15,6 +16,7 @@ from keras_attention.data.corpora import Corpus
 from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.presets import Preset
+from keras_attention.data.symbols import check_tags, tags_of
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
 from keras_attention.models.declared import assign_weights
@@ -143,7 +145,10 @@ class Resolved:
             sizes = {**config.model_arguments, "num_layers": 1, "vocabulary_size": 8}
             Transformer.from_preset(config.preset, **sizes)
             check_depths("num_layers", config.model_arguments.get("num_layers", 1), most=1000)
-        elif self.start.spec.encoder.blocks[0].branched is not None:
+        else:
+            tags = tags_of(config.source_prefix)
+            check_tags("source_prefix", tags, self.start.tokenizer)
+        if self.start is not None and self.start.spec.encoder.blocks[0].branched is not None:
             raise ValueError(
                 f"'{config.start_from}' is a Weighted Transformer, which cannot be trained further: its "
                 "kappa and alpha were frozen. Start from another model."
@@ -191,8 +196,9 @@ class Resolved:
         """
         if Tokenizer.is_saved_in(folder):
             return Tokenizer.load(folder)
+        symbols = (*corpus.symbols, *self.config.symbols, *tags_of(self.config.source_prefix))
         if self.start is not None:
-            tokenizer = self.start.tokenizer
+            tokenizer = copy.copy(self.start.tokenizer)
         elif corpus.vocabulary is not None:
             tokenizer = Tokenizer.from_vocabulary(corpus.vocabulary)
         else:
@@ -201,7 +207,11 @@ class Resolved:
                     corpus.train.both_sides(at_most=MAX_SENTENCES),
                     vocabulary_size=self.config.vocabulary_size,
                     algorithm=self.config.tokenizer_algorithm,
+                    symbols=symbols,
                 )
+        check_tags("symbols", symbols, tokenizer)
+        if self.config.source_prefix is not None:
+            tokenizer.source_prefix = self.config.source_prefix
         tokenizer.save(folder)
         say(
             f"Tokenizer: {ALGORITHM_NAMES[tokenizer.algorithm]}, "

@@ -30,6 +30,8 @@ class TextOptions:
         source_file: Your own text, one sentence per line, plain, gzip, bzip2, xz or Zstandard.
         target_file: Its translation, line by line.
         tsv: Your own pairs in one file, on each line source, tab, target.
+        tsv_languages: Whether --tsv has a third column with the language of the target, such as de. The
+            source then begins with the tag <2de>.
         validation_files: Source and target file of the validation set.
         test_files: Source and target file of the test set.
         max_words: Training pairs with more words on a side are left out.
@@ -45,6 +47,7 @@ class TextOptions:
     source_file: Path | None = None
     target_file: Path | None = None
     tsv: Path | None = None
+    tsv_languages: bool = False
     validation_files: tuple[Path, Path] | None = None
     test_files: tuple[Path, Path] | None = None
     max_words: int | None = None
@@ -59,6 +62,8 @@ class TextOptions:
                 f"of line i of the other. Received: --source-file {self.source_file}, --target-file "
                 f"{self.target_file}"
             )
+        if self.tsv_languages and self.tsv is None:
+            raise ValueError("--tsv-languages needs --tsv, the file with three columns.")
         if self.tsv is not None and self.source_file is not None:
             raise ValueError("Give --tsv, or --source-file and --target-file, not both.")
         if self.is_own and (self.corpus is not None or self.data_dir is not None):
@@ -128,7 +133,9 @@ class TextOptions:
                 raise ValueError(
                     "--validation-files and --test-files need --source-file and --target-file, not --tsv."
                 )
-            return corpus_from_tsv(self.tsv, name=_name_of(self.tsv), **languages)
+            return corpus_from_tsv(
+                self.tsv, name=_name_of(self.tsv), has_languages=self.tsv_languages, **languages
+            )
         if self.source_file is not None and self.target_file is not None:
             files = (self.source_file, self.target_file)
             return corpus_from_files(

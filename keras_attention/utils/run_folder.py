@@ -43,6 +43,8 @@ TOKENIZER_FIELDS = (
     "start_fingerprint",
     "vocabulary_size",
     "tokenizer_algorithm",
+    "symbols",
+    "source_prefix",
 )
 
 

@@ -32,6 +32,7 @@ ALLOWED = {
 # Also free: a new folder, for pictures.
 MADE = {("attention", "--output")}
 FREE = {"--name", "--output-dir", "--source-language", "--target-language", "--data-dir"}
+FREE |= {"--source-prefix"}  # any text
 
 
 class Parsed(Exception):

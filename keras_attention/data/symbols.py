@@ -1,0 +1,71 @@
+"""Symbols that a tokenizer keeps whole, such as the tags <2de> and <bt>."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from keras_attention.data.normalization import normalize
+from keras_attention.utils.checks import check_text, check_texts
+
+# With a letter or digit inside: no word-piece has both kinds of characters, so none looks like a symbol.
+SYMBOL = re.compile(r"<[^<>,\s\u2581]*[^\W_][^<>,\s\u2581]*>")
+TAKEN = re.compile(r"<(pad|unk|s|/s|0x[0-9A-Fa-f]{2})>")
+# What a text may ask for that only a vocabulary can give; the second form is OPUS-MT's.
+TAG = re.compile(rf"{SYMBOL.pattern}|>>[^<>\s]+<<")
+
+
+def checked_symbols(symbols: Iterable[str]) -> list[str]:
+    """Return symbols for a new vocabulary, each once.
+
+    Raises:
+        ValueError: If one is no word in angle brackets, or stands for something else already.
+
+    >>> checked_symbols(["<2de>", "<bt>", "<2de>"])
+    ['<2de>', '<bt>']
+    """
+    found = list(dict.fromkeys(check_texts("symbols", symbols)))
+    for symbol in found:
+        if not SYMBOL.fullmatch(symbol) or TAKEN.fullmatch(symbol) or normalize(symbol) != symbol:
+            raise ValueError(
+                "`symbols` must be words in angle brackets, such as '<2de>', without a comma or white space "
+                f"inside, and not <pad>, <unk>, <s>, </s> or a byte such as <0x0A>. Received: {symbol!r}"
+            )
+    return found
+
+
+def pattern_of(symbols: Iterable[str]) -> re.Pattern[str] | None:
+    """Return what finds symbols in a text; None if there are none."""
+    listed = "|".join(map(re.escape, symbols))
+    return re.compile(listed) if listed else None
+
+
+def tags_of(text: str | None) -> list[str]:
+    """Return the tags in a text.
+
+    >>> tags_of("<bt> <2de> translate:"), tags_of(None)
+    (['<bt>', '<2de>'], [])
+    """
+    return [word for word in (text or "").split() if TAG.fullmatch(word)]
+
+
+def check_tags(name: str, tags: Iterable[str], tokenizer: Any) -> None:
+    """Raise a ValueError unless a tokenizer has each of the tags as one piece."""
+    for tag in tags:
+        if tag not in tokenizer.tokens(tag):
+            known = ", ".join(tokenizer.symbols)
+            raise ValueError(
+                f"`{name}` has the tag {tag!r}, which the vocabulary does not know: it would be split into "
+                f"pieces. {f'It knows {known}.' if known else 'It knows no tags.'} Take one of these, or "
+                "train a tokenizer with it (`symbols`)."
+            )
+
+
+def checked_prefix(prefix: Any, tokenizer: Any) -> str:
+    """Return what is put before every source, after checking that the vocabulary knows its tags."""
+    prefix = " ".join(check_text("source_prefix", prefix).split())
+    if not prefix:
+        raise ValueError("`source_prefix` is empty. Leave it out, or give a text such as '<2de>'.")
+    check_tags("source_prefix", tags_of(prefix), tokenizer)
+    return prefix
