@@ -23,7 +23,7 @@ ALLOWED = {
     "layers": {"ops", "spec", "utils"},
     "models": {"data", "interop", "layers", "ops", "spec", "utils"},
     "engine": {"interop", "ops", "spec", "utils"},
-    "decoding": {"data", "engine", "interop", "ops", "spec", "utils"},
+    "decoding": {"data", "engine", "interop", "models", "ops", "spec", "utils"},
     "interop": {"spec", "utils"},
     "training": {"ops", "utils"},
     "evaluation": {"data", "ops", "training", "utils"},
