@@ -92,7 +92,7 @@ def card_text(card: Mapping[str, Any], name: str) -> str:
     <BLANKLINE>
     """
     card = dict(card)
-    front = {"library_name": "keras", "pipeline_tag": "translation"}
+    front: dict[str, Any] = {"library_name": "keras", "pipeline_tag": "translation"}
     languages = card.get("languages") or []
     if all(isinstance(each, str) and re.fullmatch("[a-z]{2,3}", each) for each in languages):
         front["language"] = languages

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from keras_attention.data.presets import Preset, preset_of_run, read_preset
 from keras_attention.decoding.saved_preset import save_preset
 from keras_attention.interop.foreign import POSITIONS
-from keras_attention.spec.files import load_spec
 from keras_attention.spec.parts import SpecError
+from keras_attention.utils.checks import check_path
 from keras_attention.utils.forks import check_process
 from keras_attention.utils.run_folder import RunFolder
 
@@ -43,21 +43,23 @@ class Pretrained:
 
     @classmethod
     def from_spec(cls: Any, folder: str | os.PathLike[str], **options: Any) -> Translator:
-        """Like `from_run`, without Keras: runs the spec that a finished run has written beside its model.
+        """Like `from_preset`, never with Keras: runs the spec that a finished run has beside its model.
 
         The translations are those of `from_run`. To start a program without Keras, see
         `keras_attention_light`.
 
         Args:
-            folder: The folder of the run.
+            folder: The folder of the run, or another of the names that `from_preset` takes.
             **options: Arguments of `Translator` that override those of the run.
 
         Raises:
-            ValueError: If there is no run in the folder, it is not finished or has no spec, or no engine
-                can run it without Keras.
-            DamagedFile: If the weights were changed after they were written.
+            FileNotFoundError: If there is no such folder.
+            ValueError: If it holds no model that is known, the run is not finished or has no spec, or no
+                engine can run it without Keras.
+            DamagedFile: If a file was changed after it was written.
         """
-        return _made(cls, preset_of_run(folder, lambda run: load_spec(run.spec)), options)
+        check_path("folder", folder)
+        return _made(cls, read_preset(folder), options)
 
     @classmethod
     def from_preset(

@@ -31,6 +31,8 @@ ENTRIES = {
     **dict.fromkeys(("sha256", "size", "spec", "options", "model_options"), dict),
     "sample": list,
 }
+# What a search takes; a search of that length would take all memory.
+MOST = {"beam_size": 1000, "length_penalty": 10.0, "max_extra_length": 1_000_000}
 
 
 def is_own_preset(folder: Path) -> bool:
@@ -106,15 +108,19 @@ def read_spec(folder: Path, manifest: dict[str, Any]) -> TransformerSpec:
 
 def read_options(folder: Path, manifest: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
     """Return the search settings of a preset, and the length of the longest source in its training."""
-    settings = Settings(manifest["options"], folder / MANIFEST)
+    path = folder / MANIFEST
+    settings = Settings(manifest["options"], path)
     options = {
         "beam_size": settings.number("beam_size"),
         "length_penalty": settings.get("length_penalty", float),
         "max_extra_length": settings.number("max_extra_length", least=0),
     }
+    for name, most in MOST.items():
+        if not 0 <= options[name] <= most:
+            raise _damaged(path, f"{name!r} is not from 0 to {most:,}: {options[name]!r}")
     longest = manifest.get("longest_source")
     if longest is not None:
-        longest = Settings(manifest, folder / MANIFEST).number("longest_source")
+        longest = Settings(manifest, path).number("longest_source")
     return options, longest
 
 

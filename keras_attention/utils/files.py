@@ -243,7 +243,7 @@ def verify_files(folder: PathLike, sha256: Mapping[str, str], remedy: str = "") 
         found = list(threads.map(_known_sha256, [Path(folder) / name for name in sha256]))
     for (name, expected), (received, problem) in zip(sha256.items(), found, strict=True):
         if received != expected:
-            what = problem or f"has sha256 {received:.12}.., expected {expected:.12}.."
+            what = problem or f"has sha256 {received:.12}.., expected {expected!s:.12}.."
             raise DamagedFile(f"'{Path(folder) / name}' is damaged: it {what}. {remedy}".strip())
 
 
