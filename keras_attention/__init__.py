@@ -48,7 +48,7 @@ _PUBLIC_NAMES = {
         "load_corpus",
         "write_corpus",
     ),
-    "decoding": ("Translation", "Translator", "beam_search"),
+    "decoding": ("Translation", "Translator", "beam_search", "verify_preset"),
     "evaluation": (
         "corpus_bleu",
         "corpus_chrf",

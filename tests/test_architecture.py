@@ -26,7 +26,7 @@ ALLOWED = {
     "layers": {"ops", "spec", "utils"},
     "models": {"data", "interop", "layers", "ops", "spec", "training", "utils"},
     "engine": {"interop", "ops", "spec", "utils"},
-    "decoding": {"data", "engine", "interop", "ops", "spec", "utils"},
+    "decoding": {"data", "engine", "interop", "models", "ops", "spec", "utils"},
     "interop": {"spec", "utils"},
     "training": {"ops", "utils"},
     "evaluation": {"data", "ops", "training", "utils"},

@@ -70,6 +70,7 @@ NO_DOORS = {
     "TrainingMemory",
     "TrainingStopped",
     "Translation",
+    "VerifiedPreset",
     # Plain declarations of what a model has; `TransformerSpec.check` says what is wrong with them.
     "AttentionSpec",
     "SSRUSpec",
@@ -363,6 +364,7 @@ TABLE = {
             "max_depth": [*SIZE, None],
         },
     ),
+    "verify_preset": (lambda x: {"preset": "demo_en_de"}, {"preset": PATH}),
     "beam_search": (
         lambda x: {
             "step": len,

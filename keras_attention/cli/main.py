@@ -13,20 +13,22 @@ PROGRAM = "keras-attention"
 COMMANDS = {
     "train": "train a Transformer to translate, and score it",
     "plan": "show what a training run will read, cost and need",
-    "translate": "translate lines with a finished run",
+    "translate": "translate lines with a trained model",
     "score": "score how probable given translations are",
     "evaluate": "score a run on your own sentences, or compare search settings",
     "attention": "show the attention for a sentence, in a browser or as pictures",
     "heads": "show how much a model needs each of its heads",
     "export": "write a model for other programs: CTranslate2, Hugging Face",
     "average": "average the checkpoints of a run",
+    "preset": "save a model as a preset with a card, or check one",
     "verify": "compare the checksums of a run, a store or other files",
 }
 EXAMPLE = f"""
-a first run (a few minutes on a CPU) and how to use it:
+with the small model that comes with the package, and with one of your own (a few minutes on a CPU):
+  echo "The dog sleeps." | {PROGRAM} translate demo_en_de
+  {PROGRAM} attention demo_en_de "The dog sleeps."
   {PROGRAM} train --output-dir runs/demo
   echo "The dog sleeps." | {PROGRAM} translate runs/demo
-  {PROGRAM} attention runs/demo "The dog sleeps."
 """
 
 

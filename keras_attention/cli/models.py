@@ -9,21 +9,25 @@ from typing import Any
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.presets import Preset, is_run, read_preset
 from keras_attention.spec.parts import SpecError
+from keras_attention.spec.presets import TRAINED
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
-MODEL_HELP = "a run's folder; or a model of MarianMT, CTranslate2 or Firefox, in a folder or as hf://owner/name"
+MODEL_HELP = (
+    f"{' or '.join(TRAINED)}, which comes with the package; a run's folder; or a preset, or a model of "
+    "MarianMT, CTranslate2 or Firefox, in a folder or as hf://owner/name"
+)
 
 
 @functools.lru_cache(maxsize=1)
 def preset_of(model: str) -> Preset:
-    """Return another program's model, which is checked first and used later: it is read once."""
+    """Return a preset, or another program's model, checked first and used later: it is read once."""
     return read_preset(model)
 
 
 def check_model(model: str) -> dict[str, Any]:
     """Return the search settings of a model; refuse what is no model, before a backend starts."""
     if not is_run(model):
-        return preset_of(model).options
+        return {**preset_of(model).options}
     run = RunFolder(model)
     settings = run.settings(SEARCH_SETTINGS)
     run.check_finished()
@@ -50,9 +54,8 @@ def keras_translator(model: str, **options: Any) -> Any:
     from keras_attention.models.transformer import Transformer
 
     found = preset_of(model)
-    return Translator(
-        Transformer.from_spec(found.spec), found.tokenizer, **{**found.options, **options}
-    )
+    keras_model = Transformer.from_spec(found.spec, **found.model_options)
+    return Translator(keras_model, found.tokenizer, **{**found.options, **options})
 
 
 def name_of(model: str) -> str:

@@ -1,12 +1,13 @@
-"""One door to models of other programs: what a folder holds is recognised by its files."""
+"""Pretrained models in folders: what one holds is recognised by its files."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from keras_attention.data.imported_tokenizers import (
@@ -14,9 +15,10 @@ from keras_attention.data.imported_tokenizers import (
     firefox_tokenizer,
     hugging_face_tokenizer,
 )
+from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.ctranslate2 import MODEL_FILE
 from keras_attention.interop.ctranslate2_reader import read_ctranslate2
-from keras_attention.interop.foreign import POSITIONS
+from keras_attention.interop.foreign import POSITIONS, read_foreign_json
 from keras_attention.interop.hugging_face import (
     CONFIG_FILE,
     OLD_WEIGHTS,
@@ -25,14 +27,24 @@ from keras_attention.interop.hugging_face import (
     search_options,
 )
 from keras_attention.interop.marian_binary import read_marian
+from keras_attention.interop.own_preset import (
+    CARD,
+    MANIFEST,
+    TOKENIZER,
+    WEIGHTS,
+    is_keras_folder,
+    read_manifest,
+    read_options,
+    read_spec,
+)
 from keras_attention.spec.parts import as_array
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_choice, check_path
 
 EXPECTED = (
-    f"a MarianMT model of Hugging Face ({CONFIG_FILE}, {SAFE_WEIGHTS} or {OLD_WEIGHTS}, source.spm, "
-    f"target.spm, vocab.json), a CTranslate2 model ({MODEL_FILE} and its vocabulary), or a model of Firefox "
-    "(model.*.bin, vocab.*.spm)"
+    f"a preset of keras_attention ({MANIFEST}, {WEIGHTS} and others), a MarianMT model of Hugging Face "
+    f"({CONFIG_FILE}, {SAFE_WEIGHTS} or {OLD_WEIGHTS}, source.spm, target.spm, vocab.json), a CTranslate2 "
+    f"model ({MODEL_FILE} and its vocabulary), or a model of Firefox (model.*.bin, vocab.*.spm)"
 )
 SHOWN = 12
 
@@ -45,12 +57,16 @@ class Preset(NamedTuple):
         tokenizer: Its tokenizer.
         options: Arguments of `Translator` that it was made with, such as the size of the beam.
         longest_source: Number of tokens of the longest source in its training; None if that is not known.
+        model_options: Arguments of `Transformer` that are not in its spec, such as `dropout`.
+        card: What is known of it: see `model_card`.
     """
 
     spec: TransformerSpec
     tokenizer: Any
-    options: dict[str, Any]
+    options: Mapping[str, Any]
     longest_source: int | None = None
+    model_options: Mapping[str, Any] = MappingProxyType({})
+    card: Mapping[str, Any] = MappingProxyType({})
 
     def fingerprint(self) -> str:
         """Return a checksum of the model and the tokenizer: of what decides translations."""
@@ -63,11 +79,11 @@ class Preset(NamedTuple):
 
 
 def read_folder(folder: str | os.PathLike[str], positions: str = POSITIONS[0]) -> Preset:
-    """Read the model, the tokenizer and the search settings of another program's folder.
+    """Read the model, the tokenizer and the search settings of a preset, or of another program's folder.
 
     Args:
-        folder: A MarianMT folder of Hugging Face, a CTranslate2 folder or package of Argos Translate, or a
-            folder of Firefox' translation models.
+        folder: What `Translator.save_to_preset` has written, a MarianMT folder of Hugging Face, a CTranslate2
+            folder or package of Argos Translate, or a folder of Firefox' translation models.
         positions: `"as_trained"` or `"as_transformers"`, which differ for models that Marian has trained:
             see `read_hugging_face`. Defaults to `"as_trained"`.
 
@@ -93,17 +109,41 @@ def read_folder(folder: str | os.PathLike[str], positions: str = POSITIONS[0]) -
 
 
 def is_foreign(folder: Path) -> bool:
-    """Whether a folder looks like a model of another program."""
+    """Whether a folder looks like a model of another program, or like a preset."""
     return folder.is_dir() and _reader(folder) is not None
 
 
 def _reader(folder: Path) -> Callable[[Path, str], Preset] | None:
+    if (folder / MANIFEST).is_file():
+        return _from_own
+    if is_keras_folder(folder):
+        return _refuse_keras_folder
     if (folder / MODEL_FILE).is_file() or (folder / "model" / MODEL_FILE).is_file():
         return _from_ctranslate2
     has_weights = any((folder / name).is_file() for name in (SAFE_WEIGHTS, OLD_WEIGHTS))
     if has_weights and (folder / CONFIG_FILE).is_file():
         return _from_hugging_face
     return _from_firefox if _marian_files(folder) else None
+
+
+def _from_own(folder: Path, positions: str) -> Preset:
+    if positions != POSITIONS[0]:
+        raise ValueError(f"'{folder}' is a preset of ours, whose `positions` are 'as_trained'.")
+    manifest = read_manifest(folder)
+    return Preset(
+        read_spec(folder, manifest),
+        Tokenizer.load(folder / TOKENIZER),
+        *read_options(folder, manifest),
+        manifest["model_options"],
+        read_foreign_json(folder / CARD, dict),
+    )
+
+
+def _refuse_keras_folder(folder: Path, positions: str) -> Preset:
+    raise ValueError(
+        f"'{folder}' is a model of Keras or a preset of KerasHub, and has no {MANIFEST}, which "
+        "`Translator.save_to_preset` writes. Load it with `keras.saving.load_model`, or with KerasHub."
+    )
 
 
 def _from_hugging_face(folder: Path, positions: str) -> Preset:

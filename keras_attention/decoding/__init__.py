@@ -9,5 +9,6 @@ _PLACES = {
     "tree_constraint": ("WellFormedTrees",),
     "hypotheses": ("BeamSearchResult",),
     "translator": ("Translation", "Translator"),
+    "saved_preset": ("VerifiedPreset", "verify_preset"),
 }
 __getattr__, __dir__, __all__ = imported_lazily(__name__, _PLACES)

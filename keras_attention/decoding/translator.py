@@ -8,20 +8,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
-from keras_attention.data.presets import Preset, read_preset
 from keras_attention.data.text_files import read_lines
-from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.hypotheses import BeamSearchResult, check_search_options
 from keras_attention.decoding.model_search import ModelSearch
+from keras_attention.decoding.pretrained import Pretrained
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.engine.select import EngineChoice, check_engine
-from keras_attention.interop.foreign import POSITIONS
-from keras_attention.spec.files import load_spec
-from keras_attention.spec.parts import NonFiniteModel, SpecError
+from keras_attention.spec.parts import NonFiniteModel
 from keras_attention.utils.checks import (
     check_boolean,
     check_has,
@@ -30,9 +27,7 @@ from keras_attention.utils.checks import (
     check_texts,
 )
 from keras_attention.utils.files import check_destination, write_atomically
-from keras_attention.utils.forks import check_process
 from keras_attention.utils.progress import Progress
-from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 from keras_attention.utils.sides import end_of
 
 if TYPE_CHECKING:
@@ -76,7 +71,7 @@ class LongText(ValueError):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Translator:
+class Translator(Pretrained):
     """Translates text with a trained model, by beam search (section 6.1 of the paper).
 
     Call it with a string or an iterable of strings: it returns a string or a list. `translate` returns
@@ -144,8 +139,7 @@ class Translator:
 
     Example:
 
-    >>> from keras_attention.data.tokenizer import Tokenizer
-    >>> from keras_attention.models.transformer import Transformer
+    >>>     >>> from keras_attention.models.transformer import Transformer
     >>> tokenizer = Tokenizer.train(["ein kleines Haus", "a small house"], vocabulary_size=280)
     >>> model = Transformer.from_preset("tiny", vocabulary_size=tokenizer.vocabulary_size)
     >>> translator = Translator(model, tokenizer, beam_size=2, max_extra_length=3)
@@ -172,6 +166,9 @@ class Translator:
     constraint: TextConstraint | None = None
     # Tokens of the longest source in training, end token included; None if not known.
     longest_source: int | None = dataclasses.field(default=None, init=False)
+    # What is known of the model: arguments of `Transformer` that are not in a spec, and its card.
+    model_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, init=False)
+    card: Mapping[str, Any] = dataclasses.field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         check_options({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
@@ -196,100 +193,6 @@ class Translator:
     def __getstate__(self) -> dict[str, Any]:
         # What was compiled stays behind: a copy in another process compiles for itself.
         return {name: value for name, value in self.__dict__.items() if name != "_search"}
-
-    @classmethod
-    def from_run(cls, folder: str | os.PathLike[str], **options: Any) -> Translator:
-        """Return a translator with the model, the tokenizer and the search settings of a finished run.
-
-        Args:
-            folder: The folder of the run.
-            **options: Arguments of `Translator` that override those of the run.
-
-        Raises:
-            ValueError: If there is no run in the folder, it is not finished, or its model is damaged.
-        """
-        import keras  # Only here: running a spec does not need it.
-
-        def load(run: RunFolder) -> Any:
-            check_process()
-            return keras.saving.load_model(run.trained_model(), compile=False)
-
-        return cls._of_run(folder, load, options)
-
-    @classmethod
-    def from_spec(cls, folder: str | os.PathLike[str], **options: Any) -> Translator:
-        """Like `from_run`, without Keras: runs the spec that a finished run has written beside its model.
-
-        The translations are those of `from_run`. To start a program without Keras, see
-        `keras_attention_light`.
-
-        Args:
-            folder: The folder of the run.
-            **options: Arguments of `Translator` that override those of the run.
-
-        Raises:
-            ValueError: If there is no run in the folder, it is not finished or has no spec, or no engine
-                can run it without Keras.
-            DamagedFile: If the weights were changed after they were written.
-        """
-        return cls._of_run(folder, lambda run: load_spec(run.spec), options)
-
-    @classmethod
-    def from_preset(
-        cls,
-        preset: str | os.PathLike[str] | Preset,
-        *,
-        positions: str = POSITIONS[0],
-        **options: Any,
-    ) -> Translator:
-        """Return a translator with a pretrained model: a run's, or one of another program.
-
-        An engine runs the model, on a CPU without Keras. For its attention, or to train it further, build a
-        Keras model: `Translator(Transformer.from_preset(preset), Tokenizer.from_preset(preset))`.
-
-        Args:
-            preset: A folder, which is recognised by its files: a finished run, a MarianMT model of Hugging
-                Face, a CTranslate2 model, or one of Firefox' translation models; or a handle of a model on a
-                hub, `"hf://owner/name"` or `"kaggle://owner/model/framework/variation"`; or what
-                `data.presets.read_preset` has read.
-            positions: `"as_trained"`, or `"as_transformers"` for the positions that Hugging Face computes for
-                models that Marian has trained. Defaults to `"as_trained"`.
-            **options: Arguments of `Translator` that override those of the preset.
-
-        Raises:
-            FileNotFoundError: If there is no such folder.
-            DamagedFile: If a file is cut off or changed.
-            ValueError: If the folder holds no model that is known, or one that cannot be represented.
-            ImportError: If a library is missing that reads the files, or loads them from a hub.
-        """
-        found = read_preset(preset, positions)
-        given = {**found.options, **options}
-        try:
-            translator = cls(found.spec, found.tokenizer, **given)
-        except SpecError:  # No engine runs it without Keras.
-            if given.get("engine") == "plain":
-                raise
-            import keras
-
-            spec = found.spec.map_weights(lambda weight: keras.Variable(weight, trainable=False))
-            translator = cls(spec, found.tokenizer, **given)
-        object.__setattr__(translator, "longest_source", found.longest_source)
-        return translator
-
-    @classmethod
-    def _of_run(
-        cls,
-        folder: str | os.PathLike[str],
-        load: Callable[[RunFolder], Any],
-        options: Mapping[str, Any],
-    ) -> Translator:
-        run = RunFolder(check_path("folder", folder))
-        settings = run.settings(SEARCH_SETTINGS)
-        run.check_finished()
-        search = {name: settings[name] for name in SEARCH_SETTINGS}
-        translator = cls(load(run), Tokenizer.load(run.tokenizer), **{**search, **options})
-        object.__setattr__(translator, "longest_source", run.longest_source())
-        return translator
 
     @overload
     def __call__(self, texts: str) -> str: ...  # type: ignore[overload-overlap]

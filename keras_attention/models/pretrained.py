@@ -42,8 +42,9 @@ class Pretrained:
 
         Args:
             preset: A key of `keras_attention.PRESETS`: `"base"`, `"big"`, a row of Table 3, or a size for
-                small corpora, `"small"` or `"tiny"`. Or a pretrained model: a folder, such as that of a run,
-                or a handle such as `"hf://Helsinki-NLP/opus-mt-en-de"`; see `Translator.from_preset`.
+                small corpora, `"small"` or `"tiny"`. Or a pretrained model: `"demo_en_de"`, a folder, such as
+                that of a run, or a handle such as `"hf://Helsinki-NLP/opus-mt-en-de"`; see
+                `Translator.from_preset`.
             vocabulary_size: Number of tokens V of an untrained model.
             positions: Of a pretrained model; see `Translator.from_preset`. Defaults to `"as_trained"`.
             **kwargs: Arguments of `Transformer` that replace those of the preset. A pretrained model takes
@@ -66,7 +67,8 @@ class Pretrained:
                     "`vocabulary_size` is for untrained models; a pretrained one has its own. Leave it out. "
                     f"Received: preset={preset!r}, vocabulary_size={vocabulary_size!r}"
                 )
-            return cls.from_spec(read_preset(preset, positions).spec, **kwargs)
+            found = read_preset(preset, positions)
+            return cls.from_spec(found.spec, **{**found.model_options, **kwargs})
         arguments = preset_arguments(cast(str, preset))
         if vocabulary_size is None:
             raise ValueError(

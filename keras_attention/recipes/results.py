@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from keras_attention.evaluation.report import LAST
+from keras_attention.data.corpus import Corpus
+from keras_attention.data.filters import FilteredText
+from keras_attention.evaluation.report import LAST, START
 from keras_attention.recipes.environment import environment
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ def run_figures(run: Run) -> dict[str, Any]:
     return {
         "corpus": corpus.name,
         "synthetic": corpus.synthetic,
+        "description": corpus.description,
+        "filters": _filters(corpus),
         "pairs": {name: len(text) for name, text in corpus.splits.items()},
         "vocabulary_size": run.tokenizer.vocabulary_size,
         "parameters": run.model.count_params(),
@@ -26,6 +31,12 @@ def run_figures(run: Run) -> dict[str, Any]:
         "batches": {name: value for name, value in of_batches.items() if name != "shapes"},
         "environment": environment(),
     }
+
+
+def _filters(corpus: Corpus) -> dict[str, Any] | None:
+    """Return how the training text was filtered; None if it was not."""
+    text = corpus.train
+    return dataclasses.asdict(text.filters) if isinstance(text, FilteredText) else None
 
 
 def evaluation_figures(

@@ -273,7 +273,7 @@ class Run:
             TrainingStopped: After Ctrl-C or SIGTERM; the run can be resumed.
         """
         keras.utils.set_random_seed(self.config.seed)
-        say(corpus_text(self.corpus))
+        say(corpus_text(self.corpus, self.resolved.start))
         say(batches_text(self.batches, self.config))
         with activity("building the model"):
             _ = self.model, self.device_peak

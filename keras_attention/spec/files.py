@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def save_spec(spec: TransformerSpec, folder: str | os.PathLike[str]) -> None:
             "format_version": FORMAT_VERSION,
             "sha256": {WEIGHTS: sha256_of(partial / WEIGHTS)},
             # Both go through the weights in the same order.
-            "spec": _as_json(spec.map_weights(lambda weight: next(paths))),
+            "spec": as_json(spec.map_weights(lambda weight: next(paths))),
         }
         write_signed_json(partial / DECLARATION, declaration)
 
@@ -97,7 +98,7 @@ def load_spec(folder: str | os.PathLike[str]) -> TransformerSpec:
     verify_files(folder, declaration["sha256"], REMEDY)
     with np.load(folder / WEIGHTS, allow_pickle=False) as weights:
         try:
-            spec = _from_json(declaration["spec"]).map_weights(lambda path: weights[path])
+            spec = from_json(declaration["spec"]).map_weights(lambda path: weights[path])
         except (KeyError, TypeError) as error:
             raise DamagedFile(
                 f"'{folder / DECLARATION}' is not understood: {error}. {REMEDY}"
@@ -110,23 +111,48 @@ def _is_spec(folder: Path) -> bool:
     return is_own_folder(folder, DECLARATION, "spec")
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
+    """Return a spec, or a part of one, as JSON can hold it, if what it has as weights is JSON."""
     if dataclasses.is_dataclass(value):
-        fields = {f.name: _as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = {f.name: as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"part": type(value).__name__, **fields}
-    return [_as_json(each) for each in value] if isinstance(value, tuple) else value
+    return [as_json(each) for each in value] if isinstance(value, tuple) else value
 
 
-def _from_json(value: Any) -> Any:
+def from_json(value: Any) -> Any:
+    """Return what `as_json` made JSON of, with whatever it had as weights.
+
+    Raises:
+        KeyError: If a part is unknown.
+        TypeError: If a field is missing, unknown, or of another type.
+    """
     if isinstance(value, dict):
-        fields = {name: _from_json(each) for name, each in value.items()}
-        return _part(fields.pop("part"))(**fields)
-    return tuple(map(_from_json, value)) if isinstance(value, list) else value
+        fields = {name: from_json(each) for name, each in value.items()}
+        part = _part(fields.pop("part"))
+        for name, kind in typing.get_type_hints(part).items():
+            if name in fields and not _fits(fields[name], kind):
+                raise TypeError(f"{part.__name__} cannot have {name}={value[name]!r:.60}")
+        return part(**fields)
+    return tuple(map(from_json, value)) if isinstance(value, list) else value
 
 
-def _part(name: str) -> Any:
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type that a field of a part may have."""
+    inner = typing.get_args(kind)
+    if kind is Any:  # a weight
+        return True
+    if typing.get_origin(kind) is tuple:  # of any length
+        return isinstance(value, tuple) and all(_fits(each, inner[0]) for each in value)
+    if inner:
+        return any(_fits(value, each) for each in inner)
+    if kind in (int, float):
+        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+    return isinstance(value, kind)
+
+
+def _part(name: Any) -> Any:
     """Return the dataclass of this name; a file may name nothing else."""
-    part = {**vars(parts), **vars(transformer)}.get(name)
+    part = {**vars(parts), **vars(transformer)}.get(name) if isinstance(name, str) else None
     if isinstance(part, type) and dataclasses.is_dataclass(part):
         return part
     raise KeyError(f"no part is called {name!r}")

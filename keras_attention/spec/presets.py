@@ -127,6 +127,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
+# Trained models that the package has in its folder `presets`.
+TRAINED = ("demo_en_de",)
+
 
 def preset_arguments(name: str) -> dict[str, Any]:
     """Return a copy of the arguments of a preset.
@@ -140,7 +143,7 @@ def preset_arguments(name: str) -> dict[str, Any]:
     raise ValueError(
         f"`preset` must be the name of a model size.{_meant(name)} Received: preset={name!r}. The sizes for "
         "small corpora are tiny, small and medium; base and big are the paper's. "
-        "`sorted(keras_attention.PRESETS)` lists all."
+        f"`sorted(keras_attention.PRESETS)` lists all. Trained: {', '.join(TRAINED)}, folders and handles."
     )
 
 
@@ -148,8 +151,9 @@ def _meant(name: Any) -> str:
     """Return a space and a sentence on what was meant by this in place of a preset's name; or ""."""
     text = name if isinstance(name, str) else ""
     text = text.lower().replace("-", "_")
-    likely = sorted((known for known in PRESETS if len(text) > 2 and text in known), key=len)
-    likely += [known for known in PRESETS if known in text]
-    likely += difflib.get_close_matches(text, PRESETS)
+    names = [*PRESETS, *TRAINED]
+    likely = sorted((known for known in names if len(text) > 2 and text in known), key=len)
+    likely += [known for known in names if known in text]
+    likely += difflib.get_close_matches(text, names)
     listed = " or ".join(map(repr, [*dict.fromkeys(likely)][:3]))
     return listed and f" Did you mean {listed}?"

@@ -30,6 +30,8 @@ from keras_attention.spec.parts import (
 # The logit of a token that is never produced: finite, and so low that a search takes no hypothesis with it
 # for one, even where nothing else is left to fill a beam.
 SUPPRESSED = -1e30
+# Compute dtypes of a model.
+DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,6 +277,8 @@ class TransformerSpec:
                     yield f"{path} has {letter} = {size}, but {first} has {expected}"
 
     def _problems_of_settings(self) -> Iterator[str]:
+        if self.dtype not in DTYPES:
+            yield f"dtype must be one of {DTYPES}, not {self.dtype!r}"
         for kind in ("encoder", "decoder"):
             stack: StackSpec = getattr(self, kind)
             layout = stack.positions.layout

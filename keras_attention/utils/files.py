@@ -246,22 +246,27 @@ def verify_files(folder: PathLike, sha256: Mapping[str, str], remedy: str = "") 
 
     Args:
         folder: The folder.
-        sha256: Checksum of each file, by its name.
+        sha256: Checksum of each file, by its name, or its path in the folder, with "/".
         remedy: A sentence for the error message: what the user can do.
 
     Raises:
         DamagedFile: If a file is missing or has another checksum. The message names it.
     """
     for name in sha256:
-        if name != Path(name).name:
+        if not is_inside(name):
             raise DamagedFile(f"'{name}' is not a file in '{folder}'. {remedy}".strip())
     # hashlib lets other threads run meanwhile.
     with concurrent.futures.ThreadPoolExecutor() as threads:
         found = list(threads.map(_known_sha256, [Path(folder) / name for name in sha256]))
     for (name, expected), (received, problem) in zip(sha256.items(), found, strict=True):
         if received != expected:
-            what = problem or f"has sha256 {received:.12}.., expected {expected:.12}.."
+            what = problem or f"has sha256 {received:.12}.., expected {expected!s:.12}.."
             raise DamagedFile(f"'{Path(folder) / name}' is damaged: it {what}. {remedy}".strip())
+
+
+def is_inside(name: str) -> bool:
+    """Whether a name, or a path with "/", leads to a file in a folder and not out of it."""
+    return all(part not in ("", "..") and part == Path(part).name for part in name.split("/"))
 
 
 def flush(path: PathLike) -> None:

@@ -80,7 +80,7 @@ def write_model(folder, pre_norm=True, quantization=None, shared=False, **config
 
 def check_scores(folder, sources, targets, tolerance=TOLERANCE, positions="as_trained"):
     """The log-probability of every token of given targets, which are lists of tokens."""
-    spec, tokenizer, _, _ = read_folder(folder, positions)
+    spec, tokenizer, *_ = read_folder(folder, positions)
     theirs = open_translator(folder).score_batch(sources, targets)
     oracle, spread = SpecOracle(spec), []
     for source, target, expected in zip(sources, targets, theirs, strict=True):
@@ -110,7 +110,7 @@ def test_scores_with_two_vocabularies(pre_norm, config, tmp_path):
     """Its positions are computed, and count from 1."""
     write_model(tmp_path / "model", pre_norm, **config)
     check_scores(tmp_path / "model", SENTENCES, TRANSLATIONS)
-    spec, tokenizer, _, _ = read_folder(tmp_path / "model")
+    spec, tokenizer, *_ = read_folder(tmp_path / "model")
     assert (spec.vocabulary_size, spec.target_vocabulary_size) == (14, 11)
     assert (tokenizer.vocabulary_size, tokenizer.target_vocabulary_size) == (14, 11)
     assert tokenizer.ends_source == ("add_source_eos" in config)
@@ -132,7 +132,7 @@ def test_stored_types(kind, tmp_path):
 
 def test_greedy_translations(tmp_path):
     write_model(tmp_path / "model")
-    spec, tokenizer, _, _ = read_folder(tmp_path / "model")
+    spec, tokenizer, *_ = read_folder(tmp_path / "model")
     random = np.random.default_rng(2)
     sources = [[f"a{i}" for i in random.integers(0, 9, random.integers(1, 8))] for _ in range(40)]
     theirs = open_translator(tmp_path / "model").translate_batch(
@@ -213,7 +213,7 @@ def test_marian_mt_by_its_own_converter(positions, spm, tmp_path):
         str(tmp_path / "theirs"), copy_files=["source.spm", "target.spm"]
     )
     converter.convert(str(folder))
-    spec, tokenizer, _, _ = read_folder(folder, positions)
+    spec, tokenizer, *_ = read_folder(folder, positions)
     layout = {"as_trained": "halves", "as_transformers": "interleaved"}[positions]
     assert spec.encoder.positions.layout == spec.decoder.positions.layout == layout
     assert spec.start_token_id == spec.pad_token_id == 0 and spec.suppressed_token_ids == (0,)
@@ -301,7 +301,7 @@ def test_aren():
             f"'{folder}' is not there: copy it from github.com/OpenNMT/CTranslate2, "
             "tests/data/models/v2/aren-transliteration"
         )
-    spec, tokenizer, _, _ = read_folder(folder)
+    spec, tokenizer, *_ = read_folder(folder)
     random, names = np.random.default_rng(0), range(4, tokenizer.vocabulary_size - 1)
     letters = [tokenizer.id_to_token(i, "source") for i in names]
     words = [[*random.choice(letters, random.integers(2, 9))] for _ in range(100)]

@@ -38,7 +38,7 @@ def their_logits(model, source, target):
 @pytest.mark.parametrize("name", OPTIONS)
 def test_logits(name, spm, tmp_path):
     model = write_marian_mt(tmp_path / "model", spm, **OPTIONS[name])
-    spec, tokenizer, options, _ = read_folder(tmp_path / "model", "as_transformers")
+    spec, tokenizer, options, *_ = read_folder(tmp_path / "model", "as_transformers")
     pad = model.config.pad_token_id
     source, target = [5, 9, 2, 30, 17, 1, 0], [pad, 7, 12, 3, 3, 31]
     oracle = SpecOracle(spec)
@@ -81,7 +81,7 @@ def test_fine_tuned_padding_is_a_start_token_of_its_own(spm, tmp_path):
     generation = (folder / "generation_config.json").read_text()
     model.save_pretrained(folder)
     (folder / "generation_config.json").write_text(generation)
-    spec, tokenizer, _, _ = read_folder(folder, "as_transformers")
+    spec, tokenizer, *_ = read_folder(folder, "as_transformers")
     assert spec.start_token_id == tokenizer.start_token_id == pad + 1
     assert tokenizer.vocabulary_size == spec.vocabulary_size == pad + 2
     assert spec.suppressed_token_ids == (pad, pad + 1)

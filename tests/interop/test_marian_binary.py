@@ -216,7 +216,7 @@ def test_folder_of_firefox(spm, tmp_path):
     with pytest.raises(ValueError, match="vocab.*Found: none"):
         read_folder(tmp_path)
     (tmp_path / "vocab.ende.spm").write_bytes(spm[0])
-    spec, tokenizer, options, _ = read_folder(tmp_path)
+    spec, tokenizer, options, *_ = read_folder(tmp_path)
     assert (tokenizer.end_token_id, tokenizer.unknown_token_id) == (0, 1)
     assert tokenizer.pad_token_id == tokenizer.start_token_id == spec.start_token_id == size
     assert tokenizer.decode(tokenizer.encode(SOURCES[:1]))[0] == SOURCES[0]
@@ -339,7 +339,7 @@ def test_a_real_model():
     import sacrebleu
 
     models = Path(package.submodule_search_locations[0]) / "resources" / "models"
-    spec, tokenizer, _, _ = read_folder(next(models.glob("enpt-*")))
+    spec, tokenizer, *_ = read_folder(next(models.glob("enpt-*")))
     assert spec.options()["num_layers"] == (6, 2)
     sides = [
         gzip.open(data / f"dev.{side}.gz", "rt", encoding="utf-8").read().splitlines()[:12]

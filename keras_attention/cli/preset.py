@@ -1,0 +1,101 @@
+"""`keras-attention preset MODEL FOLDER`: a model as a preset, with a card; or check one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, light_translator
+from keras_attention.cli.options import Parser
+from keras_attention.cli.quiet import start_backend
+from keras_attention.interop.own_preset import is_own_preset
+from keras_attention.utils.checks import counted
+from keras_attention.utils.files import check_destination
+from keras_attention.utils.progress import activity
+
+EXAMPLE = """
+examples:
+  keras-attention preset runs/demo presets/demo --license cc0-1.0 --float16
+  keras-attention preset --verify presets/demo
+"""
+
+
+def main(arguments: Sequence[str], program: str) -> None:
+    """Write a preset, or check one."""
+    parser = Parser(
+        prog=program,
+        usage=f"{program} MODEL FOLDER [options]\n       {program} --verify MODEL",
+        description="Write a model, its tokenizer and its search settings as a preset: a folder that "
+        "Keras, KerasHub and this package read, with a card made from the run. Or check a preset: the "
+        "checksums of its files, and that it still translates its sample as it did.",
+        epilog=EXAMPLE,
+    )
+    add: Any = parser.add_argument
+    add("model", metavar="MODEL", help=MODEL_HELP)
+    add("folder", metavar="FOLDER", type=Path, nargs="?", help="the new folder")
+    add("--verify", action="store_true", help="check MODEL, a preset; nothing is written")
+    add("--license", metavar="NAME", help="licence of the model, for its card, such as cc0-1.0")
+    add("--text-license", metavar="TEXT", help="licence of the text that it was trained on")
+    add("--description", metavar="TEXT", help="what the card begins with")
+    add("--card", type=Path, metavar="FILE", help="a JSON object with further entries of the card")
+    add("--float16", action="store_true", help="store matrices in half the space, rounded")
+    add("--overwrite", action="store_true", help="replace an unchanged preset in FOLDER")
+    options = parser.parse_args(arguments)
+    if options.verify:
+        _verify(options.model, options.folder)
+        return
+    if options.folder is None:
+        parser.error("the following arguments are required: FOLDER")
+    check_destination(
+        options.folder,
+        folder=True,
+        ours=is_own_preset,
+        overwrite=options.overwrite,
+        option="--overwrite",
+    )
+    card = {} if options.card is None else _read_card(options.card)
+    for name in ("license", "text_license", "description"):
+        if getattr(options, name) is not None:
+            card[name] = getattr(options, name)
+    check_model(options.model)
+    start_backend()
+    from keras_attention.spec import SpecError
+
+    try:
+        translator = light_translator(options.model)
+    except SpecError:  # The run has no spec.
+        translator = keras_translator(options.model)
+    with activity("writing the preset"):
+        path = translator.save_to_preset(
+            options.folder,
+            card=card,
+            weights_dtype="float16" if options.float16 else "float32",
+            overwrite=options.overwrite,
+        )
+    print(f"The preset is in {path}. Its card: {path / 'README.md'}")
+
+
+def _verify(preset: str, folder: Path | None) -> None:
+    if folder is not None:
+        raise ValueError(f"--verify takes a preset alone. Received also: {folder}")
+    start_backend()
+    from keras_attention.decoding.saved_preset import verify_preset
+
+    with activity("checking the preset"):
+        found = verify_preset(preset)
+    print(
+        f"{counted(found.files, 'file')} unchanged; {counted(found.sentences, 'sentence')} translated as "
+        f"before by {', '.join(found.engines)}."
+    )
+
+
+def _read_card(path: Path) -> dict[str, Any]:
+    try:
+        card = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"--card: '{path}' is no JSON: {error}") from None
+    if not isinstance(card, dict):
+        raise ValueError(f"--card: '{path}' must hold a JSON object. Received: {card!r:.60}")
+    return card

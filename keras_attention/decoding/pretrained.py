@@ -1,0 +1,163 @@
+"""How a `Translator` is made from a run or a pretrained model, and saved as a preset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from keras_attention.data.presets import Preset, preset_of_run, read_preset
+from keras_attention.decoding.saved_preset import save_preset
+from keras_attention.interop.foreign import POSITIONS
+from keras_attention.spec.parts import SpecError
+from keras_attention.utils.checks import check_path
+from keras_attention.utils.forks import check_process
+from keras_attention.utils.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from keras_attention.decoding.translator import Translator
+
+
+class Pretrained:
+    """Class methods of `Translator` that make one, and how it is saved."""
+
+    @classmethod
+    def from_run(cls: Any, folder: str | os.PathLike[str], **options: Any) -> Translator:
+        """Return a translator with the model, the tokenizer and the search settings of a finished run.
+
+        Args:
+            folder: The folder of the run.
+            **options: Arguments of `Translator` that override those of the run.
+
+        Raises:
+            ValueError: If there is no run in the folder, it is not finished, or its model is damaged.
+        """
+        import keras  # Only here: running a spec does not need it.
+
+        def load(run: RunFolder) -> Any:
+            check_process()
+            return keras.saving.load_model(run.trained_model(), compile=False)
+
+        return _made(cls, preset_of_run(folder, load), options)
+
+    @classmethod
+    def from_spec(cls: Any, folder: str | os.PathLike[str], **options: Any) -> Translator:
+        """Like `from_preset`, never with Keras: runs the spec that a finished run has beside its model.
+
+        The translations are those of `from_run`. To start a program without Keras, see
+        `keras_attention_light`.
+
+        Args:
+            folder: The folder of the run, or another of the names that `from_preset` takes.
+            **options: Arguments of `Translator` that override those of the run.
+
+        Raises:
+            FileNotFoundError: If there is no such folder.
+            ValueError: If it holds no model that is known, the run is not finished or has no spec, or no
+                engine can run it without Keras.
+            DamagedFile: If a file was changed after it was written.
+        """
+        check_path("folder", folder)
+        return _made(cls, read_preset(folder), options)
+
+    @classmethod
+    def from_preset(
+        cls: Any,
+        preset: str | os.PathLike[str] | Preset,
+        *,
+        positions: str = POSITIONS[0],
+        **options: Any,
+    ) -> Translator:
+        """Return a translator with a pretrained model: the package's, a run's, or another program's.
+
+        An engine runs the model, on a CPU without Keras. For its attention, or to train it further, build a
+        Keras model: `Translator(Transformer.from_preset(preset), Tokenizer.from_preset(preset))`.
+
+        Args:
+            preset: The name of a trained model in the package, `"demo_en_de"`; or a folder, which is
+                recognised by its files: what `save_to_preset` wrote, a finished run, a MarianMT model of
+                Hugging Face, a CTranslate2 model, or one of Firefox' translation models; or a handle of a
+                model on a hub, `"hf://owner/name"` or `"kaggle://owner/model/framework/variation"`; or what
+                `data.presets.read_preset` has read.
+            positions: `"as_trained"`, or `"as_transformers"` for the positions that Hugging Face computes for
+                models that Marian has trained. Defaults to `"as_trained"`.
+            **options: Arguments of `Translator` that override those of the preset.
+
+        Raises:
+            FileNotFoundError: If there is no such folder.
+            DamagedFile: If a file is cut off or changed.
+            ValueError: If the folder holds no model that is known, or one that cannot be represented.
+            ImportError: If a library is missing that reads the files, or loads them from a hub.
+
+        Example:
+
+        >>> from keras_attention.decoding.translator import Translator
+        >>> Translator.from_preset("demo_en_de")("The dog sleeps.")
+        'Der Hund schläft.'
+        """
+        found = read_preset(preset, positions)
+        try:
+            return _made(cls, found, options)
+        except SpecError:  # No engine runs it without Keras.
+            if {**found.options, **options}.get("engine") == "plain":
+                raise
+            import keras
+
+            spec = found.spec.map_weights(lambda weight: keras.Variable(weight, trainable=False))
+            return _made(cls, found._replace(spec=spec), options)
+
+    def save_to_preset(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        card: Mapping[str, Any] | None = None,
+        sample: Iterable[str] | None = None,
+        weights_dtype: str = "float32",
+        overwrite: bool = False,
+    ) -> Path:
+        """Write the model, the tokenizer and the search settings as a preset, a folder to keep or to publish.
+
+        `from_preset` of `Translator`, `Transformer` and `Tokenizer` reads it on every backend, without Keras
+        too; `keras.saving.load_model(folder)` gives the `Transformer`, and KerasHub's loader reads it. Beside
+        the weights it has a card, for people (`README.md`) and for programs (`card.json`), made from the
+        run if the translator comes from one; the checksums of all files, and a sample of its translations:
+        see `verify_preset`.
+
+        Args:
+            folder: The folder to write, whole or not at all.
+            card: Entries of the card that are added or replaced, such as `"license"`, `"description"` and
+                `"languages"`, a pair. What JSON can hold.
+            sample: Sentences for the sample; they are published with it. Defaults to the examples in the
+                run's report or, without a run, to tokens of the vocabulary.
+            weights_dtype: `"float16"` stores matrices in half the space, with rounded numbers. Defaults to
+                `"float32"`.
+            overwrite: Whether an unchanged preset in `folder` may be replaced. Nothing else is. Defaults to
+                False.
+
+        Returns:
+            The folder's path.
+
+        Raises:
+            OccupiedPath: If something is in the folder that may not be replaced.
+            SpecError: If no spec, or no `Transformer`, can describe the model.
+            ValueError: If an argument is out of range.
+
+        Example:
+
+        >>> import tempfile
+        >>> from keras_attention.decoding.translator import Translator
+        >>> translator = Translator.from_preset("demo_en_de")
+        >>> folder = translator.save_to_preset(tempfile.mkdtemp() + "/mine", card={"license": "cc0-1.0"})
+        >>> sorted(file.name for file in folder.iterdir())
+        ['README.md', 'assets', 'card.json', 'config.json', 'keras_attention.json', 'metadata.json', \
+'model.weights.h5']
+        """
+        return save_preset(cast("Translator", self), folder, card, sample, weights_dtype, overwrite)
+
+
+def _made(cls: Any, preset: Preset, options: Mapping[str, Any]) -> Translator:
+    translator = cls(preset.spec, preset.tokenizer, **{**preset.options, **options})
+    for name in ("longest_source", "model_options", "card"):
+        object.__setattr__(translator, name, getattr(preset, name))
+    return translator

@@ -1,0 +1,302 @@
+"""A translator as a preset: a folder that Keras reads, with a card and a sample of its translations."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+import keras_attention
+from keras_attention.data.model_card import card_text
+from keras_attention.data.presets import MODEL_OPTIONS, Preset, preset_folder, read_preset
+from keras_attention.decoding.unusual_texts import UnusualTexts
+from keras_attention.interop.foreign import Settings
+from keras_attention.interop.own_preset import (
+    CARD,
+    CARD_TEXT,
+    FORMAT_VERSION,
+    MANIFEST,
+    TOKENIZER,
+    is_own_preset,
+    read_manifest,
+)
+from keras_attention.spec.files import as_json
+from keras_attention.spec.parts import SpecError, as_array, check_finite
+from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.checks import check_boolean, check_choice, check_has, check_texts
+from keras_attention.utils.files import (
+    atomic_folder,
+    check_destination,
+    sha256_of,
+    write_atomically,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from keras_attention.decoding.translator import Translation, Translator
+
+WEIGHTS_DTYPES = ("float32", "float16")
+SEARCH = {"beam_size": int, "length_penalty": float, "max_extra_length": int}
+# How far the score of a translation may be from that in the sample: rounding in float32, on any device.
+SCORE_TOLERANCE = 1e-3
+# Tokens of the sources in a sample, if no text is known.
+SAMPLE_LENGTHS = (3, 5, 8)
+
+
+class VerifiedPreset(NamedTuple):
+    """What `verify_preset` has compared.
+
+    Attributes:
+        files: Number of files whose checksums fit.
+        sentences: Number of sentences in the sample.
+        engines: What has translated them again.
+        difference: Largest difference of a score from that in the sample, at most `SCORE_TOLERANCE`.
+    """
+
+    files: int
+    sentences: int
+    engines: tuple[str, ...]
+    difference: float
+
+
+def save_preset(
+    translator: Translator,
+    folder: str | os.PathLike[str],
+    card: Mapping[str, Any] | None = None,
+    sample: Iterable[str] | None = None,
+    weights_dtype: str = "float32",
+    overwrite: bool = False,
+) -> Path:
+    """Write a preset; see `Translator.save_to_preset`."""
+    check_boolean("overwrite", overwrite)
+    check_choice("weights_dtype", weights_dtype, WEIGHTS_DTYPES)
+    path = check_destination(folder, folder=True, ours=is_own_preset, overwrite=overwrite)
+    given = _checked_card(card)
+    sources = _sources(translator) if sample is None else check_texts("sample", sample)
+    if not isinstance(translator.model, TransformerSpec):
+        check_has("model", translator.model, "a Transformer, or a TransformerSpec", "spec")
+    preset = _preset_of(translator, weights_dtype == "float16")
+    whole_card = {**_card(preset, weights_dtype), **given}
+    translations = _translated(sources, preset)
+
+    from keras_attention.models.keras_folder import write_keras_folder
+
+    with atomic_folder(path, replace=overwrite) as partial:
+        places = write_keras_folder(
+            partial, preset.spec, preset.model_options, weights_dtype == "float16"
+        )
+        names = iter([places[weight] for weight in preset.spec.weights()])
+        preset.tokenizer.save(partial / TOKENIZER)
+        write_atomically(
+            partial / CARD, json.dumps(whole_card, indent=2, ensure_ascii=False) + "\n"
+        )
+        write_atomically(partial / CARD_TEXT, card_text(whole_card, path.resolve().name))
+        files = {
+            file.relative_to(partial).as_posix(): file
+            for file in sorted(partial.rglob("*"))
+            if file.is_file()
+        }
+        manifest = {
+            "format_version": FORMAT_VERSION,
+            "sha256": {name: sha256_of(file) for name, file in files.items()},
+            "size": {name: file.stat().st_size for name, file in files.items()},
+            "options": dict(preset.options),
+            "longest_source": preset.longest_source,
+            "model_options": dict(preset.model_options),
+            "sample": [
+                {
+                    "source": source,
+                    "source_ids": preset.tokenizer.encode(source),
+                    "target_ids": list(found.token_ids),
+                    "text": found.text,
+                    "score": found.score,
+                }
+                for source, found in zip(sources, translations, strict=True)
+            ],
+            # Both go through the weights in the same order.
+            "spec": as_json(preset.spec.map_weights(lambda weight: next(names))),
+        }
+        write_json(partial / MANIFEST, manifest)
+    return path
+
+
+def verify_preset(preset: str | os.PathLike[str]) -> VerifiedPreset:
+    """Check a preset: the checksums of all its files, and that it still translates its sample as it did.
+
+    The sample is translated by the engine that `Translator.from_preset` takes, by that of the Keras backend
+    where it runs the model, and by the plain search. Token ids must be the same, and scores within 0.001.
+
+    Args:
+        preset: The folder, or one of the other names that `Translator.from_preset` takes.
+
+    Returns:
+        A `VerifiedPreset`: how many files and sentences were compared, and which engines translated.
+
+    Raises:
+        DamagedFile: If a file is missing, changed or cut off. The message names it.
+        ValueError: If it is not a preset that `Translator.save_to_preset` wrote, or an engine translates a
+            sentence of the sample in another way. The message names both.
+
+    Example:
+
+    >>> found = verify_preset("demo_en_de")
+    >>> found.sentences, found.engines[-1]
+    (5, 'plain')
+    """
+    folder = preset_folder(preset)
+    if not (folder / MANIFEST).is_file():
+        raise ValueError(
+            f"'{folder}' is no preset that `Translator.save_to_preset` wrote: it has no {MANIFEST}. "
+            "Received: "
+            + (
+                ", ".join(sorted(f.name for f in folder.iterdir()))
+                if folder.is_dir()
+                else "no folder"
+            )
+        )
+    manifest, found = read_manifest(folder), read_preset(folder)
+    entries = [
+        Settings(entry if isinstance(entry, dict) else {}, folder / MANIFEST)
+        for entry in manifest["sample"]
+    ]
+    sources = [entry.get("source", str) for entry in entries]
+    if found.tokenizer.encode(sources) != [entry.get("source_ids", list) for entry in entries]:
+        raise ValueError(f"'{folder / TOKENIZER}' splits the sample into other tokens than it did.")
+    largest, engines = 0.0, []
+    for translator in _routes(found):
+        engine = translator.engine_for(len(sources)).name
+        if engine in engines:
+            continue
+        engines.append(engine)
+        for entry, best in zip(entries, _best(translator, sources), strict=True):
+            difference = abs(best.score - entry.get("score", float))
+            if list(best.token_ids) != entry.get("target_ids", list) or not (
+                difference <= SCORE_TOLERANCE
+            ):
+                raise ValueError(
+                    f"'{folder}': {engine} translates {entry.values['source']!r} as {best.text!r} (score "
+                    f"{best.score:.4f}), but the preset did as {entry.values.get('text')!r} (score "
+                    f"{entry.values['score']:.4f})."
+                )
+            largest = max(largest, difference)
+    return VerifiedPreset(len(manifest["sha256"]) + 1, len(sources), tuple(engines), largest)
+
+
+def _routes(preset: Preset) -> Iterator[Translator]:
+    """Yield translators by different engines, in float32; the first is the usual one."""
+    from keras_attention.decoding.translator import Translator
+
+    with contextlib.suppress(
+        SpecError
+    ):  # As for a model with windows, which the plain search runs.
+        yield Translator.from_preset(preset, precision="float32", show_progress=False)
+    import keras
+
+    from keras_attention.models.transformer import Transformer
+
+    model = Transformer.from_spec(preset.spec, dtype="float32")
+    options = {**preset.options, "show_progress": False}
+    with contextlib.suppress(
+        ValueError
+    ):  # An engine may refuse a model; the plain search runs all.
+        yield Translator(model, preset.tokenizer, engine=keras.backend.backend(), **options)
+    yield Translator(model, preset.tokenizer, engine="plain", **options)
+
+
+def _preset_of(translator: Translator, in_float16: bool) -> Preset:
+    """Return a translator as a preset, with arrays as weights."""
+    model = translator.model
+    spec = model if isinstance(model, TransformerSpec) else model.spec()
+    spec.validate()
+    spec.options()  # Refuses what no Transformer has.
+    check_finite(spec.weights())
+    stored = _rounded if in_float16 else as_array
+    spec = spec.map_weights(stored)
+    for path, weight in spec.weights().items():
+        if not np.isfinite(weight).all():
+            raise ValueError(
+                f"The model's weight {path!r} has numbers that are too large for float16. Leave "
+                "`weights_dtype` out."
+            )
+    options = translator.model_options
+    if hasattr(model, "get_config"):
+        config = model.get_config()
+        options = {name: config[name] for name in MODEL_OPTIONS if name in config}
+    search = {name: kind(getattr(translator, name)) for name, kind in SEARCH.items()}
+    card = translator.card
+    return Preset(spec, translator.tokenizer, search, translator.longest_source, options, card)
+
+
+def _rounded(weight: Any) -> np.ndarray:
+    """Return a matrix as float16 has it; vectors, which take little room, stay as they are."""
+    array = as_array(weight)
+    with np.errstate(over="ignore"):  # The caller refuses infinite numbers.
+        return array.astype("float16").astype("float32") if array.ndim > 1 else array
+
+
+def _card(preset: Preset, weights_dtype: str) -> dict[str, Any]:
+    """Return what is known of a model: of its training, if it comes from a run, and of itself."""
+    spec, tokenizer = preset.spec, preset.tokenizer
+    sizes = [np.size(weight) for weight in spec.weights().values()]
+    return {
+        **preset.card,
+        "saved_by": f"keras_attention {keras_attention.__version__}",
+        "model": {
+            "parameters": int(sum(sizes)),
+            "weights_dtype": weights_dtype,
+            "computes_in": spec.dtype,
+            **spec.options(),
+            **preset.model_options,
+        },
+        "tokenizer": {
+            "algorithm": tokenizer.algorithm,
+            "normalization": tokenizer.normalization,
+            "vocabulary_size": tokenizer.vocabulary_size,
+            "target_vocabulary_size": tokenizer.target_vocabulary_size,
+            "fingerprint": tokenizer.fingerprint(),
+        },
+        "search": dict(preset.options),
+    }
+
+
+def _checked_card(card: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the entries that a user adds to a card, as JSON reads them back."""
+    check_has("card", {} if card is None else card, "a dict", "items", "keys")
+    try:
+        return json.loads(json.dumps(dict(card or {}), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`card` must hold only what JSON can: {error}. Received: {card!r}"
+        ) from None
+
+
+def _sources(translator: Translator) -> list[str]:
+    """Return sentences for a sample: examples of the run, or tokens from all of the vocabulary."""
+    examples = translator.card.get("examples") or []
+    sources = [row["source"] for row in examples if isinstance(row, dict) and "source" in row]
+    if sources:
+        return sources
+    tokenizer = translator.tokenizer
+    # Behind the middle: the first pieces may be bytes.
+    size = tokenizer.vocabulary_size
+    ids = np.linspace(size // 2, size - 1, 3 * sum(SAMPLE_LENGTHS)).astype(int)
+    parts = (ids[offset :: len(SAMPLE_LENGTHS)] for offset in range(len(SAMPLE_LENGTHS)))
+    special = {tokenizer.pad_token_id, tokenizer.end_token_id, tokenizer.unknown_token_id}
+    return [
+        tokenizer.decode([int(i) for i in part if i not in special][:length], side="source")
+        for part, length in zip(parts, SAMPLE_LENGTHS, strict=True)
+    ]
+
+
+def _translated(sources: Sequence[str], preset: Preset) -> list[Translation]:
+    return _best(next(_routes(preset)), sources)
+
+
+def _best(translator: Translator, sources: Sequence[str]) -> list[Translation]:
+    # A sample need not be of the model's language, so nobody is warned of that.
+    return [best for [best] in translator.translate(sources, unusual=UnusualTexts())]

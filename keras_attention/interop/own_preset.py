@@ -1,0 +1,161 @@
+"""Our own presets: the folder that Keras and KerasHub read, with a file that says what is in it.
+
+Reading one needs neither Keras nor a backend: the weights are named in Keras' HDF5 file by our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from keras_attention.interop.foreign import Settings, checked
+from keras_attention.spec.files import from_json
+from keras_attention.spec.parts import SpecError
+from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.files import DamagedFile, is_inside, read_json, verify_files
+from keras_attention.utils.ownership import is_own_folder
+from keras_attention.utils.signed_json import signed_json
+
+FORMAT_VERSION = 1
+# Ours; then Keras' names, and KerasHub's folder of a tokenizer.
+MANIFEST = "keras_attention.json"
+CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
+TOKENIZER = "assets/tokenizer"
+CARD, CARD_TEXT = "card.json", "README.md"
+REMEDY = "Download or copy the preset again."
+# Types of the entries of the manifest.
+ENTRIES = {
+    **dict.fromkeys(("sha256", "size", "spec", "options", "model_options"), dict),
+    "sample": list,
+}
+# What a search takes; a search of that length would take all memory.
+MOST = {"beam_size": 1000, "length_penalty": 10.0, "max_extra_length": 1_000_000}
+
+
+def is_own_preset(folder: Path) -> bool:
+    """Whether a folder holds a preset of ours, unchanged, and nothing else, so that it may be replaced."""
+    return is_own_folder(folder, MANIFEST, "sample")
+
+
+def is_keras_folder(folder: Path) -> bool:
+    """Whether a folder is a model of Keras or a preset of KerasHub, of whatever class."""
+    return all((folder / name).is_file() for name in (CONFIG, METADATA, WEIGHTS))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return what the manifest of a preset says, after comparing all files with it.
+
+    Raises:
+        ValueError: If it has another format version.
+        DamagedFile: If a file is missing, changed or cut off. The message names it.
+    """
+    path = folder / MANIFEST
+    manifest = read_json(path, REMEDY)
+    version = manifest.get("format_version")
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"'{path}' has format version {version!r}; this package reads version {FORMAT_VERSION}. "
+            "Update keras_attention."
+        )
+    if signed_json(manifest) != path.read_bytes():
+        raise _damaged(path, "it was changed after it was written")
+    for name, kind in ENTRIES.items():
+        if not isinstance(manifest.get(name), kind):
+            raise _damaged(path, f"its entry {name!r} is no {kind.__name__}")
+    sizes, sha256 = manifest["size"], manifest["sha256"]
+    needed = {WEIGHTS, CARD, f"{TOKENIZER}/tokenizer.json", f"{TOKENIZER}/tokenizer.model"}
+    if sizes.keys() != sha256.keys() or not needed <= sizes.keys():
+        raise _damaged(path, f"it lacks one of {', '.join(sorted(needed))}")
+    for name, size in sizes.items():  # before a file of any size is read
+        file = folder / name
+        if not is_inside(name) or not file.is_file():
+            raise _damaged(file, "it is missing")
+        if file.stat().st_size != size:
+            raise _damaged(file, f"it has {file.stat().st_size:,} bytes in place of {size!r}")
+    verify_files(folder, sha256, REMEDY)
+    return manifest
+
+
+def read_spec(folder: Path, manifest: dict[str, Any]) -> TransformerSpec:
+    """Return the model of a preset, with weights as float32 NumPy arrays.
+
+    Args:
+        folder: The preset.
+        manifest: What `read_manifest` returned.
+    """
+    path = folder / MANIFEST
+    try:
+        spec = from_json(manifest["spec"])
+        if not isinstance(spec, TransformerSpec):
+            raise TypeError(f"a {type(spec).__name__} is no TransformerSpec")
+        names = list(spec.weights().values())
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError("the name of a weight is no text")
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(path, f"its entry 'spec' is not understood: {error}") from None
+    file = folder / WEIGHTS
+    weights = _read_weights(file, names)
+    spec = checked(lambda: spec.map_weights(weights.__getitem__), file)
+    try:
+        spec.options()
+    except SpecError as error:
+        raise SpecError(f"'{path}': {error}") from None
+    return spec
+
+
+def read_options(folder: Path, manifest: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
+    """Return the search settings of a preset, and the length of the longest source in its training."""
+    path = folder / MANIFEST
+    settings = Settings(manifest["options"], path)
+    options = {
+        "beam_size": settings.number("beam_size"),
+        "length_penalty": settings.get("length_penalty", float),
+        "max_extra_length": settings.number("max_extra_length", least=0),
+    }
+    for name, most in MOST.items():
+        if not 0 <= options[name] <= most:
+            raise _damaged(path, f"{name!r} is not from 0 to {most:,}: {options[name]!r}")
+    longest = manifest.get("longest_source")
+    if longest is not None:
+        longest = Settings(manifest, path).number("longest_source")
+    return options, longest
+
+
+def _read_weights(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
+    import h5py  # which Keras needs
+
+    try:
+        with h5py.File(path, "r") as file:
+            found = {name: _dataset(file, name) for name in names}
+            total = sum(dataset.id.get_storage_size() for dataset in found.values())
+            if total > path.stat().st_size:
+                raise ValueError("its weights overlap")
+            return {name: np.asarray(dataset[()], "float32") for name, dataset in found.items()}
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise _damaged(path, f"{error}") from None
+
+
+def _dataset(file: Any, name: str) -> Any:
+    """Return an array of an HDF5 file if all its numbers are in this file, each once."""
+    import h5py
+
+    place = file
+    for part in name.split("/"):
+        link = place.get(part, getlink=True) if isinstance(place, h5py.Group) else None
+        if type(link) is not h5py.HardLink:  # A soft or external one leads elsewhere.
+            raise KeyError(f"it has no array {name!r}")
+        place = place[part]
+    if not isinstance(place, h5py.Dataset) or place.is_virtual or place.external:
+        raise KeyError(f"{name!r} is no array in this file")
+    is_number = place.dtype.kind == "f" and place.dtype.itemsize in (2, 4, 8)
+    # Anything packed, or of which nothing is stored, could become larger than the file.
+    if not is_number or place.id.get_storage_size() != place.nbytes:
+        raise ValueError(f"{name!r} is no array of plain numbers")
+    return place
+
+
+def _damaged(path: Path, problem: str) -> DamagedFile:
+    return DamagedFile(f"'{path}' is damaged: {problem}. {REMEDY}")

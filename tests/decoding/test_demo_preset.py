@@ -1,0 +1,105 @@
+"""The trained model in the package: by name, everywhere that a model is taken."""
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+from keras_attention import Tokenizer, Transformer, Translator, corpus_bleu, load_corpus
+from keras_attention.cli.main import main
+from keras_attention.data.presets import preset_folder, read_preset
+from keras_attention.recipes.messages import corpus_text
+from keras_attention.spec.presets import TRAINED
+from tests.recipes.small_runs import write_files
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "demo_en_de"
+SENTENCES = ["The dog sleeps.", "The teachers stayed before they swam."]
+TRANSLATIONS = ["Der Hund schläft.", "Die Lehrer sind geblieben, bevor sie geschwommen sind."]
+
+
+@pytest.mark.parametrize("engine", ["auto", keras.backend.backend(), "plain"])
+def test_it_translates_on_every_backend(engine):
+    model, tokenizer = Transformer.from_preset(NAME), Tokenizer.from_preset(NAME)
+    assert Translator(model, tokenizer, engine=engine)(SENTENCES) == TRANSLATIONS
+
+
+@pytest.mark.backends("tensorflow")
+def test_it_translates_what_it_has_not_seen():
+    """References of a grammar, in which the test combines words that training never does."""
+    corpus = load_corpus("demo")
+    sources, references = (
+        list(itertools.islice(side, 100)) for side in (corpus.test.sources(), corpus.test.targets())
+    )
+    score = corpus_bleu(Translator.from_preset(NAME)(sources), references).score
+    assert score > 90
+    card = read_preset(NAME).card
+    assert abs(card["scores"]["bleu"] - score) < 5  # that of all 500
+    assert card["corpus"]["sha256"]["train"] == corpus.train.fingerprint()
+
+
+@pytest.mark.backends("tensorflow")
+def test_the_command_needs_no_keras():
+    program = (
+        "import sys, keras_attention_light\n"
+        f"keras_attention_light.main(['translate', '{NAME}'])\n"
+        "print([name for name in ('keras', 'tensorflow', 'torch', 'jax') if name in sys.modules])\n"
+    )
+    pytest.importorskip("numba")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input="\n".join(SENTENCES),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [*TRANSLATIONS, "[]"]
+
+
+@pytest.mark.backends("tensorflow")
+def test_it_is_small_and_has_its_command():
+    files = [path for path in preset_folder(NAME).rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 3_000_000
+    assert read_preset(NAME).card["command"].startswith("python examples/wmt14_en_de.py")
+    assert [path.name for path in preset_folder(NAME).parent.iterdir()] == [*TRAINED]
+
+
+@pytest.mark.backends("tensorflow")
+def test_commands_take_its_name(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main(["attention", NAME, SENTENCES[0]])
+    assert "schläft" in Path("attention.html").read_text("utf-8")
+    capsys.readouterr()
+    likely, unlikely = (Path(name) for name in ("likely", "unlikely"))
+    likely.write_text(f"{TRANSLATIONS[0]}\n")
+    unlikely.write_text("Schläft Hund der.\n")
+    Path("source").write_text(f"{SENTENCES[0]}\n")
+    scores = []
+    for target in (likely, unlikely):
+        main(["score", NAME, "--source-file", "source", "--target-file", str(target)])
+        scores.append(float(capsys.readouterr().out))
+    assert scores[0] > scores[1] + 3
+    with pytest.raises(SystemExit):
+        main(["translate", "demo_en_fr"])
+    assert "Did you mean 'demo_en_de'?" in capsys.readouterr().err
+
+
+@pytest.mark.backends("tensorflow")
+def test_text_of_another_direction_is_warned_of(tmp_path):
+    from keras_attention import corpus_from_files
+
+    start, files = read_preset(NAME), write_files(tmp_path, "train", 0, 30)
+    sizes = {"validation_size": 2, "test_size": 2}
+    for languages, is_warned in (
+        (("de", "en"), True),
+        (("en", "de"), False),
+        (("source", "target"), False),
+    ):
+        names = dict(zip(("source_language", "target_language"), languages, strict=True))
+        said = corpus_text(corpus_from_files(files, **names, **sizes), start)
+        assert ("Warning: The pretrained model translates from 'en' to 'de'" in said) == is_warned

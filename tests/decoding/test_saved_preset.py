@@ -1,0 +1,482 @@
+"""A translator as a preset: everything comes back, on every backend; every damage is found and named."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention import Tokenizer, Transformer, Translator, verify_preset
+from keras_attention.cli.main import main
+from keras_attention.data.imported_pieces import ImportedPieces
+from keras_attention.data.presets import MODEL_OPTIONS, is_preset, read_preset
+from keras_attention.spec import SpecError
+from keras_attention.utils.files import DamagedFile, OccupiedPath, sha256_of, write_json
+from keras_attention.utils.signed_json import signed_json
+from tests.helpers import numpy
+from tests.models.test_options import PAIRWISE, RICH, model_of
+
+BACKEND = keras.backend.backend()
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = ["ein Hund", "", "das Haus ist klein und der Hund sieht es", "der kleine Hund"]
+MANIFEST = "keras_attention.json"
+
+
+def tokenizer_of(model):
+    """Numbers as words: with the ids of the model, and two sides if it has two vocabularies."""
+    sizes = [model.vocabulary_size, model.target_vocabulary_size]
+    pieces = [[f"{side}{i}" for i in range(size)] for side, size in zip("st", sizes, strict=True)]
+    ids = {
+        name: getattr(model, name) for name in ("pad_token_id", "start_token_id", "end_token_id")
+    }
+    same = sizes[0] == sizes[1]
+    return Tokenizer(
+        ImportedPieces.model(pieces[:1] if same else pieces, [None, None], ids, [2, 2]), "imported"
+    )
+
+
+def plain_translator(**options):
+    tokenizer = Tokenizer.train([*TEXTS, "a small house, a dog"], vocabulary_size=290)
+    sizes = {"num_layers": (2, 1), "hidden_dim": 12, "intermediate_dim": 20, "num_heads": 3}
+    given = {"dropout": 0.25, "attention_dropout": 0.125, "activation_dropout": 0.5}
+    model = Transformer(tokenizer.vocabulary_size, **sizes, **given, recompute=True, seed=5)
+    random = np.random.default_rng(11)
+    for weight in model.trainable_weights:
+        weight.assign(numpy(weight) + 0.3 * random.standard_normal(weight.shape))
+    return Translator(model, tokenizer, **{"beam_size": 3, "max_extra_length": 6, **options})
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    card = {"languages": ["de", "en"], "license": "cc0-1.0", "description": "Small & random."}
+    folder = tmp_path_factory.mktemp("saved") / "small"
+    return plain_translator().save_to_preset(folder, card=card)
+
+
+def same_weights(ours, theirs):
+    ours, theirs = ours.weights(), theirs.weights()
+    assert list(ours) == list(theirs)
+    for path, weight in ours.items():
+        np.testing.assert_array_equal(numpy(weight), numpy(theirs[path]), err_msg=path)
+
+
+@pytest.mark.parametrize(
+    "options", [RICH, *PAIRWISE], ids=["rich", *map(str, range(len(PAIRWISE)))]
+)
+def test_every_option_comes_back(options, tmp_path):
+    model = model_of(**options)
+    tokenizer = tokenizer_of(model)
+    folder = tmp_path / "preset"
+    translator = Translator(model, tokenizer, beam_size=2, length_penalty=0.7)
+    translator.save_to_preset(folder, sample=[])  # Nothing need be compiled.
+    found = read_preset(folder)
+    assert found.spec.options() == model.spec().options()
+    same_weights(found.spec, model.spec())
+    assert found.tokenizer.fingerprint() == tokenizer.fingerprint()
+    assert found.options == {"beam_size": 2, "length_penalty": 0.7, "max_extra_length": 50}
+    same_weights(Transformer.from_preset(folder).spec(), model.spec())
+    same_weights(keras.saving.load_model(folder).spec(), model.spec())
+
+
+def test_translations_and_the_models_own_options(saved):
+    original, found = plain_translator(), Translator.from_preset(saved)
+    for ours, theirs in zip(found.translate(TEXTS), original.translate(TEXTS), strict=True):
+        assert ours[0].token_ids == theirs[0].token_ids
+        assert ours[0].score == pytest.approx(theirs[0].score, abs=1e-5)
+    model = Transformer.from_preset(saved)
+    assert (model.dropout, model.recompute) == (0.25, True)
+    for name in MODEL_OPTIONS:
+        assert model.get_config()[name] == original.model.get_config()[name] is not None, name
+    assert Transformer.from_preset(saved, dropout=0.5).dropout == 0.5
+    assert Tokenizer.from_preset(saved).encode(TEXTS) == original.tokenizer.encode(TEXTS)
+    # What is read can be saved again: nothing is lost, without a Keras model too.
+    again = found.save_to_preset(saved.parent / "again")
+    for name in ("model.weights.h5", "assets/tokenizer/tokenizer.model", "config.json"):
+        ours, theirs = ((folder / name).read_bytes() for folder in (again, saved))
+        assert len(ours) == len(theirs), name
+    assert read_preset(again).model_options == read_preset(saved).model_options
+    assert read_preset(again).card["license"] == "cc0-1.0"
+
+
+def test_verify_translates_the_sample_on_every_route(saved):
+    found = verify_preset(saved)
+    files = [path for path in saved.rglob("*") if path.is_file()]
+    assert found.files == len(files) and found.sentences == 3
+    assert found.engines[-2:] == (BACKEND, "plain") and found.difference < 1e-4
+
+
+def resigned(folder, change):
+    """Changes the manifest, and signs it and all files again, as somebody with bad intent would."""
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    manifest.pop("checksum")
+    for name in manifest["sha256"]:
+        manifest["sha256"][name] = sha256_of(folder / name)
+        manifest["size"][name] = (folder / name).stat().st_size
+    change(manifest)
+    write_json(folder / MANIFEST, manifest)
+
+
+def test_a_sample_that_comes_out_otherwise(saved, tmp_path):
+    for change in ({"score": 0.5}, {"target_ids": [7]}):
+        folder = shutil.copytree(saved, tmp_path / "".join(change))
+        resigned(folder, lambda manifest, change=change: manifest["sample"][1].update(change))
+        with pytest.raises(ValueError, match=f"'{folder}': .* translates .* but the preset did"):
+            verify_preset(folder)
+    folder = shutil.copytree(saved, tmp_path / "tokens")
+    resigned(folder, lambda manifest: manifest["sample"][0]["source_ids"].append(3))
+    with pytest.raises(ValueError, match="other tokens"):
+        verify_preset(folder)
+
+
+def test_float16_halves_the_matrices(saved, tmp_path):
+    original = plain_translator()
+    folder = original.save_to_preset(tmp_path / "half", weights_dtype="float16")
+    spec, exact = read_preset(folder).spec.weights(), original.model.spec().weights()
+    for path, weight in spec.items():
+        value = numpy(exact[path])
+        expected = value.astype("float16").astype("float32") if value.ndim > 1 else value
+        np.testing.assert_array_equal(weight, expected, err_msg=path)
+    sizes = [(path / "model.weights.h5").stat().st_size for path in (folder, saved)]
+    numbers = sum(weight.size for weight in spec.values() if weight.ndim > 1)
+    assert sizes[0] < sizes[1] - 1.9 * numbers
+    assert verify_preset(folder).difference < 1e-4
+    same_weights(keras.saving.load_model(folder).spec(), read_preset(folder).spec)
+    kernel = original.model.encoder_blocks[1].feed_forward.inner.kernel
+    kernel.assign(numpy(kernel) * 1e6)
+    with pytest.raises(ValueError, match="encoder.blocks.1.feed_forward.inner.kernel.*too large"):
+        original.save_to_preset(tmp_path / "large", weights_dtype="float16")
+    assert not (tmp_path / "large").exists()
+
+
+@pytest.mark.backends("tensorflow")
+@pytest.mark.parametrize("other", ["jax", "torch"])
+def test_another_backend_reads_it(saved, other):
+    pytest.importorskip(other)
+    program = (
+        "import json, keras\n"
+        "from keras_attention import Translator, Transformer, Tokenizer, verify_preset\n"
+        f"folder, texts = {str(saved)!r}, {TEXTS!r}\n"
+        "model = keras.saving.load_model(folder)\n"
+        "found = Translator(model, Tokenizer.from_preset(folder), engine='plain', beam_size=3, "
+        "max_extra_length=6)\n"
+        "print(json.dumps([keras.backend.backend(), found(texts), verify_preset(folder).engines]))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": other}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr
+    backend, translations, engines = json.loads(done.stdout.splitlines()[-1])
+    assert backend == other and engines[-2:] == [other, "plain"]
+    assert translations == plain_translator()(TEXTS)
+
+
+@pytest.mark.backends("tensorflow")
+def test_keras_hub_reads_it(saved):
+    utils = pytest.importorskip("keras_hub.src.utils.preset_utils")
+    utils._validate_backbone(str(saved))
+    loader = utils.KerasPresetLoader(str(saved), utils.load_json(str(saved)))
+    assert loader.check_backbone_class() is Transformer
+    model = loader.load_backbone(Transformer, load_weights=True)
+    same_weights(model.spec(), read_preset(saved).spec)
+    metadata = utils.load_json(str(saved), "metadata.json")
+    assert metadata["parameter_count"] == model.count_params()
+
+
+@pytest.mark.backends("tensorflow")
+def test_a_flipped_byte_is_found_and_named(saved, tmp_path):
+    folder = shutil.copytree(saved, tmp_path / "preset")
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    assert len(files) == 8
+    random = np.random.default_rng(1)
+    for number in range(200):
+        file = files[number % len(files)]
+        content = file.read_bytes()
+        place = int(random.integers(len(content)))
+        damaged = bytearray(content)
+        damaged[place] ^= int(random.integers(1, 256))
+        file.write_bytes(damaged)
+        for read in (verify_preset, Translator.from_preset):
+            with pytest.raises(ValueError) as caught:
+                read(folder)
+            assert str(file) in str(caught.value), place
+        file.write_bytes(content)
+    assert read_preset(folder)
+
+
+@pytest.mark.backends("tensorflow")
+def test_files_that_are_cut_off_too_long_or_missing(saved, tmp_path):
+    folder = shutil.copytree(saved, tmp_path / "preset")
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        content = file.read_bytes()
+        for damaged in (content[:-1], content[: len(content) // 2], b"", content + b"\n", None):
+            file.unlink() if damaged is None else file.write_bytes(damaged)
+            if damaged is None and file.name == MANIFEST:
+                with pytest.raises(ValueError, match=f"Keras.* has no {MANIFEST}"):
+                    read_preset(folder)
+                with pytest.raises(ValueError, match=f"'{folder}' is no preset .* no {MANIFEST}"):
+                    verify_preset(folder)
+            else:
+                with pytest.raises(DamagedFile, match=f"'{file}' is damaged"):
+                    read_preset(folder)
+        file.write_bytes(content)
+    with (folder / "README.md").open("r+b") as file:
+        file.truncate(2**42)  # A terabyte that takes no room: its size is looked at first.
+    with pytest.raises(DamagedFile, match=r"README.md' is damaged: it has 4,398,046,511,104 bytes"):
+        read_preset(folder)
+
+
+def places(value, path=()):
+    """The path of every value in a JSON object, up to three of each list."""
+    yield path
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value[:3])
+        if isinstance(value, list)
+        else ()
+    )
+    for name, each in inner:
+        yield from places(each, (*path, name))
+
+
+@pytest.mark.backends("tensorflow")
+def test_a_signed_manifest_of_the_wrong_types(saved, tmp_path):
+    """Each is answered by an error that names the folder, or changes nothing that is used."""
+    folder = shutil.copytree(saved, tmp_path / "preset")
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    manifest.pop("checksum")
+    random, refused = np.random.default_rng(2), 0
+    wrong = (None, -1, 10**30, "x" * 9, [], {}, [[]], {"part": "os"}, True, {"part": []}, 1e308)
+    everywhere = list(places(manifest))[1:]
+    for place in everywhere:
+        changed = json.loads(json.dumps(manifest))
+        inner = changed
+        for name in place[:-1]:
+            inner = inner[name]
+        inner[place[-1]] = wrong[random.integers(len(wrong))]
+        (folder / MANIFEST).write_bytes(signed_json(changed))
+        try:
+            Translator.from_preset(folder)
+        except (ValueError, OSError) as error:
+            assert str(folder) in str(error), place
+            refused += 1
+    assert len(everywhere) > 300 and refused > 0.7 * len(everywhere)
+
+
+def external(file, name, other):
+    import h5py
+
+    file[name] = h5py.ExternalLink(other, name)
+
+
+def virtual(file, name, other):
+    import h5py
+
+    layout = h5py.VirtualLayout(shape=(12,), dtype="float32")
+    layout[:] = h5py.VirtualSource(other, name, shape=(12,))
+    file.create_virtual_dataset(name, layout)
+
+
+def objects(file, name, other):
+    import h5py
+
+    file.create_dataset(name, data=["abc"] * 12, dtype=h5py.string_dtype())
+
+
+def outside(file, name, other):
+    file.create_dataset(name, shape=(12,), dtype="float32", external=[(other, 0, 48)])
+
+
+@pytest.mark.backends("tensorflow")
+@pytest.mark.parametrize(
+    "put",
+    [
+        external,
+        virtual,
+        outside,
+        lambda file, name, other: file.create_dataset(name, shape=(2**45,), dtype="float32"),
+        lambda file, name, other: file.create_dataset(
+            name, shape=(2**30,), dtype="float32", chunks=(2**20,), compression="gzip"
+        ),
+        objects,
+        lambda file, name, other: file.create_dataset(name, data=np.ones(12, "int32")),
+        lambda file, name, other: file.create_dataset(name, data=np.full(12, np.nan, "float32")),
+        lambda file, name, other: file.create_dataset(name, data=np.ones(13, "float32")),
+        lambda file, name, other: file.create_group(name),
+        lambda file, name, other: None,
+    ],
+    ids=[
+        "external",
+        "virtual",
+        "outside",
+        "unstored",
+        "packed",
+        "objects",
+        "integers",
+        "nan",
+        "wide",
+    ]
+    + ["group", "absent"],
+)
+def test_hostile_arrays(saved, tmp_path, put):
+    import h5py
+
+    folder = shutil.copytree(saved, tmp_path / "preset")
+    name = json.loads((folder / MANIFEST).read_bytes())["spec"]["decoder"]["blocks"][0]
+    name = name["feed_forward_norm"]["gamma"]
+    with h5py.File(folder / "model.weights.h5", "r+") as file:
+        assert file[name].shape == (12,)
+        del file[name]
+        put(file, name, str(saved / "model.weights.h5"))
+    resigned(folder, lambda manifest: None)
+    with pytest.raises(ValueError, match=r"preset/model\.weights\.h5'"):
+        read_preset(folder)
+
+
+@pytest.mark.backends("tensorflow")
+def test_other_versions_and_other_folders(saved, tmp_path):
+    folder = shutil.copytree(saved, tmp_path / "newer")
+    resigned(folder, lambda manifest: manifest.update(format_version=2))
+    with pytest.raises(
+        ValueError, match=f"{MANIFEST}' has format version 2.*Update keras_attention"
+    ):
+        read_preset(folder)
+    folder = shutil.copytree(saved, tmp_path / "outside")
+    resigned(folder, lambda m: (m["sha256"].update({"../x": "0"}), m["size"].update({"../x": 3})))
+    with pytest.raises(DamagedFile, match="missing"):
+        read_preset(folder)
+    with pytest.raises(ValueError, match="'as_trained'"):
+        read_preset(saved, "as_transformers")
+    keras_model = tmp_path / "theirs"
+    keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)]).save(keras_model, zipped=False)
+    for load in (Translator.from_preset, Transformer.from_preset, Tokenizer.from_preset):
+        with pytest.raises(ValueError, match=f"'{keras_model}' is a model of Keras.*load_model"):
+            load(keras_model)
+    with pytest.raises(ValueError, match=f"nowhere' is no preset .* no {MANIFEST}"):
+        verify_preset(tmp_path / "nowhere")
+    assert is_preset("demo_en_de") and not is_preset("nowhere")
+    for name in ("demo_en_fr", "base"):
+        with pytest.raises(
+            FileNotFoundError, match="There is no folder .* The package has demo_en_de"
+        ):
+            Translator.from_preset(name)
+    with pytest.raises(ValueError, match="Did you mean 'demo_en_de'.* Trained: demo_en_de"):
+        Transformer.from_preset("demo_en_d", 11)
+
+
+@pytest.mark.backends("tensorflow")
+def test_only_an_unchanged_preset_is_replaced(saved, tmp_path):
+    translator = plain_translator()
+    folder = translator.save_to_preset(tmp_path / "preset", card={"name": "first"})
+    with pytest.raises(OccupiedPath, match="overwrite=True"):
+        translator.save_to_preset(folder)
+    translator.save_to_preset(folder, card={"name": "second"}, overwrite=True)
+    assert read_preset(folder).card["name"] == "second"
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for change in (
+        "notes.txt",
+        "assets/notes.txt",
+        "README.md",
+        "assets/tokenizer/tokenizer.model",
+    ):
+        content = (folder / change).read_bytes() if (folder / change).exists() else None
+        (folder / change).write_bytes(b"mine")
+        with pytest.raises(OccupiedPath, match="did not write it, or not all of it"):
+            translator.save_to_preset(folder, overwrite=True)
+        assert (folder / change).read_bytes() == b"mine"
+        (folder / change).unlink() if content is None else (folder / change).write_bytes(content)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.json").write_text("{}")
+    with pytest.raises(OccupiedPath):
+        translator.save_to_preset(other, overwrite=True)
+    with pytest.raises(ValueError, match="`card` must hold only what JSON can"):
+        translator.save_to_preset(folder, card={"a": {1}}, overwrite=True)
+    with pytest.raises(ValueError, match="`weights_dtype` must be one of"):
+        translator.save_to_preset(folder, weights_dtype="int4", overwrite=True)
+    with pytest.raises(ValueError, match="`sample`"):
+        translator.save_to_preset(folder, sample=[3], overwrite=True)
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert not (tmp_path / "preset").with_name("x").exists()
+
+
+@pytest.mark.backends("tensorflow")
+def test_nothing_is_left_of_a_preset_that_fails(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("no room")
+
+    monkeypatch.setattr("keras_attention.decoding.saved_preset.card_text", fail)
+    with pytest.raises(OSError, match="no room"):
+        plain_translator().save_to_preset(tmp_path / "preset")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.backends("tensorflow")
+def test_what_no_preset_can_hold(tmp_path):
+    translator = plain_translator()
+    kernel = translator.model.decoder_blocks[0].feed_forward.outer.kernel
+    kernel.assign(numpy(kernel) * np.nan)
+    with pytest.raises(ValueError, match="decoder.blocks.0.feed_forward.outer.kernel"):
+        translator.save_to_preset(tmp_path / "preset")
+
+    class Other(Transformer):
+        def encode(self, encoder_token_ids):
+            return super().encode(encoder_token_ids)
+
+    sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": 2}
+    model = Other(translator.tokenizer.vocabulary_size, **sizes)
+    with pytest.raises(SpecError, match="overrides `encode`"):
+        Translator(model, translator.tokenizer).save_to_preset(tmp_path / "preset")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.backends("tensorflow")
+def test_the_card(saved):
+    card = json.loads((saved / "card.json").read_text("utf-8"))
+    assert card["languages"] == ["de", "en"] and card["license"] == "cc0-1.0"
+    assert card["model"]["num_layers"] == [2, 1] and card["model"]["dropout"] == 0.25
+    assert card["search"] == {"beam_size": 3, "length_penalty": 0.6, "max_extra_length": 6}
+    text = (saved / "README.md").read_text("utf-8")
+    front = text.split("---")[1].splitlines()
+    assert 'license: "cc0-1.0"' in front and 'language: ["de", "en"]' in front
+    assert (
+        "# small\n\nSmall & random.\n" in text and "* num_heads: 3" in text and "window" not in text
+    )
+
+
+@pytest.mark.backends("tensorflow")
+def test_the_command(saved, tmp_path, capsys):
+    card = tmp_path / "card.json"
+    card.write_text('{"origin": "a test"}')
+    folder = tmp_path / "preset"
+    given = ["--license", "mit", "--card", str(card), "--float16"]
+    main(["preset", str(saved), str(folder), *given])
+    assert str(folder / "README.md") in capsys.readouterr().out
+    found = read_preset(folder).card
+    assert (found["license"], found["origin"]) == ("mit", "a test")
+    main(["preset", "--verify", str(folder)])
+    said = capsys.readouterr().out
+    assert said.startswith("8 files unchanged; 3 sentences translated as before by ")
+    (folder / "card.json").write_text("{}")
+    for wrong in (
+        ["preset", "--verify", str(folder)],
+        ["preset", str(saved)],
+        ["preset", str(saved), str(folder)],
+        ["preset", "--verify", str(saved), str(folder)],
+        ["preset", str(saved), str(tmp_path / "new"), "--card", str(saved / "README.md")],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(wrong)
+        assert ended.value.code
+        said = capsys.readouterr().err
+        assert any(word in said for word in (str(tmp_path), str(saved), "FOLDER"))
