@@ -283,7 +283,9 @@ def _own_corpus(
         _warn_of_header(part, languages)
     blank = sum(getattr(part, "blank_lines", 0) for part in given.values())
     description = f"{own}; {blank:,} blank lines skipped" if blank else own
-    tags = {split: getattr(part, "tags", set()) for split, part in given.items()}
+    tags: dict[str, set[str]] = {
+        split: getattr(part, "tags", set()) for split, part in given.items()
+    }
     for split, found in tags.items():
         if found - tags["train"]:
             raise ValueError(

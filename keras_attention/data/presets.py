@@ -20,7 +20,7 @@ from keras_attention.utils.checks import check_choice, check_path, did_you_mean
 from keras_attention.utils.files import DamagedFile
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
-FOLDER = Path(__file__).resolve().parents[1] / "presets"  # of `TRAINED`
+FOLDER = Path(__file__).parent.parent / "presets"  # of `TRAINED`
 # Arguments of `Transformer` that a spec does not have; its name and dtype are not among them.
 MODEL_OPTIONS = ("dropout", "attention_dropout", "activation_dropout", "recompute", "seed")
 

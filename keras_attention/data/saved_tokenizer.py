@@ -1,12 +1,27 @@
-"""The two files of a saved tokenizer, and which others may be in their place."""
+"""How a tokenizer is saved and loaded: its two files, and which others may be in their place."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from keras_attention.utils.files import DamagedFile, OccupiedPath, read_json
+from keras_attention.utils.checks import check_boolean, check_path
+from keras_attention.utils.files import (
+    DamagedFile,
+    OccupiedPath,
+    atomic_folder,
+    read_json,
+    remove_leftovers,
+    write_atomically,
+    write_signed_json,
+)
+
+if TYPE_CHECKING:
+    from keras_attention.data.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
 MODEL_FILE = "tokenizer.model"
@@ -41,6 +56,106 @@ def read_metadata(folder: Path) -> dict[str, Any]:
         return read_json(folder / METADATA_FILE, remedy)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"'{folder}' holds no tokenizer: {METADATA_FILE} is missing.") from None
+
+
+class SavedTokenizer:
+    """Methods of `Tokenizer` that write and read one."""
+
+    algorithm: str
+    normalization: str
+    source_prefix: str | None
+    vocabulary_size: int
+    _model: bytes
+    fingerprint: Callable[[], str]
+
+    def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write `tokenizer.model` and `tokenizer.json`.
+
+        If the process is killed meanwhile, the folder holds a whole tokenizer or none: see `is_saved_in`.
+
+        Args:
+            folder: Folder to write to; made if absent.
+            overwrite: Whether to replace another tokenizer in the folder that `save` wrote. Files of
+                these names that other programs wrote are never replaced. Defaults to False.
+
+        Raises:
+            OccupiedPath: If the folder is a file, or holds such a file of another program, or one that
+                was changed.
+            ValueError: If the folder holds another tokenizer and `overwrite` is False.
+            OSError: If a file cannot be written; existing ones are then unchanged.
+        """
+        folder = check_path("folder", folder)
+        check_boolean("overwrite", overwrite)
+        remove_leftovers(folder.parent)
+        if is_saved(folder, self._model, self.fingerprint(), overwrite):
+            return
+        metadata = {
+            "format_version": FORMAT_VERSION,
+            "algorithm": self.algorithm,
+            "normalization": self.normalization,
+            "vocabulary_size": self.vocabulary_size,
+            **({} if self.source_prefix is None else {"source_prefix": self.source_prefix}),
+            "fingerprint": self.fingerprint(),
+            "sha256": {MODEL_FILE: hashlib.sha256(self._model).hexdigest()},
+        }
+        # No other folder can take the place of one that holds more, or of the current folder.
+        is_shared = folder.is_dir() and (
+            folder.samefile(".")
+            or any(file.name not in (MODEL_FILE, METADATA_FILE) for file in folder.iterdir())
+        )
+        place = nullcontext(folder) if is_shared else atomic_folder(folder, replace=True)
+        with place as files:
+            write_atomically(files / MODEL_FILE, self._model)
+            write_signed_json(
+                files / METADATA_FILE, metadata
+            )  # Last: it marks the tokenizer as complete.
+
+    @staticmethod
+    def is_saved_in(folder: str | os.PathLike[str]) -> bool:
+        """Whether the folder holds a `tokenizer.json`, which `save` writes last."""
+        return (check_path("folder", folder) / METADATA_FILE).exists()
+
+    @classmethod
+    def from_preset(cls: Any, preset: str | os.PathLike[str]) -> Tokenizer:
+        """Return the tokenizer of a pretrained model; see `Translator.from_preset` for what it takes."""
+        from keras_attention.data.presets import read_preset  # which reads tokenizers
+
+        return read_preset(preset).tokenizer
+
+    @classmethod
+    def load(cls: Any, folder: str | os.PathLike[str]) -> Tokenizer:
+        """Read a tokenizer that `save` wrote.
+
+        Raises:
+            ValueError: If a file is missing or damaged, or of a newer format.
+        """
+        folder = check_path("folder", folder)
+        metadata = read_metadata(folder)
+        if metadata.get("format_version") != FORMAT_VERSION:
+            raise ValueError(
+                f"'{folder / METADATA_FILE}' has format version "
+                f"{metadata.get('format_version')!r}; this package reads version {FORMAT_VERSION}. "
+                "Update keras_attention or train again."
+            )
+        try:
+            model = (folder / MODEL_FILE).read_bytes()
+        except FileNotFoundError:
+            raise ValueError(
+                f"'{folder}' holds no {MODEL_FILE}. Copy it there or train again."
+            ) from None
+        damaged = f"'{folder / MODEL_FILE}' is damaged: it does not belong to {METADATA_FILE}. "
+        try:
+            # Earlier versions did not write the normalisation.
+            algorithm, normalization = (
+                metadata.get("algorithm", ""),
+                metadata.get("normalization", OLD_NORMALIZATION),
+            )
+            tokenizer = cls(model, algorithm, normalization, metadata.get("source_prefix"))
+        except (ValueError, RuntimeError) as error:
+            raise ValueError(f"{damaged}Copy it again or train again. ({error})") from error
+        if tokenizer.fingerprint() != metadata.get("fingerprint"):
+            raise ValueError(f"{damaged}Copy both files again or train again.")
+        return tokenizer
 
 
 def is_saved(folder: Path, model: bytes, fingerprint: str, overwrite: bool) -> bool:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import operator
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from typing import Any, overload
 
 import numpy as np
@@ -17,31 +15,15 @@ import numpy as np
 from keras_attention.data.imported_pieces import SIDES, ImportedPieces
 from keras_attention.data.normalization import NORMALIZATIONS, normalize, normalized_texts
 from keras_attention.data.presegmented import PresegmentedVocabulary
-from keras_attention.data.saved_tokenizer import (
-    FORMAT_VERSION,
-    METADATA_FILE,
-    MODEL_FILE,
-    OLD_NORMALIZATION,
-    is_saved,
-    read_metadata,
-    tokenizer_fingerprint,
-)
+from keras_attention.data.saved_tokenizer import SavedTokenizer, tokenizer_fingerprint
 from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.symbols import checked_prefix, checked_symbols
 from keras_attention.data.text_files import existing_file, read_lines
 from keras_attention.data.word_pieces import WordPieces
 from keras_attention.utils.checks import (
-    check_boolean,
     check_choice,
     check_integer,
     check_number,
-    check_path,
-)
-from keras_attention.utils.files import (
-    atomic_folder,
-    remove_leftovers,
-    write_atomically,
-    write_signed_json,
 )
 
 PAD_TOKEN_ID = 0
@@ -60,7 +42,7 @@ MAX_SENTENCES = 2_000_000
 LARGEST_VOCABULARY = 1_000_000
 
 
-class Tokenizer:
+class Tokenizer(SavedTokenizer):
     """Splits text into subwords and maps them to ids.
 
     Ids: padding 0, end of sentence 1, unknown 2, then the vocabulary. There is no separate start token: a
@@ -365,19 +347,29 @@ class Tokenizer:
             ImportError: If protobuf is not installed.
         """
         pieces = self._pieces
-        if isinstance(pieces, SentencePieces) and self.normalization == NORMALIZATIONS[0]:
+        has_prefix = self.source_prefix is not None or getattr(pieces, "source_prefix", ())
+        if (
+            isinstance(pieces, SentencePieces)
+            and not has_prefix
+            and self.normalization == NORMALIZATIONS[0]
+        ):
             from keras_attention.data.normalizing_model import with_normalization
 
             model = with_normalization(self._model)
             return model, model
-        if isinstance(pieces, ImportedPieces) and self.ends_source and not pieces.source_prefix:
+        if (
+            isinstance(pieces, ImportedPieces)
+            and self.ends_source
+            and not (has_prefix or pieces.source_prefix)
+        ):
             source, target = pieces.models
             if source is not None and target is not None:
                 return source, target
         raise ValueError(
             "SentencePiece alone cannot split text as this tokenizer does: it must be a 'bpe' tokenizer with "
-            f"normalization={NORMALIZATIONS[0]!r}, or an imported one of two SentencePiece models without a "
-            f"prefix. Received: algorithm={self.algorithm!r}, normalization={self.normalization!r}"
+            f"normalization={NORMALIZATIONS[0]!r}, or an imported one of two SentencePiece models, without a "
+            f"prefix. Received: algorithm={self.algorithm!r}, normalization={self.normalization!r}, "
+            f"source_prefix={self.source_prefix!r}"
         )
 
     def _side(self, side: str) -> tuple[str, ...]:
@@ -423,95 +415,6 @@ class Tokenizer:
         return tokenizer_fingerprint(
             self._model, self.algorithm, self.normalization, self.source_prefix
         )
-
-    def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write `tokenizer.model` and `tokenizer.json`.
-
-        If the process is killed meanwhile, the folder holds a whole tokenizer or none: see `is_saved_in`.
-
-        Args:
-            folder: Folder to write to; made if absent.
-            overwrite: Whether to replace another tokenizer in the folder that `save` wrote. Files of
-                these names that other programs wrote are never replaced. Defaults to False.
-
-        Raises:
-            OccupiedPath: If the folder is a file, or holds such a file of another program, or one that
-                was changed.
-            ValueError: If the folder holds another tokenizer and `overwrite` is False.
-            OSError: If a file cannot be written; existing ones are then unchanged.
-        """
-        folder = check_path("folder", folder)
-        check_boolean("overwrite", overwrite)
-        remove_leftovers(folder.parent)
-        if is_saved(folder, self._model, self.fingerprint(), overwrite):
-            return
-        metadata = {
-            "format_version": FORMAT_VERSION,
-            "algorithm": self.algorithm,
-            "normalization": self.normalization,
-            "vocabulary_size": self.vocabulary_size,
-            **({} if self.source_prefix is None else {"source_prefix": self.source_prefix}),
-            "fingerprint": self.fingerprint(),
-            "sha256": {MODEL_FILE: hashlib.sha256(self._model).hexdigest()},
-        }
-        # No other folder can take the place of one that holds more, or of the current folder.
-        is_shared = folder.is_dir() and (
-            folder.samefile(".")
-            or any(file.name not in (MODEL_FILE, METADATA_FILE) for file in folder.iterdir())
-        )
-        place = nullcontext(folder) if is_shared else atomic_folder(folder, replace=True)
-        with place as files:
-            write_atomically(files / MODEL_FILE, self._model)
-            write_signed_json(
-                files / METADATA_FILE, metadata
-            )  # Last: it marks the tokenizer as complete.
-
-    @staticmethod
-    def is_saved_in(folder: str | os.PathLike[str]) -> bool:
-        """Whether the folder holds a `tokenizer.json`, which `save` writes last."""
-        return (check_path("folder", folder) / METADATA_FILE).exists()
-
-    @classmethod
-    def from_preset(cls, preset: str | os.PathLike[str]) -> Tokenizer:
-        """Return the tokenizer of a pretrained model; see `Translator.from_preset` for what it takes."""
-        from keras_attention.data.presets import read_preset  # which reads tokenizers
-
-        return read_preset(preset).tokenizer
-
-    @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Tokenizer:
-        """Read a tokenizer that `save` wrote.
-
-        Raises:
-            ValueError: If a file is missing or damaged, or of a newer format.
-        """
-        folder = check_path("folder", folder)
-        metadata = read_metadata(folder)
-        if metadata.get("format_version") != FORMAT_VERSION:
-            raise ValueError(
-                f"'{folder / METADATA_FILE}' has format version "
-                f"{metadata.get('format_version')!r}; this package reads version {FORMAT_VERSION}. "
-                "Update keras_attention or train again."
-            )
-        try:
-            model = (folder / MODEL_FILE).read_bytes()
-        except FileNotFoundError:
-            raise ValueError(
-                f"'{folder}' holds no {MODEL_FILE}. Copy it there or train again."
-            ) from None
-        damaged = f"'{folder / MODEL_FILE}' is damaged: it does not belong to {METADATA_FILE}. "
-        try:
-            # Earlier versions did not write the normalisation.
-            algorithm, normalization = (
-                metadata.get("algorithm", ""),
-                metadata.get("normalization", OLD_NORMALIZATION),
-            )
-            tokenizer = cls(model, algorithm, normalization, metadata.get("source_prefix"))
-        except (ValueError, RuntimeError) as error:
-            raise ValueError(f"{damaged}Copy it again or train again. ({error})") from error
-        if tokenizer.fingerprint() != metadata.get("fingerprint"):
-            raise ValueError(f"{damaged}Copy both files again or train again.")
-        return tokenizer
 
     def _without_special(self, row: Any, side: str) -> list[int]:
         try:

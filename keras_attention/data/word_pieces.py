@@ -9,9 +9,8 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 
-from keras_attention.data.symbols import SYMBOL, pattern_of
-
 from keras_attention.data.presegmented import SPECIAL_TOKENS, UNKNOWN_ID, listed_pieces
+from keras_attention.data.symbols import SYMBOL, pattern_of
 
 UNKNOWN_TEXT = " ⁇ "  # as SentencePiece has it
 RUNS = re.compile(r"[^\W_]+|[\W_]+")  # of letters and digits, and of others

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.filters import FilteredText
-from keras_attention.evaluation.report import LAST, START
+from keras_attention.evaluation.report import LAST
 from keras_attention.recipes.environment import environment
 
 if TYPE_CHECKING:

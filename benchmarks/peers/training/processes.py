@@ -94,7 +94,7 @@ def seconds_of_a_sum(parameters: int, times: int = 20) -> float:
     """Median seconds in which the processes sum so many gradients, as an update does."""
     import torch
 
-    from keras_attention.ops.processes import in_training_step, sum_over_processes
+    from keras_attention.training.processes import in_training_step, sum_over_processes
 
     gradients, seconds = torch.ones(parameters), []
     with in_training_step():
