@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any, Literal, TypedDict, get_args
 
+from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.symbols import checked_symbols
 from keras_attention.utils.checks import (
     check_boolean,
@@ -11,6 +12,7 @@ from keras_attention.utils.checks import (
     check_integer,
     check_number,
     check_text,
+    check_texts,
 )
 
 BUDGET = ("steps", "minutes")
@@ -46,6 +48,8 @@ class TranslationConfig:
         bpe_dropout: Probability that BPE skips a merge in the training text, which is then split in
             `bpe_samples` different ways; for small corpora.
         bpe_samples: With BPE dropout, the number of epochs before a sentence is split the same way again.
+        mixture: How the named parts of the text are mixed: NAME:WEIGHT for each, its share of the updates;
+            until:UPDATE ends a stage, after which the words of the next stand. Without it, all pairs alike.
         batch_tokens: Positions of a batch on each side, padding included.
         max_length: Pairs with more tokens on a side, end token included, are left out of training.
         max_shapes: Largest number of batch shapes. Fewer shapes compile faster but need more padding.
@@ -99,6 +103,7 @@ class TranslationConfig:
     source_prefix: str | None = None
     bpe_dropout: float = 0.0
     bpe_samples: int = 8
+    mixture: tuple[str, ...] = ()
     batch_tokens: int = 4096
     max_length: int = 256
     max_shapes: int = 24
@@ -159,6 +164,8 @@ class TranslationConfig:
 
     def _check_combinations(self) -> None:
         object.__setattr__(self, "symbols", tuple(checked_symbols(self.symbols)))
+        object.__setattr__(self, "mixture", tuple(check_texts("mixture", self.mixture)))
+        parse_mixture(self.mixture)
         if self.source_prefix is not None:
             check_text("source_prefix", self.source_prefix)
             if not self.source_prefix.strip():
@@ -240,7 +247,7 @@ MEASURES = {
     "chrf": ("val_chrf", "max"),
 }
 # Settings that runs did not have at first: at their defaults they are not in a run's config.json.
-NEWER = ("best_by", "final_model", "symbols", "source_prefix")
+NEWER = ("best_by", "final_model", "symbols", "source_prefix", "mixture")
 # What `model_arguments` may say of a pretrained model: what is not in its weights.
 NOT_IN_A_MODEL = ("dropout", "attention_dropout", "activation_dropout")
 # The smallest value of every integer; the settings that must be positive, or at least 0 and below 1.

@@ -1,5 +1,6 @@
 """Runs that are stopped, resumed and prolonged end in the same bits as an undisturbed run."""
 
+import collections
 import contextlib
 import dataclasses
 import io
@@ -19,6 +20,7 @@ from keras_attention.callbacks import ConsoleProgress, TranslationScores
 from keras_attention.callbacks.perplexity import ValidationPerplexity
 from keras_attention.cli import train as cli
 from keras_attention.cli.train import run
+from keras_attention.data.mixed_batches import MixedBatches
 from keras_attention.recipes import checkpoint_translator
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes.config import RESUMABLE_FIELDS
@@ -430,3 +432,46 @@ def test_a_run_of_before_there_was_a_best_goes_on(files, disturbed, tmp_path, ca
     assert "best_by: None there, 'bleu' asked for" in capsys.readouterr().err
     with pytest.raises(ValueError, match="'best' needs `best_by`"):
         dataclasses.replace(TINY, final_model="best")
+
+
+def test_a_mixture_in_stages_goes_on_exactly(tmp_path, capsys):
+    """Stopped within an epoch of the second stage; finished, it is the run in one go."""
+    words = []
+    for name, first, count in (("clean", 0, 40), ("web", 40, 70)):
+        words += [name, *map(str, write_files(tmp_path, name, first, count))]
+    mixture = ["--parts", *words, "--mix", "clean:3", "web:1", "until:5", "clean:1", "web:2"]
+
+    def start(folder, *more):
+        arguments = [*mixture, "--steps", "15", *more, "--output-dir", str(folder)]
+        return run("Trains.", arguments=arguments, recipes={"files": TINY})
+
+    def kill(self, batch, logs=None):
+        if self.budget.updates == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    folders = tmp_path / "stopped", tmp_path / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConsoleProgress, "on_train_batch_begin", kill)
+        with pytest.raises(SystemExit) as left:
+            start(folders[0])
+    assert left.value.code == 130
+    reports = [start(folder) for folder in folders]
+    assert same_state(*folders, 15)
+    assert [report["test"]["bleu"] for report in reports][0] == reports[1]["test"]["bleu"]
+    assert reports[0]["config"]["mixture"] == mixture[8:]
+    batches, whole = Run.open(folders[0]).batches, Run.open(folders[1]).batches
+    assert isinstance(batches, MixedBatches) and len(batches) == len(whole) > 4
+    names = [batches.corpus_of(*divmod(update, len(batches))) for update in range(15)]
+    assert collections.Counter(names[5:])["web"] in (6, 7) and {*names} == {"clean", "web"}
+    capsys.readouterr()
+    start(tmp_path / "none", "--plan", "--plan-no-try")
+    shown = capsys.readouterr().out
+    assert "updates 1 to 5: clean 75.0%, web 25.0%" in shown
+    assert "updates 6 to the end: clean 33.3%, web 66.7%" in shown
+    with pytest.raises(SystemExit):
+        start(folders[1], "--mix", "clean:1", "web:1")
+    assert "mixture: [" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        start(tmp_path / "none", "--mix", "clean:1", "wbe:1")
+    assert "Did you mean 'web'?" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
