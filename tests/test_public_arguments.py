@@ -430,6 +430,7 @@ TABLE = {
             "samples": [*SIZE, None],
             "best": OPTIONAL_THING,
             "use_best": SWITCH,
+            "moving_average": FUNCTION,
             "seed": COUNT,
             "set_weights": [*FUNCTION, None],
             "start": [value for value in FUNCTION if value is not None],
@@ -599,6 +600,7 @@ TABLE = {
             "start_from": [3, ["x"]],
             "freeze": [*WORD, "encoder"],
             "best_by": WORD,
+            "ema": [0.0, *RATE[:4], "x"],
             "final_model": [*WORD, "best", None],
             "mixture": [3, "a:1", ["a"], ["a:-1"], [3]],
             "symbols": [3, "<2de>", ["2de"], ["<a b>"], [3]],
@@ -701,6 +703,7 @@ TABLE = {
             "beta_2": [*RATE],
             "epsilon": [-1.0, math.nan, math.inf, "x"],
             "simplex_learning_rate": [-1.0, math.nan, math.inf, "x"],
+            "moving_average": [0.0, *RATE[:4], "x"],
         },
     ),
     "SimplexLearningRate": (
@@ -733,7 +736,13 @@ TABLE = {
     ),
     "save_average": (
         lambda x: {"model": x.model, "path": x.folder / "new", "paths": [x.folder / "checkpoint"]},
-        {"model": THING, "path": PATH, "paths": [None, 3, "x", [], [3]], "overwrite": SWITCH},
+        {
+            "model": THING,
+            "path": PATH,
+            "paths": [None, 3, "x", [], [3]],
+            "overwrite": SWITCH,
+            "average": [*FUNCTION, None],
+        },
     ),
     "save_weights_atomically": (
         lambda x: {"model": x.model, "path": x.folder / "new.weights.h5"},

@@ -52,6 +52,7 @@ TRAINING = (
     "checkpoint_minutes",
     "checkpoint_updates",
     "averaged_checkpoints",
+    "ema",
     "best_by",
     "final_model",
     "bleu_every",

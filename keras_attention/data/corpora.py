@@ -296,9 +296,9 @@ def _own_corpus(
     own = f"your own text; {held_out} held out of it" if held_out else "your own text"
     texts = {split: ParallelText(f"{name}/{split}", part) for split, part in pairs.items()}
     selected, parts = pairs["train"], {}
-    for part, own_pairs in (named or {}).items():
-        own_pairs = selected.of(own_pairs) if isinstance(selected, SelectedPairs) else own_pairs
-        parts[part] = ParallelText(f"{name}/{part}", own_pairs)
+    for word, files in (named or {}).items():
+        own_pairs = selected.of(files) if isinstance(selected, SelectedPairs) else files
+        parts[word] = ParallelText(f"{name}/{word}", own_pairs)
     corpus = Corpus(
         name, *languages, False, own,
         train=texts["train"], validation=texts["validation"], test=texts.get("test"), parts=parts,
@@ -309,7 +309,9 @@ def _own_corpus(
         _warn_of_header(part, languages)
     blank = sum(getattr(part, "blank_lines", 0) for part in given.values())
     description = f"{own}; {blank:,} blank lines skipped" if blank else own
-    tags = {split: getattr(part, "tags", set()) for split, part in given.items()}
+    tags: dict[str, set[str]] = {
+        split: getattr(part, "tags", set()) for split, part in given.items()
+    }
     for split, found in tags.items():
         if found - tags["train"]:
             raise ValueError(

@@ -86,7 +86,9 @@ class MixedBatches(TokenBatches):
             ([0] * len(stores), [0] * len(stores), 0)
         ]
         self._cache()
-        super().__init__(JoinedStore(stores), **{**options, "shuffle": True})
+        joined = JoinedStore(stores)
+        self._starts = joined.starts
+        super().__init__(joined, **{**options, "shuffle": True})
 
     def _cache(self) -> None:
         self._part_plan = functools.lru_cache(maxsize=2 * len(self._names))(self._make_part_plan)
@@ -101,10 +103,9 @@ class MixedBatches(TokenBatches):
     @functools.cached_property
     def _parts(self) -> list[list[np.ndarray]]:
         """The pairs of each bucket, for each corpus."""
-        starts = self.store.starts
         parts = [
             [pairs[(pairs >= start) & (pairs < end)] for pairs in self._pairs]
-            for start, end in itertools.pairwise(starts)
+            for start, end in itertools.pairwise(self._starts)
         ]
         for name, pairs in zip(self._names, parts, strict=True):
             if not any(map(len, pairs)):
@@ -165,4 +166,4 @@ class MixedBatches(TokenBatches):
         """Return the name of the corpus that a batch is of."""
         pairs = self.pairs(epoch, index)
         first = int(pairs[pairs != PADDING_ROW][0])
-        return self._names[int(np.searchsorted(self.store.starts, first, side="right")) - 1]
+        return self._names[int(np.searchsorted(self._starts, first, side="right")) - 1]

@@ -84,6 +84,8 @@ class TranslationConfig:
             one that is not averaged but lets a stopped run continue.
         checkpoint_updates: Updates between two checkpoints that are averaged, instead of minutes.
         averaged_checkpoints: Number of last checkpoints that are averaged.
+        ema: Decay of an exponential moving average of the weights, such as 0.999. It is validated during
+            training and is the result, in place of the average of checkpoints.
         bleu_every: Epochs between two BLEU scores of the validation set during training.
         attention_log: Whether to log the attention on some sentences, and the importance of heads, for
             the Attention tab of TensorBoard; a few seconds for each time.
@@ -125,6 +127,7 @@ class TranslationConfig:
     checkpoint_minutes: float | None = None
     checkpoint_updates: int | None = None
     averaged_checkpoints: int = 5
+    ema: float | None = None
     bleu_every: int = 5
     attention_log: bool = True
     beam_size: int = 4
@@ -145,6 +148,12 @@ class TranslationConfig:
                 check_number(name, value, above=0, most=LARGEST_TIMES.get(name))
             elif name in FRACTIONS:
                 check_number(name, value, least=0, below=1)
+        if self.ema is not None:
+            check_number("ema", self.ema, above=0, below=1)
+            if self.dtype == "mixed_float16":
+                raise ValueError(
+                    "`ema` does not go with dtype 'mixed_float16'. Use 'mixed_bfloat16'."
+                )
         if self.cooldown is not None:
             check_number("cooldown", self.cooldown, above=0, most=0.5)
         check_text("preset", self.preset)
@@ -247,7 +256,7 @@ MEASURES = {
     "chrf": ("val_chrf", "max"),
 }
 # Settings that runs did not have at first: at their defaults they are not in a run's config.json.
-NEWER = ("best_by", "final_model", "symbols", "source_prefix", "mixture")
+NEWER = ("best_by", "final_model", "symbols", "source_prefix", "mixture", "ema")
 # What `model_arguments` may say of a pretrained model: what is not in its weights.
 NOT_IN_A_MODEL = ("dropout", "attention_dropout", "activation_dropout")
 # The smallest value of every integer; the settings that must be positive, or at least 0 and below 1.
@@ -275,6 +284,7 @@ FRACTIONS = ("bpe_dropout", "label_smoothing")
 OPTIONAL = (
     "start_from",
     "freeze",
+    "ema",
     "source_prefix",
     "replicas",
     "steps",

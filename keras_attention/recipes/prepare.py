@@ -330,6 +330,7 @@ class Resolved:
             optimizer=Adam(
                 _schedule(config, model.hidden_dim),
                 simplex_learning_rate=_simplex_schedule(config, model),
+                moving_average=config.ema,
             ),
             loss=LabelSmoothedCrossentropy(config.label_smoothing, model.pad_token_id),
             accumulation_steps=config.accumulation_steps,

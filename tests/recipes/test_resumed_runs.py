@@ -21,12 +21,14 @@ from keras_attention.callbacks.perplexity import ValidationPerplexity
 from keras_attention.cli import train as cli
 from keras_attention.cli.train import run
 from keras_attention.data.mixed_batches import MixedBatches
+from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.recipes import checkpoint_translator
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes.config import RESUMABLE_FIELDS
 from keras_attention.recipes.run import Run
 from keras_attention.recipes.shares import Shares
 from keras_attention.training.distribution import Devices
+from keras_attention.training.moving_average import load_moving_average
 from keras_attention.utils.files import read_json, write_json
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import SMALL, small_corpus, write_files
@@ -475,3 +477,41 @@ def test_a_mixture_in_stages_goes_on_exactly(tmp_path, capsys):
         start(tmp_path / "none", "--mix", "clean:1", "wbe:1")
     assert "Did you mean 'web'?" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
+
+
+def test_a_moving_average_goes_on_exactly_and_is_the_result(files, tmp_path, capsys):
+    config = dataclasses.replace(TINY, ema=0.9, attention_log=False)
+    folder, whole = tmp_path / "run", tmp_path / "whole"
+    assert stopped(files, folder, signal.SIGINT, 9, 14, config) == 130
+    report = train(files, folder, 14, config)
+    history = train_alone(files, whole, 14, config)
+    assert same_state(folder, whole, 14)
+    pairs = zip(report["training"]["history"], history, strict=True)
+    assert all(a["val_perplexity"] == b["val_perplexity"] for a, b in pairs)
+
+    # What was validated and saved is the average in the checkpoint.
+    last = folder / "checkpoints" / "update-00000014"
+    finished = Run.open(folder)
+    load_moving_average(finished.model, [last])
+    wanted = PerplexityMeter(finished.model)(finished.validation)
+    assert history[-1]["val_perplexity"] == pytest.approx(wanted, rel=1e-5)
+    assert report["validation_perplexity"] == pytest.approx(wanted, rel=1e-5)
+    assert abs(report["last_validation_perplexity"] - wanted) > 1e-3 * wanted
+    models = [keras.saving.load_model(folder / "model.keras", compile=False), finished.model]
+    models += [checkpoint_translator(folder, name).model for name in ("average", "last")]
+    weights = [[keras.ops.convert_to_numpy(v) for v in m.trainable_weights] for m in models]
+    for other in weights[1:3]:
+        assert all(map(np.array_equal, weights[0], other))
+    assert not all(map(np.array_equal, weights[0], weights[3]))
+    assert list(report["evaluation"]["systems"]) == [
+        "last checkpoint (update-00000014)", "moving average (update-00000014)"
+    ]  # fmt: skip
+    assert (
+        "The moving average of the weights in update-00000014."
+        in (folder / "report.txt").read_text()
+    )
+    assert ", the moving average of the weights" in capsys.readouterr().out
+    assert list(finished.evaluation(["a b"], ["c d"])["systems"])[-1].startswith("moving average")
+    with pytest.raises(SystemExit):
+        train(files, folder, 14, TINY)
+    assert "ema: 0.9 there, None asked for" in capsys.readouterr().err
