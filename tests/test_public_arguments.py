@@ -252,6 +252,7 @@ TABLE = {
             "extra": [3, "x", None, {"x": 3}],
             "vocabulary": [3, "", b"x"],
             "symbols": [3, "<2de>", ["2de"]],
+            "parts": [3, "x", {"a": 3}],
             "alignments": [3, "x", None],
         },
     ),
@@ -431,6 +432,7 @@ TABLE = {
             "samples": [*SIZE, None],
             "best": OPTIONAL_THING,
             "use_best": SWITCH,
+            "moving_average": FUNCTION,
             "seed": COUNT,
             "set_weights": [*FUNCTION, None],
             "start": [value for value in FUNCTION if value is not None],
@@ -611,7 +613,9 @@ TABLE = {
             "start_from": [3, ["x"]],
             "freeze": [*WORD, "encoder"],
             "best_by": WORD,
+            "ema": [0.0, *RATE[:4], "x"],
             "final_model": [*WORD, "best", None],
+            "mixture": [3, "a:1", ["a"], ["a:-1"], [3]],
             "symbols": [3, "<2de>", ["2de"], ["<a b>"], [3]],
             "source_prefix": [3, "", " "],
             "strategy": WORD,
@@ -712,6 +716,7 @@ TABLE = {
             "beta_2": [*RATE],
             "epsilon": [-1.0, math.nan, math.inf, "x"],
             "simplex_learning_rate": [-1.0, math.nan, math.inf, "x"],
+            "moving_average": [0.0, *RATE[:4], "x"],
         },
     ),
     "SimplexLearningRate": (
@@ -744,7 +749,13 @@ TABLE = {
     ),
     "save_average": (
         lambda x: {"model": x.model, "path": x.folder / "new", "paths": [x.folder / "checkpoint"]},
-        {"model": THING, "path": PATH, "paths": [None, 3, "x", [], [3]], "overwrite": SWITCH},
+        {
+            "model": THING,
+            "path": PATH,
+            "paths": [None, 3, "x", [], [3]],
+            "overwrite": SWITCH,
+            "average": [*FUNCTION, None],
+        },
     ),
     "save_weights_atomically": (
         lambda x: {"model": x.model, "path": x.folder / "new.weights.h5"},

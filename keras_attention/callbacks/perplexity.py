@@ -8,6 +8,7 @@ from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.training.distribution import computing_alone
 from keras_attention.training.losses import LabelSmoothedCrossentropy
+from keras_attention.training.moving_average import with_moving_average
 from keras_attention.utils.checks import check_iterable
 from keras_attention.utils.progress import activity
 
@@ -16,7 +17,8 @@ class ValidationPerplexity(RunCallback):
     """Adds the perplexity of the validation set to the logs of each epoch, as `val_perplexity`.
 
     If the model is compiled with a `LabelSmoothedCrossentropy`, it adds that loss as `val_loss`, which is
-    comparable to the training loss apart from dropout.
+    comparable to the training loss apart from dropout. If the optimizer keeps a moving average of the
+    weights, that is measured.
 
     Args:
         batches: Batches of the validation set.
@@ -33,7 +35,8 @@ class ValidationPerplexity(RunCallback):
         logs.update(self._measure())
 
     def _measure(self) -> dict[str, float]:
-        with computing_alone(self.model), activity("perplexity of the validation set"):
+        alone, moving = computing_alone(self.model), with_moving_average(self.model)
+        with alone, moving, activity("perplexity of the validation set"):
             if self._meter is None or self._meter.model is not self.model:
                 loss = getattr(self.model, "loss", None)
                 smoothed = isinstance(loss, LabelSmoothedCrossentropy)

@@ -10,6 +10,7 @@ from typing import Any
 from keras_attention.callbacks.base import RunCallback, Stop
 from keras_attention.callbacks.nonfinite import has_diverged
 from keras_attention.evaluation.bleu import check_lines, corpus_bleu, corpus_chrf
+from keras_attention.training.moving_average import with_moving_average
 from keras_attention.utils.checks import check_callable, check_has, check_integer
 from keras_attention.utils.progress import activity
 
@@ -19,7 +20,8 @@ class TranslationScores(RunCallback):
 
     At the end of an epoch, the scores are added to Keras' logs as `val_bleu` and `val_chrf`, where the
     callbacks after this one find them. Within epochs, which may last for hours, they go to `monitor`. A
-    model that has diverged is not scored.
+    model that has diverged is not scored. If the optimizer keeps a moving average of the weights, that one
+    translates.
 
     Args:
         translate: A function from sentences to translations by the model in training, such as a
@@ -117,9 +119,10 @@ class TranslationScores(RunCallback):
 
     def scores(self) -> dict[str, float]:
         """Return BLEU and chrF of the current model."""
-        _ = self.model  # On JAX, this restores the weights that `fit` keeps elsewhere.
+        # On JAX, `self.model` restores the weights that `fit` keeps elsewhere.
+        moving = with_moving_average(self.model)
         paused = contextlib.nullcontext() if self.monitor is None else self.monitor.paused()
-        with paused, activity("translating the validation set"):
+        with paused, moving, activity("translating the validation set"):
             translations = list(self.translate(self.sources))
             return {
                 "bleu": corpus_bleu(translations, self.references).score,

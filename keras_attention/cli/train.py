@@ -40,6 +40,7 @@ MODEL = (
 PRETRAINED = ("start_from", "freeze")
 BUDGET = ("steps", "minutes", "patience")
 TRAINING = (
+    "mixture",
     "batch_tokens",
     "max_length",
     "max_shapes",
@@ -51,6 +52,7 @@ TRAINING = (
     "checkpoint_minutes",
     "checkpoint_updates",
     "averaged_checkpoints",
+    "ema",
     "best_by",
     "final_model",
     "bleu_every",
@@ -67,6 +69,7 @@ ALIASES = {
     "start_from": ["--from"],
     "tokenizer_algorithm": ["--tokenizer"],
     "averaged_checkpoints": ["--average"],
+    "mixture": ["--mix"],
 }
 DESCRIPTION = """Train a Transformer to translate, and score it.
 
@@ -222,11 +225,13 @@ def _early_corpus(arguments: Sequence[str], default: str | None) -> str | None:
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name in ("--corpus", "--source-file", "--tsv"):
         early.add_argument(name)
+    early.add_argument("--parts", nargs="+")
     try:
         found, _ = early.parse_known_args(list(arguments))
     except (argparse.ArgumentError, SystemExit):
         return default
-    return OWN_FILES if found.source_file or found.tsv else found.corpus or default
+    is_own = found.source_file or found.tsv or found.parts
+    return OWN_FILES if is_own else found.corpus or default
 
 
 def _parser(

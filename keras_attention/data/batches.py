@@ -419,18 +419,23 @@ class TokenBatches(keras.utils.PyDataset):
         plan = self._pass_plan(number)
         length = -(-len(plan) // self.epochs_per_pass)
         start = part * length
-        return _with_varied_start([plan[i % len(plan)] for i in range(start, start + length)])
+        return with_varied_start([plan[i % len(plan)] for i in range(start, start + length)])
 
     def _pass_plan(self, number: int) -> list[tuple[BatchShape, np.ndarray]]:
         """Return the batches of a pass over all pairs."""
-        random = np.random.default_rng([self.seed, number])
+        return self._planned_pass(self._pairs, np.random.default_rng([self.seed, number]))
+
+    def _planned_pass(
+        self, buckets: list[np.ndarray], random: np.random.Generator
+    ) -> list[tuple[BatchShape, np.ndarray]]:
+        """Return the batches of a pass over the pairs of each bucket."""
         plan: list[tuple[BatchShape, np.ndarray]] = []
-        waiting = [[pairs] for pairs in self._pairs]
+        waiting = [[pairs] for pairs in buckets]
         for shape, parts in zip(self._shapes, waiting, strict=True):
             pairs = np.concatenate(parts)
             if self.shuffle:
                 pairs = random.permutation(pairs)
-            whole, rest = np.split(pairs, [shape.whole * shape.rows])
+            whole, rest = np.split(pairs, [len(pairs) // shape.rows * shape.rows])
             plan += [(shape, rows) for rows in whole.reshape(-1, shape.rows)]
             if shape.next is not None:
                 waiting[shape.next].append(rest)
@@ -449,7 +454,7 @@ def _shifted_right(labels: np.ndarray, pad: int, start: int) -> np.ndarray:
     return np.where(labels == pad, pad, shifted)
 
 
-def _with_varied_start(
+def with_varied_start(
     plan: list[tuple[BatchShape, np.ndarray]],
 ) -> list[tuple[BatchShape, np.ndarray]]:
     """Move two batches to the front that differ in S and in T, if there are such batches."""

@@ -14,9 +14,16 @@ from keras_attention.data.corpus import Corpus
 from keras_attention.data.demo import load_demo
 from keras_attention.data.filters import Filters, check_filters
 from keras_attention.data.header_row import looks_like_header
-from keras_attention.data.held_out import hold_out
+from keras_attention.data.held_out import SelectedPairs, hold_out
 from keras_attention.data.multi30k import load_multi30k
-from keras_attention.data.parallel_text import FilePairs, Pair, ParallelText, PathLike, TsvPairs
+from keras_attention.data.parallel_text import (
+    ChainedPairs,
+    FilePairs,
+    Pair,
+    ParallelText,
+    PathLike,
+    TsvPairs,
+)
 from keras_attention.data.wmt import load_wmt14, load_wmt16
 from keras_attention.utils.checks import check_boolean, check_path
 from keras_attention.utils.files import atomic_file
@@ -82,7 +89,7 @@ def load_corpus(
 
 
 def corpus_from_files(
-    train: tuple[PathLike, PathLike],
+    train: tuple[PathLike, PathLike] | Mapping[str, tuple[PathLike, PathLike]],
     validation: tuple[PathLike, PathLike] | None = None,
     test: tuple[PathLike, PathLike] | None = None,
     *,
@@ -100,7 +107,8 @@ def corpus_from_files(
     together, so no held-out pair is trained on.
 
     Args:
-        train, validation, test: Pairs of files, (source file, target file).
+        train, validation, test: Pairs of files, (source file, target file). `train` may be a dict of such
+            pairs by name: a run can mix these texts with weights.
         name, source_language, target_language: Labels for reports.
         validation_size, test_size: Number of pairs to hold out. Default to 5 %, at most 1,000. With a
             `test_size` of 0 there is no test part.
@@ -124,9 +132,20 @@ def corpus_from_files(
     >>> {split: len(text) for split, text in corpus.splits.items()}
     {'train': 180, 'validation': 10, 'test': 10}
     """
-    pairs = _parts(_file_pairs, train, {"validation": validation, "test": test})
+    held_out = {"validation": validation, "test": test}
     languages = (source_language, target_language)
-    return _own_corpus(name, languages, pairs, validation_size, test_size, filters)
+    if not isinstance(train, Mapping):
+        pairs = _parts(_file_pairs, train, held_out)
+        return _own_corpus(name, languages, pairs, validation_size, test_size, filters)
+    named = {part: _file_pairs(f"train[{part!r}]", files) for part, files in train.items()}
+    if not named or not all(isinstance(part, str) and part for part in named):
+        raise ValueError(f"`train` must name at least one pair of files. Received: {train!r}")
+    pairs = {"train": ChainedPairs(list(named.values()))}
+    for split, files in held_out.items():
+        if files is not None:
+            for part in train.values():
+                pairs[split] = _parts(_file_pairs, part, {split: files})[split]
+    return _own_corpus(name, languages, pairs, validation_size, test_size, filters, named)
 
 
 def corpus_from_tsv(
@@ -252,6 +271,7 @@ def _own_corpus(
     validation_size: int | None,
     test_size: int | None,
     filters: Filters | None,
+    named: Mapping[str, FilePairs] | None = None,
 ) -> Corpus:
     if not isinstance(name, str):
         raise ValueError(f"`name` must be a str. Received: {name!r}")
@@ -275,11 +295,17 @@ def _own_corpus(
     held_out = " and ".join(split for split in wanted if split in pairs)
     own = f"your own text; {held_out} held out of it" if held_out else "your own text"
     texts = {split: ParallelText(f"{name}/{split}", part) for split, part in pairs.items()}
+    selected, parts = pairs["train"], {}
+    for word, files in (named or {}).items():
+        own_pairs = selected.of(files) if isinstance(selected, SelectedPairs) else files
+        parts[word] = ParallelText(f"{name}/{word}", own_pairs)
     corpus = Corpus(
         name, *languages, False, own,
-        train=texts["train"], validation=texts["validation"], test=texts.get("test"),
+        train=texts["train"], validation=texts["validation"], test=texts.get("test"), parts=parts,
     ).filtered(filters).check()  # fmt: skip
-    for part in given.values():
+    for part in (*given.values(), *(named or {}).values()):
+        if isinstance(part, ChainedPairs):
+            continue  # Its parts are looked at.
         _warn_of_header(part, languages)
     blank = sum(getattr(part, "blank_lines", 0) for part in given.values())
     description = f"{own}; {blank:,} blank lines skipped" if blank else own

@@ -36,6 +36,7 @@ class Corpus:
         alignments: True word alignments of some pairs, as pairs of a source and a target word index.
             Punctuation at the beginning or end of a word counts as a separate word.
         symbols: The tags in the training text, which a tokenizer keeps whole.
+        parts: The texts that `train` consists of, by name, if they may be mixed with weights.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Corpus:
     vocabulary: Path | None = None
     alignments: dict[Pair, tuple[tuple[int, int], ...]] = dataclasses.field(default_factory=dict)
     symbols: tuple[str, ...] = ()
+    parts: dict[str, ParallelText] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("name", "source_language", "target_language", "description"):
@@ -63,6 +65,8 @@ class Corpus:
         parts = {"train": self.train, "validation": self.validation}
         parts |= {} if self.test is None else {"test": self.test}
         parts |= {f"extra[{name!r}]": text for name, text in self.extra.items()}
+        check_has("parts", self.parts, "a dict of texts by name", "items")
+        parts |= {f"parts[{name!r}]": text for name, text in self.parts.items()}
         for name, text in parts.items():
             check_has(name, text, "a ParallelText", "sources", "targets", "fingerprint")
 
@@ -83,6 +87,8 @@ class Corpus:
         """Return the corpus with its training part filtered by `filters` only; None changes nothing."""
         if filters is None:
             return self
+        if self.parts:
+            raise ValueError("`filters` and named parts of the training text cannot be combined.")
         text = self.train.unfiltered if isinstance(self.train, FilteredText) else self.train
         return dataclasses.replace(self, train=FilteredText(text, filters))
 
@@ -97,7 +103,7 @@ class Corpus:
             ValueError: If the corpus has fewer pairs.
         """
         parts = {"train": pairs, "test": None if self.test is None else test}
-        cut: dict[str, Any] = {}
+        cut: dict[str, Any] = {} if pairs is None else {"parts": {}}
         for name, number in parts.items():
             if number is not None:
                 text = self.splits[name]
@@ -108,6 +114,6 @@ class Corpus:
 
     def check(self) -> Corpus:
         """Read every part once, to find broken files now, and return the corpus itself."""
-        for text in self.splits.values():
+        for text in (*self.splits.values(), *self.parts.values()):
             len(text)
         return self

@@ -27,6 +27,10 @@ class SelectedPairs:
     def __init__(self, pairs: Iterable[Pair], low: int, high: int, keep_unfit: bool) -> None:
         self._pairs, self._low, self._high, self._keep_unfit = pairs, low, high, keep_unfit
 
+    def of(self, pairs: Iterable[Pair]) -> SelectedPairs:
+        """Return those of other pairs that are selected in the same way."""
+        return SelectedPairs(pairs, self._low, self._high, self._keep_unfit)
+
     def __iter__(self) -> Iterator[Pair]:
         for pair in self._pairs:
             if _is_unfit(pair):

@@ -52,6 +52,7 @@ def evaluation_report(
     start: Callable[[Any], None] | None = None,
     best: Mapping[str, Any] | None = None,
     use_best: bool = False,
+    moving_average: Callable[[Any, Sequence[Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Translate with the first and the last of the averaged checkpoints and with their average; score.
 
@@ -78,6 +79,8 @@ def evaluation_report(
         best: The best checkpoint on the validation set: its `path` and `name`, the measure that it is the
             best `by`, and its `value`. It is scored as well.
         use_best: Whether it is the result, in place of the average.
+        moving_average: Called like `set_weights`; sets the weights to the moving average in a checkpoint. The
+            last one's takes the place of the average of all; the best one's is used, too.
 
     Returns:
         A JSON-serialisable dict: `test_set`, `sentences`, `text` (the form in which text is compared, and how
@@ -111,11 +114,18 @@ def evaluation_report(
     if use_best and best is None:
         raise ValueError("`use_best` needs `best`, the best checkpoint.")
     translations, systems = {}, {}
-    wanted = {**({START: []} if start else {}), **_systems(checkpoints, best, use_best)}
+    if moving_average is not None:
+        check_callable("moving_average", moving_average)
+    wanted = {
+        **({START: []} if start else {}),
+        **_systems(checkpoints, best, use_best, moving_average is not None),
+    }
     for title, paths in wanted.items():
         with activity(f"scoring: {title}"):
             if start is not None and title == START:
                 start(model)
+            elif moving_average is not None and not title.startswith(LAST):
+                moving_average(model, paths)
             else:
                 set_weights(model, paths)
             started = time.monotonic()
@@ -233,11 +243,16 @@ def write_report(
 
 
 def _systems(
-    checkpoints: Sequence[Any], best: Mapping[str, Any] | None, use_best: bool
+    checkpoints: Sequence[Any],
+    best: Mapping[str, Any] | None,
+    use_best: bool,
+    has_moving_average: bool,
 ) -> dict[str, list[Any]]:
     """Return the checkpoints that each system averages, by name; at the end the result."""
     systems = {f"{LAST}({Path(checkpoints[-1]).name})": [checkpoints[-1]]}
-    if len(checkpoints) > 1:
+    if has_moving_average:
+        systems[f"moving average ({Path(checkpoints[-1]).name})"] = [checkpoints[-1]]
+    elif len(checkpoints) > 1:
         first = {f"first averaged ({Path(checkpoints[0]).name})": [checkpoints[0]]}
         systems = {**first, **systems, f"average of {len(checkpoints)}": list(checkpoints)}
     if best is None:

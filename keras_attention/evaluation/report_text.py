@@ -99,7 +99,10 @@ def _averaging(report: Mapping[str, Any]) -> list[str]:
             ]
         )
     names = averaging["checkpoints"]
-    return [f"The mean of {len(names)} checkpoints, {names[0]} to {names[-1]}.", *_table(rows)]
+    what = f"The mean of {len(names)} checkpoints, {names[0]} to {names[-1]}."
+    if len(names) == 1:
+        what = f"The moving average of the weights in {names[0]}."
+    return [what, *_table(rows)]
 
 
 def _significance(report: Mapping[str, Any]) -> list[str]:

@@ -145,6 +145,11 @@ def prepare_corpus(
     """
     run = Run(corpus, config, output_dir)
     check_spread(share, ray, workers, show_progress)
+    if config.mixture:
+        raise ValueError(
+            "`prepare_corpus` makes one store, but a `mixture` has one for each part. Train without it: the "
+            "stores are made first."
+        )
     run.resolved.check(corpus.train)
     run.folder.check(run.settings, run.changeable, reasons(config))
     with run.folder.locked(timeout=-1):  # If several shares start at once, one makes the tokenizer.

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any, Literal, TypedDict, get_args
 
+from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.symbols import checked_symbols
 from keras_attention.utils.checks import (
     check_boolean,
@@ -11,6 +12,7 @@ from keras_attention.utils.checks import (
     check_integer,
     check_number,
     check_text,
+    check_texts,
 )
 
 BUDGET = ("steps", "minutes")
@@ -46,6 +48,8 @@ class TranslationConfig:
         bpe_dropout: Probability that BPE skips a merge in the training text, which is then split in
             `bpe_samples` different ways; for small corpora.
         bpe_samples: With BPE dropout, the number of epochs before a sentence is split the same way again.
+        mixture: How the named parts of the text are mixed: NAME:WEIGHT for each, its share of the updates;
+            until:UPDATE ends a stage, after which the words of the next stand. Without it, all pairs alike.
         batch_tokens: Positions of a batch on each side, padding included.
         max_length: Pairs with more tokens on a side, end token included, are left out of training.
         max_shapes: Largest number of batch shapes. Fewer shapes compile faster but need more padding.
@@ -80,6 +84,8 @@ class TranslationConfig:
             one that is not averaged but lets a stopped run continue.
         checkpoint_updates: Updates between two checkpoints that are averaged, instead of minutes.
         averaged_checkpoints: Number of last checkpoints that are averaged.
+        ema: Decay of an exponential moving average of the weights, such as 0.999. It is validated during
+            training and is the result, in place of the average of checkpoints.
         bleu_every: Epochs between two BLEU scores of the validation set during training.
         attention_log: Whether to log the attention on some sentences, and the importance of heads, for
             the Attention tab of TensorBoard; a few seconds for each time.
@@ -99,6 +105,7 @@ class TranslationConfig:
     source_prefix: str | None = None
     bpe_dropout: float = 0.0
     bpe_samples: int = 8
+    mixture: tuple[str, ...] = ()
     batch_tokens: int = 4096
     max_length: int = 256
     max_shapes: int = 24
@@ -120,6 +127,7 @@ class TranslationConfig:
     checkpoint_minutes: float | None = None
     checkpoint_updates: int | None = None
     averaged_checkpoints: int = 5
+    ema: float | None = None
     bleu_every: int = 5
     attention_log: bool = True
     beam_size: int = 4
@@ -140,6 +148,12 @@ class TranslationConfig:
                 check_number(name, value, above=0, most=LARGEST_TIMES.get(name))
             elif name in FRACTIONS:
                 check_number(name, value, least=0, below=1)
+        if self.ema is not None:
+            check_number("ema", self.ema, above=0, below=1)
+            if self.dtype == "mixed_float16":
+                raise ValueError(
+                    "`ema` does not go with dtype 'mixed_float16'. Use 'mixed_bfloat16'."
+                )
         if self.cooldown is not None:
             check_number("cooldown", self.cooldown, above=0, most=0.5)
         check_text("preset", self.preset)
@@ -159,6 +173,8 @@ class TranslationConfig:
 
     def _check_combinations(self) -> None:
         object.__setattr__(self, "symbols", tuple(checked_symbols(self.symbols)))
+        object.__setattr__(self, "mixture", tuple(check_texts("mixture", self.mixture)))
+        parse_mixture(self.mixture)
         if self.source_prefix is not None:
             check_text("source_prefix", self.source_prefix)
             if not self.source_prefix.strip():
@@ -240,7 +256,7 @@ MEASURES = {
     "chrf": ("val_chrf", "max"),
 }
 # Settings that runs did not have at first: at their defaults they are not in a run's config.json.
-NEWER = ("best_by", "final_model", "symbols", "source_prefix")
+NEWER = ("best_by", "final_model", "symbols", "source_prefix", "mixture", "ema")
 # What `model_arguments` may say of a pretrained model: what is not in its weights.
 NOT_IN_A_MODEL = ("dropout", "attention_dropout", "activation_dropout")
 # The smallest value of every integer; the settings that must be positive, or at least 0 and below 1.
@@ -268,6 +284,7 @@ FRACTIONS = ("bpe_dropout", "label_smoothing")
 OPTIONAL = (
     "start_from",
     "freeze",
+    "ema",
     "source_prefix",
     "replicas",
     "steps",

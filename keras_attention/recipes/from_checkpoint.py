@@ -13,6 +13,7 @@ from keras_attention.training.checkpoints import (
     list_checkpoints,
     select_checkpoints,
 )
+from keras_attention.training.moving_average import load_moving_average
 from keras_attention.utils.checks import check_path, check_text
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
@@ -25,8 +26,8 @@ def checkpoint_translator(
     Args:
         folder: The folder of the run. It is only read, so the run may be training.
         checkpoint: `"last"`, or `"average"` of those that the run would average if it ended now, or
-            `"best"` by the run's `best_by`, or a checkpoint's name, such as `"update-00000400"`. Defaults to
-            `"last"`.
+            `"best"` by the run's `best_by`, or a checkpoint's name, such as `"update-00000400"`. With `ema`,
+            all but `"last"` stand for the moving average in a checkpoint. Defaults to `"last"`.
         **options: Arguments of `Translator` that override those of the run.
 
     Raises:
@@ -43,7 +44,7 @@ def checkpoint_translator(
     check_text("checkpoint", checkpoint)
     settings = run.settings((*SEARCH_SETTINGS, "preset", "averaged_checkpoints"))
     run.check_checkpoint(checkpoint)
-    if checkpoint == "average":
+    if checkpoint == "average" and settings.get("ema") is None:
         chosen = select_checkpoints(
             run.checkpoints,
             settings["averaged_checkpoints"],
@@ -54,13 +55,16 @@ def checkpoint_translator(
         best = run.best_checkpoint()
         assert best is not None  # It was checked.
         chosen = [run.checkpoints / best["name"]]
-    elif checkpoint == "last":
+    elif checkpoint in ("last", "average"):
         chosen = list_checkpoints(run.checkpoints)[-1:]
     else:
         chosen = [run.checkpoints / checkpoint]
     tokenizer = Tokenizer.load(run.tokenizer)
     model = Resolved.of_settings(settings).untrained_model(tokenizer.vocabulary_size)
-    average_checkpoints(model, chosen)
+    if settings.get("ema") is None or checkpoint == "last":
+        average_checkpoints(model, chosen)
+    else:
+        load_moving_average(model, chosen)
     return Translator(
         model, tokenizer, **{**{name: settings[name] for name in SEARCH_SETTINGS}, **options}
     )

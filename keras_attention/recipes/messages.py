@@ -138,6 +138,8 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
     synthetic = " (synthetic data)" if report["synthetic"] else ""
     averaged = training["averaged_checkpoints"]
     weights = f"the average of {averaged} checkpoints" if averaged > 1 else "the last checkpoint"
+    if report["config"].get("ema") is not None:
+        weights = "the moving average of the weights"
     best = training.get("best_checkpoint")
     if best is not None and best["is_final"]:
         weights = f"the best checkpoint by {spoken_measure(best['by'])}, {best['name']}"
@@ -149,9 +151,12 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
     ]
     last, mean = report["last_validation_perplexity"], report["validation_perplexity"]
     if last < mean and not (best or {}).get("is_final"):
+        remedy = "use --average 1 to take only the last one."
+        if report["config"].get("ema") is not None:
+            remedy = "leave out --ema."
         lines.append(
             f"Averaging did not help this run: the last checkpoint alone has a validation perplexity of "
-            f"{last:.3f}. In a run as short as this, use --average 1 to take only the last one."
+            f"{last:.3f}. In a run as short as this, {remedy}"
         )
     reason = why_nothing_was_learned(report)
     if reason:

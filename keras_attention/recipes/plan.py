@@ -10,6 +10,8 @@ from typing import Any
 
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.filters import FilteredText, describe
+from keras_attention.data.mixed_batches import MixedBatches
+from keras_attention.data.mixture import parse_mixture
 from keras_attention.evaluation.cost import ModelSizes, paper_training_cost, training_flops
 from keras_attention.evaluation.memory import TrainingMemory, training_memory
 from keras_attention.recipes.config import TranslationConfig
@@ -41,6 +43,9 @@ class Plan:
         batches: Updates in an epoch.
         padding: Share of padding in all positions of an epoch.
         shapes: The batches of each shape; see `TokenBatches.shape_statistics`.
+        mixture: The stages of a mixture: the `shares` of its parts and the update `until` which it holds;
+            None without one.
+        passes: Batches in a pass over each part of a mixture.
         replicas, accumulation_steps: Number of parts of a batch that are computed at the same time, and
             one after the other.
         steps: Updates in the budget, or None if only the time is limited.
@@ -69,6 +74,8 @@ class Plan:
     batches: int
     padding: float
     shapes: list[dict[str, Any]]
+    mixture: list[dict[str, Any]] | None
+    passes: dict[str, int]
     replicas: int
     accumulation_steps: int
     steps: int | None
@@ -130,7 +137,8 @@ class Plan:
         return figures
 
     def __str__(self) -> str:
-        return "\n".join([*self._data_lines(), *self._shape_lines(), *self._cost_lines()])
+        lines = [*self._data_lines(), *self._mixture_lines(), *self._shape_lines()]
+        return "\n".join([*lines, *self._cost_lines()])
 
     def _data_lines(self) -> list[str]:
         source, target = self.tokens_per_update
@@ -152,6 +160,21 @@ class Plan:
             f"Updates: {self.batches:,} an epoch, on average {source:,.0f} source and "
             f"{target:,.0f} target tokens{shared}",
         ]
+
+    def _mixture_lines(self) -> list[str]:
+        if self.mixture is None:
+            return []
+        passes = ", ".join(f"{name} {count:,}" for name, count in self.passes.items())
+        lines = [
+            f"Mixture: a pass takes {passes} updates; a part that is used up begins its next pass"
+        ]
+        start = 1
+        for stage in self.mixture:
+            end = "the end" if stage["until"] is None else f"{stage['until']:,}"
+            shares = ", ".join(f"{name} {share:.1%}" for name, share in stage["shares"].items())
+            lines.append(f"  updates {start:,} to {end}: {shares}")
+            start = (stage["until"] or 0) + 1
+        return lines
 
     def _shape_lines(self) -> list[str]:
         lines = [
@@ -234,6 +257,7 @@ def plan_training(
         check_path("folder", folder)
     run = Run(corpus, config, _plan_folder(corpus, config) if folder is None else folder)
     run.resolved.check(corpus.train)
+    stages = parse_mixture(config.mixture, corpus.parts)
     batches = run.batches
     statistics, shapes = batches.statistics(), batches.shape_statistics()
     start = run.resolved.start
@@ -262,6 +286,8 @@ def plan_training(
         batches=statistics["batches"],
         padding=statistics["padding"],
         shapes=shapes,
+        mixture=[dataclasses.asdict(stage) for stage in stages] or None,
+        passes=batches.passes if isinstance(batches, MixedBatches) else {},
         replicas=run.resolved.replicas,
         accumulation_steps=config.accumulation_steps,
         steps=config.steps,

@@ -13,6 +13,8 @@ import keras
 
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
+from keras_attention.data.mixed_batches import MixedBatches
+from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.presets import Preset
@@ -223,7 +225,10 @@ class Resolved:
         self, corpus: Corpus, tokenizer: Tokenizer, folder: Path
     ) -> tuple[TokenBatches, TokenBatches]:
         """Batches of the training and the validation set, from token stores in a folder, made if absent."""
-        train = TokenStore.build(folder, corpus.train, tokenizer, **self.sampling)
+        stores = {
+            name: TokenStore.build(folder, text, tokenizer, **self.sampling)
+            for name, text in self._training_texts(corpus).items()
+        }
         validation = self._validation_batches(
             TokenStore.build(folder, corpus.validation, tokenizer)
         )
@@ -232,7 +237,11 @@ class Resolved:
                 f"The perplexity of the validation part leaves out {validation.dropped_long:,} pair(s) with "
                 f"over {self.config.batch_tokens:,} tokens on a side, which no batch can hold."
             )
-        return self._training_batches(train), validation
+        return self._training_batches(stores), validation
+
+    def _training_texts(self, corpus: Corpus) -> dict[str, ParallelText]:
+        """Return the texts with stores of their own: the parts of a mixture, or one."""
+        return corpus.parts if self.config.mixture else {corpus.name: corpus.train}
 
     def found_batches(
         self, fingerprints: Mapping[str, Any], tokenizer: Tokenizer, folder: Path
@@ -244,26 +253,32 @@ class Resolved:
             tokenizer: The run's tokenizer.
             folder: The folder of its token stores.
         """
-        stores = []
-        for split, options in (("train", self.sampling), ("validation", {})):
-            fingerprint = fingerprints.get(f"{split}_fingerprint", "")
+
+        def found(fingerprint: str, **options: Any) -> TokenStore | None:
             path = TokenStore.path(folder, fingerprint, tokenizer, **options)
-            stores.append(TokenStore.open(path) if path.exists() else None)
-        train, validation = stores
+            return TokenStore.open(path) if path.exists() else None
+
+        parts = fingerprints.get("parts") or {"train": fingerprints.get("train_fingerprint", "")}
+        stores = {name: found(fingerprint, **self.sampling) for name, fingerprint in parts.items()}
+        there = {name: store for name, store in stores.items() if store is not None}
+        validation = found(fingerprints.get("validation_fingerprint", ""))
         return (
-            None if train is None else self._training_batches(train),
+            None if len(there) < len(stores) else self._training_batches(there),
             None if validation is None else self._validation_batches(validation),
         )
 
-    def _training_batches(self, store: TokenStore) -> TokenBatches:
-        return TokenBatches(
-            store,
-            self.config.batch_tokens,
-            seed=self.config.seed,
-            num_replicas=self.row_multiple,
-            max_length=self.config.max_length,
-            max_shapes=self.config.max_shapes,
-        )
+    def _training_batches(self, stores: Mapping[str, TokenStore]) -> TokenBatches:
+        options: dict[str, Any] = {
+            "batch_tokens": self.config.batch_tokens,
+            "seed": self.config.seed,
+            "num_replicas": self.row_multiple,
+            "max_length": self.config.max_length,
+            "max_shapes": self.config.max_shapes,
+        }
+        if self.config.mixture:
+            return MixedBatches(stores, parse_mixture(self.config.mixture, stores), **options)
+        (store,) = stores.values()
+        return TokenBatches(store, **options)
 
     def _validation_batches(self, store: TokenStore) -> TokenBatches:
         """Return the batches that a run's perplexity is measured on: all pairs that a batch can hold."""
@@ -315,6 +330,7 @@ class Resolved:
             optimizer=Adam(
                 _schedule(config, model.hidden_dim),
                 simplex_learning_rate=_simplex_schedule(config, model),
+                moving_average=config.ema,
             ),
             loss=LabelSmoothedCrossentropy(config.label_smoothing, model.pad_token_id),
             accumulation_steps=config.accumulation_steps,

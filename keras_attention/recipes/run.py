@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ from keras_attention.training.checkpoints import (
 )
 from keras_attention.training.distribution import Devices, distribution_scope, is_chief
 from keras_attention.training.joining import check_launch, check_workers
+from keras_attention.training.moving_average import load_moving_average
 from keras_attention.utils.checks import check_boolean, check_has, check_path, counted
 from keras_attention.utils.files import write_atomically
 from keras_attention.utils.progress import activity, say, show, silenced
@@ -314,18 +315,18 @@ class Run:
             else:
                 intact.append(path)
         with activity(f"averaging {counted(len(intact), 'checkpoint')}"):
-            save_average(self.model, self.folder.average, intact, overwrite=True)
+            average = self._set_weights
+            save_average(self.model, self.folder.average, intact, True, average)
         self.training["averaged_checkpoints"] = len(intact)
         self.training["averaged_from"] = [path.name for path in intact]
         best = self._best()
         if best is not None:
             self.training["best_checkpoint"] = {**best, "is_final": self._ends_with_best}
             if self._ends_with_best:
-                average_checkpoints(self.model, [self.folder.checkpoints / best["name"]])
+                self._set_weights(self.model, [self.folder.checkpoints / best["name"]])
         elif self.config.final_model == "best":
             say(
-                f"No {self.config.best_by} was measured in so short a run, so no checkpoint is the best: it "
-                "ends with the average of the last."
+                f"No {self.config.best_by} was measured, so no checkpoint is the best. The average is used."
             )
 
     def _best(self) -> dict[str, Any] | None:
@@ -337,11 +338,16 @@ class Run:
     def _ends_with_best(self) -> bool:
         return self.config.final_model == "best" and self._best() is not None
 
+    @property
+    def _set_weights(self) -> Callable[..., None]:
+        """Gives a model the average of checkpoints, or the moving average that the last of them holds."""
+        return average_checkpoints if self.config.ema is None else load_moving_average
+
     def _chosen_checkpoints(self) -> list[Path]:
         config = self.config
         return select_checkpoints(
             self.folder.checkpoints,
-            config.averaged_checkpoints,
+            config.averaged_checkpoints if config.ema is None else 1,
             config.checkpoint_minutes,
             config.checkpoint_updates,
         )
@@ -442,6 +448,7 @@ class Run:
             start=self.resolved.restart,
             best=best and {**best, "path": self.folder.checkpoints / best["name"]},
             use_best=self._ends_with_best,
+            moving_average=None if self.config.ema is None else load_moving_average,
         )
 
     # How a run begins.

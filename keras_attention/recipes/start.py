@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_attention.data.corpus import Corpus
+from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.presets import Preset, read_preset
 from keras_attention.recipes.config import BUDGET, NEWER, TranslationConfig
 from keras_attention.utils.cooldown import finishing_steps
@@ -49,6 +50,9 @@ def run_settings(
     for field in dataclasses.fields(config):
         if field.name in NEWER and settings[field.name] == field.default:
             del settings[field.name]
+    parse_mixture(config.mixture, corpus.parts)  # Refuses other names.
+    if config.mixture:
+        settings["parts"] = {name: text.fingerprint() for name, text in corpus.parts.items()}
     if config.start_from is None:  # as runs had it before there was a choice
         del settings["start_from"], settings["freeze"]
     else:

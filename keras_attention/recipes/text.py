@@ -32,6 +32,8 @@ class TextOptions:
         tsv: Your own pairs in one file, on each line source, tab, target.
         tsv_languages: Whether --tsv has a third column with the language of the target, such as de. The
             source then begins with the tag <2de>.
+        parts: Your own text in several parts, to be mixed by --mixture: for each part its name, the source
+            file and the target file, one after the other.
         validation_files: Source and target file of the validation set.
         test_files: Source and target file of the test set.
         max_words: Training pairs with more words on a side are left out.
@@ -48,6 +50,7 @@ class TextOptions:
     target_file: Path | None = None
     tsv: Path | None = None
     tsv_languages: bool = False
+    parts: tuple[str, ...] = ()
     validation_files: tuple[Path, Path] | None = None
     test_files: tuple[Path, Path] | None = None
     max_words: int | None = None
@@ -64,8 +67,15 @@ class TextOptions:
             )
         if self.tsv_languages and self.tsv is None:
             raise ValueError("--tsv-languages needs --tsv, the file with three columns.")
-        if self.tsv is not None and self.source_file is not None:
-            raise ValueError("Give --tsv, or --source-file and --target-file, not both.")
+        if sum(map(bool, (self.tsv, self.source_file, self.parts))) > 1:
+            raise ValueError(
+                "Give --tsv, or --source-file and --target-file, or --parts; only one."
+            )
+        if len(self.parts) % 3 or len({*self.parts[::3]}) < len(self.parts) // 3:
+            raise ValueError(
+                "--parts needs three words for each part: a name that no other has, its source file and its "
+                f"target file. Received: {' '.join(self.parts)}"
+            )
         if self.is_own and (self.corpus is not None or self.data_dir is not None):
             option = "--corpus" if self.corpus is not None else "--data-dir"
             raise ValueError(f"Give {option} or your own files, not both.")
@@ -79,13 +89,14 @@ class TextOptions:
     @property
     def is_own(self) -> bool:
         """Whether the text is the user's own."""
-        return self.tsv is not None or self.source_file is not None
+        return self.tsv is not None or self.source_file is not None or bool(self.parts)
 
     @property
     def files(self) -> list[Path]:
         """All files of the user's own."""
         pairs = [(self.source_file, self.target_file), self.validation_files, self.test_files]
         given = [file for pair in pairs if pair is not None for file in pair]
+        given += [Path(word) for i, word in enumerate(self.parts) if i % 3]
         return [file for file in [*given, self.tsv] if file is not None]
 
     def _check_files(self) -> None:
@@ -136,6 +147,10 @@ class TextOptions:
             return corpus_from_tsv(
                 self.tsv, name=_name_of(self.tsv), has_languages=self.tsv_languages, **languages
             )
+        if self.parts:
+            words = self.parts
+            named = dict(zip(words[::3], zip(words[1::3], words[2::3], strict=True), strict=True))
+            return corpus_from_files(named, **held_out, name="-".join(named), **languages)
         if self.source_file is not None and self.target_file is not None:
             files = (self.source_file, self.target_file)
             return corpus_from_files(

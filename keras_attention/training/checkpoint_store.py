@@ -191,6 +191,7 @@ def check_resumable(model: keras.Model, callbacks: Sequence[Any] = ()) -> None:
                 f"A training with the optimizer {name} cannot be resumed: at the end of each `fit`, Keras "
                 "replaces the weights (`finalize_variable_values`; with `use_ema`, by their moving average), "
                 "and a training that was stopped has more such ends. Compile the model without it; "
+                "`keras_attention.Adam(moving_average=0.999)` keeps a moving average beside the weights, and "
                 "`average_checkpoints` gives the average of checkpoints after the training."
             )
     check_callbacks(callbacks)
@@ -283,7 +284,14 @@ def _manifest(model: keras.Model, record: dict[str, Any], weights: Path) -> dict
         "random_states": [numbers(state).tolist() for state in _random_states(model)],
         "metrics": [numbers(state).tolist() for state in model.metrics_variables],
         "variables": _named_variables(model),
+        **_moving_average(model),
     }
+
+
+def _moving_average(model: keras.Model) -> dict[str, Any]:
+    """Return which variable of the optimizer is the moving average of which weight."""
+    pairs = getattr(_optimizer(model), "moving_averages", ())
+    return {"moving_average": [[v.path, average.path] for v, average in pairs]} if pairs else {}
 
 
 def _bytes_of(model: keras.Model) -> int:

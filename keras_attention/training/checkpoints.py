@@ -1,7 +1,7 @@
 """Selecting checkpoints and averaging them (section 6.1 of the paper)."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from keras_attention.training.checkpoint_store import (
 )
 from keras_attention.utils.checks import (
     check_boolean,
+    check_callable,
     check_has,
     check_integer,
     check_iterable,
@@ -177,6 +178,7 @@ def save_average(
     path: str | os.PathLike[str],
     paths: Sequence[str | os.PathLike[str]],
     overwrite: bool = False,
+    average: Callable[[keras.Model, Sequence[Any]], None] = average_checkpoints,
 ) -> None:
     """Average checkpoints and save the result as a checkpoint that is marked as an average.
 
@@ -188,6 +190,7 @@ def save_average(
         paths: Checkpoints, oldest first.
         overwrite: Whether to replace an average at `path`. Anything else there is never replaced.
             Defaults to False.
+        average: Called with the model and the checkpoints; sets the weights. Defaults to their plain mean.
 
     Raises:
         OccupiedPath: If there is something at `path` that may not be replaced.
@@ -196,7 +199,7 @@ def save_average(
     check_boolean("overwrite", overwrite)
     paths = [check_path("paths", source) for source in check_iterable("paths", paths)]
     check_destination(path, folder=True, ours=_is_average, overwrite=overwrite)
-    average_checkpoints(model, paths)
+    check_callable("average", average)(model, paths)
     record = {"averaged_from": [Path(source).name for source in paths]}
     write_checkpoint(path, model, record, replace=True)
 

@@ -36,6 +36,10 @@ class Adam(keras.optimizers.Adam):
         simplex_learning_rate: A rate or a schedule, such as `SimplexLearningRate`, of the variables with
             the constraint `Simplex`, which a Weighted Transformer's branches have; None for
             `learning_rate`.
+        moving_average: Decay of a moving average of the weights, such as 0.999, which `moving_averages` has;
+            training itself does not change. After t updates it is
+            `average += (1 - min(decay, (t - 1) / (t + 9))) * (weight - average)`: it begins as the
+            weights, and then forgets more slowly, so that short trainings are averaged, too. None for none.
         name: Name of the optimizer.
         **kwargs: Every other argument of `keras.optimizers.Adam`.
 
@@ -62,6 +66,7 @@ class Adam(keras.optimizers.Adam):
         beta_2: float = 0.98,
         epsilon: float = 1e-9,
         simplex_learning_rate: Any = None,
+        moving_average: float | None = None,
         name: str = "adam",
         **kwargs: Any,
     ):
@@ -76,6 +81,10 @@ class Adam(keras.optimizers.Adam):
         if not (simplex_learning_rate is None or callable(simplex_learning_rate)):
             check_number("simplex_learning_rate", simplex_learning_rate, least=0)
         self.simplex_learning_rate = simplex_learning_rate
+        if moving_average is not None:
+            check_number("moving_average", moving_average, above=0, below=1)
+        self.moving_average = moving_average
+        self._averages: list[tuple[Any, Any]] = []
 
     def build(self, variables: Any) -> None:
         if self.built:
@@ -86,6 +95,19 @@ class Adam(keras.optimizers.Adam):
         self._first_nonfinite = self.add_variable(dtype="int", name="first_nonfinite", **once)
         if isinstance(self._learning_rate, BudgetSchedule):
             self._track_variable(self._learning_rate.used)
+        if self.moving_average is not None:
+            self._averages = [
+                (
+                    variable,
+                    self.add_variable(
+                        variable.shape,
+                        dtype=variable.dtype,
+                        name=f"moving_average_{index}",
+                        aggregation="only_first_replica",
+                    ),
+                )
+                for index, variable in enumerate(variables)
+            ]
 
     @property
     def gradient_norm(self) -> float:
@@ -102,6 +124,27 @@ class Adam(keras.optimizers.Adam):
         In a callback, read it from `self.model.optimizer`: on JAX, Keras brings that up to date.
         """
         return int(ops.convert_to_numpy(self._first_nonfinite)) if self.built else 0
+
+    @property
+    def moving_averages(self) -> list[tuple[Any, Any]]:
+        """The weights with their moving averages; empty without `moving_average`."""
+        return self._averages
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        super().apply(grads, trainable_variables)
+        if not self._averages:
+            return
+        # After the constraints. An update that was not finite, and all after it, change nothing.
+        before = ops.subtract(ops.cast(self.iterations, "float32"), 1.0)
+        decay = ops.minimum(self.moving_average, ops.divide(before, ops.add(before, 10.0)))
+        share = ops.where(
+            ops.equal(ops.convert_to_tensor(self._first_nonfinite), 0), 1.0 - decay, 0.0
+        )
+        for variable, average in self._averages:
+            old, new = (ops.convert_to_tensor(v) for v in (average, variable))
+            average.assign(
+                ops.add(old, ops.multiply(ops.cast(share, old.dtype), ops.subtract(new, old)))
+            )
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         update = backend_choice("Adam", tensorflow=tensorflow_adam_update, default=None)
@@ -194,4 +237,5 @@ class Adam(keras.optimizers.Adam):
     def get_config(self) -> dict[str, Any]:
         rate = self.simplex_learning_rate
         rate = schedules.serialize(rate) if callable(rate) else rate
-        return {**super().get_config(), "simplex_learning_rate": rate}
+        own = {"simplex_learning_rate": rate, "moving_average": self.moving_average}
+        return {**super().get_config(), **own}

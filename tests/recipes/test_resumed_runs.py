@@ -1,5 +1,6 @@
 """Runs that are stopped, resumed and prolonged end in the same bits as an undisturbed run."""
 
+import collections
 import contextlib
 import dataclasses
 import io
@@ -19,12 +20,15 @@ from keras_attention.callbacks import ConsoleProgress, TranslationScores
 from keras_attention.callbacks.perplexity import ValidationPerplexity
 from keras_attention.cli import train as cli
 from keras_attention.cli.train import run
+from keras_attention.data.mixed_batches import MixedBatches
+from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.recipes import checkpoint_translator
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes.config import RESUMABLE_FIELDS
 from keras_attention.recipes.run import Run
 from keras_attention.recipes.shares import Shares
 from keras_attention.training.distribution import Devices
+from keras_attention.training.moving_average import load_moving_average
 from keras_attention.utils.files import read_json, write_json
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import SMALL, small_corpus, write_files
@@ -430,3 +434,84 @@ def test_a_run_of_before_there_was_a_best_goes_on(files, disturbed, tmp_path, ca
     assert "best_by: None there, 'bleu' asked for" in capsys.readouterr().err
     with pytest.raises(ValueError, match="'best' needs `best_by`"):
         dataclasses.replace(TINY, final_model="best")
+
+
+def test_a_mixture_in_stages_goes_on_exactly(tmp_path, capsys):
+    """Stopped within an epoch of the second stage; finished, it is the run in one go."""
+    words = []
+    for name, first, count in (("clean", 0, 40), ("web", 40, 70)):
+        words += [name, *map(str, write_files(tmp_path, name, first, count))]
+    mixture = ["--parts", *words, "--mix", "clean:3", "web:1", "until:5", "clean:1", "web:2"]
+
+    def start(folder, *more):
+        arguments = [*mixture, "--steps", "15", *more, "--output-dir", str(folder)]
+        return run("Trains.", arguments=arguments, recipes={"files": TINY})
+
+    def kill(self, batch, logs=None):
+        if self.budget.updates == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    folders = tmp_path / "stopped", tmp_path / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConsoleProgress, "on_train_batch_begin", kill)
+        with pytest.raises(SystemExit) as left:
+            start(folders[0])
+    assert left.value.code == 130
+    reports = [start(folder) for folder in folders]
+    assert same_state(*folders, 15)
+    assert [report["test"]["bleu"] for report in reports][0] == reports[1]["test"]["bleu"]
+    assert reports[0]["config"]["mixture"] == mixture[8:]
+    batches, whole = Run.open(folders[0]).batches, Run.open(folders[1]).batches
+    assert isinstance(batches, MixedBatches) and len(batches) == len(whole) > 4
+    names = [batches.corpus_of(*divmod(update, len(batches))) for update in range(15)]
+    assert collections.Counter(names[5:])["web"] in (6, 7) and {*names} == {"clean", "web"}
+    capsys.readouterr()
+    start(tmp_path / "none", "--plan", "--plan-no-try")
+    shown = capsys.readouterr().out
+    assert "updates 1 to 5: clean 75.0%, web 25.0%" in shown
+    assert "updates 6 to the end: clean 33.3%, web 66.7%" in shown
+    with pytest.raises(SystemExit):
+        start(folders[1], "--mix", "clean:1", "web:1")
+    assert "mixture: [" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        start(tmp_path / "none", "--mix", "clean:1", "wbe:1")
+    assert "Did you mean 'web'?" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_moving_average_goes_on_exactly_and_is_the_result(files, tmp_path, capsys):
+    config = dataclasses.replace(TINY, ema=0.9, attention_log=False)
+    folder, whole = tmp_path / "run", tmp_path / "whole"
+    assert stopped(files, folder, signal.SIGINT, 9, 14, config) == 130
+    report = train(files, folder, 14, config)
+    history = train_alone(files, whole, 14, config)
+    assert same_state(folder, whole, 14)
+    pairs = zip(report["training"]["history"], history, strict=True)
+    assert all(a["val_perplexity"] == b["val_perplexity"] for a, b in pairs)
+
+    # What was validated and saved is the average in the checkpoint.
+    last = folder / "checkpoints" / "update-00000014"
+    finished = Run.open(folder)
+    load_moving_average(finished.model, [last])
+    wanted = PerplexityMeter(finished.model)(finished.validation)
+    assert history[-1]["val_perplexity"] == pytest.approx(wanted, rel=1e-5)
+    assert report["validation_perplexity"] == pytest.approx(wanted, rel=1e-5)
+    assert abs(report["last_validation_perplexity"] - wanted) > 1e-3 * wanted
+    models = [keras.saving.load_model(folder / "model.keras", compile=False), finished.model]
+    models += [checkpoint_translator(folder, name).model for name in ("average", "last")]
+    weights = [[keras.ops.convert_to_numpy(v) for v in m.trainable_weights] for m in models]
+    for other in weights[1:3]:
+        assert all(map(np.array_equal, weights[0], other))
+    assert not all(map(np.array_equal, weights[0], weights[3]))
+    assert list(report["evaluation"]["systems"]) == [
+        "last checkpoint (update-00000014)", "moving average (update-00000014)"
+    ]  # fmt: skip
+    assert (
+        "The moving average of the weights in update-00000014."
+        in (folder / "report.txt").read_text()
+    )
+    assert ", the moving average of the weights" in capsys.readouterr().out
+    assert list(finished.evaluation(["a b"], ["c d"])["systems"])[-1].startswith("moving average")
+    with pytest.raises(SystemExit):
+        train(files, folder, 14, TINY)
+    assert "ema: 0.9 there, None asked for" in capsys.readouterr().err

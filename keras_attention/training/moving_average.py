@@ -1,0 +1,66 @@
+"""The moving average of a model's weights: used in their place, and read from a checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import keras
+import numpy as np
+
+from keras_attention.training.checkpoint_store import WEIGHTS, check_same_model, read_manifest
+from keras_attention.training.checkpoints import average_checkpoints
+
+
+@contextlib.contextmanager
+def with_moving_average(model: keras.Model) -> Iterator[None]:
+    """Give a model the moving average of its weights for as long as the block runs.
+
+    Does nothing if its optimizer keeps none, or before its first update.
+
+    Args:
+        model: A compiled model. In a callback, `self.model`: on JAX, this brings its weights up to date.
+    """
+    optimizer: Any = getattr(model, "optimizer", None)
+    pairs = list(getattr(optimizer, "moving_averages", ()))
+    if not pairs or int(keras.ops.convert_to_numpy(optimizer.iterations)) == 0:
+        yield
+        return
+    numbers = keras.ops.convert_to_numpy
+    own = [np.array(numbers(variable)) for variable, _ in pairs]  # PyTorch's share the memory.
+    try:
+        for variable, average in pairs:
+            variable.assign(np.array(numbers(average)))
+        yield
+    finally:
+        for (variable, _), value in zip(pairs, own, strict=True):
+            variable.assign(value)
+
+
+def load_moving_average(model: keras.Model, paths: Sequence[str | os.PathLike[str]]) -> None:
+    """Set the weights of a model to the moving average that the last of some checkpoints holds.
+
+    Args:
+        model: A built model with the weights of the checkpoint; it need not be compiled.
+        paths: Checkpoints of a training with `Adam(moving_average=...)`.
+
+    Raises:
+        ValueError: If the checkpoint holds no moving average, or is another model's.
+    """
+    path = Path(paths[-1])
+    manifest = read_manifest(path)
+    if not manifest.get("moving_average"):
+        raise ValueError(f"The checkpoint '{path}' holds no moving average of the weights.")
+    check_same_model(model, manifest, path)
+    average_checkpoints(model, [path])  # What has no average, such as frozen weights.
+    names = [name for name, _ in manifest["variables"]["model"]]
+    slots = [name for name, _ in manifest["variables"]["optimizer"]]
+    with h5py.File(path / WEIGHTS) as file:
+        values = file["optimizer"]["vars"]
+        for weight, slot in manifest["moving_average"]:
+            variable: Any = model.weights[names.index(weight)]
+            variable.assign(values[str(slots.index(slot))][()])
