@@ -48,7 +48,7 @@ _PUBLIC_NAMES = {
         "load_corpus",
         "write_corpus",
     ),
-    "decoding": ("Translation", "Translator", "beam_search"),
+    "decoding": ("Restrictions", "Sampling", "Translation", "Translator", "beam_search"),
     "evaluation": (
         "corpus_bleu",
         "corpus_chrf",

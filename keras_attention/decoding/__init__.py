@@ -8,6 +8,9 @@ _PLACES = {
     "constraints": ("ForcedPrefix", "RequiredPhrases", "TextConstraint"),
     "tree_constraint": ("WellFormedTrees",),
     "hypotheses": ("BeamSearchResult",),
-    "translator": ("Translation", "Translator"),
+    "restrictions": ("Restrictions",),
+    "sampling": ("Sampling",),
+    "translation": ("Translation",),
+    "translator": ("Translator",),
 }
 __getattr__, __dir__, __all__ = imported_lazily(__name__, _PLACES)
