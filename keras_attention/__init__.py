@@ -48,7 +48,14 @@ _PUBLIC_NAMES = {
         "load_corpus",
         "write_corpus",
     ),
-    "decoding": ("Translation", "Translator", "beam_search", "verify_preset"),
+    "decoding": (
+        "Restrictions",
+        "Sampling",
+        "Translation",
+        "Translator",
+        "beam_search",
+        "verify_preset",
+    ),
     "evaluation": (
         "corpus_bleu",
         "corpus_chrf",

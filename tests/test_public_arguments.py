@@ -330,10 +330,31 @@ TABLE = {
         {"corpus": THING, "folder": PATH},
     ),
     # decoding
-    "ForcedPrefix": (lambda x: {"vocabulary_size": 9}, {"vocabulary_size": [*SIZE, None]}),
+    "ForcedPrefix": (
+        lambda x: {"vocabulary_size": 9},
+        {"vocabulary_size": [*SIZE, None], "then": OPTIONAL_THING},
+    ),
     "RequiredPhrases": (
         lambda x: {"vocabulary_size": 9, "end_token_id": 1},
         {"vocabulary_size": [*SIZE, None], "end_token_id": [*COUNT, 9]},
+    ),
+    "Restrictions": (
+        lambda x: {},
+        {
+            "no_repeat_ngram_size": [*COUNT, None],
+            "banned": [None, 3, "x", [3], [" "]],
+            "min_length": [*COUNT, None],
+            "max_length": SIZE,
+        },
+    ),
+    "Sampling": (
+        lambda x: {},
+        {
+            "temperature": [0, -1, math.nan, math.inf, "x", None],
+            "top_k": SIZE,
+            "top_p": [0, 1.5, -1, math.nan, "x"],
+            "seed": [*COUNT, 2**32, None],
+        },
     ),
     "TextConstraint": (
         lambda x: {"constraint": x.constraint, "start": x.constraint.start},
@@ -353,6 +374,8 @@ TABLE = {
             "precision": WORD,
             "engine": [*WORD, None],
             "constraint": OPTIONAL_THING,
+            "sampling": OPTIONAL_THING,
+            "restrictions": OPTIONAL_THING,
         },
     ),
     "WellFormedTrees": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import os
 import sys
 from collections.abc import Sequence
@@ -16,7 +17,13 @@ from keras_attention.cli.bulk_options import (
     refuse_spread,
     spread,
 )
-from keras_attention.cli.models import MODEL_HELP, check_model, light_translator
+from keras_attention.cli.choice_options import (
+    LinesBeside,
+    add_choice_options,
+    refuse_choices,
+    translator_choices,
+)
+from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, light_translator
 from keras_attention.cli.options import NONE, Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import chunks_as_they_come
@@ -32,6 +39,7 @@ examples:
   echo "The dog sleeps." | keras-attention translate runs/demo
   keras-attention translate runs/demo --input new.en --output new.de
   keras-attention translate runs/demo --input 'corpus/*.gz' --output-dir translated --ray
+  keras-attention translate runs/demo --sample --top-k 20 --n-best 5 --input new.en
 """
 
 
@@ -67,16 +75,18 @@ def main(arguments: Sequence[str], program: str) -> None:
         name = str(options.input or "the standard input")
         progress = files.enter_context(Progress(None, name, enabled=shows))
         unusual = UnusualTexts("lines", first=1)
+        beside = LinesBeside(options, files)
 
         def answer(number: int, chunk: list[str]) -> None:
-            for text in result_lines(
-                translator, chunk, number, options.n_best, options.json, options.unique, unusual
-            ):
+            how = (options.n_best, options.json, options.unique, unusual, options.mbr)
+            asked = beside.take(number, len(chunk))
+            for text in result_lines(translator, chunk, number, *how, **asked):
                 written.write(f"{text}\n")
             written.flush()
             progress.values(f"{number + len(chunk):,} lines")
 
         chunks_as_they_come(lines, name, answer)
+        beside.check_end()
         if message := unusual.message():
             say(f"{program}: {message}")
 
@@ -117,8 +127,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add(
         "--unique",
         action=argparse.BooleanOptionalAction,
-        default=True,
-        help="whether the n best differ in their text; there may be fewer then (yes)",
+        help="whether the n best differ in their text; there may be fewer then (yes, but samples: no)",
     )
     add("--json", action="store_true", help="write a JSON object per line, with all n best")
     add(
@@ -138,6 +147,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         help="what decodes: auto, numba, tensorflow, torch, jax, plain (the search that defines the "
         "result), or ctranslate2, which has its own search (auto)",
     )
+    add_choice_options(parser)
     return parser
 
 
@@ -148,6 +158,11 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
         from keras_attention.recipes.from_checkpoint import checkpoint_translator
 
         translator = checkpoint_translator(options.model, options.checkpoint, **given)
+    elif options.ensemble or options.phrases_file:
+        start_backend()
+        translator = keras_translator(options.model, **given)
+        if options.ensemble:
+            translator = _ensemble(translator, options)
     else:
         translator = light_translator(options.model, **given)
     if options.source_prefix is not None:
@@ -173,6 +188,20 @@ def _note_on_tags(tokenizer: Any) -> str:
     )
 
 
+def _ensemble(translator: Any, options: argparse.Namespace) -> Any:
+    """Return a translator with several models, and the tokenizer and search settings of one."""
+    models = [translator.model]
+    for name in options.ensemble:
+        other = keras_translator(name, show_progress=False)
+        if other.tokenizer.fingerprint() != translator.tokenizer.fingerprint():
+            raise ValueError(
+                f"--with: '{name}' has another vocabulary than '{options.model}'. The models of an ensemble "
+                "are trained with one tokenizer."
+            )
+        models.append(other.model)
+    return dataclasses.replace(translator, model=models)
+
+
 def _check_search(options: argparse.Namespace) -> None:
     """Refuse what needs no backend to be refused, which takes long to start."""
     from keras_attention.decoding.translator import Translator, check_options
@@ -184,12 +213,20 @@ def _check_search(options: argparse.Namespace) -> None:
         run = RunFolder(options.model)
         settings = run.settings(SEARCH_SETTINGS)
         run.check_checkpoint(options.checkpoint)
+        if options.ensemble or options.phrases_file:
+            raise ValueError("--checkpoint cannot be combined with --with or --phrases-file.")
+    for name in options.ensemble or ():
+        check_model(name)
     beam_size = options.beam_size or settings.get("beam_size", Translator.beam_size)
-    if not 1 <= options.n_best <= beam_size:
-        raise ValueError(
-            f"--n-best must be at least 1 and at most the beam size, which is {beam_size}. Lower it, or "
-            f"raise --beam-size. Received: {options.n_best}"
-        )
+    if options.mbr is not None and options.n_best > 1:
+        raise ValueError("--mbr writes one translation: it cannot be combined with --n-best.")
+    for name, number in (("n-best", options.n_best), ("mbr", options.mbr)):
+        most = number if options.sample else beam_size
+        if number is not None and not 1 <= number <= max(1, most):
+            raise ValueError(
+                f"--{name} must be at least 1 and at most the beam size, which is {beam_size}. Lower it, or "
+                f"raise --beam-size. Received: {number}"
+            )
     if options.engine in BACKENDS:
         chosen = os.environ.setdefault("KERAS_BACKEND", options.engine)
         if chosen != options.engine:
@@ -201,7 +238,8 @@ def _check_search(options: argparse.Namespace) -> None:
 
 def _search_options(options: argparse.Namespace) -> dict[str, Any]:
     names = ("beam_size", "length_penalty", "batch_tokens", "precision", "engine")
-    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    return {**given, **translator_choices(options)}
 
 
 def _translate_corpus(options: argparse.Namespace) -> None:
@@ -212,6 +250,7 @@ def _translate_corpus(options: argparse.Namespace) -> None:
         if getattr(options, name) is not None:
             option = name.replace("_", "-")
             raise ValueError(f"--{option} cannot be combined with --output-dir.")
+    refuse_choices(options, "--output-dir")
     inputs = expanded("--input", options.input)
     given = spread(options)
     start_backend()
@@ -222,7 +261,7 @@ def _translate_corpus(options: argparse.Namespace) -> None:
         inputs,
         options.output_dir,
         n_best=options.n_best,
-        unique=options.unique,
+        unique=options.unique is not False,
         as_json=options.json,
         **given,
         **_search_options(options),

@@ -347,7 +347,9 @@ class Tokenizer(SavedTokenizer):
             ImportError: If protobuf is not installed.
         """
         pieces = self._pieces
-        has_prefix = self.source_prefix is not None or getattr(pieces, "source_prefix", ())
+        has_prefix = self.source_prefix is not None
+        if isinstance(pieces, ImportedPieces):
+            has_prefix = has_prefix or bool(pieces.source_prefix)
         if (
             isinstance(pieces, SentencePieces)
             and not has_prefix

@@ -8,7 +8,10 @@ _PLACES = {
     "constraints": ("ForcedPrefix", "RequiredPhrases", "TextConstraint"),
     "tree_constraint": ("WellFormedTrees",),
     "hypotheses": ("BeamSearchResult",),
-    "translator": ("Translation", "Translator"),
+    "restrictions": ("Restrictions",),
+    "sampling": ("Sampling",),
+    "translation": ("Translation",),
+    "translator": ("Translator",),
     "saved_preset": ("VerifiedPreset", "verify_preset"),
 }
 __getattr__, __dir__, __all__ = imported_lazily(__name__, _PLACES)

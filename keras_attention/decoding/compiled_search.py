@@ -12,9 +12,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attention.decoding.constraints import TextConstraint
 from keras_attention.decoding.hypotheses import BeamSearchResult, SearchRules, result
 from keras_attention.decoding.plain_search import find_hypotheses
+from keras_attention.decoding.requests import Request
+from keras_attention.decoding.token_rules import SearchConstraint
 from keras_attention.ops.compile import compile_for_inference
 
 
@@ -24,10 +25,10 @@ class CompiledSearch:
     Args:
         model: The model, as `Translator` takes it.
         rules: What is the same for all batches.
-        constraint: A `TextConstraint` on the translations, or None.
+        constraint: All that is asked of the translations, or None.
     """
 
-    def __init__(self, model: Any, rules: SearchRules, constraint: TextConstraint | None = None):
+    def __init__(self, model: Any, rules: SearchRules, constraint: SearchConstraint | None = None):
         self._model = model
         self._rules = rules
         self._constraint = constraint
@@ -49,7 +50,8 @@ class CompiledSearch:
         max_lengths: np.ndarray,
         max_length: int,
         stop: str,
-        texts: Sequence[str] = (),
+        requests: Sequence[Request] = (),
+        uniforms: np.ndarray | None = None,
     ) -> BeamSearchResult:
         """Search one batch.
 
@@ -58,7 +60,8 @@ class CompiledSearch:
             max_lengths: int32 (B,), the longest hypothesis allowed for each sentence.
             max_length: L, the largest of them for any batch of this shape.
             stop: When a sentence is done; see `beam_search`.
-            texts: The text of each source, for a constraint.
+            requests: What is asked for, for a constraint; there may be further rows.
+            uniforms: float32 (B, L), the random numbers for samples.
 
         Returns:
             A `BeamSearchResult` of NumPy arrays.
@@ -68,15 +71,19 @@ class CompiledSearch:
         state = {}
         if self._constraint is not None:
             limits: Any = np.minimum(max_lengths, max_length)
-            state = self._constraint.of_batch(texts, limits, self._rules.beam_size)
+            state = self._constraint.of_batch(requests, limits, self._rules.beam_size)
         self._max_length = max_length  # A function of the shape, as the program is.
         found, limits = keras.tree.map_structure(
             keras.ops.convert_to_numpy,
-            self._programs[stop](encoder_token_ids, max_lengths, state),
+            self._programs[stop](
+                encoder_token_ids, max_lengths, state, () if uniforms is None else uniforms
+            ),
         )
         return result(found, limits, self._rules, np)
 
-    def _search(self, stop: str, encoder_token_ids: Any, max_lengths: Any, state: Any) -> Any:
+    def _search(
+        self, stop: str, encoder_token_ids: Any, max_lengths: Any, state: Any, uniforms: Any
+    ) -> Any:
         """Run encoder and beam search on one batch: (B, S) and (B,)."""
         memory = self._model.encode(encoder_token_ids)
 
@@ -86,4 +93,7 @@ class CompiledSearch:
         rows, rules = encoder_token_ids.shape[0], self._rules
         cache = self._model.initial_cache(rows, rules.beam_size, self._max_length)
         constrained = None if self._constraint is None else (self._constraint.constraint, state)
-        return find_hypotheses(step, cache, max_lengths, rules, stop, self._max_length, constrained)
+        drawn = None if rules.sampling is None else uniforms
+        return find_hypotheses(
+            step, cache, max_lengths, rules, stop, self._max_length, constrained, drawn
+        )

@@ -18,7 +18,7 @@ import numpy as np
 from keras import ops
 
 from keras_attention.decoding.hypotheses import LARGEST_BEAM
-from keras_attention.decoding.plain_search import Constraint, check_states
+from keras_attention.decoding.plain_search import Constraint, check_states, rescored
 from keras_attention.utils.checks import check_callable, check_has, check_integer, counted
 
 
@@ -86,6 +86,7 @@ class ForcedPrefix:
 
     Args:
         vocabulary_size: Number of tokens V.
+        then: A `Constraint` on the tokens behind the given ones, which knows those, too. Defaults to none.
 
     >>> from keras_attention.decoding.plain_search import beam_search
     >>> step = lambda token_ids, index, cache: (ops.zeros((1, 1, 4)), cache)  # all tokens are equal
@@ -98,11 +99,18 @@ class ForcedPrefix:
 
     parts = ("prefix",)
 
-    def __init__(self, vocabulary_size: int):
+    def __init__(self, vocabulary_size: int, then: Constraint | None = None):
         self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1, 10**7)
+        self.then = then
+        if then is not None:
+            check_has("then", then, "a constraint", "allowed", "advance")
 
     def start(
-        self, prefixes: Sequence[Sequence[int]], max_lengths: Sequence[int], beam_size: int
+        self,
+        prefixes: Sequence[Sequence[int]],
+        max_lengths: Sequence[int],
+        beam_size: int,
+        then: Any = None,
     ) -> Any:
         """Return the states for a batch.
 
@@ -110,6 +118,7 @@ class ForcedPrefix:
             prefixes: The token ids with which each sentence begins; may be empty.
             max_lengths: (B,) int, the longest hypothesis allowed for each sentence, EOS included.
             beam_size: Number of beams W.
+            then: The states of the constraint `then`, if there is one.
 
         Raises:
             ValueError: If a token is not in the vocabulary, or a prefix is too long.
@@ -123,7 +132,8 @@ class ForcedPrefix:
         tokens = np.full((len(prefixes), max([1, *map(len, prefixes)])), -1, "int32")
         for row, prefix in enumerate(prefixes):
             tokens[row, : len(prefix)] = prefix
-        return for_each_beam({"prefix": tokens}, beam_size)
+        state = for_each_beam({"prefix": tokens}, beam_size)
+        return state if self.then is None else {**state, "then": then}
 
     def allowed(self, state: Any, index: Any) -> Any:
         """Allow the next token of the prefix, or all tokens after its end; see `Constraint`."""
@@ -132,11 +142,20 @@ class ForcedPrefix:
         # After the longest prefix, no entry is selected: -1, as after any other prefix.
         token = ops.sum(ops.where(here, prefix + 1, 0), axis=-1, keepdims=True) - 1
         vocabulary = ops.arange(self.vocabulary_size, dtype="int32")
-        return ops.equal(vocabulary, token) | ops.less(token, 0)
+        free = ops.less(token, 0)
+        if self.then is not None:
+            free = free & self.then.allowed(state["then"], index)
+        return ops.equal(vocabulary, token) | free
+
+    def rescore(self, logits: Any, state: Any, index: Any) -> Any:
+        """Rescore the logits as the constraint on what follows does."""
+        return logits if self.then is None else rescored(self.then, logits, state["then"], index)
 
     def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
-        """Return the same state: a prefix does not depend on the chosen tokens."""
-        return state
+        """Return the states after the tokens: a prefix does not depend on them, what follows does."""
+        if self.then is None:
+            return state
+        return {**state, "then": self.then.advance(state["then"], token_ids, index)}
 
 
 class RequiredPhrases:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_attention.decoding.sampling import Sampling
 from keras_attention.engine.base import SearchOptions
 from keras_attention.utils.checks import check_choice, check_integer, check_number
 
@@ -44,11 +45,13 @@ class BeamSearchResult(NamedTuple):
 class SearchRules(NamedTuple):
     """What the searches of a `Translator` have in common; see `beam_search`."""
 
-    beam_size: int
+    beam_size: int  # 1 with `sampling`
     start_token_id: int
     end_token_id: int
     pad_token_id: int
     length_penalty: float
+    sampling: Sampling | None = None  # whether tokens are drawn, in place of the likeliest
+    are_scores: bool = False  # whether logits are scores already, and not normalised
 
 
 # The buffers of a search grow with the square of its beam.

@@ -29,7 +29,7 @@ from keras_attention.decoding.hypotheses import (
 from keras_attention.engine.base import State
 
 if TYPE_CHECKING:
-    from keras_attention.decoding.constrained_steps import ConstrainedSteps
+    from keras_attention.decoding.chosen_steps import ChosenSteps
 
 # Rows that are done are dropped when they are a quarter of all, since doing so copies the others' state.
 LARGEST_SELECTED_SHARE = 0.75
@@ -43,7 +43,7 @@ def incremental_search(
     rules: SearchRules,
     stop: str,
     max_length: int,
-    constrained: ConstrainedSteps | None = None,
+    chosen: ChosenSteps | None = None,
     made: Callable[[int], None] | None = None,
 ) -> BeamSearchResult:
     """Search like `beam_search`, with the same results.
@@ -54,7 +54,7 @@ def incremental_search(
         rules: Size of the beam, special tokens and length penalty.
         stop: When a sentence is done; see `beam_search`.
         max_length: L, the size of the results.
-        constrained: The states of a constraint on the hypotheses; None for none.
+        chosen: Chooses tokens from the logits, by a constraint or at random; None for the likeliest.
         made: Is told after each step how many tokens the longest hypotheses have. Defaults to none.
 
     Returns:
@@ -80,20 +80,20 @@ def incremental_search(
             rows = _rows_to_keep(beams.searched, size)
             state.select_rows(rows)
             beams.select_rows(rows)
-            if constrained is not None:
-                constrained.select_rows(rows)
+            if chosen is not None:
+                chosen.select_rows(rows)
             tokens = tokens[rows]
         if beams.used == beams.history_bias.shape[2]:
             state.compact(beams.compact(), BLOCK * beam_size)
         start = beams.see_own()
-        wanted = width if constrained is None else None
+        wanted = width if chosen is None else None
         scores, ids = state.step(tokens, index, start, beams.history_bias, wanted)
-        if constrained is not None:
-            scores, ids = constrained.best(scores, index)
+        if chosen is not None:
+            scores, ids = chosen.best(scores, index)
         tokens, parents = beams.grow(scores, ids, index, rules.end_token_id)
         state.reorder(parents)
-        if constrained is not None:
-            constrained.advance(parents, tokens, index)
+        if chosen is not None:
+            chosen.advance(parents, tokens, index)
         if made is not None:
             made(index + 1)
     beams.write(found, beams.searched)

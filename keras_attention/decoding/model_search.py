@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_attention.decoding.batching import Batching
+from keras_attention.decoding.ensemble import Ensemble, EnsembleSelector
 from keras_attention.decoding.hypotheses import (
     BeamSearchResult,
     SearchRules,
-    num_candidates,
     result,
     search_options,
 )
 from keras_attention.decoding.incremental_search import incremental_search
-from keras_attention.engine.base import Engine, SearchingEngine, SteppingEngine
+from keras_attention.decoding.requests import Request, check_room
+from keras_attention.decoding.sampling import Sampling
+from keras_attention.engine.base import Draws, Engine, SearchingEngine, SteppingEngine, TokenRules
 from keras_attention.engine.select import EngineChoice, EngineSelector, check_engine
 from keras_attention.spec import SpecError, TransformerSpec
 from keras_attention.spec.parts import check_finite
@@ -30,10 +32,12 @@ from keras_attention.utils.forks import check_process, note_process
 from keras_attention.utils.progress import Progress
 
 if TYPE_CHECKING:
+    from keras_attention.decoding.chosen_steps import ChoicePrograms, ChosenSteps
     from keras_attention.decoding.compiled_search import CompiledSearch
-    from keras_attention.decoding.constrained_steps import ConstrainedSteps
     from keras_attention.decoding.constraints import TextConstraint
+    from keras_attention.decoding.token_rules import SearchConstraint
 
+Selector = EngineSelector | EnsembleSelector
 # A longer source is named while it is translated: the time grows with the square of its length.
 LONG_TOKENS = 1000
 SHOWN_LETTERS = 30
@@ -46,13 +50,15 @@ class ModelSearch:
     engine finds the same results faster; one is used if it can run the model's `spec()`.
 
     Args:
-        model: The model, or its spec, as `Translator` takes it.
+        model: The model, or its spec, as `Translator` takes it; or an `Ensemble`.
         beam_size: Number of beams W.
         length_penalty: The paper's alpha.
         max_extra_length: Largest number of tokens that a translation may have more than its source.
         precision: Precision of the engine; None for the model's.
         engine: `"auto"`, `"plain"`, or the name of an engine.
         constraint: A `TextConstraint` on the translations, or None.
+        sampling: How translations are drawn, for a beam of 1; None to search the likeliest.
+        rules: Which tokens may follow in all translations; None for all.
 
     Raises:
         ValueError: If the precision or the engine is unknown, or cannot decode this model.
@@ -68,6 +74,8 @@ class ModelSearch:
         precision: str | None = None,
         engine: str = "auto",
         constraint: TextConstraint | None = None,
+        sampling: Sampling | None = None,
+        rules: TokenRules | None = None,
     ):
         check_engine(engine, precision)
         if not isinstance(model, TransformerSpec):
@@ -80,27 +88,44 @@ class ModelSearch:
             model.end_token_id,
             model.pad_token_id,
             length_penalty,
+            sampling,
+            are_scores=isinstance(model, Ensemble),
         )
         self._constraint = constraint
-        self._engines, self._plain_reason = self._selector(precision, engine)
-        self._plain = self._plain_search() if self._engines is None else None
-        if self._engines is not None and constraint is not None:
-            from keras_attention.decoding.constrained_steps import ConstraintPrograms
+        self._token_rules = rules
+        self._asked = (precision, engine)
+        needs = {"constraint": constraint, "sampling": sampling, "restrictions": rules}
+        wanted = {name for name, value in needs.items() if value is not None}
+        self._needs = frozenset(wanted | ({"ensemble"} if self._rules.are_scores else set()))
+        # Of what a search must be able to do; more than one if a call asks for more than others.
+        self._selectors: dict[frozenset[str], tuple[Selector | None, str]] = {}
+        # Of whether there are phrases and prefixes.
+        self._constraints: dict[tuple[bool, bool], SearchConstraint | None] = {}
+        self._programs: dict[tuple[bool, bool], ChoicePrograms] = {}
+        self._plain: dict[tuple[bool, bool], CompiledSearch] = {}
+        if self._selector(self._needs)[0] is None:
+            self._plain_search((False, False))
 
-            self._programs = ConstraintPrograms(constraint.constraint, num_candidates(beam_size))
-
-    def _selector(self, precision: str | None, engine: str) -> tuple[EngineSelector | None, str]:
+    def _selector(self, needs: frozenset[str]) -> tuple[Selector | None, str]:
         """Return the engines for the model, or None and the reason for using the plain search."""
-        model = self._model
-        is_spec = isinstance(model, TransformerSpec)
+        if needs not in self._selectors:
+            self._selectors[needs] = self._select(needs)
+        return self._selectors[needs]
+
+    def _select(self, needs: frozenset[str]) -> tuple[Selector | None, str]:
+        model, (precision, engine) = self._model, self._asked
+        models = model.models if isinstance(model, Ensemble) else (model,)
+        is_spec = any(isinstance(one, TransformerSpec) for one in models)
         try:
             if engine == "plain":
                 raise SpecError("The plain search computes in the model's own dtype.")
-            if not is_spec and not hasattr(model, "spec"):
-                raise SpecError(f"{type(model).__name__} has no `spec()`.")
-            spec = model if is_spec else model.spec()
-            by_steps = self._constraint is not None
-            return EngineSelector(spec, precision or spec.dtype, engine, by_steps), ""
+            found = []
+            for one in models:
+                if not isinstance(one, TransformerSpec) and not hasattr(one, "spec"):
+                    raise SpecError(f"{type(one).__name__} has no `spec()`.")
+                spec = one if isinstance(one, TransformerSpec) else one.spec()
+                found.append(EngineSelector(spec, precision or spec.dtype, engine, needs))
+            return EnsembleSelector(found) if len(found) > 1 else found[0], ""
         except SpecError as error:
             reason = str(error)
         if is_spec:
@@ -115,87 +140,103 @@ class ModelSearch:
             )
         return None, reason
 
-    def _plain_search(self) -> CompiledSearch:
-        # Imported here, because it needs Keras, which a process that runs a spec may lack.
-        from keras_attention.decoding.compiled_search import CompiledSearch
+    def _constraint_of(self, asked: tuple[bool, bool]) -> SearchConstraint | None:
+        """Return all that is asked of hypotheses, with phrases and prefixes or without; None for nothing."""
+        if asked not in self._constraints:
+            found = None
+            if self._constraint is not None or self._token_rules is not None or any(asked):
+                from keras_attention.decoding.token_rules import SearchConstraint
 
-        return CompiledSearch(self._model, self._rules, self._constraint)
+                found = SearchConstraint(self._model, self._constraint, self._token_rules, *asked)
+            self._constraints[asked] = found
+        return self._constraints[asked]
+
+    def _plain_search(self, asked: tuple[bool, bool]) -> CompiledSearch:
+        if asked not in self._plain:
+            # Imported here, because it needs Keras, which a process that runs a spec may lack.
+            from keras_attention.decoding.compiled_search import CompiledSearch
+
+            self._plain[asked] = CompiledSearch(
+                self._model, self._rules, self._constraint_of(asked)
+            )
+        return self._plain[asked]
 
     def check_weights(self) -> None:
         """Raise a `NonFiniteModel` that names the first weight that is infinite or NaN, if one is."""
-        if self._engines is None:  # Engines look when they read the weights.
+        if self._selector(self._needs)[0] is None:  # Engines look when they read the weights.
             check_finite({weight.path: weight for weight in self._model.weights})
 
     def choice(self, batch_size: int) -> EngineChoice:
         """Return which engine searches a batch of this many sentences, and why."""
-        if self._engines is None:
-            return EngineChoice("plain", self._plain_reason)
-        return self._engines.choice_for(batch_size * self._rules.beam_size)
+        engines, reason = self._selector(self._needs)
+        if engines is None:
+            return EngineChoice("plain", reason)
+        return engines.choice_for(batch_size * self._rules.beam_size)
 
     def __call__(
-        self,
-        sources: Sequence[Sequence[int]],
-        texts: Sequence[str],
-        batching: Batching,
-        progress: Progress,
-        n_best: int = 1,
+        self, requests: Sequence[Request], batching: Batching, progress: Progress, n_best: int = 1
     ) -> Iterator[tuple[list[int], BeamSearchResult]]:
         """Search the translations of sources, batch by batch, with the model's current weights.
 
         Args:
-            sources: Source ids with the end token; empty sources are skipped.
-            texts: The text of each source, for a constraint.
+            requests: What is asked for; those with an empty source are skipped.
             batching: Decides which sources are searched together.
             progress: Shows when a batch compiles first.
             n_best: Number of hypotheses that must be certain.
 
-        Yields:
-            The indices of a batch's sources, and a `BeamSearchResult` of NumPy arrays. It may have
-            further rows, with empty slots.
+        Returns:
+            An iterator of the indices of a batch's requests, and a `BeamSearchResult` of NumPy arrays. It may
+            have further rows, with empty slots.
 
         Raises:
             NonFiniteModel: If a weight of the model is infinite or NaN.
+            WrongText: If a translation has no room for what is asked of it.
         """
-        few_shapes = self._engines is None or self._engines.fixed_shapes
-        lengths = [len(source) for source in sources]
+        min_length = 0 if self._token_rules is None else self._token_rules.min_length
+        check_room(requests, [self._longest(len(r.source)) for r in requests], min_length)
+        asked = any(r.phrases for r in requests), any(r.prefix for r in requests)
+        names = ("constraint", "restrictions")  # what phrases and prefixes need
+        wanted = {name for name, is_asked in zip(names, asked, strict=True) if is_asked}
+        engines, _ = self._selector(self._needs | wanted)
+        few_shapes = engines is None or engines.fixed_shapes
+        lengths = [len(request.source) for request in requests]
         batches = (batching.of_few_shapes if few_shapes else batching.of_like_length)(lengths)
         if batches:
-            check_process(self._engines is None or self._engines.choice.name in BACKENDS)
+            check_process(engines is None or engines.choice.name in BACKENDS)
         search: Callable[..., BeamSearchResult] = self._search_plainly
-        if batches and self._engines is not None:
-            search = functools.partial(self._search_by_engine, self._engines.engine())
-        stop = "best" if n_best == 1 else "n_best"
+        if batches and engines is not None:
+            search = functools.partial(self._search_by_engine, engines.engine())
+        # Samples are certain.
+        stop = "best" if n_best == 1 or self._rules.sampling is not None else "n_best"
         for lines, shape in batches:
             encoder_token_ids = np.full(shape, self._model.pad_token_id, "int32")
             max_lengths = np.zeros(shape[0], "int32")  # 0 ends the search of a dummy row at once
             for row, line in enumerate(lines):
-                encoder_token_ids[row, : lengths[line]] = sources[line]
-                max_lengths[row] = lengths[line] + self._max_extra_length
-            yield (
-                lines,
-                search(
-                    encoder_token_ids, max_lengths, stop, [texts[line] for line in lines], progress
-                ),
-            )
+                encoder_token_ids[row, : lengths[line]] = requests[line].source
+                max_lengths[row] = self._longest(lengths[line])
+            own = [requests[line] for line in lines]
+            yield lines, search(encoder_token_ids, max_lengths, stop, own, asked, progress)
 
     def _search_plainly(
         self,
         encoder_token_ids: np.ndarray,
         max_lengths: np.ndarray,
         stop: str,
-        texts: Sequence[str],
+        requests: Sequence[Request],
+        asked: tuple[bool, bool],
         progress: Progress,
     ) -> BeamSearchResult:
-        assert self._plain is not None
+        plain = self._plain_search(asked)
         shape = encoder_token_ids.shape
-        needs_compiling = self._plain.needs_compiling(shape, stop)
+        needs_compiling = plain.needs_compiling(shape, stop)
         longest = self._longest(shape[1])
-        with _noted(progress, needs_compiling, encoder_token_ids, longest, texts) as made:
+        drawn = self._uniforms(requests, shape[0], longest)
+        with _noted(progress, needs_compiling, encoder_token_ids, longest, requests) as made:
             if needs_compiling and made is not None:
                 # The limits 0 end the search at once, and so the note when all is compiled.
-                self._plain(encoder_token_ids, np.zeros_like(max_lengths), longest, stop)
+                plain(encoder_token_ids, np.zeros_like(max_lengths), longest, stop, (), drawn)
                 made(0)
-            return self._plain(encoder_token_ids, max_lengths, longest, stop, texts)
+            return plain(encoder_token_ids, max_lengths, longest, stop, requests, drawn)
 
     def _search_by_engine(
         self,
@@ -203,19 +244,23 @@ class ModelSearch:
         encoder_token_ids: np.ndarray,
         max_lengths: np.ndarray,
         stop: str,
-        texts: Sequence[str],
+        requests: Sequence[Request],
+        asked: tuple[bool, bool],
         progress: Progress,
     ) -> BeamSearchResult:
         rules = self._rules
         shape = encoder_token_ids.shape
         max_length = self._longest(shape[1])
         needs_compiling = engine.needs_compiling(*shape)
-        with _noted(progress, needs_compiling, encoder_token_ids, max_length, texts) as made:
+        drawn = self._uniforms(requests, shape[0], max_length)
+        with _noted(progress, needs_compiling, encoder_token_ids, max_length, requests) as made:
             if isinstance(engine, SearchingEngine):
-                limits = np.clip(max_lengths, 0, max_length)
                 options = search_options(stop, rules.beam_size, rules.length_penalty, max_length)
-                found = engine.search(encoder_token_ids, limits, options, made)
-                return result(found, limits, rules, np)
+                options = options._replace(
+                    rules=self._rules_of(requests, shape[0]), draws=_draws(rules.sampling, drawn)
+                )
+                found = engine.search(encoder_token_ids, max_lengths, options, made)
+                return result(found, max_lengths, rules, np)
             assert isinstance(engine, SteppingEngine)
             return incremental_search(
                 engine.start(encoder_token_ids, rules.beam_size, max_length),
@@ -223,22 +268,66 @@ class ModelSearch:
                 rules,
                 stop,
                 max_length,
-                self._constrained(texts, np.clip(max_lengths, 0, max_length)),
+                self._chosen(requests, max_lengths, asked, drawn),
                 made,
             )
 
-    def _constrained(self, texts: Sequence[str], limits: Any) -> ConstrainedSteps | None:
-        if self._constraint is None:
+    def _chosen(
+        self,
+        requests: Sequence[Request],
+        limits: np.ndarray,
+        asked: tuple[bool, bool],
+        drawn: np.ndarray | None,
+    ) -> ChosenSteps | None:
+        """Return what chooses tokens between an engine's steps; None if the engine does."""
+        constraint = self._constraint_of(asked)
+        if constraint is None and drawn is None and not self._rules.are_scores:
             return None
-        from keras_attention.decoding.constrained_steps import ConstrainedSteps
+        from keras_attention.decoding.chosen_steps import ChoicePrograms, ChosenSteps
 
-        state = self._constraint.of_batch(texts, limits, self._rules.beam_size)
-        return ConstrainedSteps(self._programs, state)
+        if asked not in self._programs:
+            own = None if constraint is None else constraint.constraint
+            self._programs[asked] = ChoicePrograms(self._rules, own)
+        state = {}
+        if constraint is not None:
+            state = constraint.of_batch(requests, limits, self._rules.beam_size)
+        return ChosenSteps(self._programs[asked], state, drawn)
+
+    def _uniforms(self, requests: Sequence[Request], rows: int, length: int) -> np.ndarray | None:
+        """Return the random numbers (B, L) of samples; None if there are none."""
+        sampling = self._rules.sampling
+        if sampling is None:
+            return None
+        uniforms = np.zeros((rows, length), "float32")
+        for row, request in enumerate(requests):
+            uniforms[row] = sampling.uniforms(request.source, request.sample, length)
+        return uniforms
+
+    def _rules_of(self, requests: Sequence[Request], rows: int) -> TokenRules | None:
+        """Return the rules for the tokens of a batch."""
+        longest = max(len(request.prefix) for request in requests)
+        if not longest:
+            return self._token_rules
+        prefixes = np.full((rows, longest), -1, "int32")
+        for row, request in enumerate(requests):
+            prefixes[row, : len(request.prefix)] = request.prefix
+        return (self._token_rules or TokenRules())._replace(prefixes=prefixes)
 
     def _longest(self, source_length: int) -> int:
-        """Return L, the largest length of a translation of sources of this padded length."""
-        longest = source_length + self._max_extra_length
-        return longest if self._model.max_length is None else min(longest, self._model.max_length)
+        """Return L, the largest length of a translation of sources of this length, with its end token."""
+        limits = [source_length + self._max_extra_length]
+        if self._model.max_length is not None:
+            limits.append(self._model.max_length)
+        if self._token_rules is not None and self._token_rules.max_length:
+            limits.append(self._token_rules.max_length + 1)
+        return min(limits)
+
+
+def _draws(sampling: Sampling | None, uniforms: np.ndarray | None) -> Draws | None:
+    if sampling is None or uniforms is None:
+        return None
+    top_p = 1.0 if sampling.top_p is None else sampling.top_p
+    return Draws(uniforms, sampling.temperature, sampling.top_k or 0, top_p)
 
 
 @contextlib.contextmanager
@@ -247,7 +336,7 @@ def _noted(
     needs_compiling: bool,
     encoder_token_ids: np.ndarray,
     max_length: int,
-    texts: Sequence[str],
+    requests: Sequence[Request],
 ) -> Iterator[Callable[[int], None] | None]:
     """Show on the progress line why a batch takes long: it compiles first, or has a very long text.
 
@@ -256,7 +345,9 @@ def _noted(
     rows, length = encoder_token_ids.shape
     long = ""
     if length > LONG_TOKENS:  # Batches come longest first.
-        long = f"a line of up to {length:,} tokens takes long: '{texts[0][:SHOWN_LETTERS]}...'"
+        long = (
+            f"a line of up to {length:,} tokens takes long: '{requests[0].text[:SHOWN_LETTERS]}...'"
+        )
     notes = [long, f"compiling for {rows} x {length} tokens" if needs_compiling else ""]
     if not any(notes):
         yield None

@@ -30,6 +30,7 @@ from keras_attention.decoding.hypotheses import (
     penalty,
     result,
 )
+from keras_attention.decoding.sampled_tokens import sampled_tokens
 from keras_attention.utils.checks import (
     check_callable,
     check_has,
@@ -240,16 +241,21 @@ def find_hypotheses(
     stop: str,
     max_length: int,
     constrained: tuple[Constraint, Any] | None,
+    uniforms: Any = None,
 ) -> tuple[dict[str, Any], Any]:
     """Do what `beam_search` says, and return what `hypotheses.result` takes. It has no infinite numbers.
 
-    `constrained` is a constraint with its states before the first token.
+    `constrained` is a constraint with its states before the first token; `uniforms` (B, L) are the random
+    numbers that `rules.sampling` needs.
     """
-    beam_size, _, end_token_id, _, length_penalty = rules
+    beam_size, end_token_id, length_penalty = (
+        rules.beam_size,
+        rules.end_token_id,
+        rules.length_penalty,
+    )
     constraint, state = constrained or (None, {})
     (rows,) = static_shape(max_lengths) or (None,)
     max_lengths = ops.clip(ops.cast(ops.convert_to_tensor(max_lengths), "int32"), 0, max_length)
-    candidates = num_candidates(beam_size)
     longest_penalty = _penalty(max_lengths, length_penalty)
 
     def unfinished(beams, cache, state):
@@ -262,7 +268,8 @@ def find_hypotheses(
         if constraint is not None:
             allowed = constraint.allowed(state, beams.index)
             logits = rescored(constraint, logits, state, beams.index)
-        scores, tokens, parents = grow_topk(logits, beams.alive_scores, candidates, allowed)
+        drawn = None if uniforms is None else ops.take(uniforms, beams.index, axis=1)
+        scores, tokens, parents = grow_topk(logits, beams.alive_scores, rules, allowed, drawn)
         sequences = _append(_select(beams.alive_sequences, parents), tokens, beams.index)
         is_end = ops.equal(tokens, end_token_id)
         alive_scores, kept = grow_alive(scores, is_end, beam_size)
@@ -299,46 +306,49 @@ def find_hypotheses(
     return found, max_lengths
 
 
-def grow_topk(logits, alive_scores, num_candidates: int, allowed=None):
-    """Return the best continuations of all alive hypotheses of each sentence.
+def grow_topk(logits, alive_scores, rules: SearchRules, allowed=None, uniforms=None):
+    """Return the best continuations of all alive hypotheses of each sentence, or the drawn one.
 
     Args:
         logits: (B, W, V) logits of the next token, of any float dtype.
         alive_scores: (B, W) log-probabilities of the hypotheses so far.
-        num_candidates: Number of continuations; there are fewer if W * V is smaller.
+        rules: The rules of the search.
         allowed: (B, W, V) bool, the tokens that may follow; None for all. The others score about `EMPTY`.
+        uniforms: (B,) random numbers, if `rules` say that tokens are drawn.
 
     Returns:
         `scores` (B, C) log-probabilities, descending; `tokens` (B, C); and `parents` (B, C), the
-        continued beams, int32. Ties go to the lower beam, then to the lower token (PyTorch leaves the
-        order of equal logits open).
+        continued beams, int32. There are `num_candidates` of a sentence, or fewer if W * V is smaller. Ties
+        go to the lower beam, then to the lower token (PyTorch leaves the order of equal logits open).
     """
-    batch_size, beam_size, vocabulary_size = ops.shape(logits)
-    width = min(num_candidates, vocabulary_size)
+    batch_size, beam_size, _ = ops.shape(logits)
     # A beam gives at most C candidates.
-    log_probabilities, tokens = best_tokens(logits, width, allowed)
+    log_probabilities, tokens = best_tokens(logits, rules, allowed, uniforms)
+    width = tokens.shape[-1]
     scores = log_probabilities + alive_scores[:, :, None]
     scores, order = ops.top_k(
         ops.reshape(scores, (batch_size, beam_size * width)),
-        min(num_candidates, beam_size * width),
+        min(num_candidates(beam_size), beam_size * width),
     )
     order = ops.cast(order, "int32")
     tokens = ops.reshape(tokens, (batch_size, beam_size * width))
     return scores, ops.take_along_axis(tokens, order, axis=1), ops.floor_divide(order, width)
 
 
-def best_tokens(logits, width: int, allowed=None):
-    """Return the likeliest tokens of each hypothesis.
+def best_tokens(logits, rules: SearchRules, allowed=None, uniforms=None):
+    """Return the likeliest tokens of each hypothesis, or the drawn one.
 
     Args:
         logits: (B, W, V) logits of the next token, of any float dtype.
-        width: How many, at most V.
+        rules: The rules of the search.
         allowed: (B, W, V) bool, the tokens that may follow; None for all. The others score about `EMPTY`.
+        uniforms: (B,) random numbers, if `rules` say that tokens are drawn.
 
     Returns:
-        Log-probabilities, float32, and ids, int32, (B, W, width) each, best first.
+        Log-probabilities, float32, and ids, int32, (B, W, C) each, best first.
     """
     batch_size, beam_size, vocabulary_size = ops.shape(logits)
+    width = min(num_candidates(rules.beam_size), vocabulary_size)
     # Two axes, as the fast top-k of each backend needs.
     logits = ops.cast(ops.reshape(logits, (-1, vocabulary_size)), "float32")
     choice = logits
@@ -348,11 +358,15 @@ def best_tokens(logits, width: int, allowed=None):
         allowed = check_numbers("allowed tokens of the constraint", allowed, "BWV", **known)
         allowed = ops.reshape(allowed, (-1, vocabulary_size))
         choice = ops.where(allowed, logits, EMPTY)
-    best, tokens = ops.top_k(choice, width)
-    # Only the chosen need the softmax's normalisation.
-    log_probabilities = best - ops.logsumexp(logits, axis=-1, keepdims=True)
+    if rules.sampling is None:
+        best, tokens = ops.top_k(choice, width)
+    else:
+        tokens = sampled_tokens(choice, uniforms, rules.sampling)
+        best = ops.take_along_axis(choice, tokens, axis=1)
+    if not rules.are_scores:  # Only the chosen need the softmax's normalisation.
+        best = best - ops.logsumexp(logits, axis=-1, keepdims=True)
     shape = (batch_size, beam_size, width)
-    return ops.reshape(log_probabilities, shape), ops.cast(ops.reshape(tokens, shape), "int32")
+    return ops.reshape(best, shape), ops.cast(ops.reshape(tokens, shape), "int32")
 
 
 def grow_alive(scores, is_end, beam_size: int):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from keras_attention.decoding.translator import LongText
+from keras_attention.decoding.requests import WrongText
 from keras_attention.decoding.unusual_texts import UnusualTexts
 
 
@@ -16,8 +16,10 @@ def result_lines(
     first: int,
     n_best: int,
     as_json: bool,
-    unique: bool = True,
+    unique: bool | None = None,
     unusual: UnusualTexts | None = None,
+    mbr: int | None = None,
+    **asked: Any,
 ) -> Iterator[str]:
     """Translate lines, and yield the result as lines without line ends.
 
@@ -28,15 +30,22 @@ def result_lines(
         n_best: Number of translations per line. More than 1 are written in Moses' form,
             `LINE ||| TEXT ||| SCORE`; 1 is written as the text alone.
         as_json: Whether to write a JSON object per source instead, with all n best.
-        unique: Whether the n best differ in their text; there may be fewer then. Defaults to True.
+        unique: Whether the n best differ in their text; see `Translator.translate`.
         unusual: Collects the lines unlike those of the training, instead of a warning.
+        mbr: Number of candidates of which one is taken, by `Translator.translate_mbr`. Defaults to none.
+        **asked: Further arguments of `Translator.translate`.
 
     Raises:
-        ValueError: If a line is too long for the model. The message has its number, from 1.
+        ValueError: If a line is too long for the model, or what is asked of it cannot be had. The message has
+            its number, from 1.
     """
     try:
-        results = translator.translate(sources, n_best, unique, unusual)
-    except LongText as error:
+        asked |= {"unique": unique, "unusual": unusual}
+        if mbr is None:
+            results = translator.translate(sources, n_best, **asked)
+        else:
+            results = [[one] for one in translator.translate_mbr(sources, mbr, **asked)]
+    except WrongText as error:
         raise ValueError(f"Line {first + error.index + 1} {error.problem}") from None
     for index, (source, found) in enumerate(zip(sources, results, strict=True), start=first):
         # Byte tokens can form a line break, which would shift all following lines.

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from keras_attention.data.text_files import read_lines
 from keras_attention.decoding.batching import Batching
-from keras_attention.decoding.hypotheses import BeamSearchResult, check_search_options
+from keras_attention.decoding.ensemble import Ensemble
+from keras_attention.decoding.hypotheses import check_search_options
+from keras_attention.decoding.mbr import most_useful
 from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.pretrained import Pretrained
+from keras_attention.decoding.requests import SHOWN_LETTERS, Request, WrongText, read_requests
+from keras_attention.decoding.restrictions import Restrictions, check_restrictions
+from keras_attention.decoding.sampling import Sampling, check_sampling
+from keras_attention.decoding.translation import Translation, hypotheses_of
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.engine.select import EngineChoice, check_engine
 from keras_attention.spec.parts import NonFiniteModel
@@ -28,46 +35,9 @@ from keras_attention.utils.checks import (
 )
 from keras_attention.utils.files import check_destination, write_atomically
 from keras_attention.utils.progress import Progress
-from keras_attention.utils.sides import end_of
 
 if TYPE_CHECKING:
     from keras_attention.decoding.constraints import TextConstraint
-
-
-@dataclasses.dataclass(frozen=True)
-class Translation:
-    """One translation of a sentence, as `Translator.translate` returns it.
-
-    Attributes:
-        text: The translation.
-        score: Log-probability divided by the length penalty, or not divided if `is_finished` is False. 0
-            for an empty line.
-        token_ids: The target tokens, without the end token.
-        is_finished: Whether the translation ended by itself, before the maximum length.
-        alignment: Pairs of a source and a target word, numbered from 0, as `recipes.aligning.with_details`
-            adds them; else None. A word is what stands between spaces.
-        token_scores: Log-probability of each token, that of the end token behind them; None as above.
-    """
-
-    text: str
-    score: float
-    token_ids: tuple[int, ...]
-    is_finished: bool
-    alignment: tuple[tuple[int, int], ...] | None = None
-    token_scores: tuple[float, ...] | None = None
-
-
-class LongText(ValueError):
-    """A text has more tokens than the model has learned positions, or than the search has room for.
-
-    Args:
-        index: Number of the text in its call, from 0.
-        problem: What is wrong with it.
-    """
-
-    def __init__(self, index: int, problem: str) -> None:
-        super().__init__(f"Text {index} {problem}")
-        self.index, self.problem = index, problem
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -112,7 +82,9 @@ class Translator(Pretrained):
     Args:
         model: A built `Transformer`, or an object with its `encode`, `initial_cache`, `decode_step`,
             `vocabulary_size`, `max_length` and special token ids; or a `TransformerSpec` of NumPy
-            arrays, which is decoded without Keras.
+            arrays, which is decoded without Keras. Or a list of such models with one vocabulary, an ensemble:
+            the score of a token is then the mean of its log-probabilities, and the backend's own engine or
+            the plain search decodes.
         tokenizer: A `Tokenizer` with the vocabulary of the model, for source and target.
         beam_size: Number of hypotheses to keep; 1 is greedy search. Defaults to 4.
         length_penalty: The paper's alpha; 0 compares plain log-probabilities. Defaults to 0.6.
@@ -132,6 +104,10 @@ class Translator(Pretrained):
             translations; see `export_ctranslate2`. Defaults to `"auto"`.
         constraint: A `TextConstraint` on the translations, which needs the backend's own engine or the plain
             search. Defaults to none.
+        sampling: A `Sampling`, with which translations are drawn at random: `n_best` are then so many samples
+            of each sentence, and `beam_size` plays no part. Defaults to none.
+        restrictions: `Restrictions` on the translations: banned words, no n-gram twice, least and greatest
+            length. Defaults to none.
 
     Raises:
         ValueError: If an argument is out of range, the tokenizer does not belong to the model, or the
@@ -150,6 +126,9 @@ class Translator(Pretrained):
     >>> found = translator.translate(["a house", "a small house"], n_best=2, unique=False)
     >>> [len(best) for best in found]
     [2, 2]
+    >>> drawn = dataclasses.replace(translator, sampling=Sampling(top_k=9, seed=3))
+    >>> drawn.translate("a house", n_best=5) == drawn.translate("a house", n_best=7)[:5]
+    True
     """
 
     model: Any
@@ -164,6 +143,8 @@ class Translator(Pretrained):
     precision: str | None = None
     engine: str = "auto"
     constraint: TextConstraint | None = None
+    sampling: Sampling | None = None
+    restrictions: Restrictions | None = None
     # Tokens of the longest source in training, end token included; None if not known.
     longest_source: int | None = dataclasses.field(default=None, init=False)
     # What is known of the model: arguments of `Transformer` that are not in a spec, and its card.
@@ -173,6 +154,12 @@ class Translator(Pretrained):
     def __post_init__(self) -> None:
         check_options({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
         check_boolean("show_progress", self.show_progress)
+        check_sampling(self.sampling)
+        check_restrictions(self.restrictions)
+        if isinstance(self.model, list | tuple):
+            for model in self.model:
+                check_has("model", model, "built Transformers", "vocabulary_size", "pad_token_id")
+            object.__setattr__(self, "model", Ensemble(self.model))
         if self.constraint is not None:
             check_has("constraint", self.constraint, "a TextConstraint", "constraint", "of_batch")
         check_has("model", self.model, "a built Transformer", "vocabulary_size", "pad_token_id")
@@ -206,34 +193,29 @@ class Translator(Pretrained):
         return [best[0].text for best in self.translate(texts)]
 
     @overload
-    def translate(  # type: ignore[overload-overlap]
-        self,
-        texts: str,
-        n_best: int = ...,
-        unique: bool = ...,
-        unusual: UnusualTexts | None = ...,
-    ) -> list[Translation]: ...
+    def translate(self, texts: str, n_best: int = ..., **options: Any) -> list[Translation]: ...
     @overload
     def translate(
-        self,
-        texts: Iterable[str],
-        n_best: int = ...,
-        unique: bool = ...,
-        unusual: UnusualTexts | None = ...,
+        self, texts: Iterable[str], n_best: int = ..., **options: Any
     ) -> list[list[Translation]]: ...
 
-    def translate(self, texts, n_best=1, unique=True, unusual=None):
-        """Return the `n_best` translations, best first.
+    def translate(self, texts, n_best=1, unique=None, unusual=None, prefixes=None, phrases=None):
+        """Return the `n_best` translations, best first, or so many samples in the order drawn.
 
         Args:
             texts: A string, or an iterable of strings.
-            n_best: Number of translations, at most `beam_size`. The best one does not depend on it.
-                Defaults to 1.
+            n_best: Number of translations, at most `beam_size`. The best one does not depend on it. With
+                `sampling`, any number of samples; the first ones do not depend on it. Defaults to 1.
             unique: Whether translations must differ in their text. Other tokens may spell the same text;
                 of those the best one is kept, and the next best hypotheses of the beam fill up the list.
-                If False, the hypotheses are returned as they are. Defaults to True.
+                If False, the hypotheses are returned as they are. Defaults to True, for samples to False.
             unusual: An `UnusualTexts` that collects the texts unlike those of the training, instead of a
                 warning. Defaults to none.
+            prefixes: The text with which the translation of each text begins, `""` for none; a string if
+                `texts` is one. What `restrictions` say holds behind it. Defaults to none.
+            phrases: The phrases that the translation of each text must contain, a list of strings for each,
+                or a list of strings if `texts` is a string. They need the backend's own engine or the plain
+                search, and a wide beam. Defaults to none.
 
         Returns:
             A list of `Translation` for a string, or a list of such lists for several. There may be fewer
@@ -242,13 +224,16 @@ class Translator(Pretrained):
 
         Raises:
             ValueError: If an argument is out of range, an item is not a string (the message names its index),
-                or a line is too long for the model.
+                a line is too long for the model, or what is asked of its translation does not fit.
             NonFiniteModel: If a weight of the model, or its logits, are infinite or NaN.
         """
-        check_boolean("unique", unique)
         if isinstance(texts, str):
-            return self.translate([texts], n_best, unique, unusual)[0]
-        if check_integer("n_best", n_best, 1) > self.beam_size:
+            own = [None if part is None else [part] for part in (prefixes, phrases)]
+            asked = {"unique": unique, "unusual": unusual, "prefixes": own[0], "phrases": own[1]}
+            return self.translate([texts], n_best, **asked)[0]
+        is_unique = self.sampling is None if unique is None else check_boolean("unique", unique)
+        check_integer("n_best", n_best, 1)
+        if self.sampling is None and n_best > self.beam_size:
             raise ValueError(
                 f"`n_best` must be at most `beam_size`, which is {self.beam_size}. Received: n_best={n_best}"
             )
@@ -259,29 +244,66 @@ class Translator(Pretrained):
             self.batch_tokens,
             self.batch_size,
             self.model.max_length,
-            self.beam_size,
+            self._beams,
             self.max_extra_length,
         )
-        sources = self._encode(texts, batching)
+        requests = read_requests(self.tokenizer, texts, batching, prefixes, phrases)
         noted = UnusualTexts() if unusual is None else unusual
-        noted.add(sources, self.tokenizer, self.longest_source)
+        noted.add([request.source for request in requests], self.tokenizer, self.longest_source)
         if unusual is None:
             noted.warn()
-        results = [[Translation("", 0.0, (), True)] for _ in sources]
-        total = sum(1 for source in sources if source)
+        results: list[list[Translation]] = [
+            [] if request.source else [Translation("", 0.0, (), True)] for request in requests
+        ]
+        # Samples of a sentence are searches of their own.
+        copies = 1 if self.sampling is None else n_best
+        requests = [request._replace(sample=i) for request in requests for i in range(copies)]
+        found: list[list[Translation]] = [[] for _ in requests]
+        total = sum(1 for request in requests if request.source)
         with Progress(total, "translating", "sentences", self.show_progress) as progress:
-            for lines, result in self._search(sources, texts, batching, progress, n_best):
-                found = self._translations(result, len(lines), n_best, unique)
-                for line, translations in zip(lines, found, strict=True):
-                    if not translations:
-                        self._search.check_weights()
-                        raise NonFiniteModel(
-                            f"The model's logits for text {line} are not finite, so nothing could "
-                            "be chosen. Has its training diverged?"
-                        )
-                    results[line] = translations
-                progress.add(len(lines))
+            for rows, result in self._search(requests, batching, progress, n_best):
+                best_of = hypotheses_of(result, len(rows), self.tokenizer)
+                for row, best in zip(rows, best_of, strict=True):
+                    if not best:
+                        self._refuse(row // copies, requests[row])
+                    found[row] = best
+                progress.add(len(rows))
+        for line, best in enumerate(results):
+            kept: dict[Any, Translation] = {}
+            for one in itertools.chain(*found[line * copies : (line + 1) * copies]):
+                if len(kept) < n_best:
+                    kept.setdefault(one.text if is_unique else len(kept), one)
+            best += kept.values()
         return results
+
+    @overload
+    def translate_mbr(self, texts: str, candidates: int, **options: Any) -> Translation: ...
+    @overload
+    def translate_mbr(
+        self, texts: Iterable[str], candidates: int, **options: Any
+    ) -> list[Translation]: ...
+
+    def translate_mbr(self, texts, candidates, **options):
+        """Return the translation that agrees best with all candidates: minimum Bayes risk.
+
+        The candidates are the n best or, with `sampling`, samples. Each is as good as the mean of its chrF
+        (sacreBLEU's, of a sentence) with all of them, itself included. Ties go to the first.
+
+        Args:
+            texts: A string, or an iterable of strings.
+            candidates: Number of candidates of each text: `n_best` of `translate`.
+            **options: Further arguments of `translate`.
+
+        Returns:
+            A `Translation` for a string, or a list of them for several.
+
+        Example: see `decoding.mbr.most_useful`.
+        """
+        if isinstance(texts, str):
+            best = self.translate(texts, candidates, **options)
+            return best[most_useful([one.text for one in best])]
+        results = self.translate(texts, candidates, **options)
+        return [best[most_useful([one.text for one in best])] for best in results]
 
     def translate_file(
         self, source: str | os.PathLike[str], destination: str | os.PathLike[str]
@@ -316,61 +338,38 @@ class Translator(Pretrained):
         """
         return self._search.choice(check_integer("batch_size", batch_size, 1))
 
-    def _encode(self, texts: list[str], batching: Batching) -> list[list[int]]:
-        """Return the source ids with the end token; `[]` for empty lines."""
-        end = end_of(self.tokenizer, "source")
-        sources = [
-            [*ids, *end] if ids and text.strip() else []
-            for text, ids in zip(texts, self.tokenizer.encode(texts), strict=True)
-        ]
-        limit = self.model.max_length
-        for line, ids in enumerate(sources):
-            if limit is not None and len(ids) > limit:
-                raise LongText(
-                    line,
-                    f"has {len(ids)} tokens, end token included, but the model has learned {limit} "
-                    f"positions. Split it into sentences: {texts[line][:60]!r}...",
-                )
-            if not batching.has_room(len(ids)):
-                raise LongText(
-                    line,
-                    f"has {len(ids)} tokens, end token included, which is too long for beam_size="
-                    f"{self.beam_size}: memory grows with its square. Take a smaller beam, or split the "
-                    f"text into sentences: {texts[line][:60]!r}...",
-                )
-        return sources
-
-    def _translations(
-        self, result: BeamSearchResult, number: int, n_best: int, unique: bool
-    ) -> Iterator[list[Translation]]:
-        for row in range(number):
-            kept: dict[Any, Translation] = {}
-            for k in range(self.beam_size):
-                if len(kept) < n_best and result.lengths[row, k]:
-                    found = self._translation(
-                        result.sequences[row, k, : result.lengths[row, k]].tolist(),
-                        float(result.scores[row, k]),
-                        bool(result.finished[row, k]),
-                    )
-                    kept.setdefault(found.text if unique else k, found)
-            yield list(kept.values())
-
-    def _translation(self, token_ids: list[int], score: float, is_finished: bool) -> Translation:
-        if is_finished:
-            token_ids = token_ids[:-1]
-        return Translation(self.tokenizer.decode(token_ids), score, tuple(token_ids), is_finished)
+    def _refuse(self, index: int, request: Request) -> NoReturn:
+        """Raise the error of a text for which nothing was found."""
+        self._search.check_weights()
+        if self.constraint or self.restrictions or request.phrases or request.prefix:
+            raise WrongText(
+                index,
+                "has no translation that keeps all restrictions and constraints within its maximum length, "
+                f"or its logits are not finite. Ask for less: {request.text[:SHOWN_LETTERS]!r}",
+            )
+        raise NonFiniteModel(
+            f"The model's logits for text {index} are not finite, so nothing could be chosen. Has its "
+            "training diverged?"
+        )
 
     @functools.cached_property
     def _search(self) -> ModelSearch:
         return ModelSearch(
             self.model,
-            self.beam_size,
+            self._beams,
             self.length_penalty,
             self.max_extra_length,
             self.precision,
             self.engine,
             self.constraint,
+            self.sampling,
+            None if self.restrictions is None else self.restrictions.token_rules(self.tokenizer),
         )
+
+    @property
+    def _beams(self) -> int:
+        """Number of hypotheses that are kept of a sentence, or of a sample of it."""
+        return self.beam_size if self.sampling is None else 1
 
 
 LEAST = {"beam_size": 1, "max_extra_length": 0, "batch_tokens": 1, "batch_size": 1}

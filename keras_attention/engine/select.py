@@ -21,9 +21,17 @@ class Abilities(NamedTuple):
     module: str
     precisions: tuple[str, ...]
     activations: tuple[str, ...] = ACTIVATIONS
-    by_steps: bool = True  # not the whole search at once
+    # What it has, or leaves to the search that it steps for; the keys of `LACKS`.
+    offers: tuple[str, ...] = ("constraint", "sampling", "restrictions", "ensemble")
 
 
+# What an engine that makes the whole search may lack, for the message that refuses it.
+LACKS = {
+    "constraint": "makes the whole search, without constraints and phrases",
+    "sampling": "draws no samples that another engine would draw, too",
+    "restrictions": "has no restrictions and no prefixes",
+    "ensemble": "searches with one model alone",
+}
 # float64 is left to the model itself: engines form sums in float32.
 FLOATS = ("float32", "bfloat16", "float16")
 ABILITIES = {
@@ -31,13 +39,13 @@ ABILITIES = {
         "keras_attention.engine.numba.engine",
         ("float32", "bfloat16", "int8"),
         ("relu", "linear", "gelu", "silu", "tanh", "sigmoid"),
-        by_steps=False,
+        offers=("sampling", "restrictions"),
     ),
     "ctranslate2": Abilities(
         "keras_attention.engine.ctranslate2",
         ("float32", "int8"),
         ("relu", "gelu", "silu", "tanh", "sigmoid"),
-        by_steps=False,
+        offers=(),
     ),
     "tensorflow": Abilities("keras_attention.engine.tensorflow", FLOATS),
     "torch": Abilities("keras_attention.engine.torch", FLOATS),
@@ -69,7 +77,7 @@ class EngineSelector:
         spec: What is run.
         precision: `"float32"`, `"bfloat16"`, `"float16"` or `"int8"`.
         engine: One of `ENGINES`, but not `"plain"`.
-        by_steps: Whether the engine must compute a step at a time, for a constraint.
+        needs: What the search must be able to do, of the keys of `LACKS`.
 
     Attributes:
         choice: The engine, and why it is.
@@ -81,20 +89,24 @@ class EngineSelector:
     """
 
     def __init__(
-        self, spec: TransformerSpec, precision: str, engine: str = "auto", by_steps: bool = False
+        self,
+        spec: TransformerSpec,
+        precision: str,
+        engine: str = "auto",
+        needs: frozenset[str] = frozenset(),
     ):
         self._spec = spec
         self._precision = precision
         # Whoever has arrays may have no Keras; they stay as they are.
         is_fixed = all(isinstance(weight, np.ndarray) for weight in spec.weights().values())
         self._backend = "" if is_fixed else _backend()
-        self.choice = self._chosen(engine, by_steps)
+        self.choice = self._chosen(engine, needs)
         self.fixed_shapes = self.choice.name == "jax"
         self._engine: Engine | None = None
         self._version = (lambda: 0) if is_fixed else _module(self._backend).watch_weights(spec)
         self._version_read: Any = None
 
-    def _chosen(self, engine: str, by_steps: bool) -> EngineChoice:
+    def _chosen(self, engine: str, needs: frozenset[str]) -> EngineChoice:
         backend = self._backend
         if engine not in ("auto", "numba", "ctranslate2", backend):
             has = (
@@ -112,8 +124,9 @@ class EngineSelector:
         names = [name for name in ("numba", backend) if name] if engine == "auto" else [engine]
         refusals = {name: refusal(name, self._spec, self._precision) for name in names}
         for name in names:
-            if by_steps and not ABILITIES[name].by_steps:
-                refusals[name] = f"engine={name!r} makes the whole search, without constraints."
+            lacks = [LACKS[need] for need in LACKS if need in needs - {*ABILITIES[name].offers}]
+            if lacks:
+                refusals[name] = f"engine={name!r} {' and '.join(lacks)}."
         if engine == "auto" and backend and not _module(backend).is_on_cpu(self._spec):
             refusals["numba"] = refusals["numba"] or "The model is not on a CPU."
         usable = [name for name, reason in refusals.items() if reason is None]

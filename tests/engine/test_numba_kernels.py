@@ -18,7 +18,9 @@ pytest.importorskip("numba")
 
 import numba
 
+from keras_attention.engine.base import Draws, TokenRules
 from keras_attention.engine.numba.attention import PREFETCHED_SLOTS, attend, exponentials
+from keras_attention.engine.numba.choice import choice_of, choose
 from keras_attention.engine.numba.compiling import has_features
 from keras_attention.engine.numba.layers import (
     ACTIVATIONS,
@@ -238,6 +240,58 @@ def test_top_log_probs_of_what_is_not_a_number():
     values, ids = np.empty(4, "float32"), np.empty(4, "int32")
     top_log_probs(logits, values, ids)
     assert np.isnan(values).all() and ids.min() >= 0 and ids.max() < 300
+
+
+def choice_with(rules=None, draws=None):
+    return choice_of(rules, draws, 1, slice(None))
+
+
+def chosen(choice, logits, width=1, tokens=(), sentence=0):
+    logits, hypothesis = logits.copy(), np.full(9, 5, "int32")
+    hypothesis[: len(tokens)] = tokens
+    values, ids = np.empty(width, "float32"), np.empty(width, "int32")
+    choose(choice, sentence, hypothesis, len(tokens), logits, logits.copy(), values, ids)
+    return values, ids
+
+
+@pytest.mark.parametrize(
+    "temperature, top_k, top_p", [(1.0, 0, 1.0), (0.7, 9, 1.0), (1.6, 0, 0.9), (1.3, 50, 0.6)]
+)
+def test_a_random_token_is_where_the_cumulative_distribution_says(temperature, top_k, top_p):
+    logits = 3 * numbers(40, 700)
+    uniforms = np.linspace(0.001, 0.999, 40, dtype="float32")[:, None]
+    choice = choice_with(draws=Draws(uniforms, temperature, top_k, top_p))
+    for row, logit in enumerate(logits.astype("float64")):
+        powers = np.exp((logit - logit.max()) / temperature)
+        order = np.argsort(-powers)
+        powers[order[top_k or 700 :]] = 0.0
+        before = np.cumsum(powers[order]) - powers[order]
+        powers[order[before >= top_p * powers.sum()]] = 0.0
+        wanted = np.searchsorted(np.cumsum(powers), uniforms[row, 0] * powers.sum(), side="right")
+        values, ids = chosen(choice, logits[row], sentence=row)
+        assert ids[0] == wanted and powers[wanted] > 0
+        log_probability = logit[wanted] - np.log(np.exp(logit).sum())
+        np.testing.assert_allclose(values[0], log_probability, atol=3e-6)
+
+
+def test_what_may_not_follow_scores_nothing():
+    """No bigram twice, no banned sequence, no end yet: the others score as they would."""
+    logits = numbers(300)
+    banned = np.array([[7, -1, -1], [8, 9, -1], [6, 8, 11], [9, 8, 12]], "int32")
+    tokens = [4, 8, 5, 4, 6, 8]  # 8 was followed by 5; 6 8 by nothing
+    values, ids = chosen(choice_with(TokenRules(2, 7, 0, banned)), logits, 300, tokens)
+    wrong = {1, 5, 7, 9, 11}
+    assert set(ids[np.isfinite(values)]) == {*range(300)} - wrong
+    plain = logits - np.log(np.exp(logits.astype("float64")).sum())
+    np.testing.assert_allclose(values[:295], plain[ids[:295]], atol=3e-6)
+    prefixes = np.array([[3, -1]], "int32")
+    for rules, start, only in [
+        (TokenRules(1, 0, 2, banned), [4, 8], 1),
+        (TokenRules(1, 0, 0, banned, prefixes), [], 3),
+    ]:
+        values, ids = chosen(choice_with(rules), logits, 2, start)
+        assert ids[0] == only and np.isneginf(values[1])
+        np.testing.assert_allclose(values[0], plain[only], atol=3e-6)
 
 
 @numba.njit(nogil=True)

@@ -9,6 +9,7 @@ import pytest
 from keras_attention import Adam, LabelSmoothedCrossentropy, SimplexLearningRate, Transformer
 from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.model_search import ModelSearch
+from keras_attention.decoding.requests import Request
 from keras_attention.engine.select import EngineSelector
 from keras_attention.evaluation.cost import ModelSizes
 from keras_attention.interop.ctranslate2 import export_ctranslate2
@@ -216,8 +217,7 @@ def test_the_engine_finds_what_the_plain_search_finds(options, engine):
 
     def search(engine):
         [(lines, result)] = ModelSearch(model, 3, 0.6, 4, engine=engine)(
-            [[5, 6, 7, 8, 1], [10, 11, 1]],
-            ["", ""],
+            [Request("", [5, 6, 7, 8, 1]), Request("", [10, 11, 1])],
             batching,
             Progress(None, "searching", enabled=False),
         )

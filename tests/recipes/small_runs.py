@@ -41,10 +41,11 @@ def small_corpus(folder, first=0):
     return corpus_from_files(**files, name="sixty")
 
 
-def untrained_run(folder):
+def untrained_run(folder, first=0):
     """Fills a run's folder: three checkpoints of a model that has learned nothing."""
     corpus = corpus_from_files(
-        train=write_files(folder, "train", 0, 12), validation=write_files(folder, "dev", 12, 5)
+        train=write_files(folder, "train", first, 12),
+        validation=write_files(folder, "dev", first + 12, 5),
     )
     tokenizer = Tokenizer.train(
         [*corpus.train.sources(), *corpus.train.targets()], vocabulary_size=320

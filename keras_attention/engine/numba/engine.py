@@ -20,6 +20,7 @@ import numpy as np
 from keras_attention.engine.base import SearchingEngine, SearchOptions
 from keras_attention.engine.numba import tiles
 from keras_attention.engine.numba.attention import PREFETCHED_SLOTS
+from keras_attention.engine.numba.choice import choice_of
 from keras_attention.engine.numba.compiling import compiled
 from keras_attention.engine.numba.layers import (
     ACTIVATION,
@@ -134,7 +135,7 @@ class NumbaEngine(SearchingEngine):
         # Batches come longest first: each group gets long sentences and short ones.
         parts = [slice(group, None, groups) for group in range(groups)]
         searches = [
-            self._arguments(weights.model, token_ids[part], limits[part], options) for part in parts
+            self._arguments(weights.model, token_ids, limits, options, part) for part in parts
         ]
         self._run(weights, searches, threads, max(token_ids.shape[1], max_length), made)
         found = _no_hypotheses(len(token_ids), beam_size, max_length, self.spec.pad_token_id)
@@ -158,11 +159,16 @@ class NumbaEngine(SearchingEngine):
         return groups, max(1, min(most // groups, work // (groups * WORK_PER_THREAD)))
 
     def _arguments(
-        self, model: Model, token_ids: np.ndarray, limits: np.ndarray, options: SearchOptions
+        self,
+        model: Model,
+        token_ids: np.ndarray,
+        limits: np.ndarray,
+        options: SearchOptions,
+        part: slice,
     ) -> tuple[Any, ...]:
         """Return what the compiled search of some sentences takes, but for model and thread group."""
-        beam_size, max_length, _, penalties, decisive_slot = options
-        spec = self.spec
+        beam_size, max_length, _, penalties, decisive_slot, rules, draws = options
+        spec, token_ids, limits = self.spec, token_ids[part], limits[part]
         sentences, length = token_ids.shape
         is_token = token_ids != spec.pad_token_id
         bounds = np.concatenate([[0], np.cumsum(is_token.sum(axis=1))]).astype("int64")
@@ -175,13 +181,15 @@ class NumbaEngine(SearchingEngine):
             positions=self.positions("encoder", length),
             slots=np.arange(length + PREFETCHED_SLOTS, dtype="int64"),
         )
-        rules = Rules(
+        choice = choice_of(rules, draws, spec.end_token_id, part)
+        how = Rules(
             limits=limits.astype("int64"),
             penalties=np.array(penalties, "float32"),
             decisive_slot=decisive_slot,
             end_token_id=spec.end_token_id,
             pad_token_id=spec.pad_token_id,
             positions=self.positions("decoder", max_length),
+            choice=choice,
         )
         history = np.zeros((2, sentences, beam_size, max_length + PREFETCHED_SLOTS), "int64")
         history[0, :, :, 0] = np.arange(beam_size)
@@ -202,6 +210,9 @@ class NumbaEngine(SearchingEngine):
             cells=np.zeros((2, blocks * is_cell.any(), rows, spec.hidden_dim), "float32"),
             memory=np.empty((blocks, tokens, heads * (key_dim + value_dim)), kv),
             logits=np.empty((rows, spec.target_vocabulary_size), "float32"),
+            weights=np.empty(
+                (0 if choice.is_plain else rows, spec.target_vocabulary_size), "float32"
+            ),
             log_probs=np.empty((rows, width), "float32"),
             ids=np.empty((rows, width), "int32"),
             scores=np.empty((sentences, candidates), "float32"),
@@ -210,7 +221,7 @@ class NumbaEngine(SearchingEngine):
         )
         found = _no_hypotheses(sentences, beam_size, max_length, spec.pad_token_id)
         workspaces = (self._workspace(model, number) for number in (tokens, rows))
-        return *workspaces, source, rules, state, found
+        return *workspaces, source, how, state, found
 
     def _workspace(self, model: Model, rows: int) -> Workspace:
         stacks = (model.encoder, model.decoder)

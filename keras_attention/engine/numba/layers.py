@@ -281,16 +281,16 @@ def _has_above(numbers, limit):
 
 
 @njit
-def top_log_probs(logits, values, ids):
-    """Find the largest of a row of logits (V,) as log-probabilities, and their ids, best first.
+def find_largest(numbers, values, ids):
+    """Find the largest of a row of numbers (V,), and their ids, largest first.
 
-    Ties go to the lower id. The logits are overwritten.
+    Ties go to the lower id. A value is -inf if there are fewer.
     """
     width = len(values)
     values[:] = -np.inf
     ids[:] = 0
-    for start in range(0, len(logits), CHUNK):
-        chunk = logits[start : start + CHUNK]
+    for start in range(0, len(numbers), CHUNK):
+        chunk = numbers[start : start + CHUNK]
         if _has_above(chunk, values[width - 1]):
             for i in range(len(chunk)):
                 rank = width
@@ -299,7 +299,16 @@ def top_log_probs(logits, values, ids):
                     if rank < width - 1:
                         values[rank + 1], ids[rank + 1] = values[rank], ids[rank]
                     values[rank], ids[rank] = chunk[i], start + i
+
+
+@njit
+def top_log_probs(logits, values, ids):
+    """Find the largest of a row of logits (V,) as log-probabilities, and their ids, best first.
+
+    The logits are overwritten.
+    """
+    find_largest(logits, values, ids)
     largest = values[0]
     normalizer = largest + np.log(exponentials(logits, largest))
-    for rank in range(width):
+    for rank in range(len(values)):
         values[rank] -= normalizer

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_attention.engine.numba.choice import Choice, choose
 from keras_attention.engine.numba.compiling import njit
 from keras_attention.engine.numba.layers import (
     CELL,
@@ -64,6 +65,7 @@ class Rules(NamedTuple):
     end_token_id: int
     pad_token_id: int
     positions: np.ndarray  # float32 (L, D), encodings
+    choice: Choice
 
 
 class Hypotheses(NamedTuple):
@@ -91,6 +93,7 @@ class SearchState(NamedTuple):
         np.ndarray
     )  # kv (blocks, T, N (key_dim + value_dim)), keys and values of the encoder's output
     logits: np.ndarray  # float32 (R, V)
+    weights: np.ndarray  # float32 (R, V), workspace of a choice that is not plain
     log_probs: np.ndarray  # float32 (R, C), of each row's likeliest tokens
     ids: np.ndarray  # int32 (R, C), which they are
     scores: np.ndarray  # float32 (B, C), of each sentence's best candidates
@@ -104,7 +107,7 @@ def search(model, encoder_workspace, workspace, group, source, rules, state, fou
     index = 0
     while state.active[0] > 0:
         active = state.active[0]
-        step(model, workspace, group, source, rules, state, active, index)
+        step(model, workspace, group, source, rules, state, found, active, index)
         first, last = row_range(group, active, 1)
         for place in range(first, last):
             extend_beams(rules, state, found, place, index)
@@ -163,7 +166,7 @@ def store_rows(workspace, begin, memory, rows):
 
 
 @njit
-def step(model, workspace, group, source, rules, state, active, index):
+def step(model, workspace, group, source, rules, state, found, active, index):
     """Feed every beam of the active sentences its token; find the likeliest next tokens."""
     stack, heads = model.decoder, model.heads[0]
     beams = state.tokens.shape[1]
@@ -193,7 +196,13 @@ def step(model, workspace, group, source, rules, state, active, index):
     matmul(model, workspace, group, rows, model.softmax, NEG_INF, state.logits)
     first, last = row_range(group, rows, 1)
     for row in range(first, last):
-        top_log_probs(state.logits[row], state.log_probs[row], state.ids[row])
+        logits, values, ids = state.logits[row], state.log_probs[row], state.ids[row]
+        if rules.choice.is_plain:
+            top_log_probs(logits, values, ids)
+        else:
+            sentence = state.sentences[row // beams]
+            tokens = found.alive_sequences[sentence, row % beams]
+            choose(rules.choice, sentence, tokens, index, logits, state.weights[row], values, ids)
     wait(group)
 
 

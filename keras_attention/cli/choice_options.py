@@ -1,0 +1,145 @@
+"""Options of `translate` beside those of a run's search: samples, restrictions, prefixes, phrases, MBR."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+from pathlib import Path
+from typing import Any
+
+from keras_attention.cli.streams import typed_text
+from keras_attention.data.text_files import existing_file, lines_of
+
+SAMPLING = ("temperature", "top_k", "top_p", "seed")
+# The options, by their names as arguments of `Restrictions`.
+RESTRICTIONS = {
+    "no_repeat_ngram_size": "no_repeat_ngram",
+    "banned": "ban",
+    "min_length": "min_length",
+    "max_length": "max_length",
+}
+# Files with a line for each line of the input, by the names as arguments of `Translator.translate`.
+BESIDE = {"prefixes": "prefix_file", "phrases": "phrases_file"}
+OTHERS = ("sample", "ensemble", "mbr", *SAMPLING, *RESTRICTIONS.values(), *BESIDE.values())
+
+
+def add_choice_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options to a parser."""
+    group = parser.add_argument_group("samples, in place of the likeliest translations")
+    add = group.add_argument
+    add("--sample", action="store_true", help="draw --n-best samples of each line at random")
+    add("--temperature", type=float, metavar="X", help="what logits are divided by (1)")
+    add("--top-k", type=int, metavar="K", help="draw from the K likeliest tokens (all)")
+    add(
+        "--top-p", type=float, metavar="P", help="draw from the likeliest with this probability (1)"
+    )
+    add("--seed", type=int, metavar="N", help="the same seed gives the same samples (0)")
+    group = parser.add_argument_group("what translations may contain")
+    add = group.add_argument
+    add("--ban", nargs="+", type=typed_text, metavar="WORD", help="words that do not occur")
+    add("--no-repeat-ngram", type=int, metavar="N", help="let no N tokens occur twice")
+    add("--min-length", type=int, metavar="N", help="least length in tokens")
+    add("--max-length", type=int, metavar="N", help="greatest length in tokens")
+    add(
+        "--prefix-file",
+        type=Path,
+        metavar="FILE",
+        help="for each line of the input a line, perhaps an empty one, with which its translation begins",
+    )
+    add(
+        "--phrases-file",
+        type=Path,
+        metavar="FILE",
+        help="for each line of the input a line of phrases that its translation contains, with tabs between",
+    )
+    group = parser.add_argument_group("several models, several candidates")
+    add = group.add_argument
+    add(
+        "--with",
+        dest="ensemble",
+        nargs="+",
+        metavar="MODEL",
+        help="further models with the same vocabulary: tokens score the mean of their log-probabilities",
+    )
+    add(
+        "--mbr",
+        type=int,
+        metavar="N",
+        help="write of N candidates, the N best or samples, the one with the best chrF on average over all",
+    )
+
+
+def translator_choices(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the given options as arguments of `Translator`.
+
+    Raises:
+        ValueError: If an option is out of range or needs another one.
+    """
+    from keras_attention.decoding.restrictions import Restrictions
+    from keras_attention.decoding.sampling import Sampling
+
+    found: dict[str, Any] = {}
+    drawn = _given(options, {name: name for name in SAMPLING})
+    if options.sample:
+        found["sampling"] = Sampling(**drawn)
+    elif drawn:
+        raise ValueError(f"--{next(iter(drawn)).replace('_', '-')} needs --sample.")
+    restricted = _given(options, RESTRICTIONS)
+    if options.no_repeat_ngram == 0:
+        raise ValueError("--no-repeat-ngram must be at least 1. Received: 0")
+    if restricted:
+        found["restrictions"] = Restrictions(**restricted)
+    for name in BESIDE.values():
+        if getattr(options, name) is not None:
+            setattr(options, name, existing_file(getattr(options, name)))
+    return found
+
+
+def refuse_choices(options: argparse.Namespace, other: str) -> None:
+    """Raise a ValueError if one of the options was given beside another that excludes it."""
+    for name in OTHERS:
+        if getattr(options, name) not in (None, False):
+            shown = "with" if name == "ensemble" else name.replace("_", "-")
+            raise ValueError(f"--{shown} cannot be combined with {other}.")
+
+
+class LinesBeside:
+    """The lines of the given files of prefixes and phrases, as those of the input are read.
+
+    Args:
+        options: The options.
+        files: Closes the files.
+    """
+
+    def __init__(self, options: argparse.Namespace, files: contextlib.ExitStack):
+        self._lines = {}
+        for argument, name in BESIDE.items():
+            path = getattr(options, name)
+            if path is not None:
+                file: Any = files.enter_context(open(path, "rb"))
+                flag = f"--{name.replace('_', '-')}"
+                self._lines[argument] = flag, iter(lines_of(file, str(path)))
+
+    def take(self, first: int, number: int) -> dict[str, Any]:
+        """Return the entries of the next lines as arguments of `Translator.translate`."""
+        found: dict[str, Any] = {}
+        for argument, (flag, lines) in self._lines.items():
+            taken = list(itertools.islice(lines, number))
+            if len(taken) < number:
+                raise ValueError(f"{flag} has fewer lines than the input: {first + len(taken)}.")
+            found[argument] = taken
+            if argument == "phrases":
+                found[argument] = [[p for p in line.split("\t") if p.strip()] for line in taken]
+        return found
+
+    def check_end(self) -> None:
+        """Raise a ValueError if a file has more lines than the input."""
+        for flag, lines in self._lines.values():
+            if next(lines, None) is not None:
+                raise ValueError(f"{flag} has more lines than the input.")
+
+
+def _given(options: argparse.Namespace, names: dict[str, str]) -> dict[str, Any]:
+    values = {argument: getattr(options, name) for argument, name in names.items()}
+    return {argument: value for argument, value in values.items() if value is not None}

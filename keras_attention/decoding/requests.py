@@ -1,0 +1,152 @@
+"""What a call of a `Translator` asks for, as tokens; what cannot be had is refused before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from keras_attention.decoding.batching import Batching
+from keras_attention.utils.checks import counted
+from keras_attention.utils.sides import encode_side, end_of
+
+SHOWN_LETTERS = 60
+
+
+class Request(NamedTuple):
+    """A translation, or a sample of it.
+
+    Attributes:
+        text: The source.
+        source: Its token ids with the end token; empty for an empty text.
+        prefix: Token ids with which the translation begins.
+        phrases: Token ids of phrases that it contains, those in the prefix not named.
+        sample: Number of the sample, if translations are drawn.
+    """
+
+    text: str
+    source: Sequence[int]
+    prefix: Sequence[int] = ()
+    phrases: Sequence[Sequence[int]] = ()
+    sample: int = 0
+
+
+class WrongText(ValueError):
+    """A text cannot be translated as it is asked for.
+
+    Args:
+        index: Number of the text in its call, from 0.
+        problem: What is wrong with it.
+    """
+
+    def __init__(self, index: int, problem: str) -> None:
+        super().__init__(f"Text {index} {problem}")
+        self.index, self.problem = index, problem
+
+
+def read_requests(
+    tokenizer: Any,
+    texts: Sequence[str],
+    batching: Batching,
+    prefixes: Sequence[str] | None,
+    phrases: Sequence[Sequence[str]] | None,
+) -> list[Request]:
+    """Return a request for each text.
+
+    Args:
+        tokenizer: The tokenizer of the model.
+        texts: The sources.
+        batching: Says which sources are too long.
+        prefixes: With which each translation begins, or None.
+        phrases: Which phrases each contains, or None.
+
+    Raises:
+        WrongText: If a source is too long, or an empty one has a prefix or phrases.
+        ValueError: If `prefixes` or `phrases` are not such lists.
+    """
+    end = end_of(tokenizer, "source")
+    sources = [
+        [*ids, *end] if ids and text.strip() else []
+        for text, ids in zip(texts, tokenizer.encode(list(texts)), strict=True)
+    ]
+    begun: list[Sequence[int]] = [()] * len(texts)
+    if prefixes is not None:
+        _check_each("prefixes", prefixes, texts, lambda entry: isinstance(entry, str))
+        begun = list(encode_side(tokenizer, prefixes, "target"))
+    wanted: list[list[Sequence[int]]] = [[] for _ in texts]
+    if phrases is not None:
+        _check_each("phrases", phrases, texts, _is_phrases)
+        pairs = [(row, phrase) for row, entry in enumerate(phrases) for phrase in entry]
+        found = encode_side(tokenizer, [phrase for _, phrase in pairs], "target")
+        for (row, _), ids in zip(pairs, found, strict=True):
+            if not contains(begun[row], ids):
+                wanted[row].append(ids)
+    requests = list(map(Request, texts, sources, begun, wanted))
+    limit = batching.max_length
+    for index, (text, source, prefix, contained, _) in enumerate(requests):
+        shown = f"{text[:SHOWN_LETTERS]!r}..."
+        if not source and (prefix or contained):
+            raise WrongText(index, "is empty, so it can have no prefix and no phrases.")
+        if limit is not None and len(source) > limit:
+            raise WrongText(
+                index,
+                f"has {len(source)} tokens, end token included, but the model has learned {limit} "
+                f"positions. Split it into sentences: {shown}",
+            )
+        if not batching.has_room(len(source)):
+            raise WrongText(
+                index,
+                f"has {len(source)} tokens, end token included, which is too long for beam_size="
+                f"{batching.beam_size}: memory grows with its square. Take a smaller beam, or split the "
+                f"text into sentences: {shown}",
+            )
+    return requests
+
+
+def check_room(requests: Sequence[Request], limits: Sequence[int], min_length: int) -> None:
+    """Raise a `WrongText` if what a translation must contain is longer than it may be.
+
+    Args:
+        requests: What is asked for.
+        limits: The greatest length of each translation, end token included.
+        min_length: The least length of all, end token not included.
+    """
+    for index, (request, limit) in enumerate(zip(requests, limits, strict=True)):
+        need = max(min_length, len(request.prefix) + sum(map(len, request.phrases))) + 1
+        if request.source and need > limit:
+            raise WrongText(
+                index,
+                f"needs a translation of at least {counted(need, 'token')} with the end token, for its "
+                f"prefix, its phrases and `min_length`, but may have {limit}. Raise `max_extra_length` of "
+                f"the `Translator`, or ask for less: {request.text[:SHOWN_LETTERS]!r}",
+            )
+
+
+def contains(ids: Sequence[int], phrase: Sequence[int]) -> bool:
+    """Whether a phrase occurs in a sequence.
+
+    >>> contains([5, 6, 7], [6, 7]), contains([5, 6], [6, 5])
+    (True, False)
+    """
+    size = len(phrase)
+    return any(list(ids[i : i + size]) == list(phrase) for i in range(len(ids) - size + 1))
+
+
+def _check_each(
+    name: str, values: Any, texts: Sequence[str], is_right: Callable[[Any], bool]
+) -> None:
+    """Raise a ValueError unless there is a right entry for each text."""
+    what = {"prefixes": "a str", "phrases": "a list of str that are not empty"}[name]
+    if not isinstance(values, list | tuple) or len(values) != len(texts):
+        received = f"{len(values)} for {len(texts)}" if hasattr(values, "__len__") else repr(values)
+        raise ValueError(f"`{name}` must be a list with {what} for each text. Received: {received}")
+    for index, entry in enumerate(values):
+        if not is_right(entry):
+            raise ValueError(
+                f"`{name}` must hold {what} for each text. Received: {name}[{index}]={entry!r}"
+            )
+
+
+def _is_phrases(entry: Any) -> bool:
+    return isinstance(entry, list | tuple) and all(
+        isinstance(phrase, str) and phrase.strip() for phrase in entry
+    )

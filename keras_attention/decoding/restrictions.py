@@ -1,0 +1,102 @@
+"""What translations must not contain, and how long they may be, for every text that a `Translator` gets.
+
+This module does not import Keras: `token_rules.py` has the rules in `keras.ops`, `engine/numba/choice.py` for
+Numba's engine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_attention.engine.base import TokenRules
+from keras_attention.utils.checks import check_integer, check_texts
+from keras_attention.utils.sides import encode_side
+
+# Behind them a word is spelled as behind any mark that is no space.
+BEFORE_A_WORD = ("", "(", "-")
+
+
+@dataclasses.dataclass(frozen=True)
+class Restrictions:
+    """What no translation of a `Translator` may contain, and how long it may be.
+
+    Lengths are in tokens, without the end token, as in `Translation.token_ids`.
+
+    A word is banned as the tokenizer spells it, at the beginning of a word or within one, as given, in
+    lower case, in upper case and with a capital. Words that begin with the same tokens are banned with it; a
+    model may still spell the word with other tokens.
+
+    Attributes:
+        no_repeat_ngram_size: No sequence of this many tokens occurs twice in a translation; 0 for no such
+            rule. Defaults to 0.
+        banned: Words and phrases that do not occur. Defaults to none.
+        min_length: Least length. Defaults to 0.
+        max_length: Greatest length, at which each translation ends. Defaults to no limit but the translator's
+            own, which cuts off.
+
+    Raises:
+        ValueError: If a value is out of range.
+
+    Example:
+
+    >>> Restrictions(no_repeat_ngram_size=3, banned=["colour"]).min_length
+    0
+    """
+
+    no_repeat_ngram_size: int = 0
+    banned: Sequence[str] = ()
+    min_length: int = 0
+    max_length: int | None = None
+
+    def __post_init__(self) -> None:
+        check_integer("no_repeat_ngram_size", self.no_repeat_ngram_size, 0)
+        for word in check_texts("banned", self.banned):
+            if not word.strip():
+                raise ValueError(f"`banned` must hold words. Received: banned={self.banned!r}")
+        check_integer("min_length", self.min_length, 0, 10**6)
+        if self.max_length is not None:
+            check_integer("max_length", self.max_length, max(1, self.min_length))
+
+    def token_rules(self, tokenizer: Any) -> TokenRules | None:
+        """Return the rules for the tokens of a tokenizer; None if there are none."""
+        found = sorted({ids for word in self.banned for ids in _spellings(tokenizer, word)})
+        banned = None
+        if found:
+            banned = np.full((len(found), max(map(len, found))), -1, "int32")
+            for row, ids in enumerate(found):
+                banned[row, : len(ids)] = ids
+        numbers = self.no_repeat_ngram_size, self.min_length, self.max_length or 0
+        return TokenRules(*numbers, banned) if any(numbers) or banned is not None else None
+
+
+def check_restrictions(restrictions: Restrictions | None) -> Restrictions | None:
+    """Return them; raise a ValueError unless they are `Restrictions` or None."""
+    if restrictions is not None and not isinstance(restrictions, Restrictions):
+        raise ValueError(
+            "`restrictions` must be `Restrictions`, such as Restrictions(no_repeat_ngram_size=3), or None. "
+            f"Received: restrictions={restrictions!r}"
+        )
+    return restrictions
+
+
+def _spellings(tokenizer: Any, word: str) -> list[tuple[int, ...]]:
+    """Return the token sequences of a word at the beginning of a word and within one, in four cases.
+
+    One with a character that the vocabulary lacks is left out: the model cannot write it.
+    """
+    cases = dict.fromkeys((word, word.lower(), word.upper(), word[:1].upper() + word[1:]))
+    found = []
+    for before in BEFORE_A_WORD:
+        [start, *spelled] = encode_side(
+            tokenizer, [before, *(before + case for case in cases)], "target"
+        )
+        # Where a mark and a letter are one token, the mark tells nothing.
+        found += [
+            tuple(ids[len(start) :]) for ids in spelled if list(ids[: len(start)]) == list(start)
+        ]
+    unknown = getattr(tokenizer, "unknown_token_id", None)
+    return [ids for ids in found if ids and unknown not in ids]

@@ -1,0 +1,85 @@
+"""Drawing translations at random from the model's distribution, in place of searching the likeliest.
+
+One uniform number decides each token: it is looked up in the cumulative distribution over the vocabulary. The
+numbers come from a generator that is seeded by the seed, the sentence and the number of the sample, so they
+do not depend on the batch, the order or the engine.
+
+This module does not import Keras; `sampled_tokens.py` has the choice of tokens in `keras.ops`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from keras_attention.utils.checks import check_integer, check_number
+
+# Times a number below the total, the result is below the total, also when rounded.
+LARGEST_UNIFORM = np.float32(1 - 2**-22)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How a `Translator` draws translations at random.
+
+    Each token is drawn from the model's distribution: first the logits are divided by the temperature, then
+    all but the `top_k` likeliest tokens are left out, then all but the likeliest that together have the
+    probability `top_p`. Tokens as likely as the last one that stays, stay as well.
+
+    The same seed gives the same samples of a sentence, in any batch, order and call, and on every engine (but
+    for float rounding). So a sentence that occurs twice gets the same samples twice: for others, ask for more
+    samples or take another seed.
+
+    Attributes:
+        temperature: What logits are divided by, from 0.0001 to 10000: below 1 the likely tokens become
+            likelier, above 1 less likely. Defaults to 1.0, the model's own distribution.
+        top_k: How many of the likeliest tokens may be drawn. Defaults to all.
+        top_p: Least probability that the tokens that may be drawn have together, at most 1. Defaults to all.
+        seed: Integer seed from 0 to 2^32 - 1. Defaults to 0.
+
+    Raises:
+        ValueError: If a value is out of range.
+
+    Example:
+
+    >>> Sampling(temperature=0.7, top_k=20)
+    Sampling(temperature=0.7, top_k=20, top_p=None, seed=0)
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        # Temperature 0 would be greedy search, which `beam_size=1` is.
+        check_number("temperature", self.temperature, least=1e-4, most=1e4)
+        if self.top_k is not None:
+            check_integer("top_k", self.top_k, 1)
+        if self.top_p is not None:
+            check_number("top_p", self.top_p, above=0, most=1)
+        check_integer("seed", self.seed, 0, 2**32 - 1)
+
+    def uniforms(self, source_ids: Sequence[int], sample: int, length: int) -> np.ndarray:
+        """Return the numbers, float32 (length,), that decide the tokens of a sample of a sentence.
+
+        Args:
+            source_ids: The sentence's token ids.
+            sample: Number of the sample, from 0.
+            length: How many; a longer row begins with a shorter one.
+        """
+        seeds = np.random.SeedSequence([self.seed, *source_ids], spawn_key=(sample,))
+        numbers = np.random.Generator(np.random.Philox(seeds)).random(length, "float32")
+        return np.minimum(numbers, LARGEST_UNIFORM)
+
+
+def check_sampling(sampling: Sampling | None) -> Sampling | None:
+    """Return it; raise a ValueError unless it is a `Sampling` or None."""
+    if sampling is not None and not isinstance(sampling, Sampling):
+        raise ValueError(
+            "`sampling` must be a `Sampling`, such as Sampling(temperature=0.7, seed=1), or None. "
+            f"Received: sampling={sampling!r}"
+        )
+    return sampling

@@ -1,0 +1,203 @@
+"""Ready rules for the tokens of a search, and several constraints as one, in `keras.ops`.
+
+Shape letters: B sentences, W beams, L longest hypothesis, V vocabulary, P phrases, M tokens of the longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from keras_attention.decoding.constraints import (
+    ForcedPrefix,
+    RequiredPhrases,
+    TextConstraint,
+    check_counts,
+    for_each_beam,
+)
+from keras_attention.decoding.plain_search import Constraint, rescored
+from keras_attention.decoding.requests import Request
+from keras_attention.engine.base import TokenRules
+
+# In the tables of banned phrases: any token.
+ANY = -2
+
+
+class RestrictedTokens:
+    """No n-gram twice, no banned sequence of tokens, no end before a least length, the end after a greatest.
+
+    Args:
+        vocabulary_size: Number of tokens V.
+        end_token_id: The EOS token.
+        rules: Which; prefixes are another constraint's.
+    """
+
+    def __init__(self, vocabulary_size: int, end_token_id: int, rules: TokenRules):
+        self.vocabulary_size, self.end_token_id = vocabulary_size, end_token_id
+        self.ngram, self.min_length, self.max_length, *_ = rules
+        banned = np.zeros((0, 1), "int32") if rules.banned is None else rules.banned
+        lengths = (banned >= 0).sum(axis=1)
+        # What stands before the last token, at the end of its row.
+        self._before = np.full((len(banned), banned.shape[1] - 1), ANY, "int32")
+        for row, length in enumerate(lengths - 1):
+            self._before[row, self._before.shape[1] - length :] = banned[row, :length]
+        self._last = banned[np.arange(len(banned)), lengths - 1].astype("int32")
+
+    def start(self, max_lengths: Sequence[int], beam_size: int) -> Any:
+        """Return the states for a batch: the hypotheses so far, (B, W, L).
+
+        Args:
+            max_lengths: (B,) int, the longest hypothesis allowed for each sentence, EOS included.
+            beam_size: Number of beams W.
+        """
+        lengths = check_counts("max_lengths", max_lengths)
+        size = max(1, int(lengths.max(initial=1)))
+        return for_each_beam({"tokens": np.full((len(lengths), size), -1, "int32")}, beam_size)
+
+    def allowed(self, state: Any, index: Any) -> Any:
+        """Allow what breaks no rule; see `Constraint`."""
+        tokens, size = state["tokens"], self.vocabulary_size
+        # Ids of tokens that may not follow, (B, W, ..); V stands for none.
+        wrong = []
+        if self.ngram:
+            follows = _shifted(tokens, self.ngram - 1)
+            is_repeated = follows >= 0
+            for i in range(self.ngram - 1):
+                last = _at(tokens, index - self.ngram + 1 + i)
+                is_repeated = is_repeated & ops.equal(_shifted(tokens, i), last[..., None])
+            wrong.append(ops.where(is_repeated, follows, size))
+        if len(self._last):
+            is_begun = ops.ones_like(tokens[..., :1], dtype="bool")
+            width = self._before.shape[1]
+            for i in range(width):
+                last = _at(tokens, index - width + i)[..., None]
+                before = ops.convert_to_tensor(self._before[:, i])
+                is_begun = is_begun & (ops.equal(last, before) | ops.equal(before, ANY))
+            wrong.append(ops.where(is_begun, ops.convert_to_tensor(self._last), size))
+        vocabulary = ops.arange(size, dtype="int32")
+        is_end = ops.equal(vocabulary, self.end_token_id)
+        allowed = ops.logical_not(is_end) | (index >= self.min_length)
+        if self.max_length:
+            allowed = allowed & (is_end | (index < self.max_length))
+        if not wrong:
+            return ops.broadcast_to(allowed, (*ops.shape(tokens)[:2], size))
+        ids = ops.concatenate(wrong, axis=-1)
+        rows, beams, number = ops.shape(ids)
+        line = ops.repeat(ops.arange(rows * beams, dtype="int32"), number)
+        places = ops.stack([line, ops.reshape(ids, (-1,))], axis=-1)
+        marks = ops.scatter_update(
+            ops.zeros((rows * beams, size + 1), dtype="int32"),
+            places,
+            ops.ones_like(line, dtype="int32"),
+        )
+        return allowed & ops.equal(ops.reshape(marks[:, :size], (rows, beams, size)), 0)
+
+    def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
+        """Append the tokens."""
+        tokens = state["tokens"]
+        here = ops.equal(ops.arange(tokens.shape[-1], dtype="int32"), index)
+        return {"tokens": ops.where(here, token_ids[..., None], tokens)}
+
+
+def _at(tokens: Any, index: Any) -> Any:
+    """Return the tokens (B, W) at a position; -1 before the first one."""
+    here = ops.equal(ops.arange(tokens.shape[-1], dtype="int32"), index)
+    return ops.sum(ops.where(here, tokens + 1, 0), axis=-1) - 1
+
+
+def _shifted(tokens: Any, number: int) -> Any:
+    """Return tokens (B, W, L) without the first ones, -1 behind."""
+    number = min(number, tokens.shape[-1])
+    return ops.pad(tokens[..., number:], ((0, 0), (0, 0), (0, number)), constant_values=-1)
+
+
+class AllOf:
+    """Several constraints at once: allowed is what all of them allow. Its state is a tuple of theirs.
+
+    Args:
+        constraints: The constraints.
+    """
+
+    def __init__(self, constraints: Sequence[Constraint]):
+        self.constraints = tuple(constraints)
+
+    def allowed(self, state: Any, index: Any) -> Any:
+        """Allow what all allow; see `Constraint`."""
+        first, *others = (
+            one.allowed(own, index) for one, own in zip(self.constraints, state, strict=True)
+        )
+        for other in others:
+            first = first & other
+        return first
+
+    def rescore(self, logits: Any, state: Any, index: Any) -> Any:
+        """Rescore the logits by each constraint that does, in their order."""
+        for one, own in zip(self.constraints, state, strict=True):
+            logits = rescored(one, logits, own, index)
+        return logits
+
+    def advance(self, state: Any, token_ids: Any, index: Any) -> Any:
+        """Return the states of all after the tokens."""
+        pairs = zip(self.constraints, state, strict=True)
+        return tuple(one.advance(own, token_ids, index) for one, own in pairs)
+
+
+class SearchConstraint:
+    """All that is asked of the hypotheses of a search, as one constraint.
+
+    Args:
+        model: The model, for its vocabulary and end token.
+        text_constraint: A `TextConstraint`, or None.
+        rules: Rules for the tokens of all sentences, or None.
+        has_phrases: Whether there are phrases that must occur.
+        has_prefixes: Whether hypotheses begin with given tokens, whatever else is asked of them.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        text_constraint: TextConstraint | None,
+        rules: TokenRules | None,
+        has_phrases: bool,
+        has_prefixes: bool,
+    ):
+        size = getattr(model, "target_vocabulary_size", model.vocabulary_size)
+        parts: list[Constraint] = []
+        # Each makes the states of one part from requests, limits and beam size.
+        self._starts: list[Callable[[list[Request], Any, int], Any]] = []
+        if text_constraint is not None:
+            parts.append(text_constraint.constraint)
+            self._starts.append(
+                lambda requests, *sizes: text_constraint.of_batch(
+                    [r.text for r in requests], *sizes
+                )
+            )
+        if rules is not None:
+            restricted = RestrictedTokens(size, model.end_token_id, rules)
+            parts.append(restricted)
+            self._starts.append(lambda requests, *sizes: restricted.start(*sizes))
+        if has_phrases:
+            required = RequiredPhrases(size, model.end_token_id)
+            parts.append(required)
+            self._starts.append(
+                lambda requests, *sizes: required.start([r.phrases for r in requests], *sizes)
+            )
+        self.constraint: Constraint = AllOf(parts) if len(parts) != 1 else parts[0]
+        self._prefix = ForcedPrefix(size, self.constraint if parts else None)
+        if has_prefixes:
+            self.constraint = self._prefix
+        self._has_prefixes = has_prefixes
+
+    def of_batch(self, requests: Sequence[Request], limits: np.ndarray, beam_size: int) -> Any:
+        """Return the states for a batch, which may have more rows than requests."""
+        sizes: list[int] = np.asarray(limits).tolist()
+        rows = [*requests, *[Request("", ())] * (len(sizes) - len(requests))]
+        states = tuple(start(rows, sizes, beam_size) for start in self._starts)
+        state = states[0] if len(states) == 1 else states
+        if not self._has_prefixes:
+            return state
+        prefixes = [list(row.prefix) for row in rows]
+        return self._prefix.start(prefixes, sizes, beam_size, state if states else None)

@@ -1,0 +1,124 @@
+"""Options of `translate` beside those of the search: what `Translator` says with the same arguments."""
+
+import dataclasses
+import io
+import sys
+
+import keras
+import pytest
+
+from keras_attention import Restrictions, Sampling, Tokenizer, Translator
+from keras_attention.cli.main import main
+from tests.recipes.small_runs import untrained_run
+
+pytestmark = pytest.mark.backends("torch")
+
+LINES = ["The dog sleeps.", "", "A woman sees the small house."]
+
+
+@pytest.fixture(scope="module")
+def translator(run):
+    model = keras.saving.load_model(run / "model.keras", compile=False)
+    tokenizer = Tokenizer.load(run / "tokenizer")
+    return Translator(model, tokenizer, beam_size=2, length_penalty=0.6)
+
+
+@pytest.fixture
+def translated(run, monkeypatch, capsys):
+    """Runs the command on the lines; returns those that it writes."""
+
+    def run_command(*options):
+        data = io.BytesIO("".join(f"{line}\n" for line in LINES).encode())
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(data), "utf-8"))
+        main(["translate", str(run), *map(str, options)])
+        return capsys.readouterr().out.splitlines()
+
+    return run_command
+
+
+def as_lines(texts):
+    return [" ".join(text.splitlines()) for text in texts]
+
+
+def test_samples(translated, translator):
+    options = ["--sample", "--temperature", "0.9", "--top-k", "30", "--top-p", "0.9", "--seed", "5"]
+    drawn = dataclasses.replace(translator, sampling=Sampling(0.9, 30, 0.9, 5))
+    wanted = drawn.translate(LINES, n_best=3)
+    rows = [line.split(" ||| ")[:2] for line in translated(*options, "--n-best", "3")]
+    assert rows == [
+        [str(line), text]
+        for line, best in enumerate(wanted)
+        for text in as_lines(one.text for one in best)
+    ]
+    best = drawn.translate_mbr(LINES, 4)
+    assert translated(*options, "--mbr", "4") == as_lines(one.text for one in best)
+
+
+def test_restrictions_and_prefixes(translated, translator, tmp_path):
+    (tmp_path / "prefixes").write_text("Der\n\nEine Frau\n")
+    restricted = dataclasses.replace(
+        translator, restrictions=Restrictions(2, ["Hund", "der"], 4, 23)
+    )
+    wanted = restricted.translate(LINES, prefixes=["Der", "", "Eine Frau"])
+    found = translated(
+        *("--no-repeat-ngram", "2", "--ban", "Hund", "der", "--min-length", "4"),
+        *("--max-length", "23", "--prefix-file", tmp_path / "prefixes"),
+    )
+    assert found == as_lines(best[0].text for best in wanted)
+    assert found[0].startswith("Der") and found[2].startswith("Eine Frau")
+
+
+def test_phrases(translated, tmp_path):
+    (tmp_path / "phrases").write_text("Hund\tschl\n\n\n")
+    found = translated("--phrases-file", tmp_path / "phrases", "--beam-size", "4")
+    assert "Hund" in found[0] and "schl" in found[0] and found[1] == ""
+
+
+def test_an_ensemble_of_one_model_twice_translates_as_it_does(run, translated, translator):
+    assert translated("--with", run) == as_lines(translator(LINES))
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [("a\n\n", "has fewer lines than the input: 2"), ("a\n\n\nb\n", "has more")],
+)
+def test_a_file_of_prefixes_has_the_lines_of_the_input(
+    translated, tmp_path, capsys, lines, message
+):
+    (tmp_path / "prefixes").write_text(lines)
+    with pytest.raises(SystemExit):
+        translated("--prefix-file", tmp_path / "prefixes")
+    assert f"--prefix-file {message}" in capsys.readouterr().err
+
+
+def test_a_line_without_room_is_named(translated, tmp_path, capsys):
+    (tmp_path / "prefixes").write_text("a\n\n" + "lang und " * 90 + "\n")
+    with pytest.raises(SystemExit):
+        translated("--prefix-file", tmp_path / "prefixes")
+    assert "Line 3 needs a translation of at least" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--top-k", "3"], "--top-k needs --sample"),
+        (["--sample", "--temperature", "0"], "temperature"),
+        (["--mbr", "3"], "--mbr must be at least 1 and at most the beam size, which is 2"),
+        (["--mbr", "2", "--n-best", "2"], "cannot be combined with --n-best"),
+        (["--sample", "--output-dir", "new", "--input", __file__], "--sample cannot be combined"),
+        (["--ban", "x", "--engine", "ctranslate2"], "has no restrictions"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(translated, capsys, options, message):
+    if "ctranslate2" in options:
+        pytest.importorskip("ctranslate2")
+    with pytest.raises(SystemExit):
+        translated(*options)
+    assert message in capsys.readouterr().err
+
+
+def test_an_ensemble_with_another_vocabulary_is_refused(translated, capsys, tmp_path):
+    other = untrained_run(tmp_path, first=20)
+    with pytest.raises(SystemExit):
+        translated("--with", other)
+    assert "has another vocabulary than" in capsys.readouterr().err
