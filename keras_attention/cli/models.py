@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.data.presets import Preset, is_run, read_preset
+from keras_attention.utils.progress import say
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 MODEL_HELP = "a run's folder; or a model of MarianMT, CTranslate2 or Firefox, in a folder or as hf://owner/name"
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=2)
 def preset_of(model: str) -> Preset:
     """Return another program's model, which is checked first and used later: it is read once."""
     return read_preset(model)
@@ -47,6 +48,15 @@ def keras_translator(model: str, **options: Any) -> Any:
     return Translator(
         Transformer.from_spec(found.spec), found.tokenizer, **{**found.options, **options}
     )
+
+
+def say_missing_heads(program: str, model: Any) -> None:
+    """Say which kind of attention a Keras model does not have, since its decoder has cells."""
+    if "decoder" not in model.attention_layers:
+        say(
+            f"{program}: The decoder has no attention of its own, since its blocks have "
+            f"{model.decoder_cell.upper()}s. Shown are encoder and cross-attention."
+        )
 
 
 def name_of(model: str) -> str:

@@ -107,6 +107,14 @@ class ImportedPieces:
         """Return the id of the unknown token."""
         return self._unknown[side]
 
+    def models(self) -> dict[str, bytes]:
+        """Return the SentencePiece model of each side; none of one whose pieces spaces separate."""
+        return {
+            side: processor.serialized_model_proto()
+            for side, processor in self._processors.items()
+            if processor is not None
+        }
+
     def vocab_size(self, side: str = "source") -> int:
         """Return the number of ids."""
         return len(self._pieces[side])

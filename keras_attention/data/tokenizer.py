@@ -134,6 +134,7 @@ class Tokenizer:
         if isinstance(self._pieces, ImportedPieces):
             self.__dict__.update(self._pieces.special_ids)
             self.unknown_token_id = self._pieces.unknown_id()
+            self.target_unknown_token_id = self._pieces.unknown_id("target")
             self.target_vocabulary_size = self._pieces.vocab_size("target")
             self.ends_source = self._pieces.ends_source
 
@@ -320,6 +321,10 @@ class Tokenizer:
         token_id = check_integer("token_id", token_id)
         self._check_ids([token_id], side)
         return self._pieces.id_to_piece(token_id, *self._side(side))
+
+    def sentence_piece_models(self) -> dict[str, bytes]:
+        """Return the SentencePiece models of the sides of an imported tokenizer; none of others."""
+        return self._pieces.models() if isinstance(self._pieces, ImportedPieces) else {}
 
     def _side(self, side: str) -> tuple[str, ...]:
         """Return the further argument that the pieces of a tokenizer with two sides take."""
