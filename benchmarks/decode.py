@@ -160,7 +160,12 @@ def arguments() -> argparse.Namespace:
     add("--beam-size", type=int, default=4)
     add("--length-penalty", type=float, default=0.6)
     add("--extra-length", type=int, help="tokens more than the source has (3; with --run 50)")
-    add("--presets", nargs="*", help="random models; default: base, or none with --run")
+    add(
+        "--presets",
+        nargs="*",
+        help="random models, such as small, or small_6_2 with six blocks in the encoder and two in the "
+        "decoder; default: base, or none with --run",
+    )
     add(
         "--vocabulary-size",
         type=int,
@@ -204,7 +209,8 @@ def write_job(folder: Path, model: str | Path, options: argparse.Namespace) -> d
     names = ("sentences", "checked", "beam_size", "length_penalty")
     settings = {name: getattr(options, name) for name in names}
     is_run = isinstance(model, Path)
-    vocabulary_size = options.vocabulary_size or (4_000 if model in SMALL else 16_000)
+    is_small = not is_run and model.startswith(SMALL)
+    vocabulary_size = options.vocabulary_size or (4_000 if is_small else 16_000)
     settings |= {
         "preset": None if is_run else model,
         "run": str(model.resolve()) if is_run else None,

@@ -32,7 +32,7 @@ OURS = {
 }
 CTRANSLATE2 = {precision: f"CTranslate2 {precision}" for precision in ("float32", "int8")}
 KERAS_HUB = "KerasHub BART float32"
-MODELS = ("tiny, trained", "tiny", "small", "medium", "base")
+MODELS = ("tiny, trained", "tiny", "small", "small_6_6", "small_6_2", "medium", "base")
 # The programs of the memory benchmark -> their column in the table.
 PROGRAMS = {"hf": "Marian", "recompute": "ours, `recompute`", "sliced": "ours, 4 slices"}
 RATIO_PROCESSORS = ("AMX", "AVX512-BF16", "AVX2 (emulated)", "AVX2")

@@ -690,13 +690,13 @@ TABLE = {
     ),
     "score_corpus": (
         lambda x: {
-            "run": x.folder / "run",
+            "model": x.folder / "run",
             "sources": [x.files[0]],
             "translations": [x.files[1]],
             "output_dir": x.folder / "scores",
         },
         {
-            "run": PATH,
+            "model": PATH,
             **dict.fromkeys(("sources", "translations"), [None, 3, "x", [3], []]),
             "output_dir": PATH,
             "chunk_lines": [*SIZE, None],
@@ -705,12 +705,12 @@ TABLE = {
     ),
     "translate_corpus": (
         lambda x: {
-            "run": x.folder / "run",
+            "model": x.folder / "run",
             "inputs": [x.files[0]],
             "output_dir": x.folder / "translated",
         },
         {
-            "run": PATH,
+            "model": PATH,
             "inputs": [None, 3, "x", [3]],
             "output_dir": PATH,
             "n_best": [*SIZE, None],

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from peers.weights import sinusoids
+from peers.weights import depths_of, sinusoids
 
 # Our names of a block's parts, and Marian's.
 ATTENTIONS = {"self_attention": "self_attn", "cross_attention": "encoder_attn"}
@@ -48,8 +48,8 @@ def marian_model(
 
     refuse_what_marian_is_not(config)
     sizes: dict[str, Any] = {}
-    for kind in ("encoder", "decoder"):
-        sizes[f"{kind}_layers"] = config["num_layers"]
+    for kind, depth in zip(("encoder", "decoder"), depths_of(config["num_layers"]), strict=True):
+        sizes[f"{kind}_layers"] = depth
         sizes[f"{kind}_attention_heads"] = config["num_heads"]
         sizes[f"{kind}_ffn_dim"] = config["intermediate_dim"]
     pad = config.get("pad_token_id", 0)

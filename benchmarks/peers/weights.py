@@ -27,6 +27,16 @@ class Sizes:
         return dataclasses.asdict(self)
 
 
+def depths_of(num_layers: Any) -> tuple[int, int]:
+    """Blocks of the encoder and of the decoder, from one number or two.
+
+    >>> depths_of(3), depths_of([6, 2])
+    ((3, 3), (6, 2))
+    """
+    encoder, decoder = [num_layers] * 2 if isinstance(num_layers, int) else num_layers
+    return encoder, decoder
+
+
 def weight_shapes(sizes: Sizes) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Name and shape of every weight; kernels are (inputs, outputs), the heads side by side.
 

@@ -162,10 +162,10 @@ def draw(
     model, tokenizer = translator.model, translator.tokenizer
     check_room("--sentence", len(tokenizer.encode(sentence)) + 1)
     translation = translator(sentence) if translation is None else translation
-    check_room("The translation", len(tokenizer.encode(translation)) + 1)
+    check_room("The translation", len(tokenizer.encode(translation, side="target")) + 1)
     source, read, _ = padded_pairs(tokenizer, [(sentence, translation)])
     names = {
-        "source": [tokenizer.id_to_token(token) for token in source[0]],
+        "source": [tokenizer.id_to_token(token, "source") for token in source[0]],
         "read": [START, *(tokenizer.id_to_token(token) for token in read[0][1:])],
     }
     attended = names["read" if kind == "decoder" else "source"]

@@ -16,6 +16,7 @@ from keras_attention.evaluation.head_importance import head_importance
 from keras_attention.training.distribution import computing_alone
 from keras_attention.utils.checks import check_boolean, check_callable, check_has, check_integer
 from keras_attention.utils.progress import activity
+from keras_attention.utils.sides import encode_side
 from keras_attention.visualization.attention_entries import (
     Links,
     attention_entries,
@@ -95,7 +96,7 @@ class AttentionLog(RunCallback):
                 f"`alignments` must be a list with an entry for each of {len(pairs)} pairs. "
                 f"Received: {alignments!r}"
             )
-        check_ranks(token_ranks)
+        check_ranks(token_ranks, tokenizer)
         self.writer = writer
         self.tokenizer = tokenizer
         self.pairs = [(source, target) for source, target in pairs]
@@ -240,7 +241,10 @@ def _check_pairs(pairs: Sequence[tuple[str, str]], tokenizer: Any) -> None:
             raise ValueError(
                 f"Each of `pairs` must be a source text and its translation. Received: {pair!r}"
             )
-        longest = max(len(tokenizer.encode(text)) + 1 for text in texts)
+        longest = 1 + max(
+            len(encode_side(tokenizer, [text], side)[0])
+            for text, side in zip(texts, ("source", "target"), strict=True)
+        )
         if longest > MOST_TOKENS:
             raise ValueError(
                 f"Each of `pairs` may have at most {MOST_TOKENS} tokens on a side. Received: "

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, name_of
+from keras_attention.cli.models import (
+    MODEL_HELP,
+    check_model,
+    keras_translator,
+    name_of,
+    say_missing_heads,
+)
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import typed_text
@@ -75,6 +81,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     from keras_attention.visualization.attention_page import save_attention
 
     translator = keras_translator(options.model)
+    say_missing_heads(program, translator.model)
     if is_page:
         name = name_of(options.model)
         texts = options.sentence, options.translation

@@ -1,35 +1,37 @@
-"""`keras-attention evaluate RUN`: a report on a finished run, or a comparison of runs or search settings."""
+"""`keras-attention evaluate MODEL`: a report on a model, or a comparison of models or search settings."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, name_of
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.parallel_text import FilePairs
+from keras_attention.data.presets import is_run
 from keras_attention.data.text_files import is_pipe
+from keras_attention.interop.hub import is_handle
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import check_destination, write_json
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
-if TYPE_CHECKING:
-    from keras_attention.recipes.run import Run
-
-DESCRIPTION = """Score a run on your own sentences, or compare several runs.
+DESCRIPTION = """Score a model on your own sentences, or compare several models.
 
 For one run, it translates with the first and the last of the checkpoints that the run averages, and with
-their average. It prints the report and writes nothing into the run's folder.
+their average. It prints the report and writes nothing into the run's folder. A model of another program has
+no checkpoints: it is scored as it is.
 
-For several runs, it prints their scores and whether each differs from the first by more than chance. Without
-files, it compares the translations that the runs have kept of their test set, which must be the same.
+For several models, it prints their scores and whether each differs from the first by more than chance.
+Runs need no files: then it compares the translations that they have kept of their test set, which must be
+the same.
 
-With --try-precision, it translates with the run's model in its own precision and in each precision that you
-name, and prints scores and times. With --try-beam-size or --try-length-penalty, it does the same for each of
-these search settings; use the files of a validation set for this.
+With --try-precision, it translates with the model in its own precision and in each precision that you name,
+and prints scores and times. With --try-beam-size or --try-length-penalty, it does the same for each of these
+search settings; use the files of a validation set for this.
 """
 
 # The keys of `evaluation.cost.SUSTAINED_FLOPS`, which needs Keras.
@@ -38,12 +40,13 @@ EXAMPLE = """
 examples:
   keras-attention evaluate runs/demo --source-file test.en --reference-file test.de
   keras-attention evaluate runs/one runs/other
+  keras-attention evaluate hf://Helsinki-NLP/opus-mt-en-de runs/tuned --source-file a.en --reference-file a.de
   keras-attention evaluate runs/demo --source-file val.en --reference-file val.de --try-beam-size 8
 """
 
 
 def main(arguments: Sequence[str], program: str = "keras-attention evaluate") -> None:
-    """Report on one run on sentences from two files, or compare several runs."""
+    """Report on one model on sentences from two files, or compare several models."""
     options = _parser(program).parse_args(arguments)
     tries_searches = bool(options.beam_size or options.length_penalty)
     if tries_searches and options.precision:
@@ -60,36 +63,26 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         if file is not None and not file.is_file() and not is_pipe(file):
             raise FileNotFoundError(f"'{file}' does not exist.")
     _check_numbers(options)
-    if len(options.run) > 1:
-        _compare_runs(options)
-        return
-    run = RunFolder(options.run[0])
-    run.settings((*SEARCH_SETTINGS, "averaged_checkpoints", "dtype", "languages"))
-    run.check_finished()
-    if options.source_file is None:
+    model = options.model[0]
+    is_own = len(options.model) == 1 and is_run(model)
+    if not is_own:
+        _check_models(options)
+    if options.source_file is not None:
+        for one in options.model:
+            check_model(one)
+    elif len(options.model) == 1:
+        own = f" (Its report on its own test set is '{RunFolder(model).report_text}'.)"
         raise ValueError(
-            "One run needs --source-file and --reference-file. (Its report on its own test set is "
-            f"'{run.report_text}'.)"
+            f"One model needs --source-file and --reference-file.{own if is_own else ''}"
         )
-    sources, references = _given_lines(options)
     start_backend()
-    from keras_attention.recipes.run import Run
-
-    opened = Run.open(run.path)
-    if tries_searches:
-        _compare_searches(options, opened, sources, references)
-    elif options.precision:
-        _compare_precisions(options, opened, sources, references)
+    if tries_searches or options.precision:
+        compare = _compare_searches if tries_searches else _compare_precisions
+        compare(options, keras_translator(model), *_given_lines(options))
+    elif is_own:
+        _evaluate_run(options, model)
     else:
-        report = opened.evaluation(
-            sources,
-            references,
-            name=options.name or options.source_file.name,
-            devices=options.devices,
-            device=options.gpu,
-            samples=options.samples,
-        )
-        _show(report, run.name, options.output)
+        _compare_models(options)
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
@@ -99,14 +92,16 @@ def _parser(program: str) -> argparse.ArgumentParser:
         epilog=EXAMPLE,
     )
     add = parser.add_argument
-    runs = "the run's folder; several are compared with the first"
-    add("run", type=Path, nargs="+", metavar="RUN", help=runs)
+    models = f"{MODEL_HELP}; several are compared with the first"
+    add("model", nargs="+", metavar="MODEL", help=models)
     file: dict[str, Any] = {"type": Path, "metavar": "FILE"}
     add("--source-file", **file, help="sentences to translate, one per line")
     add("--reference-file", **file, help="their reference translations, line by line")
     add("--output", **file, help="a new file for all figures of the report, as JSON (none)")
     name = "name of these sentences in the report (the name of the source file)"
     add("--name", type=typed_text, metavar="TEXT", help=name)
+    language = "language code of the references, if no MODEL is a run, which knows it"
+    add("--target-language", type=typed_text, metavar="CODE", help=language)
     samples = "resamples of the paired bootstrap (1000)"
     add("--samples", type=int, default=1000, metavar="N", help=samples)
     cost = parser.add_argument_group("cost, by the paper's formula")
@@ -114,7 +109,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add_cost("--devices", type=int, default=1, metavar="N", help="how many devices trained (1)")
     gpu = f"a GPU of the paper: {', '.join(GPUS)} (this machine's speed)"
     add_cost("--gpu", metavar="NAME", choices=GPUS, help=gpu)
-    tries = parser.add_argument_group("settings to try with one run; each can be repeated")
+    tries = parser.add_argument_group("settings to try with one model; each can be repeated")
     precisions = "float32, bfloat16, float16, int8, or plain: the plain search in float32"
     for name, kind, metavar, text in (
         ("precision", str, "NAME", precisions),
@@ -153,54 +148,109 @@ def _check_numbers(options: argparse.Namespace) -> None:
             check_engine("numba", precision)
 
 
-def _compare_runs(options: argparse.Namespace) -> None:
-    """Scores of several runs, and their significance."""
-    if options.beam_size or options.length_penalty or options.precision:
-        raise ValueError("The options --try-... need one run. Received: several")
+def _check_models(options: argparse.Namespace) -> None:
+    """Refuse models that cannot be compared, or options that are for one run."""
+    models = options.model
+    if len(models) > 1 and (options.beam_size or options.length_penalty or options.precision):
+        raise ValueError("The options --try-... need one model. Received: several")
     if options.gpu is not None or options.devices != 1:
-        raise ValueError("--gpu and --devices are for the cost of one run. Received: several")
-    if len({path.resolve() for path in options.run}) < len(options.run):
-        raise ValueError("The same run is given twice: there is nothing to compare.")
-    names = [path.resolve().name for path in options.run]
-    if len({*names}) < len(names):
-        names = list(map(str, options.run))
-    runs = {name: RunFolder(path) for name, path in zip(names, options.run, strict=True)}
-    settings = {name: run.settings((*SEARCH_SETTINGS, "languages")) for name, run in runs.items()}
-    first, *others = runs
-    for other in others:
-        pairs = [settings[name]["languages"] for name in (first, other)]
-        if pairs[0] != pairs[1]:
+        received = "several" if len(models) > 1 else "a model of another program"
+        raise ValueError(f"--gpu and --devices are for the cost of one run. Received: {received}")
+    if len({*map(_place, models)}) < len(models):
+        raise ValueError("The same model is given twice: there is nothing to compare.")
+    languages = {}
+    for model in models:
+        if is_run(model):
+            languages[model] = RunFolder(model).settings(("languages",))["languages"]
+        elif options.source_file is None and len(models) > 1:
             raise ValueError(
-                f"'{first}' translates {' to '.join(pairs[0])}, '{other}' {' to '.join(pairs[1])}: they "
-                "cannot be compared."
+                f"'{model}' is no run, so it has kept no translations. Give --source-file and "
+                "--reference-file."
             )
-    start_backend()
+        elif options.source_file is not None:
+            check_model(model)
+    first, *others = languages or [""]
+    for other in others:
+        if languages[other] != languages[first]:
+            pairs = [" to ".join(languages[model]) for model in (first, other)]
+            raise ValueError(
+                f"'{name_of(first)}' translates {pairs[0]}, '{name_of(other)}' {pairs[1]}: they cannot "
+                "be compared."
+            )
+    known = languages[first][1] if languages else options.target_language
+    if options.target_language not in (None, known):
+        raise ValueError(
+            f"'{first}' translates into {known}. Received: --target-language {options.target_language}"
+        )
+    needs_language = not (options.beam_size or options.length_penalty or options.precision)
+    if known is None and needs_language and options.source_file is not None:
+        raise ValueError(
+            "Models of other programs do not say their language, which the paper's BLEU needs: give "
+            "--target-language, such as de."
+        )
+    options.target_language = known
+
+
+def _place(model: str) -> str:
+    return model if is_handle(model) else str(Path(model).resolve())
+
+
+def _compare_models(options: argparse.Namespace) -> None:
+    """Scores of several models and their significance, or the scores of one of another program."""
     from keras_attention.decoding.translator import Translator
     from keras_attention.recipes.compare import own_translations, runs_report
 
-    decoding = {}
+    names = [name_of(model) for model in options.model]
+    names = names if len({*names}) == len(names) else options.model
+    models = dict(zip(names, options.model, strict=True))
+    decoding: dict[str, Any] = {}
+    translations: dict[str, list[str]] = {}
     if options.source_file is None:
+        runs = {name: RunFolder(model) for name, model in models.items()}
         translations, references = own_translations(runs)
-        name = "the runs' own test set"
+        text = "the runs' own test set"
     else:
-        for folder in runs.values():
-            folder.check_finished()
         sources, references = _given_lines(options)
-        name = options.source_file.name
-        translations = {}
-        for run, folder in runs.items():
-            translations[run] = Translator.from_run(folder.path)(sources)
-            search = (f"{key} {settings[run][key]}" for key in SEARCH_SETTINGS)
-            decoding[f"{run}:"] = " ".join(search)
+        text = options.source_file.name
+        for name, model in models.items():
+            translations[name] = keras_translator(model)(sources)
+            chosen = check_model(model)
+            search = (
+                f"{key} {chosen.get(key, getattr(Translator, key))}" for key in SEARCH_SETTINGS
+            )
+            decoding[f"{name}:"] = " ".join(search)
     report = runs_report(
         translations,
         references,
-        name=options.name or name,
-        language=settings[first]["languages"][1],
+        name=options.name or text,
+        language=options.target_language,
         decoding=decoding,
         samples=options.samples,
     )
-    _show(report, " and ".join(runs), options.output)
+    _show(report, " and ".join(models), options.output)
+
+
+def _evaluate_run(options: argparse.Namespace, model: str) -> None:
+    """Show the report on a run: its checkpoints and their average."""
+    from keras_attention.recipes.run import Run
+
+    sources, references = _given_lines(options)
+    run = Run.open(model)
+    language = run.settings["languages"][1]
+    if options.target_language not in (None, language):
+        raise ValueError(
+            f"'{model}' translates into {language}. Received: --target-language "
+            f"{options.target_language}"
+        )
+    report = run.evaluation(
+        sources,
+        references,
+        name=options.name or options.source_file.name,
+        devices=options.devices,
+        device=options.gpu,
+        samples=options.samples,
+    )
+    _show(report, run.folder.name, options.output)
 
 
 def _given_lines(options: argparse.Namespace) -> tuple[list[str], list[str]]:
@@ -219,34 +269,34 @@ def _show(report: Mapping[str, Any], title: str, output: Path | None) -> None:
 
 
 def _compare_searches(
-    options: argparse.Namespace, run: Run, sources: list[str], references: list[str]
+    options: argparse.Namespace, translator: Any, sources: list[str], references: list[str]
 ) -> None:
     from keras_attention.recipes.compare import compare_searches, searches_text
 
     scores = compare_searches(
-        run.model,
-        run.tokenizer,
+        translator.model,
+        translator.tokenizer,
         sources,
         references,
-        options.beam_size or [run.config.beam_size],
-        options.length_penalty or [run.config.length_penalty],
+        options.beam_size or [translator.beam_size],
+        options.length_penalty or [translator.length_penalty],
     )
     print(searches_text(scores, len(sources)), end="")
 
 
 def _compare_precisions(
-    options: argparse.Namespace, run: Run, sources: list[str], references: list[str]
+    options: argparse.Namespace, translator: Any, sources: list[str], references: list[str]
 ) -> None:
     from keras_attention.recipes.compare import PLAIN, compare_precisions, precisions_text
 
-    own = [] if PLAIN in options.precision else [run.model.compute_dtype]
+    own = [] if PLAIN in options.precision else [translator.model.compute_dtype]
     results = compare_precisions(
-        run.model,
-        run.tokenizer,
+        translator.model,
+        translator.tokenizer,
         sources,
         references,
         list(dict.fromkeys([*own, *sorted(options.precision, key=lambda name: name != PLAIN)])),
-        beam_size=run.config.beam_size,
-        length_penalty=run.config.length_penalty,
+        beam_size=translator.beam_size,
+        length_penalty=translator.length_penalty,
     )
     print(precisions_text(results, len(sources)), end="")

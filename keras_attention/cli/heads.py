@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
+from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, say_missing_heads
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.parallel_text import FilePairs
@@ -46,6 +46,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     from keras_attention.visualization.attention_entries import padded_pairs
 
     translator = keras_translator(options.model)
+    say_missing_heads(program, translator.model)
     pairs = [pair for pair in files if all(text.strip() for text in pair)]
     pairs = list(itertools.islice(pairs, options.pairs))
     if not pairs:

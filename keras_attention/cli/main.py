@@ -15,7 +15,7 @@ COMMANDS = {
     "plan": "show what a training run will read, cost and need",
     "translate": "translate lines with a trained model",
     "score": "score how probable given translations are",
-    "evaluate": "score a run on your own sentences, or compare search settings",
+    "evaluate": "score a model on your own sentences, or compare models or search settings",
     "attention": "show the attention for a sentence, in a browser or as pictures",
     "heads": "show how much a model needs each of its heads",
     "export": "write a model for other programs: CTranslate2, Hugging Face",

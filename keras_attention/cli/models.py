@@ -10,6 +10,7 @@ from keras_attention.cli.quiet import start_backend
 from keras_attention.data.presets import Preset, is_run, read_preset
 from keras_attention.spec.parts import SpecError
 from keras_attention.spec.presets import TRAINED
+from keras_attention.utils.progress import say
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 MODEL_HELP = (
@@ -18,7 +19,7 @@ MODEL_HELP = (
 )
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=2)
 def preset_of(model: str) -> Preset:
     """Return a preset, or another program's model, checked first and used later: it is read once."""
     return read_preset(model)
@@ -56,6 +57,15 @@ def keras_translator(model: str, **options: Any) -> Any:
     found = preset_of(model)
     keras_model = Transformer.from_spec(found.spec, **found.model_options)
     return Translator(keras_model, found.tokenizer, **{**found.options, **options})
+
+
+def say_missing_heads(program: str, model: Any) -> None:
+    """Say which kind of attention a Keras model does not have, since its decoder has cells."""
+    if "decoder" not in model.attention_layers:
+        say(
+            f"{program}: The decoder has no attention of its own, since its blocks have "
+            f"{model.decoder_cell.upper()}s. Shown are encoder and cross-attention."
+        )
 
 
 def name_of(model: str) -> str:

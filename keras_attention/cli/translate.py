@@ -94,7 +94,7 @@ def main(arguments: Sequence[str], program: str) -> None:
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = Parser(
         prog=program,
-        description="Translate lines of UTF-8 text with a finished run: one output line per input line.",
+        description="Translate lines of UTF-8 text with a trained model: one output line per input line.",
         epilog=EXAMPLE,
     )
     add = parser.add_argument

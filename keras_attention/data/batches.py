@@ -237,6 +237,11 @@ class TokenBatches(keras.utils.PyDataset):
         return self.store.metadata.get("vocabulary_size")
 
     @property
+    def target_vocabulary_size(self) -> int | None:
+        """The same of the target, which may have a vocabulary of its own."""
+        return self.store.metadata.get("target_vocabulary_size", self.vocabulary_size)
+
+    @property
     def longest(self) -> int:
         """The largest S or T of a batch."""
         return max(max(shape.source_length, shape.target_length) for shape in self._shapes)

@@ -44,7 +44,6 @@ class ImportedPieces:
             ]
             processors = [None if model is None else sentence_piece(model) for model in models]
             self._processors = dict(zip(SIDES, (processors[0], processors[-1]), strict=True))
-            self.models: tuple[bytes | None, bytes | None] = (models[0], models[-1])
             self._check()
         except (
             ValueError,
@@ -107,6 +106,14 @@ class ImportedPieces:
     def unknown_id(self, side: str = "source") -> int:
         """Return the id of the unknown token."""
         return self._unknown[side]
+
+    def models(self) -> dict[str, bytes]:
+        """Return the SentencePiece model of each side; none of one whose pieces spaces separate."""
+        return {
+            side: processor.serialized_model_proto()
+            for side, processor in self._processors.items()
+            if processor is not None
+        }
 
     def vocab_size(self, side: str = "source") -> int:
         """Return the number of ids."""

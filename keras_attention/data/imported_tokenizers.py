@@ -78,22 +78,26 @@ def ctranslate2_tokenizer(folder: Path, model: CTranslate2Model) -> Tokenizer:
     `ctranslate2.Translator` takes them.
     """
     own = folder / TOKENIZER_FOLDER
-    if Tokenizer.is_saved_in(own) and model.spec.target_embedding is None:
+    if Tokenizer.is_saved_in(own):
         tokenizer = Tokenizer.load(own)
-        ids = range(tokenizer.vocabulary_size)
-        if [tokenizer.id_to_token(i) for i in ids] == model.source_pieces:
+        sizes = tokenizer.vocabulary_size, tokenizer.target_vocabulary_size
+        found = [
+            [tokenizer.id_to_token(i, side) for i in range(size)]
+            for side, size in zip(("source", "target"), sizes, strict=True)
+        ]
+        if found == [model.source_pieces, model.target_pieces]:
             return tokenizer
-    found: list[bytes | None] = [None, None]
+    models: list[bytes | None] = [None, None]
     for pair in (*PAIRS, *((name, name) for name in SHARED)):
         if all((folder / name).is_file() for name in pair):
-            found = [_read(folder / name) for name in pair]
+            models = [_read(folder / name) for name in pair]
             break
     sides = [model.source_pieces, model.target_pieces]
     unknown = [tokens.index(model.unknown) for tokens in sides]
     prefix = [_id_of(model.source_pieces, token, folder) for token in model.source_prefix]
     named = [[piece or _unused(tokens) for piece in tokens] for tokens in sides]
     pieces = named[: 2 if named[0] != named[1] else 1]
-    return _tokenizer(pieces, found, model.spec, unknown, prefix, model.ends_source)
+    return _tokenizer(pieces, models, model.spec, unknown, prefix, model.ends_source)
 
 
 def _tokenizer(

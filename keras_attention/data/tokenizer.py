@@ -123,6 +123,7 @@ class Tokenizer(SavedTokenizer):
         if isinstance(self._pieces, ImportedPieces):
             self.__dict__.update(self._pieces.special_ids)
             self.unknown_token_id = self._pieces.unknown_id()
+            self.target_unknown_token_id = self._pieces.unknown_id("target")
             self.target_vocabulary_size = self._pieces.vocab_size("target")
             self.ends_source = self._pieces.ends_source
         self.symbols: tuple[str, ...] = getattr(self._pieces, "symbols", ())
@@ -331,48 +332,25 @@ class Tokenizer(SavedTokenizer):
         self._check_ids([token_id], side)
         return self._pieces.id_to_piece(token_id, *self._side(side))
 
-    def unknown_id(self, side: str = "source") -> int:
-        """Return the id of the unknown token of this side."""
-        has_sides = self._side(side)
-        return self._pieces.unknown_id(side) if has_sides else self.unknown_token_id
+    def sentence_piece_models(self) -> dict[str, bytes]:
+        """Return the SentencePiece models of `"source"` and `"target"`, for programs that read such models.
 
-    def sentence_piece_models(self) -> tuple[bytes, bytes]:
-        """Return the SentencePiece models of source and target, for programs that read such models alone.
-
-        They split a text as `tokens` does, after a normalisation of their own. Their ids may be others.
+        They split a text as `tokens` does; the normalisation is in them. Their own ids may be others. There
+        are none if they alone cannot do it: of other algorithms, and with a prefix.
 
         Raises:
-            ValueError: If the tokenizer is no SentencePiece model, or needs more than one: a prefix, or
-                sources without the end token.
-            ImportError: If protobuf is not installed.
+            ImportError: If protobuf is not installed, which writes the normalisation of a "bpe" model.
         """
         pieces = self._pieces
-        has_prefix = self.source_prefix is not None
+        if self.source_prefix is not None:
+            return {}
         if isinstance(pieces, ImportedPieces):
-            has_prefix = has_prefix or bool(pieces.source_prefix)
-        if (
-            isinstance(pieces, SentencePieces)
-            and not has_prefix
-            and self.normalization == NORMALIZATIONS[0]
-        ):
-            from keras_attention.data.normalizing_model import with_normalization
+            return {} if pieces.source_prefix else pieces.models()
+        if not isinstance(pieces, SentencePieces) or self.normalization != NORMALIZATIONS[0]:
+            return {}
+        from keras_attention.data.normalizing_model import with_normalization
 
-            model = with_normalization(self._model)
-            return model, model
-        if (
-            isinstance(pieces, ImportedPieces)
-            and self.ends_source
-            and not (has_prefix or pieces.source_prefix)
-        ):
-            source, target = pieces.models
-            if source is not None and target is not None:
-                return source, target
-        raise ValueError(
-            "SentencePiece alone cannot split text as this tokenizer does: it must be a 'bpe' tokenizer with "
-            f"normalization={NORMALIZATIONS[0]!r}, or an imported one of two SentencePiece models, without a "
-            f"prefix. Received: algorithm={self.algorithm!r}, normalization={self.normalization!r}, "
-            f"source_prefix={self.source_prefix!r}"
-        )
+        return dict.fromkeys(SIDES, with_normalization(self._model))
 
     def _side(self, side: str) -> tuple[str, ...]:
         """Return the further argument that the pieces of a tokenizer with two sides take."""

@@ -25,7 +25,7 @@ class ChoicePrograms:
     """
 
     def __init__(self, rules: SearchRules, constraint: Constraint | None = None):
-        advances = getattr(constraint, "advance", None)
+        advances: Any = getattr(constraint, "advance", None)
 
         def choose(logits: Any, state: Any, uniforms: Any, index: Any) -> Any:
             allowed = None

@@ -35,6 +35,7 @@ from keras_attention.utils.checks import (
     check_path,
 )
 from keras_attention.utils.files import atomic_folder, check_destination
+from keras_attention.utils.sides import end_of, piece_of, target_size_of, unknown_of
 
 # Name of an activation in a spec -> its name in CTranslate2.
 ACTIVATIONS = {
@@ -73,7 +74,8 @@ def export_ctranslate2(
     embedding and softmax (or two), any `key_dim` and `value_dim`, stacks of different depths, a target
     vocabulary, a bias on the logits, which holds the tokens that are never produced. CTranslate2 takes
     `tokenizer.tokens(text)`, adds the end token to sources itself, and returns such tokens. The tokenizer
-    is saved in the subfolder `tokenizer`.
+    is saved in the subfolder `tokenizer`; SentencePiece models of an imported one, as `source.spm` and
+    `target.spm`.
 
     The search is CTranslate2's own, which can choose another translation than `Translator`:
 
@@ -102,7 +104,7 @@ def export_ctranslate2(
         overwrite: Whether an exported model in `folder` may be replaced. Anything else there, and an
             export that was changed, never is.
         target_tokenizer: The `Tokenizer` of the target, of a model with a target vocabulary; it is saved in
-            the subfolder `target_tokenizer`. Defaults to `tokenizer`.
+            the subfolder `target_tokenizer`. Defaults to `tokenizer`, which has both sides if it is imported.
 
     Returns:
         The folder's path.
@@ -144,6 +146,12 @@ def export_ctranslate2(
     check_exportable(spec)
     with atomic_folder(folder, replace=overwrite) as partial:
         write_model(spec, tokenizer, partial, quantization, max_length, target)
+        # Of an imported tokenizer, under the names that converters give them.
+        for side, given in (("source", tokenizer), ("target", target)):
+            is_imported = getattr(given, "algorithm", None) == "imported"
+            models = given.sentence_piece_models() if is_imported else {}
+            if side in models:
+                (partial / f"{side}.spm").write_bytes(models[side])
         write_manifest(partial, "ctranslate2")
         tokenizer.save(partial / TOKENIZER_FOLDER)
         if target is not tokenizer:
@@ -167,7 +175,7 @@ def write_model(
         folder: The folder.
         quantization: As for `export_ctranslate2`.
         max_length: The same.
-        target_tokenizer: The same of the target, if it has a vocabulary of its own.
+        target_tokenizer: The same of the target, if it has a tokenizer of its own.
     """
     check_exportable(spec)
     # Copies: CTranslate2 quantizes in place, and an array may share the model's memory.
@@ -216,8 +224,9 @@ def check_exportable(spec: TransformerSpec) -> None:
         )
 
 
-def _vocabulary(tokenizer: Any) -> list[str]:
-    vocabulary = [tokenizer.id_to_token(token_id) for token_id in range(tokenizer.vocabulary_size)]
+def _vocabulary(tokenizer: Any, side: str) -> list[str]:
+    size = tokenizer.vocabulary_size if side == "source" else target_size_of(tokenizer)
+    vocabulary = [piece_of(tokenizer, token_id, side) for token_id in range(size)]
     if len(set(vocabulary)) < len(vocabulary):
         twice = sorted(token for token in set(vocabulary) if vocabulary.count(token) > 1)
         raise ValueError(
@@ -232,7 +241,7 @@ def _specification(
 ) -> Any:
     """CTranslate2's description of the model, filled with the NumPy weights of a spec."""
     library = _library()
-    vocabulary = _vocabulary(target_tokenizer)
+    vocabulary = _vocabulary(target_tokenizer, "target")
     options = spec.options()
     theirs = library.transformer.TransformerSpec.from_config(
         options["num_layers"],
@@ -259,17 +268,15 @@ def _specification(
         stack.pre_norm = options["normalize_first"]
         if ours.norm is not None:
             _set_norm(stack.layer_norm, ours.norm)
-    theirs.register_source_vocabulary(
-        vocabulary if target_tokenizer is tokenizer else _vocabulary(tokenizer)
-    )
+    theirs.register_source_vocabulary(_vocabulary(tokenizer, "source"))
     theirs.register_target_vocabulary(vocabulary)
     start = vocabulary[spec.start_token_id]
     for name, value in {
-        "unk_token": vocabulary[target_tokenizer.unknown_token_id],
+        "unk_token": vocabulary[unknown_of(target_tokenizer, "target")],
         "bos_token": start,
         "eos_token": vocabulary[spec.end_token_id],
         "decoder_start_token": start,
-        "add_source_eos": True,
+        "add_source_eos": bool(end_of(tokenizer, "source")),
         "layer_norm_epsilon": options["layer_norm_epsilon"],
     }.items():
         setattr(theirs.config, name, value)

@@ -8,6 +8,7 @@ from typing import Any
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.files import sha256_of, write_signed_json
 from keras_attention.utils.ownership import is_own_folder
+from keras_attention.utils.sides import target_size_of
 
 # Lists the other files with their checksums, so that only an export of ours is ever replaced.
 MANIFEST = "keras_attention.json"
@@ -38,19 +39,15 @@ def check_tokenizers(spec: TransformerSpec, tokenizer: Any, target: Any = None) 
         tokenizer: The tokenizer of the source.
         target: That of the target, if it is another. Defaults to `tokenizer`, whose target side counts then.
     """
-    alone = target is None or target is tokenizer
+    last = tokenizer if target is None else target
+    name_of_last = "tokenizer" if last is tokenizer else "target_tokenizer"
     sides = (
-        ("tokenizer", tokenizer, "vocabulary_size", "vocabulary_size"),
-        (
-            "tokenizer" if alone else "target_tokenizer",
-            tokenizer if alone else target,
-            "target_vocabulary_size",
-            "target_vocabulary_size" if alone else "vocabulary_size",
-        ),
+        ("tokenizer", tokenizer, "vocabulary_size", tokenizer.vocabulary_size),
+        (name_of_last, last, "target_vocabulary_size", target_size_of(last)),
     )
-    for side, given, size, its_size in sides:
+    for side, given, size, number in sides:
         for name in (size, "pad_token_id", "start_token_id", "end_token_id"):
-            ours, theirs = getattr(spec, name), getattr(given, its_size if name == size else name)
+            ours, theirs = getattr(spec, name), number if name == size else getattr(given, name)
             if ours != theirs:
                 raise ValueError(
                     f"The model has {name} {ours}, the {side} {theirs}: they do not belong together. "

@@ -35,6 +35,7 @@ from keras_attention.spec.parts import (
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_boolean, check_has, check_integer, check_path
 from keras_attention.utils.files import atomic_folder, check_destination
+from keras_attention.utils.sides import unknown_of
 
 # Name of an activation in a spec -> its name in transformers.
 ACTIVATIONS = {"relu": "relu", "silu": "swish", "gelu": "gelu", "tanh": "tanh"}
@@ -109,6 +110,13 @@ def export_hugging_face(
     check_tokenizers(spec, tokenizer)
     _check_exportable(spec)
     models = tokenizer.sentence_piece_models()
+    if len(models) < 2 or not tokenizer.ends_source:
+        raise ValueError(
+            "MarianTokenizer splits text by SentencePiece alone, then adds the end token: the tokenizer "
+            "must be a 'bpe' one, or an imported one of SentencePiece models, without a prefix. Received: "
+            f"algorithm={tokenizer.algorithm!r}, normalization={tokenizer.normalization!r}, "
+            f"source_prefix={tokenizer.source_prefix!r}, ends_source={tokenizer.ends_source}"
+        )
     save = _library()
     exported = _Export(spec.map_weights(as_array), tokenizer)
     with atomic_folder(folder, replace=overwrite) as partial:
@@ -116,8 +124,8 @@ def export_hugging_face(
             name: np.ascontiguousarray(array) for name, array in exported.weights(max_length)
         }
         save(weights, partial / SAFE_WEIGHTS, metadata={"format": "pt"})
-        for name, content in zip(("source.spm", "target.spm"), models, strict=True):
-            (partial / name).write_bytes(content)
+        for side, content in models.items():
+            (partial / f"{side}.spm").write_bytes(content)
         for name, content in exported.settings(beam_size, max_length).items():
             text = json.dumps(content, ensure_ascii=False, indent=1)
             (partial / name).write_text(text, encoding="utf-8")
@@ -203,7 +211,7 @@ class _Export:
         self._ids: list[list[int | None]] = []
         for side in sides:
             size = spec.vocabulary_size if side == "source" else spec.target_vocabulary_size
-            first = [end, tokenizer.unknown_id(side)]
+            first = [end, unknown_of(tokenizer, side)]
             rest = [i for i in range(size) if i not in (*first, pad)]
             self._ids.append([*first, *rest, *[pad] * (side == "target" and has_logit)])
         # One id of padding for both sides: the shorter vocabulary is filled up.

@@ -76,11 +76,14 @@ def _check(
             _check_whole(name, value)
         _check_length(value.shape[1] if value.ndim == 2 else 0, max_length)
     elif isinstance(getattr(value, "vocabulary_size", None), int):
-        if value.vocabulary_size > min(sizes.values()):
-            raise ValueError(
-                f"The batches were made by a tokenizer of {value.vocabulary_size} tokens; the "
-                f"model's vocabulary has {min(sizes.values())}. {_ADVICE}"
-            )
+        size = value.vocabulary_size
+        theirs = {SOURCE: size, TARGET: getattr(value, "target_vocabulary_size", size)}
+        for side, size in theirs.items():
+            if size > sizes[side]:
+                raise ValueError(
+                    f"The batches were made by a tokenizer of {size} tokens; the model's vocabulary "
+                    f"has {sizes[side]}. {_ADVICE}"
+                )
         _check_length(getattr(value, "longest", 0), max_length)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from keras_attention.data.corpus import Corpus
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
+from keras_attention.utils.sides import encode_side, has_one_vocabulary, target_size_of
 from keras_attention.visualization.attention_entries import token_ranks
 from keras_attention.visualization.summary_writer import SummaryWriter
 
@@ -54,7 +56,7 @@ def attention_log(
         pairs,
         shown=SHOWN,
         alignments=[corpus.alignments.get(pair) for pair in pairs],
-        token_ranks=_store_ranks(store, tokenizer.vocabulary_size),
+        token_ranks=_store_ranks(store, tokenizer),
         translate=translator.translate,
         importance=True,
         monitor=monitor,
@@ -68,18 +70,31 @@ def middling_pairs(corpus: Corpus, tokenizer: Tokenizer) -> list[tuple[str, str]
 
     There are at least as many as are shown, and enough to have the tokens for measuring heads.
     """
-    pairs = [
-        pair
-        for pair in itertools.islice(corpus.validation, LOOKED_AT)
-        if all(text.strip() and len(tokenizer.encode(text)) < MOST_TOKENS for text in pair)
+    looked_at = list(itertools.islice(corpus.validation, LOOKED_AT))
+    sides = zip(*looked_at, strict=True)
+    ids = [encode_side(tokenizer, *side) for side in zip(sides, ("source", "target"), strict=False)]
+    found = [
+        (abs(len(pair[0].split()) - MIDDLING_WORDS), pair, len(both[0]))
+        for pair, *both in zip(looked_at, *ids, strict=True)
+        if all(text.strip() for text in pair) and max(map(len, both)) < MOST_TOKENS
     ]
-    pairs.sort(key=lambda pair: (abs(len(pair[0].split()) - MIDDLING_WORDS), pair))
-    tokens = itertools.accumulate(len(tokenizer.encode(source)) for source, _ in pairs)
+    found.sort()
+    tokens = itertools.accumulate(of_source for _, _, of_source in found)
     count = 1 + sum(total < MEASURED_TOKENS for total in tokens)
+    pairs = [pair for _, pair, _ in found]
     return pairs[: max(SHOWN, count)]
 
 
-def _store_ranks(store: TokenStore, vocabulary_size: int) -> np.ndarray:
+def _store_ranks(store: TokenStore, tokenizer: Tokenizer) -> Any:
+    """Return ranks over both sides together, or of each side if it has a vocabulary of its own."""
     pairs = range(min(len(store), COUNTED_PAIRS))
-    ids = [side(index) for index in pairs for side in (store.source, store.target)]
-    return token_ranks(np.bincount(np.concatenate(ids), minlength=vocabulary_size))
+    counts = {
+        side: np.bincount(np.concatenate([ids(index) for index in pairs]), minlength=size)
+        for side, ids, size in (
+            ("source", store.source, tokenizer.vocabulary_size),
+            ("target", store.target, target_size_of(tokenizer)),
+        )
+    }
+    if has_one_vocabulary(tokenizer):
+        return token_ranks(counts["source"] + counts["target"])
+    return {side: token_ranks(of_side) for side, of_side in counts.items()}

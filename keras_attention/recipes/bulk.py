@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
+from keras_attention.data.presets import Preset, is_run, read_preset
 from keras_attention.decoding.hypotheses import check_search_options
 from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.translator import Translator
 from keras_attention.decoding.unusual_texts import UnusualTexts
+from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.bulk_folder import BulkFolder, TextFile
 from keras_attention.recipes.bulk_work import Work, check_spread, packed, run_chunks, unpacked
 from keras_attention.recipes.scoring import log_probabilities
@@ -22,7 +24,7 @@ from keras_attention.utils.checks import check_boolean, check_integer, check_ite
 from keras_attention.utils.files import sha256_of
 from keras_attention.utils.places import Place, check_place
 from keras_attention.utils.progress import say
-from keras_attention.utils.run_folder import RunFolder
+from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 CHUNK_LINES = 2000
 # Arguments of `Translator` that decide its results.
@@ -42,22 +44,21 @@ class TranslateChunk:
     """The job of a worker. When called, it loads the model and returns the function for one chunk.
 
     Attributes:
-        files: Name -> content of the files of a run that a translator needs.
+        model: Name -> content of the files of a run that a translator needs; or another program's model.
         options: Arguments of `Translator`.
         n_best: Number of translations per line.
         as_json: Whether results are JSON objects, one per line.
         unique: Whether the n best differ in their text.
     """
 
-    files: dict[str, bytes]
+    model: dict[str, bytes] | Preset
     options: dict[str, Any]
     n_best: int
     as_json: bool
     unique: bool
 
     def __call__(self) -> Work:
-        with unpacked(self.files) as folder:
-            translator = Translator.from_run(folder, show_progress=False, **self.options)
+        translator = _translator(self.model, **self.options)
 
         def work(lines: list[Any], chunk: Any, unusual: UnusualTexts) -> str:
             how = (self.n_best, self.as_json, self.unique, unusual)
@@ -72,22 +73,30 @@ class ScoreChunk:
     """Like `TranslateChunk`, for pairs of lines: gives the log-probability of each second line.
 
     Attributes:
-        files: Name -> content of the files of a run.
+        model: As there.
     """
 
-    files: dict[str, bytes]
+    model: dict[str, bytes] | Preset
 
     def __call__(self) -> Work:
-        with unpacked(self.files) as folder:
-            translator = Translator.from_run(folder, show_progress=False)
-        model, tokenizer = translator.model, translator.tokenizer
+        translator = _translator(self.model)
+        parts = translator.model, translator.tokenizer
 
         def work(lines: list[Any], chunk: Any, unusual: UnusualTexts) -> str:
             sources, translations = zip(*lines, strict=True)
-            values = log_probabilities(model, tokenizer, sources, translations, False, unusual)
+            values = log_probabilities(*parts, sources, translations, False, unusual)
             return "".join(f"{value:.6f}\n" for value in values)
 
         return _telling(work, translator)
+
+
+def _translator(model: dict[str, bytes] | Preset, **options: Any) -> Translator:
+    """Return a translator of a Keras model."""
+    if isinstance(model, Preset):
+        parts = Transformer.from_spec(model.spec), model.tokenizer
+        return Translator(*parts, show_progress=False, **options)
+    with unpacked(model) as folder:
+        return Translator.from_run(folder, show_progress=False, **options)
 
 
 def _telling(work: Callable[..., str], translator: Translator) -> Work:
@@ -106,7 +115,7 @@ def _telling(work: Callable[..., str], translator: Translator) -> Work:
 
 
 def translate_corpus(
-    run: str | os.PathLike[str],
+    model: str | os.PathLike[str],
     inputs: Sequence[str | os.PathLike[str]],
     output_dir: str | os.PathLike[str],
     *,
@@ -120,7 +129,7 @@ def translate_corpus(
     show_progress: bool = True,
     **options: Any,
 ) -> list[Place]:
-    """Translate text files with a finished run, on one machine or many. A stopped call can be continued.
+    """Translate text files with a trained model, on one machine or many. A stopped call can be continued.
 
     Inputs are cut into chunks of lines. The result of a chunk is written whole or not at all. A second
     call with the same arguments translates the missing chunks. At the end, the chunks of each input are
@@ -129,11 +138,11 @@ def translate_corpus(
     inputs, the fingerprint of the model and the settings; a call with others is refused.
 
     With Ray, actors hold the model and get the lines from this process. Only this process reads and
-    writes files: the machines of the cluster need this package, but neither a shared folder nor the run.
+    writes files: the machines of the cluster need this package, but neither a shared folder nor the model.
     If a worker or a machine dies, only the chunks that it was working on are lost.
 
     Args:
-        run: Folder of a finished run.
+        model: Folder of a finished run, or a model of another program; see `Translator.from_preset`.
         inputs: Text files in UTF-8, plain or gzip, one sentence per line. `a.en.gz` becomes `a.en`. URLs
             such as `s3://bucket/a.en.gz` are read by fsspec.
         output_dir: A new folder, or the folder of the same translation, which is then continued; or its
@@ -150,7 +159,7 @@ def translate_corpus(
         workers: Number of Ray's actors. Defaults to one for each GPU of the cluster or, without GPUs, for
             each CPU.
         show_progress: Whether to show a progress line.
-        **options: Arguments of `Translator` that replace those of the run: `beam_size`,
+        **options: Arguments of `Translator` that replace those of the model: `beam_size`,
             `length_penalty`, `max_extra_length`, `batch_tokens`, `batch_size`, `precision`, `engine`.
 
     Returns:
@@ -167,7 +176,7 @@ def translate_corpus(
     translate_corpus("runs/de-en", ["news.2019.de.gz", "news.2020.de.gz"], "back-translated", ray=True)
     ```
     """
-    check_path("run", run)
+    check_path("model", model)
     check_place("output_dir", output_dir)
     sources = [TextFile(file) for file in check_iterable("inputs", inputs)]
     check_integer("n_best", n_best, 1)
@@ -177,19 +186,19 @@ def translate_corpus(
     check_spread(share, ray, workers, show_progress)
     if unknown := sorted({*options} - {*OPTIONS}):
         raise ValueError(f"Options are {', '.join(OPTIONS)}. Received: {', '.join(unknown)}")
-    files, model = _run_files(RunFolder(run))
-    chosen = _search_options(RunFolder(run), options)
+    loaded, fingerprint, search = _loaded(model)
+    chosen = _search_options(search, options)
     check_integer("n_best", n_best, 1, chosen["beam_size"])
-    known = {**chosen, "n_best": n_best, "as_json": as_json, "model": model}
+    known = {**chosen, "n_best": n_best, "as_json": as_json, "model": fingerprint}
     if n_best > 1:  # One translation is the same either way.
         known["unique"] = unique
     folder = BulkFolder(output_dir, sources, _settings("translate", known), chunk_lines)
-    job = TranslateChunk(files, chosen, n_best, as_json, unique)
+    job = TranslateChunk(loaded, chosen, n_best, as_json, unique)
     return run_chunks(folder, job, share, ray, workers, show_progress)
 
 
 def score_corpus(
-    run: str | os.PathLike[str],
+    model: str | os.PathLike[str],
     sources: Sequence[str | os.PathLike[str]],
     translations: Sequence[str | os.PathLike[str]],
     output_dir: str | os.PathLike[str],
@@ -200,13 +209,13 @@ def score_corpus(
     workers: int | None = None,
     show_progress: bool = True,
 ) -> list[Place]:
-    """Score how probable a finished run finds given translations, in chunks as `translate_corpus` does.
+    """Score how probable a trained model finds given translations, in chunks as `translate_corpus` does.
 
     Each line of the result is the natural logarithm of the probability of a line of `translations`,
     given the same line of `sources`: the sum over its tokens, end token included.
 
     Args:
-        run: Folder of a finished run.
+        model: As in `translate_corpus`.
         sources: Text files, plain or gzip, one sentence per line; paths, or URLs that fsspec reads.
         translations: As many files with as many lines. `a.en.gz` becomes `a.en`.
         output_dir: A new folder, or the folder of the same work, which is then continued.
@@ -224,7 +233,7 @@ def score_corpus(
     score_corpus("runs/de-en", ["crawl.de.gz"], ["crawl.en.gz"], "scores", share=(17, 400))
     ```
     """
-    check_path("run", run)
+    check_path("model", model)
     check_place("output_dir", output_dir)
     sides = [
         [check_place(name, file) for file in check_iterable(name, files)]
@@ -238,16 +247,15 @@ def score_corpus(
     pairs = [TextFile(*pair) for pair in zip(*sides, strict=True)]
     check_integer("chunk_lines", chunk_lines, 1)
     check_spread(share, ray, workers, show_progress)
-    files, model = _run_files(RunFolder(run))
-    folder = BulkFolder(output_dir, pairs, _settings("score", {"model": model}), chunk_lines)
-    return run_chunks(folder, ScoreChunk(files), share, ray, workers, show_progress, "scoring")
+    loaded, fingerprint, _ = _loaded(model)
+    folder = BulkFolder(output_dir, pairs, _settings("score", {"model": fingerprint}), chunk_lines)
+    return run_chunks(folder, ScoreChunk(loaded), share, ray, workers, show_progress, "scoring")
 
 
-def _search_options(run: RunFolder, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the search options: those given, else the run's, else the defaults of `Translator`."""
+def _search_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the search options: those given, else the model's, else the defaults of `Translator`."""
     defaults = {field.name: field.default for field in dataclasses.fields(Translator)}
-    # Only the first two: the run's other settings with these names mean something else.
-    known = {**defaults, **{name: run.settings().get(name, defaults[name]) for name in OPTIONS[:2]}}
+    known = {**defaults, **own}
     chosen = {name: given.get(name, known[name]) for name in OPTIONS}
     check_search_options(chosen["beam_size"], chosen["length_penalty"])
     return chosen
@@ -258,15 +266,21 @@ def _settings(work: str, known: dict[str, Any]) -> dict[str, Any]:
     return {"work": work, "backend": keras.backend.backend(), **known}
 
 
-def _run_files(run: RunFolder) -> tuple[dict[str, bytes], str]:
-    """Return the files of a run that a translator needs, and the fingerprint of those that decide results."""
-    run.settings()
+def _loaded(model: str | os.PathLike[str]) -> tuple[dict[str, bytes] | Preset, str, dict[str, Any]]:
+    """Return what a worker needs of a model, the fingerprint of what decides results, and search options."""
+    if not is_run(model):
+        preset = read_preset(model)
+        return preset, preset.fingerprint(), dict(preset.options)
+    run = RunFolder(model)
+    settings = run.settings()
+    # The run's other settings with these names mean something else.
+    search = {name: settings[name] for name in SEARCH_SETTINGS if name in settings}
     paths = [run.trained_model(), *tokenizer_files(run.tokenizer)]
     digest = hashlib.sha256()
     for path in paths:
         digest.update(f"{path.name} {sha256_of(path)}\n".encode())
     known = [path for path in (run.config, run.report) if path.exists()]
-    return packed([*paths, *known], run.path), digest.hexdigest()
+    return packed([*paths, *known], run.path), digest.hexdigest(), search
 
 
 def tokenizer_files(folder: Path) -> list[Path]:

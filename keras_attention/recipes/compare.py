@@ -64,10 +64,10 @@ def runs_report(
     decoding: Mapping[str, Any] | None = None,
     samples: int = 1000,
 ) -> dict[str, Any]:
-    """Scores of several runs on one test set, and whether they differ from the first by more than chance.
+    """Scores of models on one test set, and whether they differ from the first by more than chance.
 
     Args:
-        translations: The translations of each run, by its name.
+        translations: The translations of each model, by its name.
         references: Their reference translations.
         name: Name of the test set.
         language: Language of the translations.
@@ -96,8 +96,10 @@ def runs_report(
         },
         "significance": [
             dataclasses.asdict(difference)
-            for difference in paired_bootstrap(
-                translations, references, language=language, samples=samples
+            for difference in (
+                paired_bootstrap(translations, references, language=language, samples=samples)
+                if len(translations) > 1
+                else ()
             )
         ],
     }

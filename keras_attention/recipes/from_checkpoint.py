@@ -60,7 +60,13 @@ def checkpoint_translator(
     else:
         chosen = [run.checkpoints / checkpoint]
     tokenizer = Tokenizer.load(run.tokenizer)
-    model = Resolved.of_settings(settings).untrained_model(tokenizer.vocabulary_size)
+    resolved = Resolved.of_settings(settings, with_start=True)
+    if resolved.start and resolved.start.fingerprint() != settings["start_fingerprint"]:
+        raise ValueError(
+            f"The run in '{run.path}' started from another model than that in "
+            f"'{settings['start_from']}', so its checkpoints do not fit. Put the old one there."
+        )
+    model = resolved.untrained_model(tokenizer.vocabulary_size)
     if settings.get("ema") is None or checkpoint == "last":
         average_checkpoints(model, chosen)
     else:

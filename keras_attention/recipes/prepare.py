@@ -37,6 +37,7 @@ from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.training.optimizer import Adam
 from keras_attention.utils.checks import check_depths, did_you_mean
 from keras_attention.utils.progress import activity, say
+from keras_attention.utils.sides import has_one_vocabulary, target_size_of
 
 ALGORITHM_NAMES = {
     "bpe": "byte-pair encoding",
@@ -72,12 +73,18 @@ class Resolved:
         return cls(config, config.replicas or available_devices(config.strategy))
 
     @classmethod
-    def of_settings(cls, settings: Mapping[str, Any]) -> "Resolved":
-        """Resolve the settings of a run that this or another machine trained, for one device."""
+    def of_settings(cls, settings: Mapping[str, Any], with_start: bool = False) -> "Resolved":
+        """Resolve the settings of a run that this or another machine trained, for one device.
+
+        Args:
+            settings: The settings in its folder.
+            with_start: Whether the model that it started from is wanted, which must be there then.
+        """
         names = {field.name for field in dataclasses.fields(TranslationConfig)}
         known = {name: value for name, value in settings.items() if name in names}
         alone: dict[str, Any] = {"strategy": None, "replicas": None, "accumulation_steps": 1}
-        alone |= {"start_from": None, "freeze": None}  # What it started from need not be there.
+        if not with_start:
+            alone |= {"start_from": None, "freeze": None}
         return cls(TranslationConfig(**{**known, **alone}))
 
     @property
@@ -217,7 +224,12 @@ class Resolved:
         tokenizer.save(folder)
         say(
             f"Tokenizer: {ALGORITHM_NAMES[tokenizer.algorithm]}, "
-            f"{tokenizer.vocabulary_size:,} word-pieces, shared"
+            f"{tokenizer.vocabulary_size:,} word-pieces, "
+            + (
+                "shared"
+                if has_one_vocabulary(tokenizer)
+                else f"{target_size_of(tokenizer):,} of the target"
+            )
         )
         return tokenizer
 

@@ -29,6 +29,12 @@ def end_of(tokenizer: Any, side: str) -> list[int]:
     return [tokenizer.end_token_id] if ends else []
 
 
+def unknown_of(tokenizer: Any, side: str) -> int:
+    """Return the id of the unknown token on one side."""
+    name = "target_unknown_token_id" if side == "target" else "unknown_token_id"
+    return getattr(tokenizer, name, tokenizer.unknown_token_id)
+
+
 def piece_of(tokenizer: Any, token_id: int, side: str) -> str:
     """Return the subword with this id on one side."""
     return tokenizer.id_to_token(token_id, **_named(tokenizer, side))
@@ -37,6 +43,16 @@ def piece_of(tokenizer: Any, token_id: int, side: str) -> str:
 def target_size_of(tokenizer: Any) -> int:
     """Return the number of ids of the target."""
     return getattr(tokenizer, "target_vocabulary_size", tokenizer.vocabulary_size)
+
+
+def has_one_vocabulary(tokenizer: Any) -> bool:
+    """Whether each id is the same subword on both sides."""
+    size = tokenizer.vocabulary_size
+    if not hasattr(tokenizer, "target_vocabulary_size"):
+        return True
+    return size == tokenizer.target_vocabulary_size and all(
+        piece_of(tokenizer, i, "source") == piece_of(tokenizer, i, "target") for i in range(size)
+    )
 
 
 def _named(tokenizer: Any, side: str) -> dict[str, str]:

@@ -53,7 +53,8 @@ def attention_entries(
         alignments: For each pair its true alignment, as pairs of a source and a target word index (words
             are those of `split_words`), or None.
         token_ranks: Array `(V,)` with the rank of each token by frequency, 0 for the most frequent; see
-            `token_ranks`.
+            `token_ranks`. If source and target have vocabularies of their own, a dict with an array for
+            `"source"` and one for `"target"`.
 
     Returns:
         An entry for each pair.
@@ -70,7 +71,7 @@ def attention_entries(
             raise ValueError(f"`pairs` must hold a text and its translation. Received: {pair!r}")
     check_integer("step", step, 0)
     check_choice("target", target, ("reference", "output"))
-    check_ranks(token_ranks, getattr(tokenizer, "vocabulary_size", None))
+    ranks = check_ranks(token_ranks, tokenizer)
     named = {"target_ids": target_ids, "alignments": alignments}
     for name, given in named.items():
         if given is not None:
@@ -91,10 +92,10 @@ def attention_entries(
     arrays = {kind: [_array(layer) for layer in layers] for kind, layers in scores.items()}
     entries = []
     for row, (source_text, target_text) in enumerate(pairs):
-        source = _tokens(tokenizer, sources[row], token_ranks, "source")
-        decoder_input = _tokens(tokenizer, read[row], token_ranks)
+        source = _tokens(tokenizer, sources[row], ranks["source"], "source")
+        decoder_input = _tokens(tokenizer, read[row], ranks["target"])
         links = alignments[row] if alignments is not None else None
-        decoder_output = _tokens(tokenizer, predicted[row], token_ranks)
+        decoder_output = _tokens(tokenizer, predicted[row], ranks["target"])
         fits = _has_words_of(source, source_text) and _has_words_of(decoder_output, target_text)
         entries.append(
             make_entry(
@@ -155,16 +156,26 @@ def _are_links(entry: Any) -> bool:
 _ENTRIES = {"target_ids": _are_ids, "alignments": _are_links}
 
 
-def check_ranks(token_ranks: Any, vocabulary_size: int | None = None) -> None:
-    """Raise a ValueError unless `token_ranks` is None or an integer for each token."""
-    if token_ranks is None:
-        return
-    ranks = np.asarray(token_ranks)
-    is_short = vocabulary_size is not None and ranks.shape != (vocabulary_size,)
-    if ranks.ndim != 1 or ranks.dtype.kind not in "iu" or is_short:
-        raise ValueError(
-            f"`token_ranks` must be a rank for each token, shape (V,). Received: {token_ranks!r}"
-        )
+def check_ranks(token_ranks: Any, tokenizer: Any) -> dict[str, Any]:
+    """Return the ranks of each side; raise a ValueError unless they are None or an integer for each token."""
+    sides = token_ranks
+    if not isinstance(token_ranks, Mapping):
+        sides = dict.fromkeys(("source", "target"), token_ranks)
+    # A tokenizer of one's own need not know its size.
+    size = getattr(tokenizer, "vocabulary_size", None)
+    sizes = {"source": size, "target": getattr(tokenizer, "target_vocabulary_size", size)}
+    for side, size in sizes.items():
+        ranks = np.asarray(sides.get(side, ()))
+        is_short = size is not None and ranks.shape != (size,)
+        if token_ranks is not None and (
+            ranks.ndim != 1 or ranks.dtype.kind not in "iu" or is_short
+        ):
+            shape = "(V,)" if size is None else f"({size},)"
+            raise ValueError(
+                f"`token_ranks` must be a rank for each token of the {side}, shape {shape}. Received: "
+                f"{token_ranks!r}"
+            )
+    return dict(sides)
 
 
 def _ids(

@@ -47,10 +47,13 @@ export function createKindMenu({ set }) {
   let view = "";
   const kinds = segments("Kind of attention", (kind) => set({ kind, layer: -1, heads: [], word: "",
     ...(view === "alignment" && kind !== "cross" ? { view: "lines" } : {}) }));
+  const note = el("span", { class: "quiet" });
   return {
-    root: kinds.root,
+    root: el("div", { class: "bar" }, kinds.root, note),
     update({ header, kind, state }) {
       view = state.view;
+      const missing = !header.kinds.some((one) => one.name === "decoder");
+      note.textContent = missing ? "The decoder has no attention of its own: it has recurrent cells." : "";
       kinds.update(header.kinds.map((one) => [one.name, kindName(one.name)]), kind.name);
     },
   };

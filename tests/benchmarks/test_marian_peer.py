@@ -12,18 +12,20 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("transformers", reason="HF transformers is not installed")
 
 
-@pytest.mark.parametrize("variant", [{}, {"use_attention_bias": True, "position_layout": "halves"}])
+@pytest.mark.parametrize(
+    "variant",
+    [{}, {"use_attention_bias": True, "position_layout": "halves"}, {"num_layers": (2, 1)}],
+)
 def test_same_logits(variant):
     from peers.decoding.make_job import weights_of
     from peers.marian import marian_model
 
     model = Transformer(
         23,
-        num_layers=1,
         hidden_dim=12,
         intermediate_dim=18,
         num_heads=3,
-        **variant,
+        **{"num_layers": 1, **variant},
         dtype="float32",
     )
     random = np.random.default_rng(3)

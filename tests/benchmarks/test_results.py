@@ -125,7 +125,9 @@ def test_figures_are_written_and_read(tmp_path):
         "decode",
         "harness.compare",
         "harness.summary",
+        "peers.decoding.make_job",
         "peers.training.profiles",
+        "peers.weights",
     ],
 )
 def test_the_examples_in_docstrings(name):

@@ -20,8 +20,10 @@ from keras_attention.cli import main as commands
 from keras_attention.cli import streams, translate
 from keras_attention.cli.attention import MAKER
 from keras_attention.cli.main import COMMANDS, main
+from keras_attention.cli.models import preset_of
 from keras_attention.engine import select
 from keras_attention.utils import progress
+from tests.interop.conftest import SOURCES, TARGETS, sentence_pieces, write_marian_mt
 from tests.recipes.small_runs import write_files
 
 pytestmark = pytest.mark.backends("torch")
@@ -209,6 +211,39 @@ def test_a_corpus_in_chunks_is_as_each_file_alone(run, tmp_path, capsys, option)
         assert (out / name).read_bytes().decode() == alone and len(alone) > 0 or name == "no.en"
     assert exit_code("translate", run, "--input", pattern, *sizes, "--beam-size", "3") == 2
     assert "beam_size: 2 there, 3 asked for" in capsys.readouterr().err
+
+
+def test_a_model_of_another_program_in_chunks(tmp_path, capsys):
+    pytest.importorskip("transformers", reason="not installed: pip install transformers")
+    spm = sentence_pieces(SOURCES, 40), sentence_pieces(TARGETS, 44)
+    model, out = tmp_path / "model", tmp_path / "out"
+    write_marian_mt(model, spm, separate=True)
+    for name, lines in (("new.en", [*SOURCES, "", "cats"]), ("new.de", [*TARGETS, "", "Hunde"])):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    files = tmp_path / "new.en", tmp_path / "new.de"
+    chunks = ["--chunk-lines", "4", "--output-dir"]
+    for start in (["translate", "--input", files[0]], ["score"]):
+        command = [start[0], model, *start[1:]]
+        if start == ["score"]:
+            command += ["--source-file", files[0], "--target-file", files[1]]
+        folder = out / start[0]
+        main([str(word) for word in [*command, *chunks, folder]])
+        [result] = map(Path, capsys.readouterr().out.splitlines())
+        main([str(word) for word in command])
+        alone = capsys.readouterr().out
+        assert alone.count("\n") == 6
+        if start == ["score"]:
+            alone, found = (list(map(float, text.split())) for text in (alone, result.read_text()))
+            assert found == pytest.approx(alone, rel=1e-4, abs=1e-4)
+        else:
+            assert result.read_text("utf-8") == alone and "".join(alone.split())
+    weights = model / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-3] ^= 1
+    weights.write_bytes(content)
+    preset_of.cache_clear()
+    assert exit_code(*command, *chunks, folder) == 2
+    assert re.search("holds other bulk work \\(model: '.*' there, ", capsys.readouterr().err)
 
 
 def test_another_model_does_not_go_on_with_a_corpus(run, tmp_path, capsys):

@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from keras_attention.evaluation import corpus_bleu, paired_bootstrap, report_tex
 from keras_attention.recipes import compare
 from keras_attention.recipes import run as recipe
 from keras_attention.utils.files import read_json, write_json
+from tests.interop.conftest import SOURCES, TARGETS, sentence_pieces, write_marian_mt
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -142,8 +144,9 @@ def test_two_runs_translate_the_same_file(two_runs, run, capsys, monkeypatch):
     asked = []
 
     def of_run(folder, **options):
-        asked.append(folder.name)
-        words = {"one": "Ein", "other": "Der"}[folder.name]
+        name = Path(folder).name
+        asked.append(name)
+        words = {"one": "Ein", "other": "Der"}[name]
         return lambda sources: [f"{words} {source}" for source in sources]
 
     monkeypatch.setattr(Translator, "from_run", of_run)
@@ -181,8 +184,8 @@ def test_runs_that_cannot_be_compared(two_runs, capsys, name, content, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["{one}", "{one}"], "same run is given twice"),
-        (["{one}", "{other}", "--try-beam-size", "3"], "need one run"),
+        (["{one}", "{one}"], "same model is given twice"),
+        (["{one}", "{other}", "--try-beam-size", "3"], "need one model"),
         (["{one}", "{other}", "--devices", "2"], "cost of one run"),
         (["{one}"], "needs --source-file and --reference-file"),
         (["{one}", "{other}", "--source-file", "{one}/dev.en"], "belong together"),
@@ -203,8 +206,65 @@ def test_a_folder_without_a_run_is_refused(tmp_path, run, capsys):
     with pytest.raises(SystemExit) as end:
         main(["evaluate", str(tmp_path), *files])
     assert end.value.code == 2
-    assert "is not the folder of a run" in capsys.readouterr().err
+    assert "holds no model that is known" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """Models of MarianMT, of other vocabularies on each side, and of one vocabulary."""
+    pytest.importorskip("transformers", reason="not installed: pip install transformers")
+    spm = sentence_pieces(SOURCES, 40), sentence_pieces(TARGETS, 44)
+    for name, separate in (("separate", True), ("shared", False)):
+        write_marian_mt(tmp_path / name, spm, separate)
+    for name, lines in (("new.en", SOURCES), ("new.de", TARGETS)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return tmp_path
+
+
+def test_models_of_other_programs(foreign, run, capsys):
+    files = ["--source-file", str(foreign / "new.en"), "--reference-file", str(foreign / "new.de")]
+    models = {name: str(foreign / name) for name in ("separate", "shared")} | {"own": str(run)}
+    scores = {}
+    for name, model in models.items():
+        load = Translator.from_run if name == "own" else Translator.from_preset
+        translations = load(model)(SOURCES)
+        scores[name] = corpus_bleu(translations, TARGETS).score
+    output = foreign / "one.json"
+    language = ["--target-language", "de"]
+    main(["evaluate", models["separate"], *files, *language, "--output", str(output)])
+    report = read_json(output)
+    [system] = report["systems"].values()
+    assert system["scores"]["bleu"]["score"] == pytest.approx(scores["separate"])
+    assert report["significance"] == [] and "nothing was compared" in capsys.readouterr().out
+    both = ["evaluate", models["shared"], models["own"], *files, "--samples", "5"]
+    main([*both, "--output", str(foreign / "two.json")])  # The run knows the language.
+    systems = read_json(foreign / "two.json")["systems"]
+    found = {name: one["scores"]["bleu"]["score"] for name, one in systems.items()}
+    assert found == pytest.approx({"shared": scores["shared"], run.name: scores["own"]})
+    assert "shared: beam_size 3 length_penalty 0.6" in capsys.readouterr().out
+    main(["evaluate", models["separate"], *files, "--try-beam-size", "3"])
+    assert f" {scores['separate']:.2f} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "One model needs --source-file"),
+        (["{files}"], "give --target-language, such as de"),
+        (["{files}", "--gpu", "P100"], "Received: a model of another program"),
+        (["{run}"], "'{model}' is no run, so it has kept no translations"),
+        (["{run}", "{files}", "--target-language", "fr"], "translates into de"),
+    ],
+)
+def test_bad_use_of_models_of_other_programs(foreign, run, capsys, options, message):
+    model = str(foreign / "shared")
+    files = ["--source-file", str(foreign / "new.en"), "--reference-file", str(foreign / "new.de")]
+    given = [word for option in options for word in (files if option == "{files}" else [option])]
+    with pytest.raises(SystemExit) as end:
+        main(["evaluate", model, *(word.format(run=run) for word in given)])
+    assert end.value.code == 2
+    assert message.format(model=model) in capsys.readouterr().err
 
 
 def test_files_that_do_not_fit(run, capsys):

@@ -101,7 +101,7 @@ def write_marian_mt(folder, spm, separate=False, **config):
         for name, weight in model.named_parameters():
             if name.endswith(("shared.weight", "embed_tokens.weight", "lm_head.weight")):
                 weight[size] = 0.0
-        bias = random.normal(0.0, 0.5, (1, size + 1)).astype("float32")
+        bias = random.normal(0.0, 0.5, model.final_logits_bias.shape).astype("float32")
         model.final_logits_bias.copy_(torch.from_numpy(bias))
     model.save_pretrained(folder)
     generation = {"num_beams": 3, "bad_words_ids": [[size]], "eos_token_id": 0}

@@ -281,6 +281,42 @@ def test_an_export_of_ours_comes_back(options, tmp_path):
             np.testing.assert_array_equal(found.spec.weights()[path], weight, path)
 
 
+@pytest.mark.parametrize("separate", [False, True])
+def test_an_export_of_marian_mt_comes_back(separate, spm, tmp_path):
+    """Its tokenizer has two sides: one object is the tokenizer of both."""
+    pytest.importorskip("transformers")
+    write_marian_mt(tmp_path / "theirs", spm, separate)
+    wanted = read_folder(tmp_path / "theirs")
+    folder = export_ctranslate2(wanted.spec, wanted.tokenizer, tmp_path / "model")
+    export_ctranslate2(wanted.spec, wanted.tokenizer, folder, overwrite=True)
+    found = read_folder(folder)
+    translations = ["das alte Haus ist rot", "ein Hund", "x ½", "die Katze"]
+    ours, theirs = (
+        [],
+        open_translator(folder).score_batch(
+            [wanted.tokenizer.tokens(text) for text in SOURCES],
+            [wanted.tokenizer.tokens(text, side="target") for text in translations],
+        ),
+    )
+    for model in (wanted, found):
+        tokenizer, oracle = model.tokenizer, SpecOracle(model.spec)
+        end = tokenizer.end_token_id
+        ours.append(
+            [
+                oracle.log_probabilities(
+                    [*tokenizer.encode(source), end],
+                    [*tokenizer.encode(target, side="target"), end],
+                )
+                for source, target in zip(SOURCES, translations, strict=True)
+            ]
+        )
+    for of_wanted, of_found, expected in zip(*ours, theirs, strict=True):
+        # CTranslate2 gives the padding token, which is never produced, no share of the probability.
+        np.testing.assert_allclose(of_found, of_wanted, atol=TOLERANCE)
+        np.testing.assert_allclose(of_found, expected.log_probs, atol=TOLERANCE, rtol=TOLERANCE)
+    assert found.tokenizer.decode(found.tokenizer.encode("das Haus", side="target")) == "das Haus"
+
+
 def test_tokenizer_of_spaces_and_of_argos(spm, tmp_path):
     write_model(tmp_path / "model")
     tokenizer = read_folder(tmp_path / "model").tokenizer

@@ -251,7 +251,7 @@ def test_refuses_other_tokenizers_and_taken_folders(tokenizer, tmp_path):
     model = make_model(tokenizer)
     words = tmp_path / "words"
     words.write_text("".join(f"w{i}\n" for i in range(tokenizer.vocabulary_size - 3)))
-    with pytest.raises(ValueError, match="'bpe' tokenizer.*algorithm='presegmented'"):
+    with pytest.raises(ValueError, match="must be a 'bpe' one.*algorithm='presegmented'"):
         export_hugging_face(model, Tokenizer.from_vocabulary(words), tmp_path / "model")
     with pytest.raises(ValueError, match="do not belong together"):
         export_hugging_face(model, Tokenizer.train(TARGETS, 285), tmp_path / "model")

@@ -1,5 +1,7 @@
 """Ids outside the vocabulary are refused early, on every backend and by every public method."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -123,6 +125,12 @@ def test_batches_of_a_larger_vocabulary_are_refused(model):
     model.fit(Batches(V), verbose=0)
     with pytest.raises(ValueError, match="tokenizer of 10 tokens; .* vocabulary has 9"):
         model.fit(Batches(10), verbose=0)
+    sides = types.SimpleNamespace(vocabulary_size=10, target_vocabulary_size=7)
+    sizes = dict(zip(("encoder_token_ids", "decoder_token_ids"), (10, 7), strict=True))
+    check_token_ids(sides, sizes)
+    for name in sizes:
+        with pytest.raises(ValueError, match=f"of {sizes[name]} tokens; .* has {sizes[name] - 1}"):
+            check_token_ids(sides, {**sizes, name: sizes[name] - 1})
     with pytest.raises(ValueError, match="tokenizer of 10 tokens"):
         model.fit(inputs(), LABELS, validation_data=Batches(10), verbose=0)
 

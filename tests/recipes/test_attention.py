@@ -6,7 +6,8 @@ import pytest
 
 from keras_attention.callbacks import Stop
 from keras_attention.callbacks.attention_log import MOST_TOKENS
-from keras_attention.data.corpora import load_corpus
+from keras_attention.data.corpora import corpus_from_files, load_corpus
+from keras_attention.data.imported_pieces import ImportedPieces
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.recipes import attention
@@ -16,7 +17,7 @@ from keras_attention.visualization.summary_writer import SummaryWriter
 pytestmark = pytest.mark.backends("tensorflow")
 
 # As a corpus and a tokenizer that know nothing but words.
-WORDS = types.SimpleNamespace(encode=str.split)
+WORDS = types.SimpleNamespace(encode=lambda texts: [text.split() for text in texts])
 
 
 def corpus_of(*pairs):
@@ -40,6 +41,36 @@ def test_pairs_that_are_empty_or_too_long_are_left_out():
     assert middling_pairs(corpus_of(*pairs), WORDS) == []
     kept = ("x", words(MOST_TOKENS - 1))
     assert middling_pairs(corpus_of(*pairs, kept), WORDS) == [kept]
+
+
+def test_each_vocabulary_has_ranks_of_its_own(tmp_path):
+    """A token is found by its id in the vocabulary of its side, and short on the side that it is."""
+    pieces = [["<pad>", "</s>", "<unk>", "a", "b"], ["<pad>", "</s>", "<unk>", "x", "a", "z", "y"]]
+    ids = {"pad_token_id": 0, "start_token_id": 0, "end_token_id": 1}
+
+    def made(sides):
+        model = ImportedPieces.model(sides, [None, None], ids, [2, 2])
+        return Tokenizer(model, "imported")
+
+    (tmp_path / "a").write_text("a b b\nb\n")
+    (tmp_path / "b").write_text("z z y\nx z y\n")
+    files = (tmp_path / "a", tmp_path / "b")
+    corpus = corpus_from_files(files, validation=files)
+    with SummaryWriter(tmp_path / "events") as writer:
+        for sides, expected in (
+            (pieces, {"source": [3, 1, 4, 2, 0], "target": [4, 1, 5, 3, 6, 0, 2]}),
+            (pieces[1:], [6, 0, 1, 4, 5, 2, 3]),
+        ):
+            tokenizer = made(sides)
+            store = TokenStore.build(tmp_path / "store", corpus.train, tokenizer)
+            (log,) = attention_log(
+                writer, tokenizer, corpus, store, types.SimpleNamespace(translate=len), None, Stop()
+            )
+            found = log.token_ranks
+            if isinstance(expected, dict):
+                assert {side: ranks.tolist() for side, ranks in found.items()} == expected
+            else:
+                assert found.tolist() == expected
 
 
 def test_the_demo_is_logged_with_its_true_alignments(tmp_path, monkeypatch):

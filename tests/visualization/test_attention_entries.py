@@ -70,6 +70,19 @@ def test_tokens_are_those_of_the_tokenizer(tokenizer):
     assert all(counts[np.argsort(ranks)][:-1] >= counts[np.argsort(ranks)][1:])
 
 
+def test_ranks_of_each_side(tokenizer):
+    size = tokenizer.vocabulary_size
+    ranks = {"source": np.arange(size), "target": np.arange(size)[::-1]}
+    entry = attention_entries(Attending(), tokenizer, PAIRS[1:2], token_ranks=ranks)[0]
+    tokens = entry.header["tokens"]
+    source, target = ([*tokenizer.encode(text), tokenizer.end_token_id] for text in PAIRS[1])
+    assert [token["rank"] for token in tokens["source"]] == source
+    assert [token["rank"] for token in tokens["decoder_output"]] == [size - 1 - i for i in target]
+    for wrong in ({"source": ranks["source"]}, {**ranks, "target": [1, 2]}):
+        with pytest.raises(ValueError, match=f"each token of the target, shape .{size},"):
+            attention_entries(Attending(), tokenizer, PAIRS[1:2], token_ranks=wrong)
+
+
 def test_own_pieces_of_a_beam_search_are_kept(tokenizer):
     letters = [i for letter in "Hund" for i in tokenizer.encode(letter)]
     entry = attention_entries(

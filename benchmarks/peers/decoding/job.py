@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from peers.peer import Peer
+from peers.weights import depths_of
 
 
 class Job:
@@ -72,7 +73,8 @@ class Job:
     def _flop(self, source: int) -> float:
         """Products of one sentence: 2 operations for each weight and position, and the attentions'."""
         config = self.config
-        width, inner, layers = (config[k] for k in ("hidden_dim", "intermediate_dim", "num_layers"))
+        width, inner = (config[k] for k in ("hidden_dim", "intermediate_dim"))
+        encoders, decoders = depths_of(config["num_layers"])
         target = source + self.extra_length
         feed_forward, attention = 2 * width * inner, 4 * width**2
         encoder = source * (feed_forward + attention + 2 * source * width)
@@ -81,7 +83,8 @@ class Job:
         step = feed_forward + attention + 2 * width**2 + target * width + 2 * source * width
         softmax = width * config["vocabulary_size"]
         beams = self.beam_size * target
-        return 2.0 * (layers * (encoder + memory + beams * step) + beams * softmax)
+        blocks = encoders * encoder + decoders * (memory + beams * step)
+        return 2.0 * (blocks + beams * softmax)
 
 
 class DecodingPeer(Peer):

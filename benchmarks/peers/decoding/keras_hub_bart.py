@@ -20,6 +20,8 @@ class Bart(DecodingPeer):
 
     def build(self) -> dict[str, Any]:
         config = self.job.config
+        if not isinstance(config["num_layers"], int):
+            raise ValueError("KerasHub's BART has stacks of one depth.")
         backbone = self.library.models.BartBackbone(
             vocabulary_size=config["vocabulary_size"],
             num_layers=config["num_layers"],

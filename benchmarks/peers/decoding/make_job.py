@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,20 @@ def random_model(settings: dict[str, Any], folder: Path) -> tuple[Any, Any]:
     words = folder / "words"
     words.write_text("\n".join(f"w{i}" for i in range(3, settings["vocabulary_size"])))
     tokenizer = Tokenizer.from_vocabulary(words)
-    model = Transformer.from_preset(settings["preset"], tokenizer.vocabulary_size, seed=1)
+    preset, depths = preset_and_depths(settings["preset"])
+    model = Transformer.from_preset(preset, tokenizer.vocabulary_size, seed=1, **depths)
     never_end(model)
     return model, tokenizer
+
+
+def preset_and_depths(name: str) -> tuple[str, dict[str, Any]]:
+    """Return a preset, and the depths of its stacks if its name ends with them.
+
+    >>> preset_and_depths("small_6_2"), preset_and_depths("table3_c_layers_2")
+    (('small', {'num_layers': (6, 2)}), ('table3_c_layers_2', {}))
+    """
+    found = re.fullmatch(r"(.+)_(\d+)_(\d+)", name)
+    return (found[1], {"num_layers": (int(found[2]), int(found[3]))}) if found else (name, {})
 
 
 def never_end(model: Any) -> None:
