@@ -151,6 +151,8 @@ def _run(
     if options.get("start_from") is not None:
         _check_start_from(options)
         recipe = None
+    elif text.old_domain_files is not None:
+        raise ValueError("--old-domain-files needs --from: a new model has no old domain.")
     # Wrong settings are refused before anything is read, and before the backend starts.
     if "preset" in options:
         from keras_attention.spec.presets import preset_arguments

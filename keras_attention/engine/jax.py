@@ -57,7 +57,8 @@ class JaxEngine(SteppingEngine):
 
     def _step_program(self, width, weights, step, index, positions, buffers, memory):
         step = step._replace(position=jax.lax.dynamic_slice_in_dim(positions, index, 1))
-        return decode(self.operations, weights, step, buffers, *memory, width)
+        keys_and_values, bias = memory
+        return decode(self.operations, weights, step, buffers, keys_and_values, bias, width)
 
 
 class JaxState(State):

@@ -35,6 +35,7 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
         ("systems", "Scores", _scores),
         ("averaging", "Averaging", _averaging),
         ("significance", "More than chance? (paired bootstrap resampling)", _significance),
+        ("old_domain", "Old domain: what was forgotten", _old_domain),
         ("training_cost", "Training cost", _cost),
         ("systems", "Signatures", _signatures),
     ):
@@ -127,6 +128,11 @@ def _significance(report: Mapping[str, Any]) -> list[str]:
         "± is half of the 95 % interval."
     )
     return [about, *_table(rows)]
+
+
+def _old_domain(report: Mapping[str, Any]) -> list[str]:
+    old = report["old_domain"]
+    return [f"{old['sentences']:,} sentences.", *_scores(old), *_significance(old)]
 
 
 def _cost(report: Mapping[str, Any]) -> list[str]:

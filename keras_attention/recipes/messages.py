@@ -149,6 +149,15 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
         f"{training['updates']:,} updates in {training['training_minutes']:.1f} minutes of training "
         f"({training['minutes']:.1f} with compiling and validation), {weights}",
     ]
+    for name, split in (
+        ("the old domain", report.get("old_domain")),
+        (f"the {test['split']} pairs", test),
+    ):
+        if split is not None and "before" in split:
+            lines.append(
+                f"Before training, BLEU on {name} was {split['before']['bleu']:.2f}; it is "
+                f"{split['bleu']:.2f} now (p = {split['p_value']:.4f})."
+            )
     last, mean = report["last_validation_perplexity"], report["validation_perplexity"]
     if last < mean and not (best or {}).get("is_final"):
         remedy = "use --average 1 to take only the last one."

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.filters import FilteredText
-from keras_attention.evaluation.report import LAST
+from keras_attention.evaluation.report import LAST, START
 from keras_attention.recipes.environment import environment
+from keras_attention.recipes.text import OLD_DOMAIN
 
 if TYPE_CHECKING:
     from keras_attention.recipes.run import Run
@@ -59,10 +60,34 @@ def evaluation_figures(
             "split": split,
             "sentences": len(sources),
             **_scores(result["scores"]),
+            **_since_the_start(evaluation),
             "seconds": result["seconds"],
             "examples": _examples(sources, evaluation["translations"], references),
         },
+        **_old_domain(evaluation.get(OLD_DOMAIN)),
     }
+
+
+def _since_the_start(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """Scores of the pretrained model, and whether those of the result differ from them by chance."""
+    first, last = ([*evaluation["systems"]][i] for i in (0, -1))
+    if first != START:
+        return {}
+    chance = next(
+        one["p_value"]
+        for one in evaluation["significance"]
+        if (one["metric"], one["system"]) == ("BLEU", last)
+    )
+    return {"before": _scores(evaluation["systems"][first]["scores"]), "p_value": chance}
+
+
+def _old_domain(evaluation: Mapping[str, Any] | None) -> dict[str, Any]:
+    """How well a run translates the text of its pretrained model."""
+    if evaluation is None:
+        return {}
+    last = [*evaluation["systems"].values()][-1]
+    figures = {"sentences": evaluation["sentences"], **_scores(last["scores"])}
+    return {OLD_DOMAIN: {**figures, **_since_the_start(evaluation)}}
 
 
 def _scores(scores: dict[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from keras_attention.recipes.results import evaluation_figures, run_figures
 from keras_attention.recipes.saving import save_model
 from keras_attention.recipes.shares import check_is_shared, check_shares
 from keras_attention.recipes.start import changeable, reasons, run_settings, with_budget
+from keras_attention.recipes.text import OLD_DOMAIN
 from keras_attention.training.agreement import (
     check_agreement,
     check_same_texts,
@@ -371,6 +372,14 @@ class Run:
             name=f"{self.corpus.name}, {split} part",
             devices=self.resolved.replicas,
         )
+        if OLD_DOMAIN in self.corpus.extra and self.resolved.start is not None:
+            old = self.corpus.extra[OLD_DOMAIN]
+            evaluation[OLD_DOMAIN] = self.evaluation(
+                list(old.sources()),
+                self.corpus.references(OLD_DOMAIN),
+                name="old domain",
+                translations_alone=True,
+            )
         report = {
             **run_figures(self),
             "training": self.training,
@@ -398,6 +407,7 @@ class Run:
         devices: int = 1,
         device: str | None = None,
         samples: int = 1000,
+        translations_alone: bool = False,
     ) -> dict[str, Any]:
         """Evaluate the checkpoints that the run averages, their average, and the best one if it is kept.
 
@@ -410,6 +420,7 @@ class Run:
             devices: Number of devices that trained, for the paper's formula of the cost.
             device: A GPU of the paper, such as `"P100"`; by default the speed of this machine is used.
             samples: Resamples of the paired bootstrap.
+            translations_alone: Whether to leave out the validation perplexity and the cost.
 
         Returns:
             What `evaluation_report` returned.
@@ -419,7 +430,7 @@ class Run:
         """
         chosen = self._chosen_checkpoints()
         cost = None
-        if self.batches is not None:
+        if self.batches is not None and not translations_alone:
             last = read_manifest(chosen[-1], verify=False)
             cost = training_cost(
                 self.model,
@@ -430,7 +441,9 @@ class Run:
                 device=device,
                 peak=None if device else self.device_peak,
             )
-        meter = PerplexityMeter(self.model)
+        meter = None
+        if self.validation is not None and not translations_alone:
+            meter = PerplexityMeter(self.model)
         search = {key: getattr(self.config, key) for key in ("beam_size", "length_penalty")}
         best = self._best()
         return evaluation_report(
@@ -441,7 +454,7 @@ class Run:
             references,
             name=name,
             language=self.settings["languages"][1],
-            measure_perplexity=None if self.validation is None else lambda: meter(self.validation),
+            measure_perplexity=None if meter is None else lambda: meter(self.validation),
             cost=cost,
             decoding=search,
             samples=samples,

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from keras_attention.data.filters import Filters
 
 OWN_FILES = "files"
+OLD_DOMAIN = "old_domain"  # the extra test set that says what a pretrained model forgets
 PATHS = ("data_dir", "source_file", "target_file", "tsv")
-PAIRS = ("validation_files", "test_files")
+PAIRS = ("validation_files", "test_files", "old_domain_files")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +37,8 @@ class TextOptions:
             file and the target file, one after the other.
         validation_files: Source and target file of the validation set.
         test_files: Source and target file of the test set.
+        old_domain_files: Source and target file of text as the pretrained model was made for. The report then
+            says what it has forgotten.
         max_words: Training pairs with more words on a side are left out.
         max_ratio: Training pairs are left out if one side has more than this many times the words of the
             other.
@@ -53,6 +56,7 @@ class TextOptions:
     parts: tuple[str, ...] = ()
     validation_files: tuple[Path, Path] | None = None
     test_files: tuple[Path, Path] | None = None
+    old_domain_files: tuple[Path, Path] | None = None
     max_words: int | None = None
     max_ratio: float | None = None
     drop_duplicates: bool = False
@@ -94,7 +98,7 @@ class TextOptions:
     @property
     def files(self) -> list[Path]:
         """All files of the user's own."""
-        pairs = [(self.source_file, self.target_file), self.validation_files, self.test_files]
+        pairs = [(self.source_file, self.target_file), *(getattr(self, name) for name in PAIRS)]
         given = [file for pair in pairs if pair is not None for file in pair]
         given += [Path(word) for i, word in enumerate(self.parts) if i % 3]
         return [file for file in [*given, self.tsv] if file is not None]
@@ -131,6 +135,15 @@ class TextOptions:
         Args:
             default: The corpus, if nothing is said.
         """
+        corpus = self._load(default)
+        if self.old_domain_files is None:
+            return corpus
+        from keras_attention.data.parallel_text import FilePairs, ParallelText
+
+        text = ParallelText(OLD_DOMAIN, FilePairs(*self.old_domain_files))
+        return dataclasses.replace(corpus, extra={**corpus.extra, OLD_DOMAIN: text}).check()
+
+    def _load(self, default: str) -> "Corpus":
         from keras_attention.data.corpora import corpus_from_files, corpus_from_tsv, load_corpus
 
         languages: dict[str, Any] = {

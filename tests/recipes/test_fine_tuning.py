@@ -7,12 +7,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Translator, corpus_bleu
+from keras_attention import Translator, corpus_bleu, paired_bootstrap
 from keras_attention.cli.main import main
 from keras_attention.evaluation.perplexity import PerplexityMeter
-from keras_attention.recipes import TranslationConfig, train_translation
+from keras_attention.recipes import TranslationConfig, checkpoint_translator, train_translation
 from keras_attention.recipes.run import Run
 from keras_attention.recipes.saving import save_model
+from keras_attention.recipes.start import start_of
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import small_corpus, untrained_run, write_files
 
@@ -84,6 +85,52 @@ def test_the_report_compares_with_the_start(start, corpus, tmp_path):
     assert "Baseline: before training." in (tmp_path / "run/report.txt").read_text()
 
 
+def test_the_old_domain_is_scored_before_and_after(start, tmp_path, capsys):
+    folder = tmp_path / "text"
+    folder.mkdir()
+    files = {
+        name: write_files(folder, name, *part)
+        for name, part in {
+            "train": (0, 60),
+            "dev": (60, 9),
+            "test": (69, 8),
+            "old": (80, 7),
+        }.items()
+    }
+    given = ["--source-file", files["train"][0], "--target-file", files["train"][1]]
+    for option, name in (("validation", "dev"), ("test", "test"), ("old-domain", "old")):
+        given += [f"--{option}-files", *files[name]]
+    given += ["--output-dir", tmp_path / "run", "--no-attention-log", "--beam-size", "2"]
+    with pytest.raises(SystemExit):
+        main(["train", *map(str, given), "--steps", "6"])
+    assert "--old-domain-files needs --from" in capsys.readouterr().err
+    main(["train", *map(str, given), "--steps", "6", "--from", str(start)])
+    report = RunFolder(tmp_path / "run").finished_report()
+    old = report["evaluation"]["old_domain"]
+    sources, references = (file.read_text("utf-8").splitlines() for file in files["old"])
+    systems = {
+        "before training": Translator.from_run(start, beam_size=2)(sources),
+        "after": Translator.from_run(tmp_path / "run")(sources),
+    }
+    scores = [corpus_bleu(lines, references).score for lines in systems.values()]
+    found = [one["scores"]["bleu"]["score"] for one in old["systems"].values()]
+    assert found == pytest.approx(scores)
+    [chance, *_] = paired_bootstrap(systems, references, language="de")
+    assert old["significance"][0]["p_value"] == pytest.approx(chance.p_value)
+    assert [report["old_domain"][name] for name in ("sentences", "bleu", "p_value")] == (
+        pytest.approx([7, scores[1], chance.p_value])
+    )
+    assert report["old_domain"]["before"]["bleu"] == pytest.approx(scores[0])
+    assert report["test"]["before"]["bleu"] == pytest.approx(
+        report["evaluation"]["systems"]["before training"]["scores"]["bleu"]["score"]
+    )
+    assert report["config"]["old_domain_fingerprint"] and "translations" not in old
+    text = (tmp_path / "run/report.txt").read_text()
+    assert "Old domain: what was forgotten" in text and "7 sentences." in text
+    said = capsys.readouterr().out
+    assert f"BLEU on the old domain was {scores[0]:.2f}; it is {scores[1]:.2f} now" in said
+
+
 def test_stopped_and_continued_it_ends_as_at_once(start, corpus, tmp_path):
     at_once, by_parts = tmp_path / "at_once", tmp_path / "by_parts"
     train_translation(corpus, config(start), at_once)
@@ -92,6 +139,19 @@ def test_stopped_and_continued_it_ends_as_at_once(start, corpus, tmp_path):
     found, expected = (weights(Translator.from_run(run).model) for run in (by_parts, at_once))
     for path, value in expected.items():
         np.testing.assert_array_equal(found[path], value, err_msg=path)
+
+
+def test_a_checkpoint_translates(start, corpus, tmp_path):
+    moved, run = tmp_path / "start", tmp_path / "run"
+    shutil.copytree(start, moved)
+    train_translation(corpus, config(moved, steps=3, freeze="encoder"), run)
+    sources = list(corpus.test.sources())
+    expected = Translator.from_run(run).translate(sources)
+    assert checkpoint_translator(run, "last").translate(sources) == expected
+    shutil.rmtree(moved)
+    start_of.cache_clear()  # as in a new process
+    with pytest.raises(FileNotFoundError, match="start"):
+        checkpoint_translator(run, "last")
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder", "embeddings"])
