@@ -11,7 +11,7 @@ from keras_attention.spec.presets import TRAINED
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 MODEL_HELP = (
-    f"{' or '.join(TRAINED)}, which comes with the package; a run's folder; or a preset, or a model of "
+    f"{TRAINED[0]}, which comes with the package; a run's folder; or a preset, or a model of "
     "MarianMT, CTranslate2 or Firefox, in a folder or as hf://owner/name"
 )
 

@@ -28,7 +28,11 @@ CARD, CARD_TEXT = "card.json", "README.md"
 REMEDY = "Download or copy the preset again."
 # Types of the entries of the manifest.
 ENTRIES = {
-    **dict.fromkeys(("sha256", "size", "spec", "options", "model_options"), dict),
+    "sha256": dict,
+    "size": dict,
+    "spec": dict,
+    "options": dict,
+    "model_options": dict,
     "sample": list,
 }
 # What a search takes; a search of that length would take all memory.
