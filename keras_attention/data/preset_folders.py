@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from keras_attention.data.imported_tokenizers import (
@@ -65,8 +64,8 @@ class Preset(NamedTuple):
     tokenizer: Any
     options: Mapping[str, Any]
     longest_source: int | None = None
-    model_options: Mapping[str, Any] = MappingProxyType({})
-    card: Mapping[str, Any] = MappingProxyType({})
+    model_options: Mapping[str, Any] = {}
+    card: Mapping[str, Any] = {}
 
     def fingerprint(self) -> str:
         """Return a checksum of the model and the tokenizer: of what decides translations."""
@@ -114,12 +113,14 @@ def is_foreign(folder: Path) -> bool:
 
 
 def _reader(folder: Path) -> Callable[[Path, str], Preset] | None:
+    if (folder / MODEL_FILE).is_file() or (folder / "model" / MODEL_FILE).is_file():
+        return (
+            _from_ctranslate2  # Of an export of ours, too, whose list of files has the same name.
+        )
     if (folder / MANIFEST).is_file():
         return _from_own
     if is_keras_folder(folder):
         return _refuse_keras_folder
-    if (folder / MODEL_FILE).is_file() or (folder / "model" / MODEL_FILE).is_file():
-        return _from_ctranslate2
     has_weights = any((folder / name).is_file() for name in (SAFE_WEIGHTS, OLD_WEIGHTS))
     if has_weights and (folder / CONFIG_FILE).is_file():
         return _from_hugging_face

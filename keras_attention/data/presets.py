@@ -20,7 +20,6 @@ from keras_attention.utils.checks import check_choice, check_path, did_you_mean
 from keras_attention.utils.files import DamagedFile
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
-FOLDER = Path(__file__).parent.parent / "presets"  # of `TRAINED`
 # Arguments of `Transformer` that a spec does not have; its name and dtype are not among them.
 MODEL_OPTIONS = ("dropout", "attention_dropout", "activation_dropout", "recompute", "seed")
 
@@ -90,7 +89,7 @@ def _model_options(run: RunFolder) -> dict[str, Any]:
 def preset_folder(preset: str | os.PathLike[str]) -> Path:
     """Return the folder of a preset, which need not exist if a path is given."""
     if isinstance(preset, str) and preset in TRAINED:
-        return FOLDER / preset
+        return Path(__file__).resolve().parents[1] / "presets" / preset
     if is_handle(preset):
         return download(str(preset))
     folder = check_path("preset", preset)

@@ -71,6 +71,40 @@ def test_the_model_makes_the_translations_that_were_scored(finished, corpus):
         assert example["reference"] == references[index]
 
 
+def test_a_preset_of_a_run_has_a_card_of_it(finished, corpus, tmp_path):
+    folder, report = finished
+    preset = Translator.from_spec(folder).save_to_preset(
+        tmp_path / "preset", card={"license": "mit"}
+    )
+    card = json.loads((preset / "card.json").read_text("utf-8"))
+    assert card["languages"] == ["source", "target"] and card["license"] == "mit"
+    fingerprints = {name: text.fingerprint() for name, text in corpus.splits.items()}
+    assert card["corpus"] == {
+        "name": "sixty",
+        "synthetic": False,
+        "description": corpus.description,
+        "pairs": {"train": 60, "validation": 9, "test": 8},
+        "sha256": fingerprints,
+    }
+    training = card["training"]
+    assert training["updates"] == SMALL.steps and training["settings"]["seed"] == SMALL.seed
+    assert training["flops"] == report["evaluation"]["training_cost"]["flops"]
+    for name in ("bleu", "bleu_signature", "chrf", "chrf_signature"):
+        assert card["scores"][name] == report["test"][name]
+    assert card["environment"] == report["environment"]
+    assert card["model"]["dropout"] == Transformer.from_preset(folder).dropout == 0.1
+    assert f"* bleu: {report['test']['bleu']}" in (preset / "README.md").read_text("utf-8")
+    sample = json.loads((preset / "keras_attention.json").read_text("utf-8"))["sample"]
+    assert [row["source"] for row in sample] == [
+        row["source"] for row in report["test"]["examples"]
+    ]
+    again = Translator.from_preset(preset)
+    assert again.longest_source == report["batches"]["longest_source"]
+    assert again(list(corpus.test.sources())) == Translator.from_run(folder)(
+        list(corpus.test.sources())
+    )
+
+
 def test_a_run_knows_the_longest_source_of_its_training(finished, corpus):
     folder, report = finished
     tokenizer = Tokenizer.load(folder / "tokenizer")
