@@ -34,7 +34,7 @@ from keras_attention.utils.files import (
     check_destination,
     sha256_of,
     write_atomically,
-    write_json,
+    write_signed_json,
 )
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def save_preset(
             # Both go through the weights in the same order.
             "spec": as_json(preset.spec.map_weights(lambda weight: next(names))),
         }
-        write_json(partial / MANIFEST, manifest)
+        write_signed_json(partial / MANIFEST, manifest)
     return path
 
 

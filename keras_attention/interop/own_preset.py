@@ -15,7 +15,7 @@ from keras_attention.interop.foreign import Settings, checked
 from keras_attention.spec.files import from_json
 from keras_attention.spec.parts import SpecError
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.files import DamagedFile, is_inside, read_json, verify_files
+from keras_attention.utils.files import DamagedFile, is_inside, read_signed_json, verify_files
 from keras_attention.utils.ownership import is_own_folder
 from keras_attention.utils.signed_json import signed_json
 
@@ -57,7 +57,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         DamagedFile: If a file is missing, changed or cut off. The message names it.
     """
     path = folder / MANIFEST
-    manifest = read_json(path, REMEDY)
+    manifest = read_signed_json(path, REMEDY)
     version = manifest.get("format_version")
     if version != FORMAT_VERSION:
         raise ValueError(

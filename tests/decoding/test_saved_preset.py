@@ -16,7 +16,7 @@ from keras_attention.cli.main import main
 from keras_attention.data.imported_pieces import ImportedPieces
 from keras_attention.data.presets import MODEL_OPTIONS, is_preset, read_preset
 from keras_attention.spec import SpecError
-from keras_attention.utils.files import DamagedFile, OccupiedPath, sha256_of, write_json
+from keras_attention.utils.files import DamagedFile, OccupiedPath, sha256_of, write_signed_json
 from keras_attention.utils.signed_json import signed_json
 from tests.helpers import numpy
 from tests.models.test_options import PAIRWISE, RICH, model_of
@@ -118,7 +118,7 @@ def resigned(folder, change):
         manifest["sha256"][name] = sha256_of(folder / name)
         manifest["size"][name] = (folder / name).stat().st_size
     change(manifest)
-    write_json(folder / MANIFEST, manifest)
+    write_signed_json(folder / MANIFEST, manifest)
 
 
 def test_a_sample_that_comes_out_otherwise(saved, tmp_path):
