@@ -21,7 +21,6 @@ RESTRICTIONS = {
 }
 # Files with a line for each line of the input, by the names as arguments of `Translator.translate`.
 BESIDE = {"prefixes": "prefix_file", "phrases": "phrases_file"}
-OTHERS = ("sample", "ensemble", "mbr", *SAMPLING, *RESTRICTIONS.values(), *BESIDE.values())
 
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +97,8 @@ def translator_choices(options: argparse.Namespace) -> dict[str, Any]:
 
 def refuse_choices(options: argparse.Namespace, other: str) -> None:
     """Raise a ValueError if one of the options was given beside another that excludes it."""
-    for name in OTHERS:
+    others = ("sample", "ensemble", "mbr", *SAMPLING, *RESTRICTIONS.values(), *BESIDE.values())
+    for name in others:
         if getattr(options, name) not in (None, False):
             shown = "with" if name == "ensemble" else name.replace("_", "-")
             raise ValueError(f"--{shown} cannot be combined with {other}.")

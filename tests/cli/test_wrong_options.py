@@ -28,11 +28,12 @@ ALLOWED = {
     ("--validation-size", "0"),
     ("--test-size", "0"),
     ("--bpe-dropout", "0"),
+    ("--min-length", "0"),
 }
 # Also free: a new folder, for pictures.
 MADE = {("attention", "--output")}
 FREE = {"--name", "--output-dir", "--source-language", "--target-language", "--data-dir"}
-FREE |= {"--source-prefix"}  # any text
+FREE |= {"--ban", "--source-prefix"}  # any text
 
 
 class Parsed(Exception):
