@@ -1,6 +1,7 @@
 """A run that starts from a pretrained model: its weights, its tokenizer, and an optimizer of its own."""
 
 import dataclasses
+import itertools
 import shutil
 
 import keras
@@ -9,13 +10,16 @@ import pytest
 
 from keras_attention import Translator, corpus_bleu, paired_bootstrap
 from keras_attention.cli.main import main
+from keras_attention.data.corpora import corpus_from_files
 from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.recipes import TranslationConfig, checkpoint_translator, train_translation
 from keras_attention.recipes.run import Run
 from keras_attention.recipes.saving import save_model
 from keras_attention.recipes.start import start_of
 from keras_attention.utils.run_folder import RunFolder
+from tests.interop.conftest import SOURCES, TARGETS, sentence_pieces, write_marian_mt
 from tests.recipes.small_runs import small_corpus, untrained_run, write_files
+from tests.visualization.event_files import read_values
 
 SETTINGS = {
     "model_arguments": {"dropout": 0.2},
@@ -129,6 +133,38 @@ def test_the_old_domain_is_scored_before_and_after(start, tmp_path, capsys):
     assert "Old domain: what was forgotten" in text and "7 sentences." in text
     said = capsys.readouterr().out
     assert f"BLEU on the old domain was {scores[0]:.2f}; it is {scores[1]:.2f} now" in said
+
+
+def test_a_model_with_two_vocabularies(tmp_path):
+    """Each side is cut and counted by its own: ids of one would be wrong in the other."""
+    pytest.importorskip("transformers", reason="not installed: pip install transformers")
+    spm = sentence_pieces(SOURCES, 40), sentence_pieces(TARGETS, 44)
+    write_marian_mt(tmp_path / "start", spm, separate=True, decoder_vocab_size=61)
+    pairs = list(itertools.product(zip(SOURCES, TARGETS, strict=True), repeat=2))
+    files = []
+    for name, part in (("train", pairs[:11]), ("dev", pairs[11:14]), ("test", pairs[14:])):
+        for side in (0, 1):
+            files.append(tmp_path / f"{name}{side}")
+            text = "".join(f"{one[side]} {other[side]}\n" for one, other in part)
+            files[-1].write_text(text, "utf-8")
+    corpus = corpus_from_files(files[:2], files[2:4], files[4:])
+    settings = config(tmp_path / "start", steps=2, attention_log=True, batch_tokens=300)
+    report = train_translation(corpus, settings, tmp_path / "run")
+    trained, original = (
+        Translator.from_run(tmp_path / "run"),
+        Translator.from_preset(tmp_path / "start"),
+    )
+    assert (trained.model.vocabulary_size, trained.model.target_vocabulary_size) == (
+        original.model.vocabulary_size,
+        61,
+    )
+    assert trained.tokenizer.fingerprint() == original.tokenizer.fingerprint()
+    before = report["evaluation"]["systems"]["before training"]["perplexity"]
+    assert report["validation_perplexity"] < before
+    [(_, entry), *_] = read_values(tmp_path / "run/logs")["attention/0/reference"]
+    for name, text in (("source", "source_text"), ("decoder_output", "target_text")):
+        pieces = [token["text"] for token in entry.header["tokens"][name][:-1]]
+        assert "".join(pieces).replace("▁", " ").strip() == entry.header[text]
 
 
 def test_stopped_and_continued_it_ends_as_at_once(start, corpus, tmp_path):
