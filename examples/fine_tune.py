@@ -4,8 +4,8 @@
         --old-domain-files news.en news.de
 
 The model is the folder of a run or of another program's model, or a handle. Line i of one file is the
-translation of line i of the other. The folder gets the run and, in `preset`, the model to pass on. If it is
-stopped, the same command continues it.
+translation of line i of the other. The run is in one folder; the model to pass on, with a model card, is in
+another beside it: `tuned-preset`. If it is stopped, the same command continues it.
 """
 
 import argparse
@@ -85,10 +85,10 @@ def main() -> None:
                 f"({text['sentences']:,} sentences, p = {text['p_value']:.4f})"
             )
 
-    # Everything that another person needs to translate with it, in one folder.
-    translator = Translator.from_run(given.output_dir)
-    source = next(corpus.validation.sources())
-    print(f"{source}\n  {translator(source)}")
+    # All that another person needs to translate with it; `keras-attention preset` does the same.
+    preset = given.output_dir.with_name(f"{given.output_dir.name}-preset")
+    Translator.from_run(given.output_dir).save_to_preset(preset, overwrite=True)
+    print(f"The preset is {preset}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, name_of
+from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, name_of, preset_of
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import typed_text
@@ -100,7 +100,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--output", **file, help="a new file for all figures of the report, as JSON (none)")
     name = "name of these sentences in the report (the name of the source file)"
     add("--name", type=typed_text, metavar="TEXT", help=name)
-    language = "language code of the references, if no MODEL is a run, which knows it"
+    language = "language code of the references, if no MODEL is a run or a preset, which know it"
     add("--target-language", type=typed_text, metavar="CODE", help=language)
     samples = "resamples of the paired bootstrap (1000)"
     add("--samples", type=int, default=1000, metavar="N", help=samples)
@@ -169,6 +169,8 @@ def _check_models(options: argparse.Namespace) -> None:
             )
         elif options.source_file is not None:
             check_model(model)
+            if pair := preset_of(model).card.get("languages"):
+                languages[model] = pair
     first, *others = languages or [""]
     for other in others:
         if languages[other] != languages[first]:

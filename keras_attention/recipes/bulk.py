@@ -93,8 +93,8 @@ class ScoreChunk:
 def _translator(model: dict[str, bytes] | Preset, **options: Any) -> Translator:
     """Return a translator of a Keras model."""
     if isinstance(model, Preset):
-        parts = Transformer.from_spec(model.spec), model.tokenizer
-        return Translator(*parts, show_progress=False, **options)
+        keras_model = Transformer.from_spec(model.spec, **model.model_options)
+        return Translator(keras_model, model.tokenizer, show_progress=False, **options)
     with unpacked(model) as folder:
         return Translator.from_run(folder, show_progress=False, **options)
 
@@ -270,7 +270,9 @@ def _loaded(model: str | os.PathLike[str]) -> tuple[dict[str, bytes] | Preset, s
     """Return what a worker needs of a model, the fingerprint of what decides results, and search options."""
     if not is_run(model):
         preset = read_preset(model)
-        return preset, preset.fingerprint(), dict(preset.options)
+        # Without the card, and with what can be sent to other machines.
+        sent = preset._replace(options={}, model_options={**preset.model_options}, card={})
+        return sent, preset.fingerprint(), {**preset.options}
     run = RunFolder(model)
     settings = run.settings()
     # The run's other settings with these names mean something else.

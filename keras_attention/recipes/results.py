@@ -81,7 +81,19 @@ def _since_the_start(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     return {"before": _scores(evaluation["systems"][first]["scores"]), "p_value": chance}
 
 
-def _old_domain(evaluation: Mapping[str, Any] | None) -> dict[str, Any]:
+def old_domain(run: Run) -> dict[str, Any]:
+    """Return how a fine-tuned run translates text as its pretrained model was made for, if there is some."""
+    text = run.corpus.extra.get(OLD_DOMAIN)
+    if text is None or run.resolved.start is None:
+        return {}
+    references = run.corpus.references(OLD_DOMAIN)
+    sources = list(text.sources())
+    return {
+        OLD_DOMAIN: run.evaluation(sources, references, name="old domain", translations_alone=True)
+    }
+
+
+def _old_domain_figures(evaluation: Mapping[str, Any] | None) -> dict[str, Any]:
     """How well a run translates the text of its pretrained model."""
     if evaluation is None:
         return {}

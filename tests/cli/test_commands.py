@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import keras
@@ -22,6 +23,8 @@ from keras_attention.cli.attention import MAKER
 from keras_attention.cli.main import COMMANDS, main
 from keras_attention.cli.models import preset_of
 from keras_attention.engine import select
+from keras_attention.recipes.bulk import ScoreChunk, _loaded
+from keras_attention.recipes.bulk_parts import Chunk
 from keras_attention.utils import progress
 from tests.interop.conftest import SOURCES, TARGETS, sentence_pieces, write_marian_mt
 from tests.recipes.small_runs import write_files
@@ -237,6 +240,11 @@ def test_a_model_of_another_program_in_chunks(tmp_path, capsys):
             assert found == pytest.approx(alone, rel=1e-4, abs=1e-4)
         else:
             assert result.read_text("utf-8") == alone and "".join(alone.split())
+    job = ScoreChunk(_loaded(model)[0])
+    pairs = list(zip(SOURCES, TARGETS, strict=True))
+    chunk = Chunk(0, 0, 0, len(pairs))
+    scores = ForkingPickler.loads(ForkingPickler.dumps(job))()(pairs, chunk)  # as Ray sends it
+    assert list(map(float, scores.split())) == pytest.approx(found[: len(pairs)], rel=1e-4)
     weights = model / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-3] ^= 1
