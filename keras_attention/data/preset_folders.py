@@ -114,16 +114,14 @@ def is_foreign(folder: Path) -> bool:
 
 def _reader(folder: Path) -> Callable[[Path, str], Preset] | None:
     if (folder / MODEL_FILE).is_file() or (folder / "model" / MODEL_FILE).is_file():
-        return (
-            _from_ctranslate2  # Of an export of ours, too, whose list of files has the same name.
-        )
-    if (folder / MANIFEST).is_file():
-        return _from_own
-    if is_keras_folder(folder):
-        return _refuse_keras_folder
+        return _from_ctranslate2
     has_weights = any((folder / name).is_file() for name in (SAFE_WEIGHTS, OLD_WEIGHTS))
     if has_weights and (folder / CONFIG_FILE).is_file():
         return _from_hugging_face
+    if (folder / MANIFEST).is_file():  # Our exports, which have one too, are models of others.
+        return _from_own
+    if is_keras_folder(folder):
+        return _refuse_keras_folder
     return _from_firefox if _marian_files(folder) else None
 
 

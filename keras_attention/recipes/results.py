@@ -64,7 +64,7 @@ def evaluation_figures(
             "seconds": result["seconds"],
             "examples": _examples(sources, evaluation["translations"], references),
         },
-        **_old_domain(evaluation.get(OLD_DOMAIN)),
+        **_old_domain_figures(evaluation.get(OLD_DOMAIN)),
     }
 
 
