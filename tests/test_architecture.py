@@ -259,6 +259,7 @@ MOST_PARAMETERS = 7
 # Compiled code and hooks of others: a tuple of scalars would cost time there, or is not ours to make.
 MORE_PARAMETERS = {
     "engine/numba/attention.py": {"attend", "scores", "weighted_sum"},
+    "engine/numba/choice.py": {"choose"},
     "engine/numba/layers.py": {"attend_row", "attention_inputs", "attention_output"},
     "engine/numba/search.py": {"attend_to_source", "search", "step"},
     "engine/numba/tiles.py": {"_epilogue", "multiply", "tile"},

@@ -78,8 +78,8 @@ def main(arguments: Sequence[str], program: str) -> None:
         beside = LinesBeside(options, files)
 
         def answer(number: int, chunk: list[str]) -> None:
-            how = (options.n_best, options.json, options.unique, unusual, options.mbr)
-            asked = beside.take(number, len(chunk))
+            how = (options.n_best, options.json, options.unique, unusual)
+            asked = {"mbr": options.mbr, **beside.take(number, len(chunk))}
             for text in result_lines(translator, chunk, number, *how, **asked):
                 written.write(f"{text}\n")
             written.flush()

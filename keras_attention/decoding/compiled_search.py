@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from keras_attention.decoding.hypotheses import BeamSearchResult, SearchRules, result
-from keras_attention.decoding.plain_search import find_hypotheses
+from keras_attention.decoding.plain_search import Choice, find_hypotheses
 from keras_attention.decoding.requests import Request
 from keras_attention.decoding.token_rules import SearchConstraint
 from keras_attention.ops.compile import compile_for_inference
@@ -92,8 +92,6 @@ class CompiledSearch:
 
         rows, rules = encoder_token_ids.shape[0], self._rules
         cache = self._model.initial_cache(rows, rules.beam_size, self._max_length)
-        constrained = None if self._constraint is None else (self._constraint.constraint, state)
-        drawn = None if rules.sampling is None else uniforms
-        return find_hypotheses(
-            step, cache, max_lengths, rules, stop, self._max_length, constrained, drawn
-        )
+        constraint = None if self._constraint is None else self._constraint.constraint
+        choice = Choice(constraint, state, None if rules.sampling is None else uniforms)
+        return find_hypotheses(step, cache, max_lengths, rules, stop, self._max_length, choice)

@@ -122,6 +122,14 @@ class Constraint(Protocol):
         """Return the states after the tokens (B, W) at position `index`."""
 
 
+class Choice(NamedTuple):
+    """What chooses the tokens of a search, besides their scores."""
+
+    constraint: Constraint | None = None
+    state: Any = ()  # the constraint's states before the first token
+    uniforms: Any = None  # (B, L), the random numbers that `SearchRules.sampling` needs
+
+
 class _Beams(NamedTuple):
     """What the loop carries, beside the cache."""
 
@@ -228,8 +236,8 @@ def beam_search(
         )
     check_states(cache, rows, beam_size, "`cache`: all")
     rules = SearchRules(beam_size, start_token_id, end_token_id, pad_token_id, length_penalty)
-    constrained = None if constraint is None else (constraint, constraint_state)
-    found = find_hypotheses(step, cache, max_lengths, rules, stop, max_length, constrained)
+    choice = Choice() if constraint is None else Choice(constraint, constraint_state)
+    found = find_hypotheses(step, cache, max_lengths, rules, stop, max_length, choice)
     return result(*found, rules, ops)
 
 
@@ -240,20 +248,18 @@ def find_hypotheses(
     rules: SearchRules,
     stop: str,
     max_length: int,
-    constrained: tuple[Constraint, Any] | None,
-    uniforms: Any = None,
+    choice: Choice,
 ) -> tuple[dict[str, Any], Any]:
     """Do what `beam_search` says, and return what `hypotheses.result` takes. It has no infinite numbers.
 
-    `constrained` is a constraint with its states before the first token; `uniforms` (B, L) are the random
-    numbers that `rules.sampling` needs.
+    `choice` says what chooses tokens, besides their scores.
     """
     beam_size, end_token_id, length_penalty = (
         rules.beam_size,
         rules.end_token_id,
         rules.length_penalty,
     )
-    constraint, state = constrained or (None, {})
+    constraint, state, uniforms = choice
     (rows,) = static_shape(max_lengths) or (None,)
     max_lengths = ops.clip(ops.cast(ops.convert_to_tensor(max_lengths), "int32"), 0, max_length)
     longest_penalty = _penalty(max_lengths, length_penalty)

@@ -18,7 +18,6 @@ def result_lines(
     as_json: bool,
     unique: bool | None = None,
     unusual: UnusualTexts | None = None,
-    mbr: int | None = None,
     **asked: Any,
 ) -> Iterator[str]:
     """Translate lines, and yield the result as lines without line ends.
@@ -32,14 +31,15 @@ def result_lines(
         as_json: Whether to write a JSON object per source instead, with all n best.
         unique: Whether the n best differ in their text; see `Translator.translate`.
         unusual: Collects the lines unlike those of the training, instead of a warning.
-        mbr: Number of candidates of which one is taken, by `Translator.translate_mbr`. Defaults to none.
-        **asked: Further arguments of `Translator.translate`.
+        **asked: Further arguments of `Translator.translate`; and `mbr`, the number of candidates of which one
+            is taken, by `Translator.translate_mbr`.
 
     Raises:
         ValueError: If a line is too long for the model, or what is asked of it cannot be had. The message has
             its number, from 1.
     """
     try:
+        mbr = asked.pop("mbr", None)
         asked |= {"unique": unique, "unusual": unusual}
         if mbr is None:
             results = translator.translate(sources, n_best, **asked)
