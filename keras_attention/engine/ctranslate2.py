@@ -53,7 +53,7 @@ class CTranslate2Engine(SearchingEngine):
 
     def _write(self, folder: Path) -> None:
         sizes = (self.spec.vocabulary_size, self.spec.target_vocabulary_size)
-        source, target = map(_Numbers, sizes)
+        source, target = (_Numbers(size, self.spec.end_token_id) for size in sizes)
         write_model(self.spec, source, folder, None, MAX_POSITIONS, target)
 
     def _read(self, folder: Path) -> Any:
@@ -159,8 +159,10 @@ def _is_over(found: Sequence[tuple[list[int], float, bool]], limit: int, beam_si
 class _Numbers(SimpleNamespace):
     """Tokens that are called by their numbers."""
 
-    def __init__(self, vocabulary_size: int):
-        super().__init__(vocabulary_size=vocabulary_size, unknown_token_id=0)
+    def __init__(self, vocabulary_size: int, end_token_id: int):
+        super().__init__(
+            vocabulary_size=vocabulary_size, unknown_token_id=0, end_token_id=end_token_id
+        )
 
     def id_to_token(self, token_id: int) -> str:
         return str(token_id)
