@@ -9,7 +9,7 @@ from typing import Any
 from keras_attention.cli.models import MODEL_HELP, light_translator
 from keras_attention.cli.options import Parser
 from keras_attention.interop.ctranslate2 import QUANTIZATIONS
-from keras_attention.interop.exports import FORMATS, export_model, options_of
+from keras_attention.interop.exports import FORMATS, options_of
 
 EXAMPLE = """
 examples:
@@ -44,14 +44,5 @@ def main(arguments: Sequence[str], program: str) -> None:
         if name not in options_of(options.format):
             raise ValueError(f"--{name.replace('_', '-')} is not for --format {options.format}.")
     translator = light_translator(options.model, show_progress=False)
-    if "beam_size" in options_of(options.format):
-        given["beam_size"] = translator.beam_size
-    path = export_model(
-        translator.model,
-        translator.tokenizer,
-        options.folder,
-        options.format,
-        **given,
-        overwrite=options.overwrite,
-    )
+    path = translator.export(options.folder, options.format, overwrite=options.overwrite, **given)
     print(f"The model is in {path}")

@@ -74,12 +74,13 @@ def main(arguments: Sequence[str], program: str) -> None:
             written = files.enter_context(atomic_file(options.output, "w"))
         name = str(options.input or "the standard input")
         progress = files.enter_context(Progress(None, name, enabled=shows))
+        details = _details(translator, options) if options.alignment else None
         unusual = UnusualTexts("lines", first=1)
         beside = LinesBeside(options, files)
 
         def answer(number: int, chunk: list[str]) -> None:
             how = (options.n_best, options.json, options.unique, unusual)
-            asked = {"mbr": options.mbr, **beside.take(number, len(chunk))}
+            asked = {"mbr": options.mbr, **beside.take(number, len(chunk)), "details": details}
             for text in result_lines(translator, chunk, number, *how, **asked):
                 written.write(f"{text}\n")
             written.flush()
@@ -131,6 +132,19 @@ def _parser(program: str) -> argparse.ArgumentParser:
     )
     add("--json", action="store_true", help="write a JSON object per line, with all n best")
     add(
+        "--alignment",
+        action="store_true",
+        help="write which source word each word comes from, behind the text: ||| 0-0 2-1, numbers of words "
+        "between spaces; with --json the scores of tokens, too",
+    )
+    add(
+        "--alignment-head",
+        nargs=2,
+        type=int,
+        metavar=("LAYER", "HEAD"),
+        help="the head of the cross-attention that says so, counted from 0 (the mean of all)",
+    )
+    add(
         "--source-prefix",
         metavar="TEXT",
         help="text put before every line, such as the tag <2de>; none for none (the run's)",
@@ -158,7 +172,7 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
         from keras_attention.recipes.from_checkpoint import checkpoint_translator
 
         translator = checkpoint_translator(options.model, options.checkpoint, **given)
-    elif options.ensemble or options.phrases_file:
+    elif options.ensemble or options.phrases_file or options.alignment:
         start_backend()
         translator = keras_translator(options.model, **given)
         if options.ensemble:
@@ -173,6 +187,14 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
     if note := _note_on_tags(translator.tokenizer):
         say(f"{program}: {note}")
     return translator
+
+
+def _details(translator: Any, options: argparse.Namespace) -> Any:
+    """Return what adds alignments to the translations of lines."""
+    from keras_attention.recipes.aligning import with_details
+
+    head = None if options.alignment_head is None else tuple(options.alignment_head)
+    return lambda sources, found: with_details(translator, sources, found, head)
 
 
 def _note_on_tags(tokenizer: Any) -> str:
@@ -217,6 +239,12 @@ def _check_search(options: argparse.Namespace) -> None:
             raise ValueError("--checkpoint cannot be combined with --with or --phrases-file.")
     for name in options.ensemble or ():
         check_model(name)
+    if options.alignment_head is not None and not options.alignment:
+        raise ValueError("--alignment-head needs --alignment.")
+    if options.alignment and options.ensemble:
+        raise ValueError(
+            "--alignment cannot be combined with --with: each model has heads of its own."
+        )
     beam_size = options.beam_size or settings.get("beam_size", Translator.beam_size)
     if options.mbr is not None and options.n_best > 1:
         raise ValueError("--mbr writes one translation: it cannot be combined with --n-best.")
@@ -246,8 +274,8 @@ def _translate_corpus(options: argparse.Namespace) -> None:
     """Many files or large ones, in chunks."""
     if options.input is None or options.output is not None:
         raise ValueError("--output-dir needs --input, and cannot be combined with --output.")
-    for name in ("checkpoint", "source_prefix"):
-        if getattr(options, name) is not None:
+    for name in ("checkpoint", "source_prefix", "alignment"):
+        if getattr(options, name):
             option = name.replace("_", "-")
             raise ValueError(f"--{option} cannot be combined with --output-dir.")
     refuse_choices(options, "--output-dir")

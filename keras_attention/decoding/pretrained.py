@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from keras_attention.data.presets import Preset, preset_of_run, read_preset
 from keras_attention.decoding.saved_preset import save_preset
+from keras_attention.interop.exports import export_model, options_of
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.spec.parts import SpecError
 from keras_attention.utils.checks import check_path
@@ -154,6 +155,35 @@ class Pretrained:
 'model.weights.h5']
         """
         return save_preset(cast("Translator", self), folder, card, sample, weights_dtype, overwrite)
+
+    def export(self, folder: str | os.PathLike[str], format: str, **options: Any) -> Path:
+        """Write the model, the tokenizer and the size of the beam for another program.
+
+        Args:
+            folder: The folder to write, whole or not at all.
+            format: `"hugging_face"`, a MarianMT or Pegasus folder: see `interop.export_hugging_face`; or
+                `"ctranslate2"`: see `interop.export_ctranslate2`.
+            **options: The format's own options, such as `max_length`, `overwrite` or `quantization`.
+
+        Returns:
+            The folder's path.
+
+        Raises:
+            ValueError: If there is no such format or option, or the format cannot represent the model.
+            ImportError: If the format's library is not installed.
+            OccupiedPath: If something is in the folder that may not be replaced.
+
+        Example:
+
+        >>> import tempfile
+        >>> from keras_attention.decoding.translator import Translator
+        >>> translator = Translator.from_preset("demo_en_de")
+        >>> path = translator.export(tempfile.mkdtemp() + "/marian", "hugging_face")  # doctest: +SKIP
+        """
+        translator = cast("Translator", self)
+        if "beam_size" in options_of(format):
+            options = {"beam_size": translator.beam_size, **options}
+        return export_model(translator.model, translator.tokenizer, folder, format, **options)
 
 
 def _made(cls: Any, preset: Preset, options: Mapping[str, Any]) -> Translator:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from keras_attention.decoding.requests import WrongText
+from keras_attention.decoding.translation import Translation
 from keras_attention.decoding.unusual_texts import UnusualTexts
 
 
@@ -18,6 +19,7 @@ def result_lines(
     as_json: bool,
     unique: bool | None = None,
     unusual: UnusualTexts | None = None,
+    details: Callable[[Sequence[str], Any], Any] | None = None,
     **asked: Any,
 ) -> Iterator[str]:
     """Translate lines, and yield the result as lines without line ends.
@@ -31,6 +33,8 @@ def result_lines(
         as_json: Whether to write a JSON object per source instead, with all n best.
         unique: Whether the n best differ in their text; see `Translator.translate`.
         unusual: Collects the lines unlike those of the training, instead of a warning.
+        details: Called with the lines and their translations; returns these with word alignments and scores
+            of their tokens, which are written then.
         **asked: Further arguments of `Translator.translate`; and `mbr`, the number of candidates of which one
             is taken, by `Translator.translate_mbr`.
 
@@ -47,13 +51,34 @@ def result_lines(
             results = [[one] for one in translator.translate_mbr(sources, mbr, **asked)]
     except WrongText as error:
         raise ValueError(f"Line {first + error.index + 1} {error.problem}") from None
+    if details is not None:
+        results = details(sources, results)
     for index, (source, found) in enumerate(zip(sources, results, strict=True), start=first):
         # Byte tokens can form a line break, which would shift all following lines.
-        best = [(" ".join(one.text.splitlines()), one.score) for one in found]
+        best = [(" ".join(one.text.splitlines()), one) for one in found]
         if as_json:
-            translations = [{"text": text, "score": score} for text, score in best]
+            translations = [
+                {"text": text, "score": one.score, **_details(one)} for text, one in best
+            ]
             yield json.dumps({"source": source, "translations": translations}, ensure_ascii=False)
-        elif n_best > 1:
-            yield from (f"{index} ||| {text} ||| {score:.6f}" for text, score in best)
-        else:
-            yield best[0][0]
+            continue
+        for text, one in best[: None if n_best > 1 else 1]:
+            parts = [str(index), text, f"{one.score:.6f}"] if n_best > 1 else [text]
+            if one.alignment is not None:
+                parts.append(pharaoh(one.alignment))
+            yield " ||| ".join(parts)
+
+
+def pharaoh(alignment: Sequence[tuple[int, int]]) -> str:
+    """Return an alignment as other programs write it.
+
+    >>> pharaoh([(0, 0), (2, 1)])
+    '0-0 2-1'
+    """
+    return " ".join(f"{source}-{target}" for source, target in alignment)
+
+
+def _details(translation: Translation) -> dict[str, Any]:
+    if translation.alignment is None:
+        return {}
+    return {"alignment": translation.alignment, "token_scores": translation.token_scores}

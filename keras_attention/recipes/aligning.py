@@ -117,15 +117,6 @@ def alignment_head(
     return divmod(best, heads), float(rates[best])
 
 
-def pharaoh(alignment: Sequence[tuple[int, int]]) -> str:
-    """Return an alignment as other programs write it.
-
-    >>> pharaoh([(0, 0), (2, 1)])
-    '0-0 2-1'
-    """
-    return " ".join(f"{source}-{target}" for source, target in alignment)
-
-
 def _weights(
     model: Any,
     tokenizer: Any,

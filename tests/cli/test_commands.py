@@ -23,6 +23,7 @@ from keras_attention.cli.attention import MAKER
 from keras_attention.cli.main import COMMANDS, main
 from keras_attention.cli.models import preset_of
 from keras_attention.engine import select
+from keras_attention.recipes.aligning import with_details
 from keras_attention.recipes.bulk import ScoreChunk, _loaded
 from keras_attention.recipes.bulk_parts import Chunk
 from keras_attention.utils import progress
@@ -655,6 +656,30 @@ def test_export_writes_what_other_programs_read(run, translator, tmp_path, capsy
     wanted = ["--format", "ctranslate2", "--quantization", "int8"]
     main(["export", str(run), str(converted), *wanted])
     assert (converted / "model.bin").is_file()
+
+
+def test_alignments_behind_the_text(run, translator, typed, capsys):
+    """Numbers of words; an empty line has none. The JSON form has the scores of tokens, too."""
+    given = "".join(f"{line}\n" for line in LINES).encode()
+    expected = with_details(translator, LINES, translator.translate(LINES), (0, 1))
+    command = ["translate", str(run), "--alignment", "--alignment-head", "0", "1"]
+    typed(given)
+    main(command)
+    links = [" ".join(f"{s}-{t}" for s, t in best[0].alignment) for best in expected]
+    texts = [" ".join(best[0].text.splitlines()) for best in expected]
+    assert capsys.readouterr().out.splitlines() == [
+        f"{text} ||| {link}" for text, link in zip(texts, links, strict=True)
+    ]
+    assert links[0] and not links[1]
+    typed(given)
+    main([*command, "--json"])
+    rows = [json.loads(line)["translations"][0] for line in capsys.readouterr().out.splitlines()]
+    assert [[tuple(link) for link in row["alignment"]] for row in rows] == [
+        list(best[0].alignment) for best in expected
+    ]
+    scores = [score for row in rows for score in row["token_scores"]]
+    wanted = [score for best in expected for score in best[0].token_scores]
+    np.testing.assert_allclose(scores, wanted, rtol=1e-3, atol=1e-5)
 
 
 def test_export_refuses_bad_options(run, tmp_path, capsys):

@@ -6,7 +6,7 @@ import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator
 from keras_attention.decoding.translator import Translation
-from keras_attention.recipes.aligning import alignment_head, pharaoh, with_details
+from keras_attention.recipes.aligning import alignment_head, with_details
 
 TEXTS = ["the old house", "", "a dog, asleep", "cats and dogs see the old red house"]
 TRAINING = [*TEXTS, "das alte Haus", "ein Hund, der schläft"]
@@ -142,7 +142,3 @@ def test_refusals(translator):
         with_details(light, TEXTS, found)
     with pytest.raises(ValueError, match="`alignments` is empty"):
         alignment_head(translator.model, translator.tokenizer, {})
-
-
-def test_pharaoh():
-    assert pharaoh([(3, 0), (0, 1)]) == "3-0 0-1"
