@@ -17,6 +17,7 @@ COMMANDS = {
     "score": "score how probable given translations are",
     "evaluate": "score a model on your own sentences, or compare models or search settings",
     "attention": "show the attention for a sentence, in a browser or as pictures",
+    "diagnose": "say whether wrong translations are the search's fault or the model's",
     "heads": "show how much a model needs each of its heads",
     "export": "write a model for other programs: CTranslate2, Hugging Face",
     "average": "average the checkpoints of a run",

@@ -1,0 +1,106 @@
+"""Errors of the search and of the model, with a search whose results are known and a softmax in NumPy."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention import Tokenizer, Transformer, Translator, corpus_bleu
+from keras_attention.decoding.translation import Translation
+from keras_attention.recipes.diagnosis import diagnose
+from tests.recipes.small_runs import untrained_run
+
+SOURCES = ["the old house", "a dog", "cats and dogs", "the old dog"]
+REFERENCES = ["das alte Haus", "ein Hund", "Katzen und Hunde", "der alte Hund"]
+TEXTS = {
+    2: ["das alte Haus", "das alte Haus", "Hunde", "der Hund"],
+    8: ["das Haus", "das alte Haus", "Hunde", "ein alter Hund"],
+}
+# Of the references: far below, far above, far below, far below. The wider beam is better for the last.
+SCORES = {2: [-1.0, -1e6, -1.0, -1.0], 8: [-0.5, -1e6, -1.0, -0.2]}
+
+
+@pytest.fixture(scope="module")
+def translator():
+    tokenizer = Tokenizer.train([*SOURCES, *REFERENCES] * 2, vocabulary_size=290)
+    keras.utils.set_random_seed(1)
+    model = Transformer(
+        tokenizer.vocabulary_size, num_layers=1, hidden_dim=8, intermediate_dim=12, num_heads=2
+    )
+    return Translator(model, tokenizer, beam_size=2, show_progress=False)
+
+
+def expected_score(translator, source, reference):
+    model, tokenizer = translator.model, translator.tokenizer
+    ids = [*tokenizer.encode(reference), 1]
+    logits = model(
+        {
+            "encoder_token_ids": np.array([[*tokenizer.encode(source), 1]]),
+            "decoder_token_ids": np.array([[0, *ids[:-1]]]),
+        }
+    )
+    logits = keras.ops.convert_to_numpy(logits)[0].astype("float64")
+    logs = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return logs[np.arange(len(ids)), ids].sum() / ((5 + len(ids)) / 6) ** 0.6
+
+
+def test_kinds(translator, monkeypatch):
+    def translate(self, texts, **_):
+        size = self.beam_size
+        return [
+            [Translation(text, score, (), True)]
+            for text, score in zip(TEXTS[size], SCORES[size], strict=True)
+        ]
+
+    monkeypatch.setattr(Translator, "translate", translate)
+    found = diagnose(translator, SOURCES, REFERENCES)
+    assert [one.kind for one in found.sentences] == ["right", "search", "model", "search"]
+    assert found.counts() == {"right": 1, "search": 2, "model": 1}
+    for one, source, reference in zip(found.sentences, SOURCES, REFERENCES, strict=True):
+        expected = expected_score(translator, source, reference)
+        assert one.reference_score == pytest.approx(expected, rel=1e-4)
+    assert found.bleu == corpus_bleu(TEXTS[2], REFERENCES).score
+    assert found.wider_bleu == corpus_bleu(TEXTS[8], REFERENCES).score
+
+
+def test_a_found_translation_is_never_worse_scored_than_itself(translator):
+    """The score of a reference is that of the search, so its own translation is no error of the search."""
+    engine = Translator(
+        translator.model,
+        translator.tokenizer,
+        beam_size=2,
+        max_extra_length=4,
+        engine=keras.backend.backend(),
+        show_progress=False,
+    )
+    own = engine.translate(SOURCES)
+    found = diagnose(engine, SOURCES, [best[0].text for best in own], wider_beam=3)
+    assert {one.kind for one in found.sentences} == {"right"}
+
+
+def test_refusals(translator):
+    with pytest.raises(ValueError, match="`wider_beam`.*at least 3"):
+        diagnose(translator, SOURCES, REFERENCES, wider_beam=2)
+    with pytest.raises(ValueError, match="4"):
+        diagnose(translator, SOURCES, REFERENCES[:3])
+
+
+@pytest.mark.backends("torch")
+def test_command(tmp_path, capsys):
+    from keras_attention.cli.main import main
+
+    (tmp_path / "run").mkdir()
+    run = untrained_run(tmp_path / "run")
+    for name, lines in (("s", ["The dog sleeps.", "A cat."]), ("t", ["Der Hund.", "Eine Katze."])):
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    files = ["--source-file", str(tmp_path / "s"), "--reference-file", str(tmp_path / "t")]
+    output = tmp_path / "rows.jsonl"
+    main(["diagnose", str(run), *files, "--output", str(output)])
+    printed = capsys.readouterr().out.splitlines()
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    kinds = [row["kind"] for row in rows]
+    assert [line.split()[:2] for line in printed[:3]] == [
+        [kind, str(kinds.count(kind))] for kind in ("right", "search", "model")
+    ]
+    assert printed[3].startswith("BLEU ") and rows[0]["reference"] == "Der Hund."
