@@ -358,7 +358,7 @@ def test_plan_prints_and_trains_nothing(asked, monkeypatch, tmp_path, capsys):
         (["--replicas", "2"], "`replicas` (2) needs a `strategy`"),
         (["--max-ratio", "0.5"], "`max_ratio` must be a finite number at least 1"),
         (["--source-file", "a.en"], "--source-file and --target-file belong together"),
-        (["--source-file", "a", "--target-file", "b", "--tsv", "c"], "not both"),
+        (["--source-file", "a", "--target-file", "b", "--tsv", "c"], "only one"),
         (["--source-file", "no.en", "--target-file", "no.de"], "no.en"),
         (["--tsv", "no.tsv"], "no.tsv"),
         (["--translate", "no.txt", "out.txt"], "there is no file 'no.txt'"),
