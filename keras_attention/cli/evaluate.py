@@ -11,6 +11,7 @@ from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import typed_text
+from keras_attention.data.model_card import languages_of
 from keras_attention.data.parallel_text import FilePairs
 from keras_attention.data.presets import is_run
 from keras_attention.data.text_files import is_pipe
@@ -169,7 +170,7 @@ def _check_models(options: argparse.Namespace) -> None:
             )
         elif options.source_file is not None:
             check_model(model)
-            if pair := preset_of(model).card.get("languages"):
+            if pair := languages_of(preset_of(model).card):
                 languages[model] = pair
     first, *others = languages or [""]
     for other in others:

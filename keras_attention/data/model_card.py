@@ -66,12 +66,43 @@ def card_of_run(run: RunFolder) -> dict[str, Any]:
     )
 
 
+def languages_of(card: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the source and the target language of a card; None if it does not name them, or not well.
+
+    >>> languages_of({"languages": ["en", "de"]}), languages_of({"languages": "de"})
+    (('en', 'de'), None)
+    """
+    said: Any = card.get("languages")
+    is_pair = isinstance(said, list | tuple) and len(said) == 2
+    if not is_pair or not all(isinstance(name, str) and name not in UNNAMED for name in said):
+        return None
+    return said[0], said[1]
+
+
+def check_card(card: Mapping[str, Any]) -> None:
+    """Raise a ValueError unless a user's entries are of the form that a card needs.
+
+    >>> check_card({"languages": "en-de"})
+    Traceback (most recent call last):
+    ValueError: `card["languages"]` must be a pair of codes, such as ["en", "de"]. Received: 'en-de'
+    """
+    languages, examples = card.get("languages"), card.get("examples")
+    is_pair = isinstance(languages, list) and len(languages) == 2
+    if languages is not None and not (is_pair and all(isinstance(one, str) for one in languages)):
+        raise ValueError(
+            '`card["languages"]` must be a pair of codes, such as ["en", "de"]. Received: '
+            f"{languages!r}"
+        )
+    if examples is not None and not (
+        isinstance(examples, list) and all(isinstance(row, dict) for row in examples)
+    ):
+        raise ValueError(f'`card["examples"]` must be a list of dicts. Received: {examples!r}')
+
+
 def other_direction(card: Mapping[str, Any], languages: tuple[str, str]) -> str | None:
     """Return a warning if a corpus has other languages than a card says; None if not or if unknown."""
-    said = card.get("languages")
-    if not isinstance(said, list | tuple) or len(said) != 2 or list(said) == list(languages):
-        return None
-    if any(name in UNNAMED for name in (*said, *languages)):
+    said = languages_of(card)
+    if said is None or said == tuple(languages) or any(name in UNNAMED for name in languages):
         return None
     return (
         f"The pretrained model translates from '{said[0]}' to '{said[1]}', as its card says; this text goes "

@@ -14,14 +14,12 @@ from keras_attention.data.preset_folders import Preset, is_foreign, read_folder
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.interop.hub import download, is_handle
+from keras_attention.interop.own_preset import MODEL_OPTIONS
 from keras_attention.spec.files import load_spec
 from keras_attention.spec.presets import PRESETS, TRAINED
 from keras_attention.utils.checks import check_choice, check_path, did_you_mean
 from keras_attention.utils.files import DamagedFile
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
-
-# Arguments of `Transformer` that a spec does not have; its name and dtype are not among them.
-MODEL_OPTIONS = ("dropout", "attention_dropout", "activation_dropout", "recompute", "seed")
 
 
 def is_preset(name: Any) -> bool:

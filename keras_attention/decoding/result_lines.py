@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from keras_attention.decoding.requests import WrongText
@@ -19,7 +19,6 @@ def result_lines(
     as_json: bool,
     unique: bool | None = None,
     unusual: UnusualTexts | None = None,
-    details: Callable[[Sequence[str], Any], Any] | None = None,
     **asked: Any,
 ) -> Iterator[str]:
     """Translate lines, and yield the result as lines without line ends.
@@ -33,17 +32,16 @@ def result_lines(
         as_json: Whether to write a JSON object per source instead, with all n best.
         unique: Whether the n best differ in their text; see `Translator.translate`.
         unusual: Collects the lines unlike those of the training, instead of a warning.
-        details: Called with the lines and their translations; returns these with word alignments and scores
-            of their tokens, which are written then.
-        **asked: Further arguments of `Translator.translate`; and `mbr`, the number of candidates of which one
-            is taken, by `Translator.translate_mbr`.
+        **asked: Further arguments of `Translator.translate`; `mbr`, the number of candidates of which one is
+            taken, by `Translator.translate_mbr`; and `details`, which is called with the lines and their
+            translations, and returns these with word alignments and scores of tokens, which are written then.
 
     Raises:
         ValueError: If a line is too long for the model, or what is asked of it cannot be had. The message has
             its number, from 1.
     """
     try:
-        mbr = asked.pop("mbr", None)
+        mbr, details = asked.pop("mbr", None), asked.pop("details", None)
         asked |= {"unique": unique, "unusual": unusual}
         if mbr is None:
             results = translator.translate(sources, n_best, **asked)

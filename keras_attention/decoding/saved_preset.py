@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import keras_attention
-from keras_attention.data.model_card import card_text
-from keras_attention.data.presets import MODEL_OPTIONS, Preset, preset_folder, read_preset
+from keras_attention.data.model_card import card_text, check_card
+from keras_attention.data.presets import Preset, preset_folder, read_preset
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.interop.foreign import Settings
 from keras_attention.interop.own_preset import (
@@ -21,6 +21,7 @@ from keras_attention.interop.own_preset import (
     CARD_TEXT,
     FORMAT_VERSION,
     MANIFEST,
+    MODEL_OPTIONS,
     TOKENIZER,
     is_own_preset,
     read_manifest,
@@ -268,11 +269,13 @@ def _checked_card(card: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the entries that a user adds to a card, as JSON reads them back."""
     check_has("card", {} if card is None else card, "a dict", "items", "keys")
     try:
-        return json.loads(json.dumps(dict(card or {}), allow_nan=False))
+        entries = json.loads(json.dumps(dict(card or {}), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"`card` must hold only what JSON can: {error}. Received: {card!r}"
         ) from None
+    check_card(entries)
+    return entries
 
 
 def _sources(translator: Translator) -> list[str]:

@@ -25,6 +25,8 @@ MANIFEST = "keras_attention.json"
 CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 TOKENIZER = "assets/tokenizer"
 CARD, CARD_TEXT = "card.json", "README.md"
+# Arguments of `Transformer` that a spec does not have; its name and dtype are not among them.
+MODEL_OPTIONS = ("dropout", "attention_dropout", "activation_dropout", "recompute", "seed")
 REMEDY = "Download or copy the preset again."
 # Types of the entries of the manifest.
 ENTRIES = {
@@ -122,6 +124,8 @@ def read_options(folder: Path, manifest: dict[str, Any]) -> tuple[dict[str, Any]
     for name, most in MOST.items():
         if not 0 <= options[name] <= most:
             raise _damaged(path, f"{name!r} is not from 0 to {most:,}: {options[name]!r}")
+    if unknown := manifest["model_options"].keys() - set(MODEL_OPTIONS):
+        raise _damaged(path, f"its model_options name {', '.join(sorted(unknown))}")
     longest = manifest.get("longest_source")
     if longest is not None:
         longest = Settings(manifest, path).number("longest_source")

@@ -65,20 +65,20 @@ def with_details(
         [*ids, *end] for ids in encode_side(tokenizer, [texts[r] for r, _ in pairs], "source")
     ]
     chosen = [translations[row][column] for row, column in pairs]
-    targets = [[*each.token_ids, tokenizer.end_token_id] for each in chosen]
+    targets = [[*each.token_ids, *[tokenizer.end_token_id] * each.is_finished] for each in chosen]
     scores = token_log_probabilities(model, tokenizer, sources, targets, translator.show_progress)
     links: dict[int, tuple[tuple[int, int], ...]] = {}
     for batch in batches_of(sources, targets):
-        read, written = ([side[i] for i in batch] for side in (sources, targets))
+        read, written = [sources[i] for i in batch], [chosen[i].token_ids for i in batch]
         weights = _weights(model, tokenizer, read, written, head)
         for i, weights_of_pair in zip(batch, weights, strict=True):
-            links[i] = _links(tokenizer, sources[i], targets[i], weights_of_pair)
+            links[i] = _links(tokenizer, sources[i], chosen[i].token_ids, weights_of_pair)
     result = [
         [dataclasses.replace(each, alignment=(), token_scores=()) for each in found]
         for found in translations
     ]
     for i, (row, column) in enumerate(pairs):
-        token_scores = tuple(map(float, scores[i][: len(targets[i]) - (not chosen[i].is_finished)]))
+        token_scores = tuple(map(float, scores[i]))
         result[row][column] = dataclasses.replace(
             chosen[i], alignment=links[i], token_scores=token_scores
         )
@@ -125,20 +125,21 @@ def _weights(
     head: Head | None,
 ) -> np.ndarray:
     """Return the weights (B, T, S) of the row in which the decoder reads each target token."""
-    pad = tokenizer.pad_token_id
-    # A first row reads the start token.
-    read = padded([[tokenizer.start_token_id, *ids] for ids in targets], pad)
-    layers = model.attention_scores(padded(sources, pad), read)["cross"]
+    pad, most = tokenizer.pad_token_id, getattr(model, "max_length", None)
+    # A first row reads the start token. One that was cut off may have no position left to be read at.
+    read = padded([[tokenizer.start_token_id, *ids][:most] for ids in targets], pad, most)
+    rows = np.minimum(np.arange(max(map(len, targets))) + 1, read.shape[1] - 1)
+    layers = model.attention_scores(padded(sources, pad, most), read)["cross"]
     if head is None:
         arrays = [keras.ops.convert_to_numpy(layer).mean(axis=1) for layer in layers]
-        return np.mean(arrays, axis=0)[:, 1:]
+        return np.mean(arrays, axis=0)[:, rows]
     sizes = (len(layers), layers[0].shape[1])
     if not all(0 <= number < size for number, size in zip(head, sizes, strict=True)):
         raise ValueError(
             f"`head` must be a layer from 0 to {sizes[0] - 1} and a head from 0 to {sizes[1] - 1}. "
             f"Received: {head!r}"
         )
-    return keras.ops.convert_to_numpy(layers[head[0]])[:, head[1], 1:]
+    return keras.ops.convert_to_numpy(layers[head[0]])[:, head[1], rows]
 
 
 def _links(
@@ -155,6 +156,8 @@ def _links(
         _members(part, [token == tokenizer.end_token_id for token in ids], is_marked)
         for part, ids in zip(pieces, (source, target), strict=True)
     )
+    # What the tokenizer puts before a source is no word of it.
+    columns = columns[len((getattr(tokenizer, "source_prefix", None) or "").split()) :]
     if not len(rows) or not len(columns):
         return ()
     # Weights are summed over the pieces of the word that is read from, and averaged over those that read.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from keras_attention.data.normalization import normalize
+from keras_attention.decoding.translation import Translation
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.bleu import check_lines, corpus_bleu
 from keras_attention.recipes.scoring import token_log_probabilities
@@ -75,6 +76,10 @@ def diagnose(
     check_has(
         "model", translator.model, "a Keras model, which gives probabilities", "attention_scores"
     )
+    if translator.sampling is not None:
+        raise ValueError(
+            "`translator` draws samples, so there is no search to diagnose. Leave `sampling` out."
+        )
     sources, references = check_lines(sources, references, "sources")
     beam_size = 4 * translator.beam_size if wider_beam is None else wider_beam
     check_integer("wider_beam", beam_size, translator.beam_size + 1)
@@ -83,21 +88,16 @@ def diagnose(
         [best[0] for best in one.translate(sources)] for one in (translator, wider_translator)
     )
     scores = _scores(translator, sources, references)
-    sentences = [
-        Diagnosis(
-            _kind(reference, score, one, other),
-            source,
-            reference,
-            one.text,
-            other.text,
-            score,
-            one.score,
-            other.score,
-        )
-        for source, reference, score, one, other in zip(
-            sources, references, scores, found, wider, strict=True
-        )
-    ]
+    sentences = []
+    for source, reference, score, one, other in zip(
+        sources, references, scores, found, wider, strict=True
+    ):
+        own, best = (_comparable(each, translator.length_penalty) for each in (one, other))
+        kind = "search" if max(score, best) > own + TOLERANCE else "model"
+        if normalize(one.text) == normalize(reference):
+            kind = "right"
+        texts = (source, reference, one.text, other.text)
+        sentences.append(Diagnosis(kind, *texts, score, own, best))
     bleu, wider_bleu = (
         corpus_bleu([one.text for one in texts], references).score for texts in (found, wider)
     )
@@ -117,7 +117,8 @@ def _scores(
     return [float(row.sum()) / ((5 + len(row)) / 6) ** translator.length_penalty for row in rows]
 
 
-def _kind(reference: str, score: float, found: Any, wider: Any) -> str:
-    if normalize(found.text) == normalize(reference):
-        return "right"
-    return "search" if max(score, wider.score) > found.score + TOLERANCE else "model"
+def _comparable(translation: Translation, length_penalty: float) -> float:
+    """Return the score of a translation divided by the penalty, which that of one cut off is not."""
+    if translation.is_finished:
+        return translation.score
+    return translation.score / ((5 + len(translation.token_ids)) / 6) ** length_penalty

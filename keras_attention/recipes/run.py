@@ -32,11 +32,10 @@ from keras_attention.recipes.messages import (
     results_text,
 )
 from keras_attention.recipes.prepare import Resolved
-from keras_attention.recipes.results import evaluation_figures, run_figures
+from keras_attention.recipes.results import evaluation_figures, old_domain, run_figures
 from keras_attention.recipes.saving import save_model
 from keras_attention.recipes.shares import check_is_shared, check_shares
 from keras_attention.recipes.start import changeable, reasons, run_settings, with_budget
-from keras_attention.recipes.text import OLD_DOMAIN
 from keras_attention.training.agreement import (
     check_agreement,
     check_same_texts,
@@ -366,34 +365,21 @@ class Run:
         split = "validation" if self.corpus.test is None else "test"
         sources = list(self.corpus.splits[split].sources())
         references = list(self.corpus.references(split))
-        evaluation = self.evaluation(
-            sources,
-            references,
-            name=f"{self.corpus.name}, {split} part",
-            devices=self.resolved.replicas,
-        )
-        if OLD_DOMAIN in self.corpus.extra and self.resolved.start is not None:
-            old = self.corpus.extra[OLD_DOMAIN]
-            evaluation[OLD_DOMAIN] = self.evaluation(
-                list(old.sources()),
-                self.corpus.references(OLD_DOMAIN),
-                name="old domain",
-                translations_alone=True,
-            )
+        name, devices = f"{self.corpus.name}, {split} part", self.resolved.replicas
+        evaluation = self.evaluation(sources, references, name=name, devices=devices)
+        evaluation |= old_domain(self)
         report = {
             **run_figures(self),
             "training": self.training,
             **evaluation_figures(evaluation, split, sources, references),
         }
-        translations = evaluation["translations"]
-        kept = ((self.folder.references, references), (self.folder.translations, translations))
-        for path, lines in kept:
-            write_atomically(path, "\n".join([*lines, ""]))
+        write_atomically(self.folder.references, "\n".join([*references, ""]))
+        write_atomically(self.folder.translations, "\n".join([*evaluation["translations"], ""]))
         with SummaryWriter(self.folder.logs, resumes=False) as writer:
             for metric in ("bleu", "chrf"):
                 # The name sorts after `validation`: TensorBoard unfolds the first two groups of the alphabet.
-                tag = f"with_average/{split}_{metric}"
-                writer.scalar(tag, report["test"][metric], self.training["updates"])
+                value, updates = report["test"][metric], self.training["updates"]
+                writer.scalar(f"with_average/{split}_{metric}", value, updates)
         write_report(evaluation, self.folder.path, self.settings, figures=report)
         show(results_text(self.folder, report, can_go_on="steps" in self.config.changeable))
         return self.folder.finished_report() or report

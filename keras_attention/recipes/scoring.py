@@ -83,10 +83,11 @@ def token_log_probabilities(
     """
     check_finite({weight.path: weight for weight in model.weights})
     results: list[np.ndarray] = [np.zeros(0)] * len(sources)
+    most = getattr(model, "max_length", None)  # Learned positions have no more.
     with Progress(len(sources), "scoring", "pairs", show_progress) as progress:
         for batch in batches_of(sources, targets):
             ids = [
-                padded([side[i] for i in batch], tokenizer.pad_token_id)
+                padded([side[i] for i in batch], tokenizer.pad_token_id, most)
                 for side in (sources, targets)
             ]
             for index, row in zip(batch, _scores(model, tokenizer, *ids), strict=True):
@@ -118,7 +119,9 @@ def _scores(model: Any, tokenizer: Any, source: np.ndarray, target: np.ndarray) 
     return -np.where(target != tokenizer.pad_token_id, losses, 0.0)
 
 
-def padded(rows: Sequence[Sequence[int]], pad: int) -> np.ndarray:
-    """Return rows of ids as an array, filled up to a multiple of `LENGTH_MULTIPLE`."""
-    length = -(-max(map(len, rows)) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+def padded(rows: Sequence[Sequence[int]], pad: int, most: int | None = None) -> np.ndarray:
+    """Return rows of ids as an array, filled up to a multiple of `LENGTH_MULTIPLE`, if `most` has room."""
+    longest = max(map(len, rows))
+    length = -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+    length = length if most is None else max(longest, min(length, most))
     return np.array([[*row, *[pad] * (length - len(row))] for row in rows], "int32")

@@ -1,6 +1,8 @@
 """The optimizer of the paper (section 5.3)."""
 
+import functools
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -84,7 +86,8 @@ class Adam(keras.optimizers.Adam):
         if moving_average is not None:
             check_number("moving_average", moving_average, above=0, below=1)
         self.moving_average = moving_average
-        self._averages: list[tuple[Any, Any]] = []
+        self._averages: list[Any] = []
+        self._averaged: Callable[[], tuple[Any, ...]] = tuple
 
     def build(self, variables: Any) -> None:
         if self.built:
@@ -96,15 +99,14 @@ class Adam(keras.optimizers.Adam):
         if isinstance(self._learning_rate, BudgetSchedule):
             self._track_variable(self._learning_rate.used)
         if self.moving_average is not None:
+            # A function of the weights: Keras counts variables in lists among the optimizer's own.
+            self._averaged = functools.partial(tuple, variables)
             self._averages = [
-                (
-                    variable,
-                    self.add_variable(
-                        variable.shape,
-                        dtype=variable.dtype,
-                        name=f"moving_average_{index}",
-                        aggregation="only_first_replica",
-                    ),
+                self.add_variable(
+                    variable.shape,
+                    dtype=variable.dtype,
+                    name=f"moving_average_{index}",
+                    aggregation="only_first_replica",
                 )
                 for index, variable in enumerate(variables)
             ]
@@ -128,7 +130,7 @@ class Adam(keras.optimizers.Adam):
     @property
     def moving_averages(self) -> list[tuple[Any, Any]]:
         """The weights with their moving averages; empty without `moving_average`."""
-        return self._averages
+        return list(zip(self._averaged(), self._averages, strict=True))
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         super().apply(grads, trainable_variables)
@@ -140,7 +142,7 @@ class Adam(keras.optimizers.Adam):
         share = ops.where(
             ops.equal(ops.convert_to_tensor(self._first_nonfinite), 0), 1.0 - decay, 0.0
         )
-        for variable, average in self._averages:
+        for variable, average in self.moving_averages:
             old, new = (ops.convert_to_tensor(v) for v in (average, variable))
             average.assign(
                 ops.add(old, ops.multiply(ops.cast(share, old.dtype), ops.subtract(new, old)))

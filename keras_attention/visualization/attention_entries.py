@@ -18,7 +18,14 @@ from keras_attention.utils.checks import (
 )
 from keras_attention.utils.sides import encode_side, end_of, piece_of
 from keras_attention_viewer.codec import Entry, make_entry
-from keras_attention_viewer.tokens import Token, describe_tokens, split_words, word_count
+from keras_attention_viewer.tokens import (
+    Token,
+    describe_tokens,
+    is_sentence_pieces,
+    split_words,
+    word_count,
+    words_between_spaces,
+)
 
 START = "<start>"
 Links = Sequence[Sequence[int]]
@@ -219,6 +226,10 @@ def _tokens(tokenizer: Any, ids: Sequence[int], ranks: Any, side: str = "target"
     if first_is_start:
         pieces[0] = START
         special.add(0)
+    prefix = getattr(tokenizer, "source_prefix", None)
+    if side == "source" and prefix:  # No word of the text.
+        words = words_between_spaces(describe_tokens(pieces, special), is_sentence_pieces(pieces))
+        special.update(place for word in words[: len(prefix.split())] for place in word)
     return describe_tokens(
         pieces, special, None if ranks is None else [int(ranks[token]) for token in ids]
     )

@@ -1,5 +1,8 @@
 """Word alignments and token scores of translations, against loops over words and a softmax in NumPy."""
 
+import copy
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -22,7 +25,8 @@ def translator():
     random = np.random.default_rng(5)
     for weight in model.weights:
         if "seed" not in weight.path:
-            weight.assign(weight + random.normal(0.0, 0.3, weight.shape))
+            mean = float(weight.path.endswith("gamma"))
+            weight.assign(mean + random.normal(0.0, 0.4, weight.shape))
     return Translator(
         model,
         tokenizer,
@@ -78,8 +82,15 @@ def expected_scores(translator, text, translation):
     return logs[np.arange(len(target)), target][:count]
 
 
-@pytest.mark.parametrize("head", [None, (1, 2)])
-def test_links_and_scores(translator, head):
+def test_links_and_scores(translator):
+    linked = 0
+    for head in (None, (0, 1), (0, 3), (1, 2)):
+        linked += check_details(translator, head)
+    assert linked  # Else one source word would do for all.
+
+
+def check_details(translator, head):
+    """How many translations are linked with several source words."""
     tokenizer = translator.tokenizer
     # What an untrained model says is one long word.
     said = [
@@ -109,7 +120,7 @@ def test_links_and_scores(translator, head):
                 penalty = ((5 + len(expected)) / 6) ** 0.6 if row.is_finished else 1
                 assert sum(row.token_scores) / penalty == pytest.approx(row.score, rel=1e-3)
             linked += len({source for source, _ in row.alignment}) > 1
-    assert linked  # Else one source word would do for all.
+    return linked
 
 
 def test_the_head_that_aligns_best(translator):
@@ -125,6 +136,49 @@ def test_the_head_that_aligns_best(translator):
         for number, row in enumerate(rows)
     ]
     assert alignment_head(model, tokenizer, {(text, target): links}) == ((1, 3), 0.0)
+
+
+def test_a_prefix_of_sources_is_no_word_of_them(translator):
+    """Neither in the links of translations, nor in those that choose a head."""
+    tokenizer = copy.copy(translator.tokenizer)
+    tokenizer.source_prefix = "cats and"
+    model, text, target = translator.model, "the old red house", "das alte Haus"
+    ids = tokenizer.encode(target, side="target")
+    found = [[Translation(target, 0.0, tuple(ids), True)]]
+    prefixed = dataclasses.replace(translator, tokenizer=tokenizer)
+    links = with_details(prefixed, [text], found, (0, 1))[0][0].alignment
+    source = [*translator.tokenizer.encode(f"cats and {text}"), 1]
+    layers = model.attention_scores(np.array([source]), np.array([[0, *ids]]))["cross"]
+    weights = keras.ops.convert_to_numpy(layers[0])[0, 1]
+    columns = words_of(tokenizer, source, "source")[2:]
+    expected = [
+        (int(np.argmax([sum(weights[t + 1, s] for t in row for s in c) for c in columns])), number)
+        for number, row in enumerate(words_of(tokenizer, ids, "target"))
+    ]
+    assert list(links) == expected
+    head, rate = alignment_head(model, tokenizer, {(text, target): expected})
+    assert rate == 0.0
+    assert with_details(prefixed, [text], found, head)[0][0].alignment == links
+
+
+def test_translations_as_long_as_learned_positions_allow():
+    tokenizer = Tokenizer.train(TRAINING * 3, vocabulary_size=310)
+    model = Transformer(
+        tokenizer.vocabulary_size,
+        num_layers=1,
+        hidden_dim=8,
+        intermediate_dim=12,
+        num_heads=2,
+        position_layout="learned",
+        max_length=10,
+    )
+    translator = Translator(model, tokenizer, show_progress=False)
+    ids = tokenizer.encode("das alte Haus das alte Haus das alte Haus das alte Haus")
+    for number, finished in ((9, True), (10, False)):
+        given = Translation(tokenizer.decode(ids[:number]), -1.0, tuple(ids[:number]), finished)
+        [[detailed]] = with_details(translator, ["a dog"], [[given]])
+        assert len(detailed.token_scores) == 10
+        assert len(detailed.alignment) == len(given.text.split())
 
 
 def test_refusals(translator):

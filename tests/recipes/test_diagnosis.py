@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Tokenizer, Transformer, Translator, corpus_bleu
+from keras_attention import Sampling, Tokenizer, Transformer, Translator, corpus_bleu
 from keras_attention.decoding.translation import Translation
 from keras_attention.recipes.diagnosis import diagnose
 from tests.recipes.small_runs import untrained_run
@@ -79,7 +79,27 @@ def test_a_found_translation_is_never_worse_scored_than_itself(translator):
     assert {one.kind for one in found.sentences} == {"right"}
 
 
+def test_what_was_cut_off_is_compared_by_the_same_measure(translator, monkeypatch):
+    """Its score is a plain log-probability, which a length penalty makes larger."""
+    ids = tuple(range(5, 25))
+    penalty = (25 / 6) ** 0.6
+
+    def translate(self, texts, **_):
+        is_finished = self.beam_size > 2
+        score = -20.0 / penalty if is_finished else -20.0
+        return [[Translation("Hunde", score, ids, is_finished)] for _ in texts]
+
+    monkeypatch.setattr(Translator, "translate", translate)
+    [one] = diagnose(translator, SOURCES[1:2], REFERENCES[1:2], wider_beam=5).sentences
+    assert one.score == pytest.approx(one.wider_score) == pytest.approx(-20.0 / penalty)
+
+
 def test_refusals(translator):
+    samples = Translator(
+        translator.model, translator.tokenizer, sampling=Sampling(), show_progress=False
+    )
+    with pytest.raises(ValueError, match="no search to diagnose"):
+        diagnose(samples, SOURCES, REFERENCES)
     with pytest.raises(ValueError, match="`wider_beam`.*at least 3"):
         diagnose(translator, SOURCES, REFERENCES, wider_beam=2)
     with pytest.raises(ValueError, match="4"):

@@ -61,6 +61,14 @@ def test_it_is_that_of_a_loop(trained):
         assert np.abs(own - last).max() > 1e-3
 
 
+def test_the_optimizer_has_no_weights_of_the_model(trained):
+    """JAX refuses to train with a variable that is there twice."""
+    model, _ = trained
+    own = {id(variable) for variable in model.optimizer.variables}
+    assert not own & {id(variable) for variable in model.variables}
+    assert {id(average) for _, average in model.optimizer.moving_averages} <= own
+
+
 def test_training_itself_is_the_same(trained):
     keras.utils.set_random_seed(3)
     rng = np.random.default_rng(3)
