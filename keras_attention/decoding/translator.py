@@ -115,7 +115,7 @@ class Translator(Pretrained):
 
     Example:
 
-    >>>     >>> from keras_attention.models.transformer import Transformer
+    >>> from keras_attention import Tokenizer, Transformer
     >>> tokenizer = Tokenizer.train(["ein kleines Haus", "a small house"], vocabulary_size=280)
     >>> model = Transformer.from_preset("tiny", vocabulary_size=tokenizer.vocabulary_size)
     >>> translator = Translator(model, tokenizer, beam_size=2, max_extra_length=3)
