@@ -248,6 +248,7 @@ class Translator(Pretrained):
             self.max_extra_length,
         )
         requests = read_requests(self.tokenizer, texts, batching, prefixes, phrases)
+        self._search.check_room(requests)
         noted = UnusualTexts() if unusual is None else unusual
         noted.add([request.source for request in requests], self.tokenizer, self.longest_source)
         if unusual is None:
