@@ -164,7 +164,10 @@ class ModelSearch:
     def check_weights(self) -> None:
         """Raise a `NonFiniteModel` that names the first weight that is infinite or NaN, if one is."""
         if self._selector(self._needs)[0] is None:  # Engines look when they read the weights.
-            check_finite({weight.path: weight for weight in self._model.weights})
+            model = self._model
+            # Models of an ensemble may have equal paths.
+            for one in model.models if isinstance(model, Ensemble) else (model,):
+                check_finite({weight.path: weight for weight in one.weights})
 
     def choice(self, batch_size: int) -> EngineChoice:
         """Return which engine searches a batch of this many sentences, and why."""
