@@ -212,10 +212,12 @@ class Translator(Pretrained):
             unusual: An `UnusualTexts` that collects the texts unlike those of the training, instead of a
                 warning. Defaults to none.
             prefixes: The text with which the translation of each text begins, `""` for none; a string if
-                `texts` is one. What `restrictions` say holds behind it. Defaults to none.
+                `texts` is one. What `restrictions` say holds behind it; lengths count its tokens, too. Defaults
+                to none.
             phrases: The phrases that the translation of each text must contain, a list of strings for each,
                 or a list of strings if `texts` is a string. They need the backend's own engine or the plain
-                search, and a wide beam. Defaults to none.
+                search, and a wide beam. A translator from `from_preset` may hold a spec, which Numba decodes:
+                take one from `from_run`, or `Translator(Transformer.from_preset(...), ...)`. Defaults to none.
 
         Returns:
             A list of `Translation` for a string, or a list of such lists for several. There may be fewer
