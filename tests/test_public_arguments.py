@@ -376,6 +376,9 @@ TABLE = {
             "constraint": OPTIONAL_THING,
             "sampling": OPTIONAL_THING,
             "restrictions": OPTIONAL_THING,
+            "longest_source": SIZE,
+            "model_options": THING,
+            "card": THING,
         },
     ),
     "WellFormedTrees": (

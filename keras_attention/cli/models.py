@@ -52,11 +52,13 @@ def keras_translator(model: str, **options: Any) -> Any:
 
     if is_run(model):
         return Translator.from_run(model, **options)
+    from keras_attention.decoding.pretrained import known_of
     from keras_attention.models.transformer import Transformer
 
     found = preset_of(model)
     keras_model = Transformer.from_spec(found.spec, **found.model_options)
-    return Translator(keras_model, found.tokenizer, **{**found.options, **options})
+    given = {**found.options, **known_of(found), **options}
+    return Translator(keras_model, found.tokenizer, **given)
 
 
 def say_missing_heads(program: str, model: Any) -> None:

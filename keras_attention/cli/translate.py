@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import dataclasses
 import os
 import sys
@@ -215,13 +216,27 @@ def _ensemble(translator: Any, options: argparse.Namespace) -> Any:
     models = [translator.model]
     for name in options.ensemble:
         other = keras_translator(name, show_progress=False)
-        if other.tokenizer.fingerprint() != translator.tokenizer.fingerprint():
+        if _bare(other.tokenizer) != _bare(translator.tokenizer):
             raise ValueError(
                 f"--with: '{name}' has another vocabulary than '{options.model}'. The models of an ensemble "
                 "are trained with one tokenizer."
             )
+        prefixes = [one.tokenizer.source_prefix for one in (translator, other)]
+        if options.source_prefix is None and prefixes[0] != prefixes[1]:
+            shown = [NONE if prefix is None else prefix for prefix in prefixes]
+            raise ValueError(
+                f"--with: '{options.model}' puts '{shown[0]}' before every line, '{name}' puts '{shown[1]}'. "
+                "Say which with --source-prefix."
+            )
         models.append(other.model)
     return dataclasses.replace(translator, model=models)
+
+
+def _bare(tokenizer: Any) -> str:
+    """Return the fingerprint of a tokenizer without its prefix, which is no part of the vocabulary."""
+    bare = copy.copy(tokenizer)
+    bare.source_prefix = None
+    return bare.fingerprint()
 
 
 def _check_search(options: argparse.Namespace) -> None:

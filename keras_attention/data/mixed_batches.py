@@ -82,9 +82,9 @@ class MixedBatches(TokenBatches):
         self.stages = tuple(stages)
         self._names = list(stores)
         # Where each epoch begins: batches done of each corpus, in all and in the stage; the stage.
-        self._begun: list[tuple[list[int], list[int], int]] = [
-            ([0] * len(stores), [0] * len(stores), 0)
-        ]
+        self._begun: dict[int, tuple[list[int], list[int], int]] = {
+            0: ([0] * len(stores), [0] * len(stores), 0)
+        }
         self._cache()
         joined = JoinedStore(stores)
         self._starts = joined.starts
@@ -129,8 +129,9 @@ class MixedBatches(TokenBatches):
         return -(-sum(self.passes.values()) // self.epochs_per_pass)
 
     def _make_plan(self, epoch: int) -> list[tuple[BatchShape, np.ndarray]]:
-        while len(self._begun) <= epoch:
-            self._begun.append(self._drawn(len(self._begun) - 1)[1])
+        for before in range(len(self._begun) - 1, epoch):
+            # By number: threads that draw the same epoch find the same.
+            self._begun[before + 1] = self._drawn(before)[1]
         parts, after = self._drawn(epoch)
         done = list(self._begun[epoch][0])
         lengths = list(self.passes.values())

@@ -164,7 +164,10 @@ class ModelSearch:
     def check_weights(self) -> None:
         """Raise a `NonFiniteModel` that names the first weight that is infinite or NaN, if one is."""
         if self._selector(self._needs)[0] is None:  # Engines look when they read the weights.
-            check_finite({weight.path: weight for weight in self._model.weights})
+            model = self._model
+            # Models of an ensemble may have equal paths.
+            for one in model.models if isinstance(model, Ensemble) else (model,):
+                check_finite({weight.path: weight for weight in one.weights})
 
     def choice(self, batch_size: int) -> EngineChoice:
         """Return which engine searches a batch of this many sentences, and why."""
@@ -172,6 +175,15 @@ class ModelSearch:
         if engines is None:
             return EngineChoice("plain", reason)
         return engines.choice_for(batch_size * self._rules.beam_size)
+
+    def check_room(self, requests: Sequence[Request]) -> None:
+        """Raise a `WrongText` if the translation of a text has no room for what is asked of it.
+
+        Args:
+            requests: What is asked for, one for each text.
+        """
+        min_length = 0 if self._token_rules is None else self._token_rules.min_length
+        check_room(requests, [self._limits(len(r.source)) for r in requests], min_length)
 
     def __call__(
         self, requests: Sequence[Request], batching: Batching, progress: Progress, n_best: int = 1
@@ -190,10 +202,7 @@ class ModelSearch:
 
         Raises:
             NonFiniteModel: If a weight of the model is infinite or NaN.
-            WrongText: If a translation has no room for what is asked of it.
         """
-        min_length = 0 if self._token_rules is None else self._token_rules.min_length
-        check_room(requests, [self._longest(len(r.source)) for r in requests], min_length)
         asked = any(r.phrases for r in requests), any(r.prefix for r in requests)
         names = ("constraint", "restrictions")  # what phrases and prefixes need
         wanted = {name for name, is_asked in zip(names, asked, strict=True) if is_asked}
@@ -315,12 +324,18 @@ class ModelSearch:
 
     def _longest(self, source_length: int) -> int:
         """Return L, the largest length of a translation of sources of this length, with its end token."""
-        limits = [source_length + self._max_extra_length]
+        return min(self._limits(source_length).values())
+
+    def _limits(self, source_length: int) -> dict[str, int]:
+        """Return what limits that length, by how to raise it."""
+        limits = {
+            "raise `max_extra_length` of the `Translator`": source_length + self._max_extra_length
+        }
         if self._model.max_length is not None:
-            limits.append(self._model.max_length)
+            limits["take a model with more learned positions"] = self._model.max_length
         if self._token_rules is not None and self._token_rules.max_length:
-            limits.append(self._token_rules.max_length + 1)
-        return min(limits)
+            limits["raise `max_length` of the `Restrictions`"] = self._token_rules.max_length + 1
+        return limits
 
 
 def _draws(sampling: Sampling | None, uniforms: np.ndarray | None) -> Draws | None:

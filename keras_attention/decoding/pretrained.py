@@ -186,8 +186,11 @@ class Pretrained:
         return export_model(translator.model, translator.tokenizer, folder, format, **options)
 
 
+def known_of(preset: Preset) -> dict[str, Any]:
+    """Return the arguments of `Translator` that say what is known of a model."""
+    return {name: getattr(preset, name) for name in ("longest_source", "model_options", "card")}
+
+
 def _made(cls: Any, preset: Preset, options: Mapping[str, Any]) -> Translator:
-    translator = cls(preset.spec, preset.tokenizer, **{**preset.options, **options})
-    for name in ("longest_source", "model_options", "card"):
-        object.__setattr__(translator, name, getattr(preset, name))
-    return translator
+    given = {**preset.options, **known_of(preset), **options}
+    return cls(preset.spec, preset.tokenizer, **given)

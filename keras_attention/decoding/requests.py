@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from keras_attention.decoding.batching import Batching
@@ -102,22 +102,25 @@ def read_requests(
     return requests
 
 
-def check_room(requests: Sequence[Request], limits: Sequence[int], min_length: int) -> None:
+def check_room(
+    requests: Sequence[Request], limits: Sequence[Mapping[str, int]], min_length: int
+) -> None:
     """Raise a `WrongText` if what a translation must contain is longer than it may be.
 
     Args:
-        requests: What is asked for.
-        limits: The greatest length of each translation, end token included.
+        requests: What is asked for, one for each text.
+        limits: The greatest lengths of each translation, end token included, by how to raise them.
         min_length: The least length of all, end token not included.
     """
-    for index, (request, limit) in enumerate(zip(requests, limits, strict=True)):
+    for index, (request, own) in enumerate(zip(requests, limits, strict=True)):
         need = max(min_length, len(request.prefix) + sum(map(len, request.phrases))) + 1
-        if request.source and need > limit:
+        remedies = [remedy for remedy, limit in own.items() if limit < need]
+        if request.source and remedies:
             raise WrongText(
                 index,
                 f"needs a translation of at least {counted(need, 'token')} with the end token, for its "
-                f"prefix, its phrases and `min_length`, but may have {limit}. Raise `max_extra_length` of "
-                f"the `Translator`, or ask for less: {request.text[:SHOWN_LETTERS]!r}",
+                f"prefix, its phrases and `min_length`, but may have {min(own.values())}. Ask for less, or "
+                f"{' and '.join(remedies)}: {request.text[:SHOWN_LETTERS]!r}",
             )
 
 

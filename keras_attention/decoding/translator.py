@@ -108,6 +108,11 @@ class Translator(Pretrained):
             of each sentence, and `beam_size` plays no part. Defaults to none.
         restrictions: `Restrictions` on the translations: banned words, no n-gram twice, least and greatest
             length. Defaults to none.
+        longest_source: Number of tokens of the longest source in the training, end token included, beyond
+            which texts are unusual. Defaults to None, not known.
+        model_options: Arguments of `Transformer` that are not in a spec, such as `dropout`, for
+            `save_to_preset`. Defaults to those of the model.
+        card: What is known of the model, for the card of `save_to_preset`. Defaults to nothing.
 
     Raises:
         ValueError: If an argument is out of range, the tokenizer does not belong to the model, or the
@@ -115,7 +120,7 @@ class Translator(Pretrained):
 
     Example:
 
-    >>>     >>> from keras_attention.models.transformer import Transformer
+    >>> from keras_attention import Tokenizer, Transformer
     >>> tokenizer = Tokenizer.train(["ein kleines Haus", "a small house"], vocabulary_size=280)
     >>> model = Transformer.from_preset("tiny", vocabulary_size=tokenizer.vocabulary_size)
     >>> translator = Translator(model, tokenizer, beam_size=2, max_extra_length=3)
@@ -145,17 +150,19 @@ class Translator(Pretrained):
     constraint: TextConstraint | None = None
     sampling: Sampling | None = None
     restrictions: Restrictions | None = None
-    # Tokens of the longest source in training, end token included; None if not known.
-    longest_source: int | None = dataclasses.field(default=None, init=False)
-    # What is known of the model: arguments of `Transformer` that are not in a spec, and its card.
-    model_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, init=False)
-    card: Mapping[str, Any] = dataclasses.field(default_factory=dict, init=False)
+    longest_source: int | None = dataclasses.field(default=None, repr=False)
+    model_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    card: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         check_options({field.name: getattr(self, field.name) for field in dataclasses.fields(self)})
         check_boolean("show_progress", self.show_progress)
         check_sampling(self.sampling)
         check_restrictions(self.restrictions)
+        if self.longest_source is not None:
+            check_integer("longest_source", self.longest_source, 1)
+        for name in ("model_options", "card"):
+            check_has(name, getattr(self, name), "a dict", "items", "keys")
         if isinstance(self.model, list | tuple):
             for model in self.model:
                 check_has("model", model, "built Transformers", "vocabulary_size", "pad_token_id")
@@ -212,10 +219,13 @@ class Translator(Pretrained):
             unusual: An `UnusualTexts` that collects the texts unlike those of the training, instead of a
                 warning. Defaults to none.
             prefixes: The text with which the translation of each text begins, `""` for none; a string if
-                `texts` is one. What `restrictions` say holds behind it. Defaults to none.
+                `texts` is one. What `restrictions` say holds behind it; lengths count its tokens, too.
+                Defaults to none.
             phrases: The phrases that the translation of each text must contain, a list of strings for each,
                 or a list of strings if `texts` is a string. They need the backend's own engine or the plain
-                search, and a wide beam. Defaults to none.
+                search, and a wide beam. A translator from `from_preset` may hold a spec, which Numba decodes:
+                take one from `from_run`, or `Translator(Transformer.from_preset(...), ...)`.
+                Defaults to none.
 
         Returns:
             A list of `Translation` for a string, or a list of such lists for several. There may be fewer
@@ -248,6 +258,7 @@ class Translator(Pretrained):
             self.max_extra_length,
         )
         requests = read_requests(self.tokenizer, texts, batching, prefixes, phrases)
+        self._search.check_room(requests)
         noted = UnusualTexts() if unusual is None else unusual
         noted.add([request.source for request in requests], self.tokenizer, self.longest_source)
         if unusual is None:

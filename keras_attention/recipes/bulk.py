@@ -13,6 +13,7 @@ import keras
 
 from keras_attention.data.presets import Preset, is_run, read_preset
 from keras_attention.decoding.hypotheses import check_search_options
+from keras_attention.decoding.pretrained import known_of
 from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.translator import Translator
 from keras_attention.decoding.unusual_texts import UnusualTexts
@@ -94,7 +95,8 @@ def _translator(model: dict[str, bytes] | Preset, **options: Any) -> Translator:
     """Return a translator of a Keras model."""
     if isinstance(model, Preset):
         keras_model = Transformer.from_spec(model.spec, **model.model_options)
-        return Translator(keras_model, model.tokenizer, show_progress=False, **options)
+        given = {"show_progress": False, **known_of(model), **options}
+        return Translator(keras_model, model.tokenizer, **given)
     with unpacked(model) as folder:
         return Translator.from_run(folder, show_progress=False, **options)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from keras_attention.data.model_card import card_of_run
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
 from keras_attention.recipes.prepare import Resolved
@@ -16,6 +17,9 @@ from keras_attention.training.checkpoints import (
 from keras_attention.training.moving_average import load_moving_average
 from keras_attention.utils.checks import check_path, check_text
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
+
+# What the card of a run says of its checkpoints, too.
+KNOWN = ("languages", "corpus")
 
 
 def checkpoint_translator(
@@ -71,6 +75,8 @@ def checkpoint_translator(
         average_checkpoints(model, chosen)
     else:
         load_moving_average(model, chosen)
-    return Translator(
-        model, tokenizer, **{**{name: settings[name] for name in SEARCH_SETTINGS}, **options}
-    )
+    # Scores and costs are those of the finished model.
+    card = {name: value for name, value in card_of_run(run).items() if name in KNOWN}
+    search = {name: settings[name] for name in SEARCH_SETTINGS}
+    known = {"longest_source": run.longest_source(), "card": card}
+    return Translator(model, tokenizer, **{**search, **known, **options})

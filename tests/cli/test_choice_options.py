@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import shutil
 import sys
 
 import keras
@@ -76,6 +77,21 @@ def test_phrases(translated, tmp_path):
 
 def test_an_ensemble_of_one_model_twice_translates_as_it_does(run, translated, translator):
     assert translated("--with", run) == as_lines(translator(LINES))
+
+
+def test_models_of_an_ensemble_with_other_prefixes(run, translated, translator, capsys, tmp_path):
+    other = shutil.copytree(run, tmp_path / "other")
+    tokenizer = Tokenizer.load(run / "tokenizer")
+    tokenizer.source_prefix = "der"
+    shutil.rmtree(other / "tokenizer")
+    tokenizer.save(other / "tokenizer")
+    expected = dataclasses.replace(translator, tokenizer=tokenizer)(LINES)
+    assert translated("--with", other, "--source-prefix", "der") == as_lines(expected)
+    assert translated("--with", other, "--source-prefix", "none") == as_lines(translator(LINES))
+    with pytest.raises(SystemExit):
+        translated("--with", other)
+    assert "'none' before every line" in (told := capsys.readouterr().err)
+    assert "puts 'der'. Say which with --source-prefix" in told
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """Several corpora in one stream of batches: shares, passes, stages, and what is no mixture."""
 
 import collections
+import concurrent.futures
+import contextlib
 import itertools
 import pickle  # noqa: TID251
+import threading
 
 import numpy as np
 import pytest
@@ -117,6 +120,26 @@ def test_a_batch_depends_on_nothing_but_its_place(stores):
     np.testing.assert_array_equal(
         np.concatenate(halves), mixed(stores, num_replicas=2).batch(1, 3)[1]
     )
+
+
+def test_threads_that_draw_one_epoch_at_once_do_not_shift_later_ones(stores):
+    batches, alone = mixed(stores), mixed(stores)
+    barrier, draw = threading.Barrier(2, timeout=60), batches._drawn
+
+    def drawn_together(epoch):
+        found = draw(epoch)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            if epoch == 0:  # Both threads have drawn it before either one notes it.
+                barrier.wait()
+        return found
+
+    batches._drawn = drawn_together
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: batches.batch(1, 0), range(2)))
+    batches._drawn = draw
+    for epoch in range(5):
+        for ours, theirs in zip(batches._plan(epoch), alone._plan(epoch), strict=True):
+            np.testing.assert_array_equal(ours[1], theirs[1])
 
 
 def test_the_joined_store_is_its_parts(stores):

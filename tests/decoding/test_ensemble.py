@@ -12,6 +12,7 @@ from keras_attention.decoding.restrictions import Restrictions
 from keras_attention.decoding.sampling import Sampling
 from keras_attention.decoding.translator import Translator
 from keras_attention.models.transformer import Transformer
+from keras_attention.spec.parts import NonFiniteModel
 from tests.decoding.oracle_search import slow_beam_search
 from tests.decoding.test_translator import (
     END,
@@ -70,6 +71,17 @@ def test_an_ensemble_draws_samples_and_keeps_restrictions(models):
 def test_models_that_have_no_spec_are_searched_plainly():
     translator = Translator([CopyModel(), CopyModel()], LetterTokenizer(31), max_extra_length=2)
     assert translator.engine_for(1).name == "plain" and translator("ab") == "ab"
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_a_weight_that_is_not_finite_is_named_though_both_models_have_its_path(wrong):
+    both = [small_model(seed=seed, name="transformer") for seed in (11, 4)]
+    weight = both[wrong].weights[-1]
+    assert weight.path == both[1 - wrong].weights[-1].path
+    weight.assign(np.full(weight.shape, np.nan))
+    translator = Translator(both, LetterTokenizer(), engine="plain", max_extra_length=2)
+    with pytest.raises(NonFiniteModel, match=f"weight '{weight.path}' is infinite or NaN"):
+        translator("ab")
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,12 @@ class Untouched(CopyModel):
         ({}, {"phrases": [["ab", "c"], []]}, "Text 0 needs a translation of at least 4 tokens"),
         ({}, {"prefixes": ["ab", ""], "phrases": [["c"], []]}, "Text 0 needs .* at least 4 tokens"),
         ({"restrictions": Restrictions(min_length=3)}, {}, "Text 0 needs .* at least 4 tokens"),
-        ({"restrictions": Restrictions(max_length=2)}, {"prefixes": ["", "abc"]}, "Text 1 needs"),
+        ({"restrictions": Restrictions(max_length=2)}, {"prefixes": ["", "abc"]},
+         "Text 1 needs .* may have 3. Ask for less, or raise `max_length` of the `Restrictions`: 'bc'"),
+        ({"restrictions": Restrictions(max_length=2)}, {"prefixes": ["", "abcd"]},
+         "may have 3. Ask for less, or raise `max_extra_length` of the `Translator` and raise `max_len"),
+        ({"sampling": Sampling()}, {"prefixes": ["", "abcd"], "n_best": 5},
+         "Text 1 needs .* may have 4. Ask for less, or raise `max_extra_length` of the `Translator`: "),
         ({}, {"prefixes": ["a"]}, "`prefixes` must be a list with a str for each text. Received: 1 for 2"),
         ({}, {"prefixes": ["a", 3]}, r"`prefixes` must hold a str .*prefixes\[1\]=3"),
         ({}, {"phrases": [["a"], "b"]}, r"`phrases` must hold a list of str .*phrases\[1\]='b'"),
@@ -232,6 +237,12 @@ def test_what_cannot_be_kept_is_refused_before_any_work(options, call, message):
     translator = Translator(Untouched(), LetterTokenizer(31), max_extra_length=1, **options)
     with pytest.raises(ValueError, match=message):
         translator.translate(["a", "bc"], **call)
+
+
+def test_learned_positions_that_leave_no_room_are_named():
+    model = small_model(position_layout="learned", max_length=4)
+    with pytest.raises(ValueError, match="may have 4. Ask for less, or take a model with more lea"):
+        Translator(model, LetterTokenizer()).translate("ab", prefixes="abcd")
 
 
 def test_an_empty_text_has_no_prefix():

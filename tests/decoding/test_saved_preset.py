@@ -1,5 +1,6 @@
 """A translator as a preset: everything comes back, on every backend; every damage is found and named."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -13,8 +14,10 @@ import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator, verify_preset
 from keras_attention.cli.main import main
+from keras_attention.cli.models import keras_translator
 from keras_attention.data.imported_pieces import ImportedPieces
 from keras_attention.data.presets import MODEL_OPTIONS, is_preset, read_preset
+from keras_attention.recipes import bulk
 from keras_attention.spec import SpecError
 from keras_attention.utils.files import DamagedFile, OccupiedPath, sha256_of, write_signed_json
 from keras_attention.utils.signed_json import signed_json
@@ -101,6 +104,27 @@ def test_translations_and_the_models_own_options(saved):
         assert len(ours) == len(theirs), name
     assert read_preset(again).model_options == read_preset(saved).model_options
     assert read_preset(again).card["license"] == "cc0-1.0"
+
+
+def test_what_is_known_of_the_model_is_kept(saved, tmp_path):
+    """By other search settings, and by each way to a Keras model."""
+    first = dataclasses.replace(Translator.from_preset(saved), longest_source=9)
+    folder = first.save_to_preset(tmp_path / "first", sample=[])
+    known = read_preset(folder)
+    assert known.longest_source == 9 and known.card["license"] == "cc0-1.0"
+    assert known.model_options["dropout"] == 0.25
+    translators = [
+        dataclasses.replace(Translator.from_preset(folder), beam_size=2),
+        keras_translator(str(folder), beam_size=2),
+        bulk._translator(bulk._loaded(folder)[0], beam_size=2),
+    ]
+    for translator in translators:
+        assert translator.beam_size == 2 and translator.longest_source == 9
+        assert translator.model_options == known.model_options
+    for number, translator in enumerate(translators[:2]):
+        again = read_preset(translator.save_to_preset(tmp_path / str(number), sample=[]))
+        assert again.card == {**known.card, "search": again.card["search"]}
+        assert again.longest_source == 9 and again.model_options == known.model_options
 
 
 def test_verify_translates_the_sample_on_every_route(saved):

@@ -345,7 +345,7 @@ def test_one_warning_tells_of_all_unusual_texts():
     with pytest.warns(UnusualText, match=message) as told:
         expected = translator(texts)
     assert [warning.category for warning in told].count(UnusualText) == 1
-    object.__setattr__(translator, "longest_source", 7)
+    translator = dataclasses.replace(translator, longest_source=7)
     message = (
         r"^2 of 7 texts are longer than any in training \(7 tokens\): 2, 5. Split.* 2 of 7 .*: 1, 5"
     )

@@ -109,7 +109,11 @@ def test_a_run_knows_the_longest_source_of_its_training(finished, corpus):
     folder, report = finished
     tokenizer = Tokenizer.load(folder / "tokenizer")
     longest = max(map(len, tokenizer.encode(list(corpus.train.sources())))) + 1
-    assert Translator.from_run(folder).longest_source == longest < SMALL.max_length
+    translator, by_checkpoint = Translator.from_run(folder), checkpoint_translator(folder)
+    assert translator.longest_source == by_checkpoint.longest_source == longest < SMALL.max_length
+    known = {name: translator.card[name] for name in by_checkpoint.card}
+    # Not the scores: they are the finished model's.
+    assert by_checkpoint.card == known and known["corpus"] and not {"scores", "training"} & {*known}
     older = shutil.copytree(folder, folder.with_name("older"))
     batches = {k: v for k, v in report["batches"].items() if k != "longest_source"}
     write_json(older / "report.json", {**report, "batches": batches})
