@@ -140,7 +140,10 @@ class Refusing:
 sys.meta_path.insert(0, Refusing())
 import keras_attention_light
 for name in {light!r}:
-    importlib.import_module(name)
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        assert error.name == "ctranslate2", name  # an extra; so are others, which are imported later
 needless = []
 for name in {heavy!r}:
     try:

@@ -10,6 +10,7 @@ from keras_attention.cli.models import MODEL_HELP, light_translator
 from keras_attention.cli.options import Parser
 from keras_attention.interop.ctranslate2 import QUANTIZATIONS
 from keras_attention.interop.exports import FORMATS, options_of
+from keras_attention.utils.checks import check_integer
 
 EXAMPLE = """
 examples:
@@ -38,6 +39,8 @@ def main(arguments: Sequence[str], program: str) -> None:
     add("--max-length", type=int, metavar="N", help="number of positions (the format's usual one)")
     add("--overwrite", action="store_true", help="replace what this command wrote to FOLDER")
     options = parser.parse_args(arguments)
+    if options.max_length is not None:
+        check_integer("--max-length", options.max_length, 2)
     wanted = {"quantization": options.quantization, "max_length": options.max_length}
     given = {name: value for name, value in wanted.items() if value is not None}
     for name in given:

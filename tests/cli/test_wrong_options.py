@@ -31,9 +31,9 @@ ALLOWED = {
     ("--min-length", "0"),
 }
 # Also free: a new folder, for pictures.
-MADE = {("attention", "--output")}
+MADE = {("attention", "--output"), ("diagnose", "--output")}
 FREE = {"--name", "--output-dir", "--source-language", "--target-language", "--data-dir"}
-FREE |= {"--ban", "--source-prefix"}  # any text
+FREE |= {"--ban", "--source-prefix", "--license", "--text-license", "--description"}  # any text
 
 
 class Parsed(Exception):
@@ -100,6 +100,9 @@ def test_a_wrong_value_is_refused(
         "attention": [str(run), "A dog."],
         "heads": [str(run), "--source-file", source, "--target-file", target],
         "average": [str(run), "--output", "new.keras"],
+        "diagnose": [str(run), "--source-file", source, "--reference-file", target],
+        "export": [str(run), "new", "--format", "ctranslate2"],
+        "preset": [str(run), "new"],
     }
     before = sorted(run.rglob("*"))
     with pytest.raises(SystemExit) as left:
