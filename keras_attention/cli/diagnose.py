@@ -12,6 +12,7 @@ from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.parallel_text import FilePairs
+from keras_attention.decoding.translator import Translator
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import atomic_file, check_destination
 
@@ -50,7 +51,9 @@ def main(arguments: Sequence[str], program: str) -> None:
     options = parser.parse_args(arguments)
     if options.pairs is not None:
         check_integer("--pairs", options.pairs, 1)
-    check_model(options.model)
+    beam_size = check_model(options.model).get("beam_size", Translator.beam_size)
+    if options.wider_beam is not None:
+        check_integer("--wider-beam", options.wider_beam, beam_size + 1)
     if options.output is not None:
         check_destination(options.output, sources=[options.source_file, options.reference_file])
     pairs = list(
