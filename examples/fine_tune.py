@@ -11,6 +11,7 @@ another beside it: `tuned-preset`. If it is stopped, the same command continues 
 import argparse
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 # First: Keras then starts only when it is needed, without TensorFlow's log messages.
 import keras_attention_light  # noqa: F401
@@ -25,7 +26,7 @@ def arguments() -> argparse.Namespace:
     add("model", metavar="MODEL", help="what is trained further")
     add("source_file", type=Path, metavar="SOURCE", help="your text, one sentence per line")
     add("target_file", type=Path, metavar="TARGET", help="its translation")
-    pair = {"nargs": 2, "type": Path, "metavar": ("SOURCE", "TARGET")}
+    pair: Any = {"nargs": 2, "type": Path, "metavar": ("SOURCE", "TARGET")}
     add("--validation-files", **pair, help="(5 %% of your text)")
     add("--test-files", **pair, help="(another 5 %% of your text)")
     add(
