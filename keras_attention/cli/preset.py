@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, light_translator
+from keras_attention.cli.models import MODEL_HELP, check_model, light_translator
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.interop.own_preset import is_own_preset
@@ -61,12 +61,7 @@ def main(arguments: Sequence[str], program: str) -> None:
             card[name] = getattr(options, name)
     check_model(options.model)
     start_backend()
-    from keras_attention.spec import SpecError
-
-    try:
-        translator = light_translator(options.model)
-    except SpecError:  # The run has no spec.
-        translator = keras_translator(options.model)
+    translator = light_translator(options.model)
     with activity("writing the preset"):
         path = translator.save_to_preset(
             options.folder,

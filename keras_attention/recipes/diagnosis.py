@@ -7,7 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from keras_attention.data.normalization import normalize
+from keras_attention.decoding.hypotheses import penalty
 from keras_attention.decoding.translation import Translation
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.bleu import check_lines, corpus_bleu
@@ -114,11 +117,12 @@ def _scores(
         for side, texts in (("source", sources), ("target", references))
     ]
     rows = token_log_probabilities(model, tokenizer, ids[0], ids[1], translator.show_progress)
-    return [float(row.sum()) / ((5 + len(row)) / 6) ** translator.length_penalty for row in rows]
+    alpha = translator.length_penalty
+    return [float(row.sum() / penalty(len(row), alpha, np)) for row in rows]
 
 
 def _comparable(translation: Translation, length_penalty: float) -> float:
     """Return the score of a translation divided by the penalty, which that of one cut off is not."""
     if translation.is_finished:
         return translation.score
-    return translation.score / ((5 + len(translation.token_ids)) / 6) ** length_penalty
+    return translation.score / float(penalty(len(translation.token_ids), length_penalty, np))
