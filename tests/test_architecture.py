@@ -159,6 +159,11 @@ print(needless)
     assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
 
 
+def test_the_backend_is_asked_for_in_one_place_for_each_kind_of_thing():
+    asking = [relative(path) for path in FILES if "backend.backend()" in path.read_text()]
+    assert asking == ["ops/dispatch.py", "utils/backend.py"]  # what to compute, and the name
+
+
 EXAMPLES = {path: ast.parse(path.read_text()) for path in (ROOT / "examples").rglob("*.py")}
 
 

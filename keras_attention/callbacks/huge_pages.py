@@ -1,9 +1,8 @@
 """Huge pages for the memory that TensorFlow takes during the first updates."""
 
-import keras
-
 from keras_attention.callbacks.base import RunCallback
 from keras_attention.training.distribution import has_accelerator
+from keras_attention.utils.backend import running_backend
 from keras_attention.utils.memory import advise_huge_pages
 
 # During the first updates, frameworks still allocate more memory.
@@ -31,7 +30,7 @@ class HugePages(RunCallback):
         self._updates = 0
 
     def before_update(self, batch: int) -> None:
-        is_tensorflow = keras.backend.backend() == "tensorflow"
+        is_tensorflow = running_backend() == "tensorflow"
         if self._updates == WARMUP_UPDATES and is_tensorflow and not has_accelerator():
             advise_huge_pages()
         self._updates += 1

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from keras_attention.utils.backend import check_backend
+from keras_attention.utils.backend import check_backend, running_backend
 from keras_attention.utils.cache import cache_folder
 from keras_attention.utils.progress import activity
 
@@ -31,14 +31,12 @@ def start_backend() -> None:
         return
     check_backend()
     with activity("starting Keras and its backend"), _held_back():
-        import keras
-
         # Keras can load a saved model only if its classes are registered.
         from keras_attention import layers, models, training  # noqa: F401
 
-        if keras.backend.backend() == "jax":
+        if running_backend() == "jax":
             _keep_compiled()
-        if keras.backend.backend() == "tensorflow":
+        if running_backend() == "tensorflow":
             import tensorflow as tf
 
             tf.config.list_logical_devices()  # Looking for devices writes more messages.

@@ -17,6 +17,7 @@ from keras_attention.decoding.plain_search import Choice, find_hypotheses
 from keras_attention.decoding.requests import Request
 from keras_attention.decoding.token_rules import SearchConstraint
 from keras_attention.ops.compile import compile_for_inference
+from keras_attention.ops.dispatch import backend_choice
 
 
 class CompiledSearch:
@@ -41,7 +42,7 @@ class CompiledSearch:
 
     def needs_compiling(self, shape: tuple[int, int], stop: str) -> bool:
         """Whether the next search of this shape compiles first."""
-        is_compiled = keras.backend.backend() != "torch"
+        is_compiled = backend_choice("A search", torch=False, default=True)
         return is_compiled and (shape, stop) not in self._compiled
 
     def __call__(

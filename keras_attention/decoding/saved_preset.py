@@ -29,6 +29,7 @@ from keras_attention.interop.own_preset import (
 from keras_attention.spec.files import as_json
 from keras_attention.spec.parts import SpecError, as_array, check_finite
 from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import check_boolean, check_choice, check_has, check_texts
 from keras_attention.utils.files import (
     atomic_folder,
@@ -196,7 +197,6 @@ def _routes(preset: Preset) -> Iterator[Translator]:
         SpecError
     ):  # As for a model with windows, which the plain search runs.
         yield Translator.from_preset(preset, precision="float32", show_progress=False)
-    import keras
 
     from keras_attention.models.transformer import Transformer
 
@@ -205,7 +205,7 @@ def _routes(preset: Preset) -> Iterator[Translator]:
     with contextlib.suppress(
         ValueError
     ):  # An engine may refuse a model; the plain search runs all.
-        yield Translator(model, preset.tokenizer, engine=keras.backend.backend(), **options)
+        yield Translator(model, preset.tokenizer, engine=running_backend(), **options)
     yield Translator(model, preset.tokenizer, engine="plain", **options)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from keras_attention.engine.base import Engine
 from keras_attention.spec import SpecError, TransformerSpec
 from keras_attention.spec.parts import ACTIVATIONS, check_finite
+from keras_attention.utils.backend import running_backend
 
 
 class Abilities(NamedTuple):
@@ -99,7 +100,7 @@ class EngineSelector:
         self._precision = precision
         # Whoever has arrays may have no Keras; they stay as they are.
         is_fixed = all(isinstance(weight, np.ndarray) for weight in spec.weights().values())
-        self._backend = "" if is_fixed else _backend()
+        self._backend = "" if is_fixed else running_backend()
         self.choice = self._chosen(engine, needs)
         self.fixed_shapes = self.choice.name == "jax"
         self._engine: Engine | None = None
@@ -165,13 +166,6 @@ class EngineSelector:
                 self._engine.read_weights()
                 self._version_read = version
             return self._engine
-
-
-def _backend() -> str:
-    """Return the name of Keras' backend."""
-    import keras
-
-    return keras.backend.backend()
 
 
 def _module(name: str) -> Any:

@@ -16,6 +16,7 @@ from keras_attention.layers.embedding import TokenEmbedding
 from keras_attention.layers.positional_encoding import PositionalEncoding
 from keras_attention.layers.residual import LayerNormalization
 from keras_attention.layers.ssru import SSRU, state_dtype
+from keras_attention.ops.dispatch import backend_choice
 from keras_attention.utils.checks import (
     check_integer,
     check_iterable,
@@ -204,7 +205,7 @@ def _check_has_float64(policy: Any) -> None:
     Raises:
         ValueError: The message says how to switch it on.
     """
-    if keras.backend.backend() != "jax" or policy.compute_dtype != "float64":
+    if policy.compute_dtype != "float64" or backend_choice("float64", jax=False, default=True):
         return
     import jax
 

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from keras_attention.models.accumulated_step import accumulated_train_step, check_rows
+from keras_attention.ops.dispatch import backend_choice
 from keras_attention.training.processes import (
     add_sums_of_processes,
     in_training_step,
@@ -139,7 +140,7 @@ class TrainableModel(keras.Model):
             ImportError: If a package that the format needs is not installed.
         """
         given = inspect.signature(super().export).bind(filepath, *args, **kwargs).arguments
-        name = {"torch": "PyTorch", "jax": "JAX"}.get(keras.backend.backend())
+        name = backend_choice("An export", torch="PyTorch", jax="JAX", default=None)
         if name and (name, given.get("format", SAVED_MODEL)) != ("JAX", SAVED_MODEL):
             raise NotImplementedError(
                 f"{name}'s exporters cannot trace {type(self).__name__}. Save it by "

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from keras_attention.data.presets import Preset, is_run, read_preset
 from keras_attention.decoding.hypotheses import check_search_options
 from keras_attention.decoding.pretrained import known_of
@@ -21,6 +19,7 @@ from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.bulk_folder import BulkFolder, TextFile
 from keras_attention.recipes.bulk_work import Work, check_spread, packed, run_chunks, unpacked
 from keras_attention.recipes.scoring import log_probabilities
+from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import check_boolean, check_integer, check_iterable, check_path
 from keras_attention.utils.files import sha256_of
 from keras_attention.utils.places import Place, check_place
@@ -265,7 +264,7 @@ def _search_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
 
 def _settings(work: str, known: dict[str, Any]) -> dict[str, Any]:
     """Return the settings in the manifest, with the backend, since backends differ in the last bits."""
-    return {"work": work, "backend": keras.backend.backend(), **known}
+    return {"work": work, "backend": running_backend(), **known}
 
 
 def _loaded(model: str | os.PathLike[str]) -> tuple[dict[str, bytes] | Preset, str, dict[str, Any]]:

@@ -7,9 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import keras
-
 from keras_attention.recipes.bulk_parts import Chunk
+from keras_attention.utils.backend import running_backend
 from keras_attention.utils.progress import activity, say
 
 try:
@@ -52,7 +51,7 @@ class RayWorkers:
         self._is_started = True
         if not ray.is_initialized():
             variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-            variables["KERAS_BACKEND"] = keras.backend.backend()
+            variables["KERAS_BACKEND"] = running_backend()
             ray.init(
                 self._address,
                 log_to_driver=False,

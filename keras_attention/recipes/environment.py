@@ -3,8 +3,7 @@
 import os
 import platform
 
-import keras
-
+from keras_attention.utils.backend import running_backend
 from keras_attention.utils.versions import versions
 
 
@@ -12,7 +11,7 @@ def environment() -> dict[str, str]:
     """Versions of this package, of Python and of the libraries that a result depends on, and the machine."""
     return {
         "python": platform.python_version(),
-        "backend": keras.backend.backend(),
+        "backend": running_backend(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         **versions(),
     }

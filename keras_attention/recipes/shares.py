@@ -6,9 +6,8 @@ import contextlib
 import uuid
 from pathlib import Path
 
-import keras
-
 from keras_attention.models.transformer import Transformer
+from keras_attention.ops.dispatch import backend_choice
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.training.agreement import chief_first, values_of_all
 from keras_attention.training.distribution import Devices, is_chief
@@ -29,7 +28,7 @@ class Shares:
 
     def __init__(self, model: Transformer, config: TranslationConfig, devices: Devices):
         # On JAX, the masks are those of the whole batch, however many devices share it.
-        replicas = 1 if keras.backend.backend() == "jax" else devices.num_replicas
+        replicas = backend_choice("Dropout", jax=1, default=devices.num_replicas)
         self.state = {"replicas": replicas, "parts": config.accumulation_steps}
         rates = {name: rate for name, rate in model.get_config().items() if "dropout" in name}
         self.drops = any(rates.values())

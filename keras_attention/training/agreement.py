@@ -8,9 +8,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
+from keras_attention.ops.dispatch import backend_choice
 from keras_attention.training import processes
 from keras_attention.training.distribution import is_chief, jax_process_count, process_index
 from keras_attention.utils.agreed import agreed
@@ -22,11 +22,10 @@ def largest_of_all(values: Sequence[float]) -> list[float]:
     >>> largest_of_all([0.0, 2.5])
     [0.0, 2.5]
     """
-    if keras.backend.backend() == "torch":
-        return processes.largest_of_all(values)
-    if jax_process_count() == 1:
-        return list(values)
-    return _gathered(np.asarray(values, "float32")).max(0).tolist()
+    gather = backend_choice(
+        "Training", jax=_largest_on_jax, torch=processes.largest_of_all, default=list
+    )
+    return gather(values)
 
 
 def values_of_all(value: Any) -> list[Any]:
@@ -38,8 +37,19 @@ def values_of_all(value: Any) -> list[Any]:
     >>> values_of_all({"seed": 3})
     [{'seed': 3}]
     """
-    if keras.backend.backend() == "torch":
-        return processes.values_of_all(value)
+    gather = backend_choice(
+        "Training", jax=_values_on_jax, torch=processes.values_of_all, default=lambda own: [own]
+    )
+    return gather(value)
+
+
+def _largest_on_jax(values: Sequence[float]) -> list[float]:
+    if jax_process_count() == 1:
+        return list(values)
+    return _gathered(np.asarray(values, "float32")).max(0).tolist()
+
+
+def _values_on_jax(value: Any) -> list[Any]:
     if jax_process_count() == 1:
         return [value]
     text = json.dumps(value, default=str).encode()

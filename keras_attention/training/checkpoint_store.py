@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import check_boolean, check_has, check_path
 from keras_attention.utils.files import (
     DamagedFile,
@@ -279,7 +280,7 @@ def _manifest(model: keras.Model, record: dict[str, Any], weights: Path) -> dict
         **record,
         "format": FORMAT,
         "keras": keras.version(),
-        "backend": keras.backend.backend(),
+        "backend": running_backend(),
         "sha256": {weights.name: sha256_of(weights)},
         "random_states": [numbers(state).tolist() for state in _random_states(model)],
         "metrics": [numbers(state).tolist() for state in model.metrics_variables],

@@ -10,6 +10,7 @@ import keras
 from keras_attention.ops.dispatch import backend_choice
 from keras_attention.training import processes
 from keras_attention.training.joining import check_workers, join_on_jax
+from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import check_integer
 
 # Strategy -> the backends that have it.
@@ -59,8 +60,8 @@ def distribution_scope(
     1 True
     """
     check_workers()
-    together = strategy == "data_parallel" and keras.backend.backend() == "jax"
-    with join_on_jax() if together else contextlib.nullcontext():
+    join = backend_choice("Training", jax=join_on_jax, default=contextlib.nullcontext)
+    with join() if strategy == "data_parallel" else contextlib.nullcontext():
         _check_strategy(strategy, replicas)
         with _scope(strategy, replicas) as devices:
             yield devices
@@ -74,17 +75,26 @@ def _scope(strategy: str | None, replicas: int | None) -> Iterator[Devices]:
     elif strategy == "mirrored":
         with _mirrored_strategy(replicas) as mirrored:
             yield Devices(mirrored.num_replicas_in_sync)
-    elif keras.backend.backend() == "torch":
-        joining = contextlib.nullcontext() if processes.launched() is None else processes.joined()
-        with joining:
-            count = processes.process_count()
-            yield Devices(count, count, processes.process_index())
     else:
-        names = _first(keras.distribution.list_devices(), replicas)
-        # Each process reads its own rows (`TokenBatches.shard`): Keras must not share them out again.
-        distribution = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
-        with distribution.scope():
-            yield Devices(len(names), distribution.num_processes, process_index())
+        scope = backend_choice("A strategy", jax=_jax_scope, torch=_torch_scope)
+        with scope(replicas) as devices:
+            yield devices
+
+
+@contextlib.contextmanager
+def _torch_scope(replicas: int | None) -> Iterator[Devices]:
+    with contextlib.nullcontext() if processes.launched() is None else processes.joined():
+        count = processes.process_count()
+        yield Devices(count, count, processes.process_index())
+
+
+@contextlib.contextmanager
+def _jax_scope(replicas: int | None) -> Iterator[Devices]:
+    names = _first(keras.distribution.list_devices(), replicas)
+    # Each process reads its own rows (`TokenBatches.shard`): Keras must not share them out again.
+    distribution = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
+    with distribution.scope():
+        yield Devices(len(names), distribution.num_processes, process_index())
 
 
 def available_devices(strategy: str | None) -> int:
@@ -93,18 +103,19 @@ def available_devices(strategy: str | None) -> int:
         return len(_tensorflow_devices())
     if strategy is None:
         return 1
-    if keras.backend.backend() == "torch":
-        return (processes.launched() or (0, 1))[1]
-    return len(keras.distribution.list_devices())
+    count = backend_choice(
+        "A strategy",
+        torch=lambda: (processes.launched() or (0, 1))[1],
+        default=lambda: len(keras.distribution.list_devices()),
+    )
+    return count()
 
 
 def has_accelerator() -> bool:
     """Whether the backend computes on anything but the CPU."""
-    if keras.backend.backend() == "torch":  # has no `keras.distribution`
-        import torch
-
-        return torch.cuda.is_available()
-    return not all(device.startswith("cpu") for device in keras.distribution.list_devices())
+    # PyTorch has no `keras.distribution`.
+    found = backend_choice("Training", torch=_torch_has_gpu, default=_lists_accelerator)
+    return found()
 
 
 def accelerator_peak_bytes() -> int | None:
@@ -116,20 +127,13 @@ def accelerator_peak_bytes() -> int | None:
 
 def jax_process_count() -> int:
     """Return the number of processes that train together on JAX."""
-    if keras.backend.backend() != "jax":
-        return 1
-    import jax
-
-    return jax.process_count()
+    return backend_choice("Training", jax=_jax_process_count, default=lambda: 1)()
 
 
 def process_index() -> int:
     """Return the number of this process among those that train together; 0 where there is one."""
-    if keras.backend.backend() != "jax":
-        return processes.process_index()
-    import jax
-
-    return jax.process_index()
+    number = backend_choice("Training", jax=_jax_process_index, default=processes.process_index)
+    return number()
 
 
 @contextlib.contextmanager
@@ -166,16 +170,10 @@ def chief_says(value: float) -> float:
 
     All processes must call it at the same point. For clocks and signals, which differ between them.
     """
-    if keras.backend.backend() == "torch":
-        return float(processes.values_of_all(value)[0])
-    if keras.backend.backend() != "jax":
-        return value
-    if jax_process_count() == 1:
-        return value
-    import numpy as np
-    from jax.experimental import multihost_utils
-
-    return float(multihost_utils.broadcast_one_to_all(np.float32(value)))
+    chiefs = backend_choice(
+        "Training", jax=_jax_chief_says, torch=_torch_chief_says, default=lambda own: own
+    )
+    return chiefs(value)
 
 
 def sum_over_replicas(value: Any) -> Any:
@@ -187,18 +185,10 @@ def sum_over_replicas(value: Any) -> Any:
     Args:
         value: A tensor or a list of tensors.
     """
-    if keras.backend.backend() == "torch":
-        is_list = isinstance(value, list | tuple)
-        summed = processes.sum_over_processes(value if is_list else [value])
-        return summed if is_list else summed[0]
-    if keras.backend.backend() != "tensorflow":
-        return value
-    import tensorflow as tf
-
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        return value
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+    summed = backend_choice(
+        "Training", tensorflow=_tensorflow_sum, torch=_torch_sum, default=lambda whole: whole
+    )
+    return summed(value)
 
 
 def update_where(
@@ -241,7 +231,7 @@ def update_where(
 
 
 def _check_strategy(strategy: str | None, replicas: int | None) -> None:
-    backend = keras.backend.backend()
+    backend = running_backend()
     if replicas is not None:
         check_integer("replicas", replicas, 1)
     if strategy is None:
@@ -312,6 +302,56 @@ def _tensorflow_devices() -> list[str]:
 
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     return [device.name for device in devices]
+
+
+def _lists_accelerator() -> bool:
+    return not all(device.startswith("cpu") for device in keras.distribution.list_devices())
+
+
+def _torch_has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _jax_process_count() -> int:
+    import jax
+
+    return jax.process_count()
+
+
+def _jax_process_index() -> int:
+    import jax
+
+    return jax.process_index()
+
+
+def _jax_chief_says(value: float) -> float:
+    if jax_process_count() == 1:
+        return value
+    import numpy as np
+    from jax.experimental import multihost_utils
+
+    return float(multihost_utils.broadcast_one_to_all(np.float32(value)))
+
+
+def _torch_chief_says(value: float) -> float:
+    return float(processes.values_of_all(value)[0])
+
+
+def _tensorflow_sum(value: Any) -> Any:
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return value
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+def _torch_sum(value: Any) -> Any:
+    is_list = isinstance(value, list | tuple)
+    summed = processes.sum_over_processes(value if is_list else [value])
+    return summed if is_list else summed[0]
 
 
 def _tensorflow_peak() -> int | None:

@@ -13,6 +13,7 @@ import keras
 
 from keras_attention.training import processes
 from keras_attention.utils.agreed import is_agreed
+from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import check_integer, check_texts
 
 ADDRESSES = "KERAS_DISTRIBUTION_JOB_ADDRESSES"
@@ -32,7 +33,7 @@ def check_workers() -> None:
         ValueError: If `TF_CONFIG` names several workers, or is not valid.
     """
     text = os.environ.get("TF_CONFIG", "")
-    if keras.backend.backend() != "tensorflow" or not text.strip():
+    if running_backend() != "tensorflow" or not text.strip():
         return
     try:
         cluster = json.loads(text).get("cluster") or {}
@@ -61,7 +62,7 @@ def check_launch(strategy: str | None) -> None:
     started = processes.launched()
     if started is None or started[1] == 1:
         return
-    backend = keras.backend.backend()
+    backend = running_backend()
     if backend == "torch" and strategy is None:
         raise ValueError(
             f"torchrun started {started[1]} processes, but without a strategy each would train on its "
@@ -102,10 +103,10 @@ def initialize_processes(
         check_integer("num_processes", num_processes, 1)
     if process_index is not None:
         check_integer("process_index", process_index, 0)
-    if keras.backend.backend() != "jax":
+    if running_backend() != "jax":
         raise ValueError(
             "Processes join by their addresses only on JAX: set KERAS_BACKEND=jax. On PyTorch, `torchrun` "
-            f"starts and joins them. Received: the backend {keras.backend.backend()!r}"
+            f"starts and joins them. Received: the backend {running_backend()!r}"
         )
     if addresses is not None and not isinstance(addresses, str):
         addresses = ",".join(addresses)

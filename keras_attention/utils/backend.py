@@ -1,4 +1,4 @@
-"""Checks the backend before Keras imports it."""
+"""Which backend runs, by name, and a check of it before Keras imports it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ from pathlib import Path
 from keras_attention.utils.checks import did_you_mean
 
 BACKENDS = ("tensorflow", "jax", "torch")
+
+
+def running_backend() -> str:
+    """Return the name of Keras' backend, for records, messages and engines.
+
+    Code that computes something else on each backend asks `ops.dispatch.backend_choice` instead.
+    """
+    import keras
+
+    return keras.backend.backend()
 
 
 def check_backend() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from keras_attention.utils.backend import running_backend
+
 # The process in which this package first computed with Keras' backend.
 _process: int | None = None
 
@@ -34,11 +36,10 @@ def check_process(computes: bool = True) -> None:
     Raises:
         ForkedProcess: If the process was forked after TensorFlow or JAX had started.
     """
-    keras = sys.modules.get("keras")
-    if keras is None:
+    if "keras" not in sys.modules:
         return
     note_process()
-    backend = keras.backend.backend()
+    backend = running_backend()
     if is_forked() and backend == "torch":
         sys.modules["torch"].set_num_threads(1)
     elif is_forked() and computes:
