@@ -16,6 +16,7 @@ import pytest
 import keras_attention
 from keras_attention import TokenBatches, Tokenizer, TokenStore, Transformer
 from keras_attention.data.corpora import corpus_from_files
+from keras_attention.evaluation import Sentences, System
 from keras_attention.recipes import TranslationConfig
 from tests.test_wrong_values import DOORS
 
@@ -436,32 +437,25 @@ TABLE = {
         lambda x: {"hypotheses": ["x"], "references": ["x"]},
         {"hypotheses": TEXTS, "references": TEXTS, "language": TEXT},
     ),
+    "Sentences": (
+        lambda x: {"sources": ["x"], "references": ["x"]},
+        {"sources": TEXTS, "references": TEXTS, "name": TEXT, "language": TEXT},
+    ),
+    "System": (lambda x: {"load": int}, {"load": [*FUNCTION, None], "checkpoints": [3, [3]]}),
     "evaluation_report": (
         lambda x: {
-            "model": x.model,
+            "systems": {"one": System(int)},
             "translate": list,
-            "checkpoints": [x.folder / "checkpoint"],
-            "sources": ["x"],
-            "references": ["x"],
+            "text": Sentences(["x"], ["x"]),
         },
         {
-            "model": THING,
+            "systems": [None, 3, "x", {}, {"one": 3}],
             "translate": [*FUNCTION, None],
-            "checkpoints": [None, 3, "x", [], [3]],
-            "sources": TEXTS,
-            "references": TEXTS,
-            "name": TEXT,
-            "language": TEXT,
+            "text": THING,
             "measure_perplexity": FUNCTION,
             "cost": OPTIONAL_THING,
             "decoding": OPTIONAL_THING,
             "samples": [*SIZE, None],
-            "best": OPTIONAL_THING,
-            "use_best": SWITCH,
-            "moving_average": FUNCTION,
-            "seed": COUNT,
-            "set_weights": [*FUNCTION, None],
-            "start": [value for value in FUNCTION if value is not None],
         },
     ),
     "flops_utilization": (

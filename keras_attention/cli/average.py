@@ -50,15 +50,10 @@ def main(arguments: Sequence[str], program: str) -> None:
     start_backend()
     import keras
 
-    from keras_attention.training.checkpoints import average_checkpoints, select_checkpoints
+    from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
+    from keras_attention.training.checkpoints import average_checkpoints
 
-    last = settings["averaged_checkpoints"] if options.last is None else options.last
-    chosen = select_checkpoints(
-        run.checkpoints,
-        last,
-        settings.get("checkpoint_minutes"),
-        settings.get("checkpoint_updates"),
-    )
+    chosen = ChosenCheckpoints(run, settings).averaged(options.last)
     if options.last is not None and len(chosen) < options.last:
         raise ValueError(
             f"--last must be at most {len(chosen)}, the number of checkpoints in '{run.checkpoints}' that "

@@ -201,6 +201,7 @@ def _place(model: str) -> str:
 def _compare_models(options: argparse.Namespace) -> None:
     """Scores of several models and their significance, or the scores of one of another program."""
     from keras_attention.decoding.translator import Translator
+    from keras_attention.evaluation.report import Sentences
     from keras_attention.recipes.compare import own_translations, runs_report
 
     names = [name_of(model) for model in options.model]
@@ -211,30 +212,25 @@ def _compare_models(options: argparse.Namespace) -> None:
     if options.source_file is None:
         runs = {name: RunFolder(model) for name, model in models.items()}
         translations, references = own_translations(runs)
-        text = "the runs' own test set"
+        sources, name = (), "the runs' own test set"
     else:
         sources, references = _given_lines(options)
-        text = options.source_file.name
-        for name, model in models.items():
-            translations[name] = keras_translator(model)(sources)
+        name = options.source_file.name
+        for title, model in models.items():
+            translations[title] = keras_translator(model)(sources)
             chosen = check_model(model)
             search = (
                 f"{key} {chosen.get(key, getattr(Translator, key))}" for key in SEARCH_SETTINGS
             )
-            decoding[f"{name}:"] = " ".join(search)
-    report = runs_report(
-        translations,
-        references,
-        name=options.name or text,
-        language=options.target_language,
-        decoding=decoding,
-        samples=options.samples,
-    )
+            decoding[f"{title}:"] = " ".join(search)
+    text = Sentences(sources, references, options.name or name, options.target_language)
+    report = runs_report(translations, text, decoding=decoding, samples=options.samples)
     _show(report, " and ".join(models), options.output)
 
 
 def _evaluate_run(options: argparse.Namespace, model: str) -> None:
     """Show the report on a run: its checkpoints and their average."""
+    from keras_attention.evaluation.report import Sentences
     from keras_attention.recipes.run import Run
 
     sources, references = _given_lines(options)
@@ -245,13 +241,9 @@ def _evaluate_run(options: argparse.Namespace, model: str) -> None:
             f"'{model}' translates into {language}. Received: --target-language "
             f"{options.target_language}"
         )
+    text = Sentences(sources, references, options.name or options.source_file.name, language)
     report = run.evaluation(
-        sources,
-        references,
-        name=options.name or options.source_file.name,
-        devices=options.devices,
-        device=options.gpu,
-        samples=options.samples,
+        text, devices=options.devices, device=options.gpu, samples=options.samples
     )
     _show(report, run.folder.name, options.output)
 

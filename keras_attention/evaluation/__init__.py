@@ -19,7 +19,7 @@ from keras_attention.evaluation.head_importance import head_importance
 from keras_attention.evaluation.memory import TrainingMemory, training_memory
 from keras_attention.evaluation.moses_bleu import tokenized_bleu
 from keras_attention.evaluation.perplexity import perplexity
-from keras_attention.evaluation.report import evaluation_report, write_report
+from keras_attention.evaluation.report import Sentences, System, evaluation_report, write_report
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.evaluation.training_cost import training_cost
 
@@ -27,6 +27,8 @@ __all__ = [
     "CorpusScore",
     "ModelSizes",
     "PairedDifference",
+    "Sentences",
+    "System",
     "TrainingMemory",
     "bracketing_f1",
     "corpus_bleu",

@@ -15,9 +15,7 @@ from keras_attention.data.normalization import FORM
 from keras_attention.evaluation.bleu import check_lines, comparable_lines
 from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
 from keras_attention.evaluation.report_text import report_text
-from keras_attention.training.checkpoints import average_checkpoints
 from keras_attention.utils.checks import (
-    check_boolean,
     check_callable,
     check_has,
     check_integer,
@@ -34,137 +32,154 @@ START = "before training"
 BEST, LAST = "best by ", "last checkpoint "
 
 
+@dataclasses.dataclass(frozen=True)
+class Sentences:
+    """A text to translate, with its reference translations.
+
+    Attributes:
+        sources: Sentences to translate; `()` if only translations that are there are compared.
+        references: Their reference translations.
+        name: Name of the text, such as `"newstest2014"`.
+        language: Language of the translations, for the Moses tokenizer.
+
+    Example:
+
+    >>> Sentences(["a dog"], ["ein Hund"], name="one line").language
+    'de'
+    """
+
+    sources: Sequence[str]
+    references: Sequence[str]
+    name: str = "test set"
+    language: str = "de"
+
+    def __post_init__(self) -> None:
+        check_text("name", self.name)
+        check_text("language", self.language)
+        given = self.references if self.sources == () else self.sources
+        sources, references = check_lines(given, self.references, "sources")
+        object.__setattr__(self, "sources", () if self.sources == () else sources)
+        object.__setattr__(self, "references", references)
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    """Weights of a model that are scored.
+
+    Attributes:
+        load: Gives the model these weights; it has no arguments.
+        checkpoints: The checkpoints that they come from, for the report.
+    """
+
+    load: Callable[[], None]
+    checkpoints: Sequence[str | os.PathLike[str]] = ()
+
+    def __post_init__(self) -> None:
+        check_callable("load", self.load)
+        for path in check_iterable("checkpoints", self.checkpoints):
+            check_path("checkpoints", path)
+
+
 def evaluation_report(
-    model: Any,
+    systems: Mapping[str, System],
     translate: Callable[[list[str]], Sequence[str]],
-    checkpoints: Sequence[str | os.PathLike[str]],
-    sources: Sequence[str],
-    references: Sequence[str],
+    text: Sentences,
     *,
-    name: str = "test set",
-    language: str = "de",
     measure_perplexity: Callable[[], float] | None = None,
     cost: Mapping[str, Any] | None = None,
     decoding: Mapping[str, Any] | None = None,
     samples: int = 1000,
-    seed: int = 12345,
-    set_weights: Callable[[Any, Sequence[Any]], None] = average_checkpoints,
-    start: Callable[[Any], None] | None = None,
-    best: Mapping[str, Any] | None = None,
-    use_best: bool = False,
-    moving_average: Callable[[Any, Sequence[Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """Translate with the first and the last of the averaged checkpoints and with their average; score.
+    """Translate with several weights of a model, such as checkpoints and their average; score and compare.
 
-    Afterwards the model has the averaged weights.
+    Afterwards the model has the weights of the last system, which is the result.
 
     Args:
-        model: The model; its weights are replaced.
+        systems: The weights, by the title that the report gives them. All are compared with the one before
+            the result, or with that called `"before training"`.
         translate: Function from source sentences to translations with the model's current weights, such as
             a `Translator`.
-        checkpoints: The checkpoints to average, oldest first. A single one is not averaged.
-        sources: Sentences to translate.
-        references: Their reference translations.
-        name: Name of these sentences, such as `"newstest2014"`.
-        language: Language of the translations, for the Moses tokenizer.
+        text: What is translated.
         measure_perplexity: Returns the perplexity of the model with its current weights on the validation
             set. Without it, the report has no perplexity.
         cost: What `training_cost` returned.
         decoding: Search settings of `translate`, such as the beam size, for the report.
         samples: Resamples of the paired bootstrap.
-        seed: Its seed.
-        set_weights: Called with the model and checkpoints; sets the model's weights to their mean.
-        start: Called with the model; gives it the pretrained weights that its training started from. They are
-            scored as well, and all else is compared with them.
-        best: The best checkpoint on the validation set: its `path` and `name`, the measure that it is the
-            best `by`, and its `value`. It is scored as well.
-        use_best: Whether it is the result, in place of the average.
-        moving_average: Called like `set_weights`; sets the weights to the moving average in a checkpoint. The
-            last one's takes the place of the average of all; the best one's is used, too.
 
     Returns:
         A JSON-serialisable dict: `test_set`, `sentences`, `text` (the form in which text is compared, and how
-        many lines of each side were changed to it), `systems` (by name: scores with signatures,
+        many lines of each side were changed to it), `systems` (by title: scores with signatures,
         perplexity, checkpoints, seconds of translation), `averaging`, `significance`, `training_cost`,
-        `decoding`, `best`, and `translations` of the last system, which is the result. See `report_text` and
-        `write_report`.
+        `decoding`, and `translations` of the last system. See `report_text` and `write_report`.
 
     Raises:
-        ValueError: If there is no checkpoint, or sources and references do not match.
+        ValueError: If there is no system.
     """
-    for function_name, function in (("translate", translate), ("set_weights", set_weights)):
-        check_callable(function_name, function)
+    check_callable("translate", translate)
     if measure_perplexity is not None:
         check_callable("measure_perplexity", measure_perplexity)
-    for text_name, text in (("name", name), ("language", language)):
-        check_text(text_name, text)
+    check_has("text", text, "`Sentences`", "sources", "references", "language")
     _check_dicts(cost=cost, decoding=decoding)
-    sources, references = check_lines(sources, references, "sources")
     check_integer("samples", samples, 1, 10**6)
-    check_integer("seed", seed, 0)
-    if not list(check_iterable("checkpoints", checkpoints)):
-        raise ValueError("`checkpoints` is empty: there are no checkpoints to report on. Pass one.")
-    for path in checkpoints:
-        check_path("checkpoints", path)
-    if start is not None:
-        check_callable("start", start)
-    if best is not None:
-        check_has("best", best, "a dict of a checkpoint", "items")
-    check_boolean("use_best", use_best)
-    if use_best and best is None:
-        raise ValueError("`use_best` needs `best`, the best checkpoint.")
-    translations, systems = {}, {}
-    if moving_average is not None:
-        check_callable("moving_average", moving_average)
-    wanted = {
-        **({START: []} if start else {}),
-        **_systems(checkpoints, best, use_best, moving_average is not None),
-    }
-    for title, paths in wanted.items():
+    if not check_has("systems", systems, "a dict of systems", "items"):
+        raise ValueError("`systems` is empty: there are no weights to report on. Pass one system.")
+    translations, figures = {}, {}
+    for title, system in systems.items():
         with activity(f"scoring: {title}"):
-            if start is not None and title == START:
-                start(model)
-            elif moving_average is not None and not title.startswith(LAST):
-                moving_average(model, paths)
-            else:
-                set_weights(model, paths)
+            check_has("systems", system, "a dict of systems", "load").load()
             started = time.monotonic()
-            translations[title] = list(translate(sources))
+            translations[title] = list(translate(list(text.sources)))
             seconds = time.monotonic() - started
-            scores = corpus_scores(translations[title], references, language)
-            systems[title] = {
-                "checkpoints": [Path(path).name for path in paths],
-                "scores": {key: dataclasses.asdict(score) for key, score in scores.items()},
+            figures[title] = {
+                "checkpoints": [Path(path).name for path in system.checkpoints],
+                "scores": system_scores(translations[title], text),
                 "perplexity": None if measure_perplexity is None else float(measure_perplexity()),
                 "seconds": round(seconds, 1),
             }
-    # The pretrained weights; or what comes before the result: the last checkpoint, or the average.
-    trained = {title: system for title, system in systems.items() if title != START}
-    baseline, *average = list(systems if start else trained)[0 if start else -2 :]
-    differences = (
-        paired_bootstrap(
-            translations,
-            references,
-            baseline=baseline,
-            language=language,
-            samples=samples,
-            seed=seed,
-        )
-        if average
-        else []
-    )
+    averaged = {k: v for k, v in figures.items() if k != START and not k.startswith(BEST)}
     return {
-        "test_set": name,
-        "sentences": len(sources),
-        "language": language,
-        "text": text_form(translations, references),
-        "decoding": dict(decoding or {}),
-        "systems": systems,
-        "averaging": _averaging({k: v for k, v in trained.items() if not k.startswith(BEST)}),
-        **({} if best is None else {"best": {k: v for k, v in best.items() if k != "path"}}),
-        "significance": [dataclasses.asdict(difference) for difference in differences],
+        **compared(translations, text, decoding, samples, [START, *list(systems)[-2:-1]]),
+        "systems": figures,
+        "averaging": _averaging(averaged),
         "training_cost": dict(cost) if cost else None,
         "translations": translations[list(systems)[-1]],
+    }
+
+
+def system_scores(translations: Sequence[str], text: Sentences) -> dict[str, Any]:
+    """Return the scores of one system's translations, each with its signature."""
+    scores = corpus_scores(translations, text.references, text.language)
+    return {name: dataclasses.asdict(score) for name, score in scores.items()}
+
+
+def compared(
+    translations: Mapping[str, Sequence[str]],
+    text: Sentences,
+    decoding: Mapping[str, Any] | None,
+    samples: int,
+    baselines: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the text of a report, and whether its systems differ by more than chance.
+
+    Args:
+        translations: The translations of each system, by its title.
+        text: What was translated.
+        decoding: Search settings.
+        samples: Resamples of the paired bootstrap.
+        baselines: All are compared with the first of these that there is, or else with the first system.
+    """
+    differences = []
+    if len(translations) > 1:
+        baseline = next((title for title in baselines if title in translations), None)
+        options = {"language": text.language, "samples": samples}
+        differences = paired_bootstrap(translations, text.references, baseline=baseline, **options)
+    return {
+        "test_set": text.name,
+        "sentences": len(text.references),
+        "language": text.language,
+        "text": text_form(translations, text.references),
+        "decoding": dict(decoding or {}),
+        "significance": [dataclasses.asdict(difference) for difference in differences],
     }
 
 
@@ -242,25 +257,6 @@ def write_report(
     write_atomically(text_file, report_text(report, title=run_folder.name))
     write_json(json_file, whole)  # Last: a run with this file is finished.
     return text_file, json_file
-
-
-def _systems(
-    checkpoints: Sequence[Any],
-    best: Mapping[str, Any] | None,
-    use_best: bool,
-    has_moving_average: bool,
-) -> dict[str, list[Any]]:
-    """Return the checkpoints that each system averages, by name; at the end the result."""
-    systems = {f"{LAST}({Path(checkpoints[-1]).name})": [checkpoints[-1]]}
-    if has_moving_average:
-        systems[f"moving average ({Path(checkpoints[-1]).name})"] = [checkpoints[-1]]
-    elif len(checkpoints) > 1:
-        first = {f"first averaged ({Path(checkpoints[0]).name})": [checkpoints[0]]}
-        systems = {**first, **systems, f"average of {len(checkpoints)}": list(checkpoints)}
-    if best is None:
-        return systems
-    own = {f"{BEST}{best['by']} ({best['name']})": [best["path"]]}
-    return {**systems, **own} if use_best else {**own, **systems}
 
 
 def _averaging(systems: Mapping[str, Any]) -> dict[str, Any] | None:

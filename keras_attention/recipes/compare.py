@@ -11,8 +11,7 @@ from typing import Any
 from keras_attention.data.text_files import read_lines
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.bleu import CorpusScore, corpus_bleu
-from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
-from keras_attention.evaluation.report import text_form
+from keras_attention.evaluation.report import Sentences, compared, system_scores
 from keras_attention.utils.run_folder import RunFolder
 
 PLAIN = "plain"
@@ -57,10 +56,8 @@ def own_translations(
 
 def runs_report(
     translations: Mapping[str, Sequence[str]],
-    references: Sequence[str],
+    text: Sentences,
     *,
-    name: str,
-    language: str,
     decoding: Mapping[str, Any] | None = None,
     samples: int = 1000,
 ) -> dict[str, Any]:
@@ -68,40 +65,20 @@ def runs_report(
 
     Args:
         translations: The translations of each model, by its name.
-        references: Their reference translations.
-        name: Name of the test set.
-        language: Language of the translations.
+        text: The test set.
         decoding: Search settings, by the name of the run.
         samples: Resamples of the paired bootstrap.
 
     Returns:
         A dict for `report_text`: like that of `evaluation_report`, without averaging and cost.
     """
+    scores = {name: system_scores(lines, text) for name, lines in translations.items()}
     return {
-        "test_set": name,
-        "sentences": len(references),
-        "language": language,
-        "text": text_form(translations, references),
-        "decoding": dict(decoding or {}),
+        **compared(translations, text, decoding, samples),
         # `report_text` shows the last first.
         "systems": {
-            run: {
-                "scores": {
-                    key: dataclasses.asdict(score)
-                    for key, score in corpus_scores(lines, references, language).items()
-                },
-                "perplexity": None,
-            }
-            for run, lines in reversed(list(translations.items()))
+            name: {"scores": scores[name], "perplexity": None} for name in reversed(scores)
         },
-        "significance": [
-            dataclasses.asdict(difference)
-            for difference in (
-                paired_bootstrap(translations, references, language=language, samples=samples)
-                if len(translations) > 1
-                else ()
-            )
-        ],
     }
 
 

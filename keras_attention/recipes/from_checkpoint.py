@@ -8,13 +8,9 @@ from typing import Any
 from keras_attention.data.model_card import card_of_run
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
+from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
 from keras_attention.recipes.prepare import Resolved
-from keras_attention.training.checkpoints import (
-    average_checkpoints,
-    list_checkpoints,
-    select_checkpoints,
-)
-from keras_attention.training.moving_average import load_moving_average
+from keras_attention.training.checkpoints import average_checkpoints
 from keras_attention.utils.checks import check_path, check_text
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
@@ -48,21 +44,8 @@ def checkpoint_translator(
     check_text("checkpoint", checkpoint)
     settings = run.settings((*SEARCH_SETTINGS, "preset", "averaged_checkpoints"))
     run.check_checkpoint(checkpoint)
-    if checkpoint == "average" and settings.get("ema") is None:
-        chosen = select_checkpoints(
-            run.checkpoints,
-            settings["averaged_checkpoints"],
-            settings.get("checkpoint_minutes"),
-            settings.get("checkpoint_updates"),
-        )
-    elif checkpoint == "best":
-        best = run.best_checkpoint()
-        assert best is not None  # It was checked.
-        chosen = [run.checkpoints / best["name"]]
-    elif checkpoint in ("last", "average"):
-        chosen = list_checkpoints(run.checkpoints)[-1:]
-    else:
-        chosen = [run.checkpoints / checkpoint]
+    chosen = ChosenCheckpoints(run, settings)
+    paths = chosen.named(checkpoint)
     tokenizer = Tokenizer.load(run.tokenizer)
     resolved = Resolved.of_settings(settings, with_start=True)
     if resolved.start and resolved.start.fingerprint() != settings["start_fingerprint"]:
@@ -71,10 +54,8 @@ def checkpoint_translator(
             f"'{settings['start_from']}', so its checkpoints do not fit. Put the old one there."
         )
     model = resolved.untrained_model(tokenizer.vocabulary_size)
-    if settings.get("ema") is None or checkpoint == "last":
-        average_checkpoints(model, chosen)
-    else:
-        load_moving_average(model, chosen)
+    load = average_checkpoints if checkpoint == "last" else chosen.load
+    load(model, paths)
     # Scores and costs are those of the finished model.
     card = {name: value for name, value in card_of_run(run).items() if name in KNOWN}
     search = {name: settings[name] for name in SEARCH_SETTINGS}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.filters import FilteredText
-from keras_attention.evaluation.report import LAST, START
+from keras_attention.evaluation.report import LAST, START, Sentences
 from keras_attention.recipes.environment import environment
 from keras_attention.recipes.text import OLD_DOMAIN
 
@@ -41,14 +41,14 @@ def _filters(corpus: Corpus) -> dict[str, Any] | None:
 
 
 def evaluation_figures(
-    evaluation: Mapping[str, Any], split: str, sources: Sequence[str], references: Sequence[str]
+    evaluation: Mapping[str, Any], split: str, text: Sentences
 ) -> dict[str, Any]:
     """How well a run translates its test set.
 
     Args:
         evaluation: What `Run.evaluation` returned.
         split: Which part of the corpus was translated.
-        sources, references: Its sentences.
+        text: Its sentences.
     """
     systems = evaluation["systems"]
     result = list(systems.values())[-1]
@@ -58,11 +58,11 @@ def evaluation_figures(
         "last_validation_perplexity": last["perplexity"],
         "test": {
             "split": split,
-            "sentences": len(sources),
+            "sentences": len(text.sources),
             **_scores(result["scores"]),
             **_since_the_start(evaluation),
             "seconds": result["seconds"],
-            "examples": _examples(sources, evaluation["translations"], references),
+            "examples": _examples(text, evaluation["translations"]),
         },
         **_old_domain_figures(evaluation.get(OLD_DOMAIN)),
     }
@@ -86,11 +86,8 @@ def old_domain(run: Run) -> dict[str, Any]:
     text = run.corpus.extra.get(OLD_DOMAIN)
     if text is None or run.resolved.start is None:
         return {}
-    references = run.corpus.references(OLD_DOMAIN)
-    sources = list(text.sources())
-    return {
-        OLD_DOMAIN: run.evaluation(sources, references, name="old domain", translations_alone=True)
-    }
+    sentences = run.sentences(OLD_DOMAIN, "old domain")
+    return {OLD_DOMAIN: run.evaluation(sentences, translations_alone=True)}
 
 
 def _old_domain_figures(evaluation: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -114,13 +111,11 @@ def _scores(scores: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _examples(
-    sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
-) -> list[dict[str, str]]:
+def _examples(text: Sentences, translations: Sequence[str]) -> list[dict[str, str]]:
     """Five pairs, evenly spread over the set, each of the most ordinary length there."""
     names = ("source", "translation", "reference")
-    rows = [*dict.fromkeys(zip(sources, translations, references, strict=True))]
-    ordinary = statistics.median(len(source) for source in sources)
+    rows = [*dict.fromkeys(zip(text.sources, translations, text.references, strict=True))]
+    ordinary = statistics.median(len(source) for source in text.sources)
     fifths = (rows[len(rows) * i // 5 : len(rows) * (i + 1) // 5] for i in range(5))
     chosen = [min(part, key=lambda row: abs(len(row[0]) - ordinary)) for part in fifths if part]
     return [dict(zip(names, row, strict=True)) for row in chosen]

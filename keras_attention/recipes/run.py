@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.cost import matmul_peak
 from keras_attention.evaluation.perplexity import PerplexityMeter
-from keras_attention.evaluation.report import evaluation_report, write_report
+from keras_attention.evaluation.report import Sentences, evaluation_report, write_report
 from keras_attention.evaluation.training_cost import training_cost
 from keras_attention.models.transformer import Transformer
+from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
 from keras_attention.recipes.config import BUDGET, TranslationConfig
 from keras_attention.recipes.environment import environment
 from keras_attention.recipes.loop import run_updates, train
@@ -43,18 +44,13 @@ from keras_attention.training.agreement import (
     failing_together,
 )
 from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_manifest
-from keras_attention.training.checkpoints import (
-    average_checkpoints,
-    save_average,
-    select_checkpoints,
-)
+from keras_attention.training.checkpoints import save_average
 from keras_attention.training.distribution import Devices, distribution_scope, is_chief
 from keras_attention.training.joining import check_launch, check_workers
-from keras_attention.training.moving_average import load_moving_average
 from keras_attention.utils.checks import check_boolean, check_has, check_path, counted
 from keras_attention.utils.files import write_atomically
 from keras_attention.utils.progress import activity, say, show, silenced
-from keras_attention.utils.run_folder import RunFolder
+from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 from keras_attention.visualization.summary_writer import SummaryWriter
 
 
@@ -223,8 +219,22 @@ class Run:
 
     def translator(self, model: Any, **options: Any) -> Translator:
         """Return a translator of a model, with the search settings of the run."""
-        search = {name: getattr(self.config, name) for name in ("beam_size", "length_penalty")}
-        return Translator(model, self.tokenizer, **search, **options)
+        return Translator(model, self.tokenizer, **self.search, **options)
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """The settings of the search."""
+        return {name: getattr(self.config, name) for name in SEARCH_SETTINGS}
+
+    @property
+    def chosen(self) -> ChosenCheckpoints:
+        """The checkpoints that stand for the run."""
+        return ChosenCheckpoints(self.folder, vars(self.config))
+
+    def sentences(self, split: str, name: str) -> Sentences:
+        """Return a part of the text, to translate and score it."""
+        sources, references = self.corpus.splits[split].sources(), self.corpus.references(split)
+        return Sentences(list(sources), list(references), name, self.corpus.target_language)
 
     # The order of a run.
 
@@ -306,8 +316,8 @@ class Run:
         """Give the model the average of the last checkpoints, kept in `averaged/`, or the best one."""
         if not self.is_chief:
             return
-        intact = []
-        for path in self._chosen_checkpoints():
+        chosen, intact = self.chosen, []
+        for path in chosen.averaged():
             try:
                 read_manifest(path)
             except DamagedCheckpoint as error:
@@ -315,42 +325,17 @@ class Run:
             else:
                 intact.append(path)
         with activity(f"averaging {counted(len(intact), 'checkpoint')}"):
-            average = self._set_weights
-            save_average(self.model, self.folder.average, intact, True, average)
+            save_average(self.model, self.folder.average, intact, True, chosen.load)
         self.training["averaged_checkpoints"] = len(intact)
         self.training["averaged_from"] = [path.name for path in intact]
-        best = self._best()
-        if best is not None:
-            self.training["best_checkpoint"] = {**best, "is_final": self._ends_with_best}
-            if self._ends_with_best:
-                self._set_weights(self.model, [self.folder.checkpoints / best["name"]])
+        if chosen.best is not None:
+            self.training["best_checkpoint"] = {**chosen.best, "is_final": chosen.ends_with_best}
+            if chosen.ends_with_best:
+                chosen.load(self.model, chosen.named("best"))
         elif self.config.final_model == "best":
             say(
                 f"No {self.config.best_by} was measured, so no checkpoint is the best. The average is used."
             )
-
-    def _best(self) -> dict[str, Any] | None:
-        """Return the best checkpoint that the run keeps, if it keeps one."""
-        best = None if self.config.best_by is None else self.folder.best_checkpoint()
-        return best and {"by": self.config.best_by, **best}
-
-    @property
-    def _ends_with_best(self) -> bool:
-        return self.config.final_model == "best" and self._best() is not None
-
-    @property
-    def _set_weights(self) -> Callable[..., None]:
-        """Gives a model the average of checkpoints, or the moving average that the last of them holds."""
-        return average_checkpoints if self.config.ema is None else load_moving_average
-
-    def _chosen_checkpoints(self) -> list[Path]:
-        config = self.config
-        return select_checkpoints(
-            self.folder.checkpoints,
-            config.averaged_checkpoints if config.ema is None else 1,
-            config.checkpoint_minutes,
-            config.checkpoint_updates,
-        )
 
     def save(self) -> None:
         """Save the model as `model.keras`, and its spec, which needs no Keras, in `spec/`."""
@@ -363,17 +348,15 @@ class Run:
         if not self.is_chief:
             return {}
         split = "validation" if self.corpus.test is None else "test"
-        sources = list(self.corpus.splits[split].sources())
-        references = list(self.corpus.references(split))
-        name, devices = f"{self.corpus.name}, {split} part", self.resolved.replicas
-        evaluation = self.evaluation(sources, references, name=name, devices=devices)
+        text = self.sentences(split, f"{self.corpus.name}, {split} part")
+        evaluation = self.evaluation(text, devices=self.resolved.replicas)
         evaluation |= old_domain(self)
         report = {
             **run_figures(self),
             "training": self.training,
-            **evaluation_figures(evaluation, split, sources, references),
+            **evaluation_figures(evaluation, split, text),
         }
-        write_atomically(self.folder.references, "\n".join([*references, ""]))
+        write_atomically(self.folder.references, "\n".join([*text.references, ""]))
         write_atomically(self.folder.translations, "\n".join([*evaluation["translations"], ""]))
         with SummaryWriter(self.folder.logs, resumes=False) as writer:
             for metric in ("bleu", "chrf"):
@@ -386,10 +369,8 @@ class Run:
 
     def evaluation(
         self,
-        sources: Sequence[str],
-        references: Sequence[str],
+        text: Sentences,
         *,
-        name: str = "test set",
         devices: int = 1,
         device: str | None = None,
         samples: int = 1000,
@@ -400,9 +381,7 @@ class Run:
         Afterwards the model has the weights that the run ends with.
 
         Args:
-            sources: Sentences to translate.
-            references: Their reference translations.
-            name: Name of these sentences.
+            text: Sentences to translate, with their references.
             devices: Number of devices that trained, for the paper's formula of the cost.
             device: A GPU of the paper, such as `"P100"`; by default the speed of this machine is used.
             samples: Resamples of the paired bootstrap.
@@ -414,10 +393,9 @@ class Run:
         Raises:
             ValueError: If the folder holds no checkpoint.
         """
-        chosen = self._chosen_checkpoints()
         cost = None
         if self.batches is not None and not translations_alone:
-            last = read_manifest(chosen[-1], verify=False)
+            last = read_manifest(self.chosen.averaged()[-1], verify=False)
             cost = training_cost(
                 self.model,
                 self.batches,
@@ -430,25 +408,16 @@ class Run:
         meter = None
         if self.validation is not None and not translations_alone:
             meter = PerplexityMeter(self.model)
-        search = {key: getattr(self.config, key) for key in ("beam_size", "length_penalty")}
-        best = self._best()
-        return evaluation_report(
-            self.model,
+        report = evaluation_report(
+            self.chosen.systems(self.model, self.resolved.restart),
             self.translator(self.model),
-            chosen,
-            sources,
-            references,
-            name=name,
-            language=self.settings["languages"][1],
+            text,
             measure_perplexity=None if meter is None else lambda: meter(self.validation),
             cost=cost,
-            decoding=search,
+            decoding=self.search,
             samples=samples,
-            start=self.resolved.restart,
-            best=best and {**best, "path": self.folder.checkpoints / best["name"]},
-            use_best=self._ends_with_best,
-            moving_average=None if self.config.ema is None else load_moving_average,
         )
+        return report if self.chosen.best is None else {**report, "best": self.chosen.best}
 
     # How a run begins.
 

@@ -8,7 +8,13 @@ import pytest
 
 from keras_attention.evaluation import report as report_module
 from keras_attention.evaluation.bleu import corpus_bleu
-from keras_attention.evaluation.report import evaluation_report, report_text, write_report
+from keras_attention.evaluation.report import (
+    Sentences,
+    System,
+    evaluation_report,
+    report_text,
+    write_report,
+)
 
 pytestmark = pytest.mark.backends("tensorflow")
 
@@ -44,8 +50,17 @@ def make_report(
         right = round(model.weight)
         return [*REFERENCES[:right], *("Ein Haus steht im Wald." for _ in REFERENCES[right:])]
 
+    def system(*of):
+        return System(lambda: set_mean(model, of), of)
+
+    systems = {}
+    if len(paths) > 1:
+        systems[f"first averaged ({paths[0][4:]})"] = system(paths[0])
+    if paths:
+        systems[f"last checkpoint ({paths[-1][4:]})"] = system(paths[-1])
+    if len(paths) > 1:
+        systems[f"average of {len(paths)}"] = system(*paths)
     options = {
-        "set_weights": set_mean,
         "measure_perplexity": lambda: 10 - model.weight,
         "samples": 20,
         "decoding": {"beam_size": 4},
@@ -64,7 +79,7 @@ def make_report(
         },
         **options,
     }
-    return model, evaluation_report(model, translate, list(paths), SOURCES, references, **options)
+    return model, evaluation_report(systems, translate, Sentences(SOURCES, references), **options)
 
 
 def expected_bleu(right):
@@ -113,7 +128,7 @@ def test_text_is_compared_in_one_form_and_the_lines_that_it_changed_are_counted(
         return [f"{line}\u200b" for line in REFERENCES[:5]] + REFERENCES[5:]
 
     report = evaluation_report(
-        Model(), spaced, ["run/update-2"], SOURCES, REFERENCES, set_weights=set_mean
+        {"spaced": System(lambda: None)}, spaced, Sentences(SOURCES, REFERENCES)
     )
     assert list(report["text"]["changed"].values()) == [0, 5]
 
@@ -224,7 +239,7 @@ def test_an_interrupted_write_leaves_the_old_report(tmp_path, monkeypatch):
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match="no checkpoints"):
+    with pytest.raises(ValueError, match="no weights"):
         make_report([])
     with pytest.raises(ValueError, match="needs its reference"):
-        evaluation_report(Model(), list, ["a"], ["x"], ["y", "z"])
+        Sentences(["x"], ["y", "z"])

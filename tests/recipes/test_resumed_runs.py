@@ -21,6 +21,7 @@ from keras_attention.callbacks.perplexity import ValidationPerplexity
 from keras_attention.cli import train as cli
 from keras_attention.cli.train import run
 from keras_attention.data.mixed_batches import MixedBatches
+from keras_attention.evaluation import Sentences
 from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.recipes import checkpoint_translator
 from keras_attention.recipes import run as recipe
@@ -399,7 +400,10 @@ def test_the_best_checkpoint_is_the_result(files, tmp_path, known_perplexities, 
     ]
     assert all(map(np.array_equal, weights[0], weights[1]))
     assert not all(map(np.array_equal, weights[0], weights[2]))
-    assert Run.open(folder).evaluation(["a b"], ["c d"])["best"]["name"] == "update-00000028"
+    assert (
+        Run.open(folder).evaluation(Sentences(["a b"], ["c d"]))["best"]["name"]
+        == "update-00000028"
+    )
 
 
 def test_patience_goes_by_the_same_measure(
@@ -511,7 +515,9 @@ def test_a_moving_average_goes_on_exactly_and_is_the_result(files, tmp_path, cap
         in (folder / "report.txt").read_text()
     )
     assert ", the moving average of the weights" in capsys.readouterr().out
-    assert list(finished.evaluation(["a b"], ["c d"])["systems"])[-1].startswith("moving average")
+    assert list(finished.evaluation(Sentences(["a b"], ["c d"]))["systems"])[-1].startswith(
+        "moving average"
+    )
     with pytest.raises(SystemExit):
         train(files, folder, 14, TINY)
     assert "ema: 0.9 there, None asked for" in capsys.readouterr().err

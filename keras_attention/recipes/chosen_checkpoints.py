@@ -1,0 +1,105 @@
+"""Which checkpoints of a run stand for it, and how a model gets their weights."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from keras_attention.evaluation.report import BEST, LAST, START, System
+from keras_attention.training.checkpoints import (
+    average_checkpoints,
+    list_checkpoints,
+    select_checkpoints,
+)
+from keras_attention.training.moving_average import load_moving_average
+from keras_attention.utils.run_folder import RunFolder
+
+
+class ChosenCheckpoints:
+    """The checkpoints of a run, finished or not, that its settings choose.
+
+    Args:
+        folder: The run's folder.
+        settings: Settings of the run; those that older runs lack have their defaults.
+    """
+
+    def __init__(self, folder: RunFolder, settings: Mapping[str, Any]):
+        self.folder = folder
+        self.settings = settings
+
+    @property
+    def load(self) -> Callable[[Any, Sequence[Path]], None]:
+        """Gives a model the average of checkpoints, or the moving average that the last of them holds."""
+        return average_checkpoints if self.settings.get("ema") is None else load_moving_average
+
+    def averaged(self, last: int | None = None) -> list[Path]:
+        """Return the checkpoints that the run averages, or so many of them, oldest first.
+
+        Raises:
+            ValueError: If there are none.
+        """
+        many = self.settings["averaged_checkpoints"] if self.settings.get("ema") is None else 1
+        minutes, updates = (
+            self.settings.get(f"checkpoint_{unit}") for unit in ("minutes", "updates")
+        )
+        return select_checkpoints(self.folder.checkpoints, last or many, minutes, updates)
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The best checkpoint, if the run keeps it: its `name`, what it is the best `by`, and its `value`."""
+        by = self.settings.get("best_by")
+        best = None if by is None else self.folder.best_checkpoint()
+        return best and {"by": by, **best}
+
+    @property
+    def ends_with_best(self) -> bool:
+        """Whether the run ends with the best checkpoint, and not with the average."""
+        return self.settings.get("final_model") == "best" and self.best is not None
+
+    def named(self, name: str) -> list[Path]:
+        """Return the checkpoints that a name stands for, after `RunFolder.check_checkpoint`.
+
+        Args:
+            name: "last", "average", "best", or the name of a checkpoint.
+        """
+        if name == "average":
+            return self.averaged()
+        if name == "last":
+            return list_checkpoints(self.folder.checkpoints)[-1:]
+        best = self.folder.best_checkpoint() if name == "best" else None
+        return [self.folder.checkpoints / (best["name"] if best else name)]
+
+    def systems(
+        self, model: Any, restart: Callable[[Any], None] | None = None
+    ) -> dict[str, System]:
+        """Return what a report compares, by title; at the end the result.
+
+        Args:
+            model: It gets the weights.
+            restart: Gives it the pretrained weights that the training started from, if there were any.
+        """
+
+        def system(
+            paths: Sequence[Path], load: Callable[[Any, Any], None] = average_checkpoints
+        ) -> System:
+            return System(functools.partial(load, model, paths), paths)
+
+        paths, systems = self.averaged(), {}
+        first, last = paths[0], paths[-1]
+        moves = self.settings.get("ema") is not None
+        if len(paths) > 1:
+            systems[f"first averaged ({first.name})"] = system([first])
+        systems[f"{LAST}({last.name})"] = system([last])
+        if moves:
+            systems[f"moving average ({last.name})"] = system([last], self.load)
+        elif len(paths) > 1:
+            systems[f"average of {len(paths)}"] = system(paths)
+        if best := self.best:
+            own = system([self.folder.checkpoints / best["name"]], self.load)
+            own_row = {f"{BEST}{best['by']} ({best['name']})": own}
+            systems = {**systems, **own_row} if self.ends_with_best else {**own_row, **systems}
+        if restart is not None:
+            systems = {START: System(functools.partial(restart, model)), **systems}
+        return systems
