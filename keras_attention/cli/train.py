@@ -181,9 +181,9 @@ def _train(
     config = configured(recipe, options)
     finish = options.get("finish", False)
     if "output_dir" in options and not plan:
-        from keras_attention.recipes.start import check_start
+        from keras_attention.recipes.start import Start
 
-        check_start(corpus, config, RunFolder(options["output_dir"]), finish)
+        Start(corpus, config, RunFolder(options["output_dir"]), finish).check()
     if config.preset != recipe.preset:
         say(_kept_text(recipe, config))
     start_backend()

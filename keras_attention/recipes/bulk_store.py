@@ -18,7 +18,6 @@ from keras_attention.recipes.bulk_folder import BulkFolder
 from keras_attention.recipes.bulk_work import Work, check_spread, packed, run_chunks, unpacked
 from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.run import Run
-from keras_attention.recipes.start import reasons
 from keras_attention.utils.files import remove_folder
 
 
@@ -151,7 +150,7 @@ def prepare_corpus(
             "stores are made first."
         )
     run.resolved.check(corpus.train)
-    run.folder.check(run.settings, run.changeable, reasons(config))
+    run.folder.check(run.settings, run.changeable, run.reasons)
     with run.folder.locked(timeout=-1):  # If several shares start at once, one makes the tokenizer.
         run.folder.claim(run.settings, run.changeable)
         tokenizer = run.tokenizer

@@ -16,7 +16,6 @@ from keras_attention.data.corpora import Corpus
 from keras_attention.data.filters import FilteredText, describe
 from keras_attention.data.model_card import other_direction
 from keras_attention.data.preset_folders import Preset
-from keras_attention.recipes.config import TranslationConfig
 from keras_attention.utils.run_folder import RunFolder
 
 # Below this BLEU nobody would call the output a translation.
@@ -37,14 +36,14 @@ def corpus_text(corpus: Corpus, start: Preset | None = None) -> str:
     return "\n".join(lines)
 
 
-def batches_text(batches: TokenBatches, config: TranslationConfig) -> str:
+def batches_text(batches: TokenBatches) -> str:
     """Return the batches of an epoch, and how many pairs are left out."""
     statistics = batches.statistics()
     empty, long = batches.store.metadata["dropped_empty"], statistics["dropped_long"]
     left_out = "no pair"
     if empty or long:
         left_out = (
-            f"{empty:,} pairs without tokens, {long:,} with over {config.max_length} on a side"
+            f"{empty:,} pairs without tokens, {long:,} with over {batches.max_length} on a side"
         )
     return (
         f"Batches: {statistics['batches']:,} an epoch, on average "
@@ -55,14 +54,10 @@ def batches_text(batches: TokenBatches, config: TranslationConfig) -> str:
     )
 
 
-def model_text(model: Any, batches: TokenBatches, config: TranslationConfig) -> str:
+def model_text(model: Any, name: str, batches: TokenBatches) -> str:
     """Return the model and what it is trained on."""
-    name = config.preset
-    if config.start_from is not None:
-        frozen = "" if config.freeze is None else f", {config.freeze} frozen"
-        name = f"of '{config.start_from}'{frozen}"
     return (
-        f"Model {name}, {config.dtype}: {_millions(model.count_params())} parameters, trained on "
+        f"Model {name}: {_millions(model.count_params())} parameters, trained on "
         f"{batches.statistics()['pairs']:,} pairs. The first batch of each of the "
         f"{len(batches.shape_statistics())} shapes compiles first, which does not count as training."
     )

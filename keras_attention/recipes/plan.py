@@ -21,7 +21,7 @@ from keras_attention.recipes.probe_step import StepProbe, probe_step, worth_tryi
 from keras_attention.recipes.run import Run
 from keras_attention.spec.presets import PRESETS
 from keras_attention.utils.cache import cache_folder
-from keras_attention.utils.checks import check_boolean, check_has, check_path
+from keras_attention.utils.checks import check_boolean, check_path
 from keras_attention.utils.progress import activity
 
 # Seconds for an update on the paper's eight P100 (section 5.2).
@@ -251,11 +251,9 @@ def plan_training(
     started = time.monotonic()
     if try_longest is not None:
         check_boolean("try_longest", try_longest)
-    check_has("corpus", corpus, "a Corpus", "train", "validation")
-    check_has("config", config, "a TranslationConfig", "preset", "steps")
-    if folder is not None:
-        check_path("folder", folder)
-    run = Run(corpus, config, _plan_folder(corpus, config) if folder is None else folder)
+    run = Run(corpus, config, "plan" if folder is None else check_path("folder", folder))
+    if folder is None:  # Nothing is written into the folder of a run that is only planned.
+        run.shared = _plan_folder(corpus, config)
     run.resolved.check(corpus.train)
     stages = parse_mixture(config.mixture, corpus.parts)
     batches = run.batches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.results import evaluation_figures, old_domain, run_figures
 from keras_attention.recipes.saving import save_model
 from keras_attention.recipes.shares import check_is_shared, check_shares
-from keras_attention.recipes.start import changeable, reasons, run_settings, with_budget
+from keras_attention.recipes.start import Start
 from keras_attention.training.agreement import (
     check_agreement,
     check_same_texts,
@@ -47,7 +47,7 @@ from keras_attention.training.checkpoint_store import DamagedCheckpoint, read_ma
 from keras_attention.training.checkpoints import save_average
 from keras_attention.training.distribution import Devices, distribution_scope, is_chief
 from keras_attention.training.joining import check_launch, check_workers
-from keras_attention.utils.checks import check_boolean, check_has, check_path, counted
+from keras_attention.utils.checks import check_path, counted
 from keras_attention.utils.files import write_atomically
 from keras_attention.utils.progress import activity, say, show, silenced
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
@@ -94,17 +94,10 @@ def train_translation(
         TrainingStopped: A `KeyboardInterrupt`, after Ctrl-C or SIGTERM; the run can be resumed.
         OSError: If a checkpoint cannot be written, for instance because the disk is full.
     """
-    run = Run(corpus, config, output_dir, finish=finish, callbacks=callbacks)
-    with run.started():
-        if run.report is None:
-            run.train()
-            run.average()
-            run.save()
-            run.report = run.evaluate()
-    return run.report
+    return Run(corpus, config, output_dir, finish=finish, callbacks=callbacks).complete()
 
 
-class Run:
+class Run(Start):
     """A run of training: a text, settings, and the folder of all that comes of them.
 
     Its parts are made when they are first asked for: the tokenizer, the batches, the model. `started` claims
@@ -126,10 +119,6 @@ class Run:
         report: The report of a finished run, else None.
     """
 
-    # Settings beside those of `TranslationConfig` that identify a run, and those that may change.
-    more_settings: Mapping[str, Any] = {}
-    more_changeable: tuple[str, ...] = ()
-
     def __init__(
         self,
         corpus: Corpus,
@@ -140,14 +129,8 @@ class Run:
         finish: bool = False,
         callbacks: Sequence[keras.callbacks.Callback] | None = None,
     ):
-        check_has("corpus", corpus, "a Corpus", "splits", "train", "validation")
-        check_has("config", config, "a TranslationConfig", "preset", "steps")
-        check_boolean("finish", finish)
-        self.corpus = corpus
-        self.config = config
-        self.folder = RunFolder(check_path("output_dir", folder))
-        self.shared = self.folder.path if shared is None else check_path("shared", shared)
-        self.finish = finish
+        super().__init__(corpus, config, RunFolder(check_path("output_dir", folder)), finish)
+        self.shared = self.folder.path if shared is None else Path(shared)
         self.callbacks = checked_callbacks(callbacks or ())
         self.devices = Devices()
         self.report: dict[str, Any] | None = None
@@ -162,15 +145,9 @@ class Run:
         return Resolved.of(self.config)
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The settings that identify the run, as `config.json` has them."""
-        settings = run_settings(self.corpus, self.config, self.resolved.row_multiple)
-        return {**settings, **self.more_settings}
-
-    @property
-    def changeable(self) -> tuple[str, ...]:
-        """The settings that may differ from those in the folder."""
-        return (*changeable(self.config, self.finish), *self.more_changeable)
+    def row_multiple(self) -> int:
+        """The number that divides the rows of a batch on these devices."""
+        return self.resolved.row_multiple
 
     # What a run is made of.
 
@@ -184,13 +161,13 @@ class Run:
         """The tokenizer, from the folder or trained now."""
         text = self.text
         with chief_first():
-            return self.resolved.tokenizer(text, Path(self.shared) / "tokenizer")
+            return self.resolved.tokenizer(text, self.shared / "tokenizer")
 
     @functools.cached_property
     def _batches(self) -> tuple[Any, Any]:  # None for a finished run whose stores are gone
         text, tokenizer = self.text, self.tokenizer
         with chief_first():
-            return self.resolved.batches(text, tokenizer, Path(self.shared) / "store")
+            return self.resolved.batches(text, tokenizer, self.shared / "store")
 
     @property
     def batches(self) -> TokenBatches:
@@ -206,6 +183,13 @@ class Run:
     def model(self) -> Transformer:
         """The model, compiled for training."""
         return self.resolved.model(self.tokenizer.vocabulary_size)
+
+    @property
+    def _model_name(self) -> str:
+        config = self.config
+        name = config.preset if config.start_from is None else f"of '{config.start_from}'"
+        frozen = f", {config.freeze} frozen" if config.freeze else ""
+        return f"{name}{frozen}, {config.dtype}"
 
     @property
     def device_peak(self) -> float:
@@ -238,10 +222,20 @@ class Run:
 
     # The order of a run.
 
+    def complete(self) -> dict[str, Any]:
+        """Do all that is not done yet, as `train_translation` does; return the report."""
+        with self.started():
+            if self.report is None:
+                self.train()
+                self.average()
+                self.save()
+                self.report = self.evaluate()
+        return self.report
+
     def check(self) -> None:
         """Refuse what cannot be trained, in all processes, before anything is written."""
         with failing_together():
-            self.config = with_budget(self.config, self.folder, self.finish)
+            self.set_budget()
         if self.finish and is_chief():
             steps, minutes = self.config.steps, self.config.minutes
             end = f"{steps:,} updates" if steps else f"{minutes:g} minutes"
@@ -258,7 +252,7 @@ class Run:
         place = str(self.folder.path.resolve())
         check_agreement({**settings, **environment(), "machine": None, "output_dir": place})
         with failing_together():
-            self.folder.check(settings, self.changeable, reasons(self.config))
+            self.folder.check(settings, self.changeable, self.reasons)
 
     @contextlib.contextmanager
     def started(self) -> Iterator[None]:
@@ -285,10 +279,10 @@ class Run:
         """
         keras.utils.set_random_seed(self.config.seed)
         say(corpus_text(self.corpus, self.resolved.start))
-        say(batches_text(self.batches, self.config))
+        say(batches_text(self.batches))
         with activity("building the model"):
             _ = self.model, self.device_peak
-        say(model_text(self.model, self.batches, self.config))
+        say(model_text(self.model, self._model_name, self.batches))
         if self.resolved.start is not None and self.is_chief and not self.folder.has_trained():
             with activity("scoring the pretrained model"):
                 perplexity = PerplexityMeter(self.model)(self.validation)

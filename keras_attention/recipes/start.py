@@ -1,4 +1,4 @@
-"""What a start of a run asks for, and whether its folder allows it; needs no Keras, so it is said at once."""
+"""What a run begins from: text, settings, folder. It needs no Keras, so a wrong start is refused at once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from keras_attention.data.corpus import Corpus
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.presets import Preset, read_preset
 from keras_attention.recipes.config import BUDGET, NEWER, TranslationConfig
+from keras_attention.utils.checks import check_boolean, check_has
 from keras_attention.utils.cooldown import finishing_steps
 from keras_attention.utils.run_folder import RunFolder
 
@@ -30,131 +31,137 @@ def start_of(preset: str) -> Preset:
     return read_preset(preset)
 
 
-def reasons(config: TranslationConfig) -> dict[str, str]:
-    """Why the budget of a run may not change, where `config.changeable` lacks it."""
-    falls = config.peak_learning_rate is not None and config.cooldown is None
-    return {"steps": FOLLOWS_BUDGET if falls else FREEZES, "minutes": FOLLOWS_BUDGET}
-
-
-def run_settings(
-    corpus: Corpus, config: TranslationConfig, row_multiple: int | None = None
-) -> dict[str, Any]:
-    """Return the settings that identify a run.
+class Start:
+    """What a run begins from, and whether its folder allows it.
 
     Args:
-        corpus: The text.
-        config: The run's settings.
-        row_multiple: What the number of devices makes of that setting.
-    """
-    settings = dataclasses.asdict(config)
-    for field in dataclasses.fields(config):
-        if field.name in NEWER and settings[field.name] == field.default:
-            del settings[field.name]
-    parse_mixture(config.mixture, corpus.parts)  # Refuses other names.
-    if config.mixture:
-        settings["parts"] = {name: text.fingerprint() for name, text in corpus.parts.items()}
-    if config.start_from is None:  # as runs had it before there was a choice
-        del settings["start_from"], settings["freeze"]
-    else:
-        settings["start_fingerprint"] = start_of(config.start_from).fingerprint()
-    return {
-        **settings,
-        "row_multiple": row_multiple or config.row_multiple,
-        "corpus": corpus.name,
-        "languages": [corpus.source_language, corpus.target_language],
-        **{f"{name}_fingerprint": text.fingerprint() for name, text in corpus.splits.items()},
-    }
-
-
-def changeable(config: TranslationConfig, finish: bool = False) -> tuple[str, ...]:
-    """Return the settings that may change between two starts; the budget always may if the run ends now."""
-    return (*config.changeable, *(BUDGET if finish else ()))
-
-
-def check_start(
-    corpus: Corpus, config: TranslationConfig, folder: RunFolder, finish: bool = False
-) -> None:
-    """Refuse what this start asks of a run's folder, as far as that is known without a backend.
-
-    Raises:
-        ValueError: Names the settings that differ, and why they may not.
-    """
-    config = with_budget(config, folder, finish)
-    allowed = (*changeable(config, finish), "row_multiple")
-    folder.check(run_settings(corpus, config), allowed, reasons(config))
-
-
-def with_budget(
-    config: TranslationConfig, folder: RunFolder, finish: bool = False
-) -> TranslationConfig:
-    """Return the settings with the budget of this start.
-
-    Args:
-        config: The settings that were asked for.
+        corpus: What to train on.
+        config: The settings.
         folder: The run's folder.
         finish: Whether the run ends as soon as it can. A run whose learning rate has a cool-down begins it
             now: the result is that of a run whose budget was so small from the start. Others end at
             their last checkpoint.
 
-    Raises:
-        ValueError: If the run has nothing to finish, or has done more than its new budget allows.
+    Attributes:
+        corpus, config, folder, finish: The arguments; `set_budget` gives `config` the budget of this start.
     """
-    done = folder.last_checkpoint()
-    if not done:
-        if finish:
-            raise ValueError(
-                f"--finish: the run in '{folder.path}' has no checkpoint yet. Train first, or give its "
-                "folder."
-            )
-        return config
-    state = done["callbacks"].get("Budget", {})
-    if finish:
-        return _finished(config, folder, done["updates"], state.get("cooldown"))
-    there = folder.settings()
-    if config.cooldown is not None and any(there.get(n) != getattr(config, n) for n in BUDGET):
-        _check_rest(
-            config, folder, {"updates": done["updates"], **state, **(state["cooldown"] or {})}
-        )
-    return config
 
+    # Settings beside those of `TranslationConfig` that identify a run, and those that may change.
+    more_settings: Mapping[str, Any] = {}
+    more_changeable: tuple[str, ...] = ()
 
-def _finished(
-    config: TranslationConfig, folder: RunFolder, updates: int, cools: Mapping[str, Any] | None
-) -> TranslationConfig:
-    """Return the settings with the budget that ends a run as soon as it can be."""
-    report = folder.finished_report() or {}
-    if report.get("training", {}).get("updates") == updates:
-        budget = {name: report["config"].get(name) for name in BUDGET}
-    elif cools is None:
-        # A cool-down would need updates after those at which kappa and alpha were to be frozen.
-        share = 0.0 if config.is_weighted else config.cooldown or 0.0
-        steps = finishing_steps(max(1, updates), share)
-        budget = {"steps": steps, "minutes": None}
-    elif cools["steps"] is None:
-        budget = dict(zip(BUDGET, cools["limits"], strict=True))
-    else:
-        budget = {"steps": cools["steps"], "minutes": None, "patience": cools["limits"][0]}
-    return dataclasses.replace(config, **budget)
-
-
-def _check_rest(config: TranslationConfig, folder: RunFolder, spent: Mapping[str, Any]) -> None:
-    """Refuse a budget that leaves nothing in which the learning rate can fall."""
-    minutes = spent["seconds"] / 60
-    for name, is_over, done in (
-        (
-            "steps",
-            config.steps is not None and config.steps <= spent["updates"],
-            f"{spent['updates']:,} updates",
-        ),
-        (
-            "minutes",
-            config.minutes is not None and config.minutes <= minutes,
-            f"{minutes:.1f} minutes",
-        ),
+    def __init__(
+        self,
+        corpus: Corpus,
+        config: TranslationConfig,
+        folder: RunFolder,
+        finish: bool = False,
     ):
-        if is_over:
-            raise ValueError(
-                f"The run in '{folder.path}' has trained {done} at its full learning rate, so --{name} "
-                f"{getattr(config, name):,} leaves nothing in which the rate can fall. Nothing was changed. "
-                "Give a larger budget, or end the run now with --finish."
-            )
+        check_has("corpus", corpus, "a Corpus", "splits", "train", "validation")
+        check_has("config", config, "a TranslationConfig", "preset", "steps")
+        check_boolean("finish", finish)
+        self.corpus = corpus
+        self.config = config
+        self.folder = folder
+        self.finish = finish
+
+    def check(self) -> None:
+        """Refuse what this start asks of the folder, as far as that is known without a backend.
+
+        Raises:
+            ValueError: Names the settings that differ, and why they may not.
+        """
+        self.set_budget()
+        self.folder.check(self.settings, (*self.changeable, "row_multiple"), self.reasons)
+
+    @property
+    def row_multiple(self) -> int:
+        """The number that divides the rows of a batch, before the devices are known."""
+        return self.config.row_multiple
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that identify the run, as `config.json` has them."""
+        corpus, config = self.corpus, self.config
+        settings = dataclasses.asdict(config)
+        for field in dataclasses.fields(config):
+            if field.name in NEWER and settings[field.name] == field.default:
+                del settings[field.name]
+        parse_mixture(config.mixture, corpus.parts)  # Refuses other names.
+        if config.mixture:
+            settings["parts"] = {name: text.fingerprint() for name, text in corpus.parts.items()}
+        if config.start_from is None:  # as runs had it before there was a choice
+            del settings["start_from"], settings["freeze"]
+        else:
+            settings["start_fingerprint"] = start_of(config.start_from).fingerprint()
+        return {
+            **settings,
+            "row_multiple": self.row_multiple,
+            "corpus": corpus.name,
+            "languages": [corpus.source_language, corpus.target_language],
+            **{f"{name}_fingerprint": text.fingerprint() for name, text in corpus.splits.items()},
+            **self.more_settings,
+        }
+
+    @property
+    def changeable(self) -> tuple[str, ...]:
+        """The settings that may differ from those in the folder; all of the budget if the run ends now."""
+        ends = BUDGET if self.finish else ()
+        return (*self.config.changeable, *ends, *self.more_changeable)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why the budget may not change, where `changeable` lacks it."""
+        falls = self.config.peak_learning_rate is not None and self.config.cooldown is None
+        return {"steps": FOLLOWS_BUDGET if falls else FREEZES, "minutes": FOLLOWS_BUDGET}
+
+    def set_budget(self) -> None:
+        """Give the settings the budget of this start.
+
+        Raises:
+            ValueError: If the run has nothing to finish, or has done more than its new budget allows.
+        """
+        done = self.folder.last_checkpoint()
+        if not done:
+            if self.finish:
+                raise ValueError(
+                    f"--finish: the run in '{self.folder.path}' has no checkpoint yet. Train first, or give "
+                    "its folder."
+                )
+            return
+        state = done["callbacks"].get("Budget", {})
+        if self.finish:
+            budget = self._least_budget(done["updates"], state.get("cooldown"))
+            self.config = dataclasses.replace(self.config, **budget)
+        elif self.config.cooldown is not None:
+            there = self.folder.settings()
+            if any(there.get(name) != getattr(self.config, name) for name in BUDGET):
+                self._check_rest({"updates": done["updates"], **state, **(state["cooldown"] or {})})
+
+    def _least_budget(self, updates: int, cools: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the budget that ends a run as soon as it can be."""
+        report = self.folder.finished_report() or {}
+        if report.get("training", {}).get("updates") == updates:
+            return {name: report["config"].get(name) for name in BUDGET}
+        if cools is None:
+            # A cool-down would need updates after those at which kappa and alpha were to be frozen.
+            share = 0.0 if self.config.is_weighted else self.config.cooldown or 0.0
+            return {"steps": finishing_steps(max(1, updates), share), "minutes": None}
+        if cools["steps"] is None:
+            return dict(zip(BUDGET, cools["limits"], strict=True))
+        return {"steps": cools["steps"], "minutes": None, "patience": cools["limits"][0]}
+
+    def _check_rest(self, spent: Mapping[str, Any]) -> None:
+        """Refuse a budget that leaves nothing in which the learning rate can fall."""
+        minutes = spent["seconds"] / 60
+        for name, done, spoken in (
+            ("steps", spent["updates"], f"{spent['updates']:,} updates"),
+            ("minutes", minutes, f"{minutes:.1f} minutes"),
+        ):
+            limit = getattr(self.config, name)
+            if limit is not None and limit <= done:
+                raise ValueError(
+                    f"The run in '{self.folder.path}' has trained {spoken} at its full learning rate, so "
+                    f"--{name} {limit:,} leaves nothing in which the rate can fall. Nothing was changed. "
+                    "Give a larger budget, or end the run now with --finish."
+                )

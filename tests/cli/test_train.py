@@ -25,7 +25,7 @@ from keras_attention.recipes import TranslationConfig
 from keras_attention.recipes import plan as planning
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes.config import ModelArguments
-from keras_attention.recipes.start import run_settings
+from keras_attention.recipes.start import Start
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import SMALL, write_files
 
@@ -165,14 +165,14 @@ def test_a_packed_text_is_the_same_run(asked, tmp_path, pack):
     (first, config, _), (second, *_) = asked
     assert (first.name, second.name) == ("train", "one")
     folder = RunFolder(tmp_path / "run")
-    folder.claim(run_settings(first, config), config.changeable)
+    folder.claim(Start(first, config, folder).settings, config.changeable)
     (folder.checkpoints / "update-00000001").mkdir(parents=True)
-    folder.check(run_settings(second, config), config.changeable)
+    folder.check(Start(second, config, folder).settings, config.changeable)
     packed[0].write_bytes(pack(files[0].read_bytes() + b"one more\n"))
     packed[1].write_bytes(pack(files[1].read_bytes() + b"noch eins\n"))
     run("Trains.", arguments=text_of(packed))
     with pytest.raises(ValueError, match="another configuration .*train text differs"):
-        folder.check(run_settings(asked[2][0], config), config.changeable)
+        folder.check(Start(asked[2][0], config, folder).settings, config.changeable)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from keras_attention.data import corpus_from_files
-from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.messages import (
     batches_text,
     corpus_text,
@@ -148,6 +147,8 @@ def test_it_says_when_the_average_is_worse_than_the_last_checkpoint(tmp_path):
 class Counted:
     """Four batches an epoch, of two shapes; a model of 2.5 million parameters."""
 
+    max_length = 70
+
     def __init__(self, dropped_empty=0):
         self.store = types.SimpleNamespace(metadata={"dropped_empty": dropped_empty})
 
@@ -168,18 +169,18 @@ class Counted:
 
 
 def test_the_model_says_what_it_is_trained_on():
-    assert model_text(Counted(), Counted(), TranslationConfig(steps=1)) == (
+    assert model_text(Counted(), "tiny, float32", Counted()) == (
         "Model tiny, float32: 2.5 M parameters, trained on 1,234 pairs. The first batch of each of the 2 "
         "shapes compiles first, which does not count as training."
     )
 
 
 def test_the_batches_say_what_they_leave_out():
-    assert batches_text(Counted(), TranslationConfig(steps=1)) == (
+    assert batches_text(Counted()) == (
         "Batches: 4 an epoch, on average 1,000 source and 1,100 target tokens, 25.0% padding, "
         "2 shapes; left out: no pair"
     )
-    said = batches_text(Counted(1500), TranslationConfig(steps=1, max_length=70))
+    said = batches_text(Counted(1500))
     assert said.endswith("left out: 1,500 pairs without tokens, 0 with over 70 on a side")
 
 
