@@ -1,11 +1,11 @@
-"""A Keras callback that records training: curves, a machine-readable log, lines on the console."""
+"""A Keras callback that records training: curves, a machine-readable log."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TextIO
+from typing import Any
 
 import keras
 
@@ -61,7 +61,6 @@ class TrainingMonitor(RunCallback):
         flops: A function from B, S and T to the FLOPs of training on such a batch: see
             `keras_attention.evaluation.training_flops`.
         peak: FLOP/s of all devices together, for the MFU.
-        console: A stream that gets a short line for each entry.
         validation_writer: A second writer. It gets `val_loss` under the name of the training loss, so
             that TensorBoard draws the two in one chart, as two runs.
         budget: A `Budget` whose clock stops together with this one's.
@@ -95,7 +94,6 @@ class TrainingMonitor(RunCallback):
         log: MetricsLog | None = None,
         flops: Callable[[int, int, int], float] | None = None,
         peak: float | None = None,
-        console: TextIO | None = None,
         validation_writer: SummaryWriter | None = None,
         budget: Budget | None = None,
     ):
@@ -112,8 +110,6 @@ class TrainingMonitor(RunCallback):
             check_callable("flops", flops)
         if peak is not None:
             check_number("peak", peak, above=0)
-        if console is not None:
-            check_has("console", console, "a file to write to", "write")
         if validation_writer is not None:
             check_has("validation_writer", validation_writer, "a SummaryWriter", "scalar")
         if budget is not None:
@@ -126,7 +122,6 @@ class TrainingMonitor(RunCallback):
         self.flops = flops
         self.peak = peak
         self.budget = budget
-        self.console = console
         self.last: dict[str, float] = {}
         self._begun = False  # whether the first batch of the run, which compiles, is over
         self._epoch = self._batch = self._first_batch = 0
@@ -196,10 +191,6 @@ class TrainingMonitor(RunCallback):
             self._size = self.log.size  # cut short: a resumed run completes the epoch
         values = {name: number(value) for name, value in (logs or {}).items()}
         self._write("epoch", values, updates_of(self.model), epoch)
-
-    def record(self, kind: str, values: Mapping[str, float]) -> None:
-        """Log numbers from elsewhere, such as translation scores, at the current update."""
-        self._write(kind, values, updates_of(self.model), self._epoch)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -286,31 +277,6 @@ class TrainingMonitor(RunCallback):
             self.validation_writer.flush()
         if self.log is not None:
             self.log.write({"kind": kind, "update": step, "epoch": epoch, **values})
-        if self.console is not None:
-            self.console.write(console_line(step, values) + "\n")
-            self.console.flush()
-
-
-def console_line(update: int, values: Mapping[str, float]) -> str:
-    """Return the numbers of an entry as one short line.
-
-    >>> console_line(1250, {"loss": 3.2, "learning_rate": 4.4e-4, "padding": 0.09, "mfu": 0.31})
-    'update 1,250  loss 3.200  learning rate 4.4e-04  padding 9.0%  mfu 31.0%'
-    """
-    formats = {
-        "learning_rate": "{:.1e}",
-        "padding": "{:.1%}",
-        "mfu": "{:.1%}",
-        "tokens_per_second": "{:,.0f}",
-        "flops_per_second": "{:.2e}",
-    }
-    hidden = ("seconds", "batches_per_second")
-    parts = [
-        f"{spoken_name(name)} {formats.get(name, '{:.3f}').format(value)}"
-        for name, value in values.items()
-        if name not in hidden
-    ]
-    return "  ".join([f"update {update:,}", *parts])
 
 
 def spoken_name(name: str) -> str:

@@ -22,7 +22,6 @@ def training_cost(
     batches: Any,
     updates: int,
     *,
-    batches_per_update: int = 1,
     seconds: float | None = None,
     devices: int = 1,
     device: str | None = None,
@@ -38,7 +37,6 @@ def training_cost(
         model: A `Transformer`, or its arguments; see `ModelSizes.of`.
         batches: `TokenBatches` of the training part.
         updates: Number of optimizer updates.
-        batches_per_update: Number of batches whose gradients make one update.
         seconds: Wall-clock seconds of training; without them, FLOPs are only counted.
         devices: Number of devices.
         device: A GPU of the paper: `"K80"`, `"K40"`, `"M40"` or `"P100"`. None for this machine.
@@ -53,7 +51,6 @@ def training_cost(
         ValueError: If the speed of the device is unknown, or a number is too small.
     """
     check_integer("updates", updates, 1)
-    check_integer("batches_per_update", batches_per_update, 1)
     check_integer("devices", devices, 1)
     check_has("batches", batches, "TokenBatches", "shape_statistics", "pairs")
     for name, value in (("seconds", seconds), ("peak", peak)):
@@ -66,7 +63,7 @@ def training_cost(
     per_epoch = sum(
         shape["batches"] * training_flops(sizes, [shape["shape"]]) for shape in statistics
     )
-    epochs = updates * batches_per_update / sum(shape["batches"] for shape in statistics)
+    epochs = updates / sum(shape["batches"] for shape in statistics)
     pairs = np.concatenate([batches.pairs(0, i) for i in range(len(batches))])
     pairs = pairs[pairs >= 0]  # Negative ones are rows of padding.
     lengths = np.stack([batches.store.source_lengths, batches.store.target_lengths])[:, pairs]

@@ -231,7 +231,6 @@ class TrainingLoop:
             stateful=[
                 self.budget,
                 self.monitor,
-                self.scores,
                 self.patience,
                 *self.best,
                 Shares(self.run.model, config, self.run.devices),

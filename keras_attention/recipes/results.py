@@ -62,7 +62,7 @@ def evaluation_figures(
             **_scores(result["scores"]),
             **_since_the_start(evaluation),
             "seconds": result["seconds"],
-            "examples": _examples(text, evaluation["translations"]),
+            "examples": _examples(text.sources, evaluation["translations"], text.references),
         },
         **_old_domain_figures(evaluation.get(OLD_DOMAIN)),
     }
@@ -111,11 +111,13 @@ def _scores(scores: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _examples(text: Sentences, translations: Sequence[str]) -> list[dict[str, str]]:
+def _examples(
+    sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
+) -> list[dict[str, str]]:
     """Five pairs, evenly spread over the set, each of the most ordinary length there."""
     names = ("source", "translation", "reference")
-    rows = [*dict.fromkeys(zip(text.sources, translations, text.references, strict=True))]
-    ordinary = statistics.median(len(source) for source in text.sources)
+    rows = [*dict.fromkeys(zip(sources, translations, references, strict=True))]
+    ordinary = statistics.median(len(source) for source in sources)
     fifths = (rows[len(rows) * i // 5 : len(rows) * (i + 1) // 5] for i in range(5))
     chosen = [min(part, key=lambda row: abs(len(row[0]) - ordinary)) for part in fifths if part]
     return [dict(zip(names, row, strict=True)) for row in chosen]

@@ -51,13 +51,6 @@ def test_flops_tokens_and_padding_are_counted():
     assert "seconds" not in cost
 
 
-def test_updates_of_several_batches():
-    once = training_cost(MODEL, Batches(), updates=5)
-    thrice = training_cost(MODEL, Batches(), updates=5, batches_per_update=3)
-    assert thrice["flops"] == pytest.approx(3 * once["flops"])
-    assert thrice["flops_per_update"] == pytest.approx(3 * once["flops_per_update"])
-
-
 def test_by_the_papers_formula():
     cost = training_cost(MODEL, Batches(), 5, seconds=43_200, devices=8, device="P100")
     assert cost["paper_flops"] == pytest.approx(3.2832e18)

@@ -76,7 +76,7 @@ def main(preset: str, updates: int, batch_tokens: int | None, parts: int, sample
     from keras_attention.training.distribution import distribution_scope
     from peers.training.recipe import DemoTraining
 
-    recipe = DemoTraining(preset, as_run=True, updates=updates, batch_tokens=batch_tokens)
+    recipe = DemoTraining(preset, updates=updates, batch_tokens=batch_tokens)
     with distribution_scope("data_parallel" if "RANK" in os.environ else None) as devices:
         facts = {**recipe.build(), "work": recipe.work()}
         facts["work"]["tokens"] /= parts

@@ -1,4 +1,4 @@
-"""The same batches of the demo corpus through `fit`, or through all that a run does beside it."""
+"""The same batches of the demo corpus, with all that a run does beside `fit`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,12 @@ class DemoTraining(Peer):
 
     Args:
         preset: The model's size.
-        as_run: Whether a run's loop trains, as in `train_translation`, or plain `fit`.
         updates: Updates of a sample, of the same batches each time; at most an epoch's.
         batch_tokens: Of a batch; the recipe's if not given.
     """
 
-    def __init__(
-        self, preset: str, as_run: bool, updates: int, batch_tokens: int | None = None
-    ) -> None:
-        self.preset, self.as_run, self.updates = preset, as_run, updates
+    def __init__(self, preset: str, updates: int, batch_tokens: int | None = None) -> None:
+        self.preset, self.updates = preset, updates
         self.changed = {} if batch_tokens is None else {"batch_tokens": batch_tokens}
         self.devices: Any = None  # of several processes
         self.import_libraries()
@@ -67,12 +64,6 @@ class DemoTraining(Peer):
 
     def _sample(self) -> float:
         clock = self._clock()
-        if not self.as_run:
-            self.batches.set_epoch(0)
-            callbacks = [self.package.HugePages(), clock]
-            options = {"shuffle": False, "verbose": 0, "steps_per_epoch": self.updates}
-            self.model.fit(self.batches, callbacks=callbacks, **options)
-            return clock.seconds
         from keras_attention.recipes.loop import train
         from keras_attention.recipes.run import Run
 
