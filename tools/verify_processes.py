@@ -157,11 +157,7 @@ def train_together(options: argparse.Namespace) -> list[dict[str, list[float]]]:
 
 
 class LossOfEveryUpdate(keras.callbacks.Callback):
-    """Keeps the loss of each update, not its mean over the epoch, and stops after `updates` updates.
-
-    Args:
-        updates: Number of updates.
-    """
+    """Keeps the loss of each update, not its mean over the epoch, and stops after `updates` updates."""
 
     def __init__(self, updates: int):
         super().__init__()

@@ -105,12 +105,7 @@ def refuse_choices(options: argparse.Namespace, other: str) -> None:
 
 
 class LinesBeside:
-    """The lines of the given files of prefixes and phrases, as those of the input are read.
-
-    Args:
-        options: The options.
-        files: Closes the files.
-    """
+    """The lines of the given files of prefixes and phrases, as those of the input are read."""
 
     def __init__(self, options: argparse.Namespace, files: contextlib.ExitStack):
         self._lines = {}

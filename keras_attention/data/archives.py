@@ -58,10 +58,6 @@ def extract(path: Path, members: Mapping[str, Path]) -> None:
     themselves are, too. The files appear only then. Only the members asked for are written, to the paths
     that the caller gives: no name, link or mode in the archive decides where anything is written.
 
-    Args:
-        path: The archive.
-        members: Path of the file to write, for each member name.
-
     Raises:
         ValueError: If a member is missing or not a plain file, or the archive is damaged or holds far
             more than its size suggests.

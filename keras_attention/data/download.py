@@ -85,9 +85,6 @@ def download(
         max_bytes: Largest size; a download that is larger ends. Defaults to 1 GiB.
         tries: How often and how patiently to try.
 
-    Returns:
-        The path.
-
     Raises:
         ConnectionError: If the download fails. What was received is kept for the next call.
         ValueError: If `url` is not such a URL, or the content is not the expected one. Such a download is

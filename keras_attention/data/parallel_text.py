@@ -118,10 +118,6 @@ class ParallelText:
 def zip_lines(sides: Sequence[Iterator[str]], names: Sequence[Any]) -> Iterator[Pair]:
     """Yield pairs of line i of one file and line i of another.
 
-    Args:
-        sides: The lines of both files.
-        names: The names of both files, for error messages.
-
     Raises:
         ValueError: If one file has fewer lines.
     """

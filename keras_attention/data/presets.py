@@ -55,12 +55,7 @@ def read_preset(preset: str | os.PathLike[str] | Preset, positions: str = POSITI
 
 
 def preset_of_run(folder: str | os.PathLike[str], load: Callable[[RunFolder], Any]) -> Preset:
-    """Return a finished run as a preset.
-
-    Args:
-        folder: The run's folder.
-        load: Returns its model.
-    """
+    """Return a finished run as a preset."""
     run = RunFolder(check_path("folder", folder))
     settings = run.settings(SEARCH_SETTINGS)
     run.check_finished()

@@ -38,9 +38,6 @@ class SentencePieces:
 
     Characters outside the vocabulary are written as their UTF-8 bytes, so nothing is unknown.
 
-    Args:
-        model: A serialized SentencePiece model.
-
     Raises:
         ValueError: If `model` is not one.
     """

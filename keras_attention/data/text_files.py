@@ -100,10 +100,6 @@ def damage_named(name: PathLike, packing: Packing | None) -> Iterator[None]:
 def check_packed(path: PathLike, name: PathLike | None = None) -> None:
     """Read a packed file to its end, where its checksum is; of one that is not packed, nothing can be said.
 
-    Args:
-        path: The file.
-        name: Its name in messages; the path if not given.
-
     Raises:
         ValueError: If it is damaged or cut off.
     """

@@ -88,11 +88,7 @@ class Ensemble:
 
 
 class EnsembleSelector:
-    """The engines of an ensemble, as an `EngineSelector` for each model.
-
-    Args:
-        selectors: One for each model.
-    """
+    """The engines of an ensemble, as an `EngineSelector` for each model."""
 
     def __init__(self, selectors: Sequence[EngineSelector]):
         self._selectors = selectors

@@ -177,11 +177,7 @@ class ModelSearch:
         return engines.choice_for(batch_size * self._rules.beam_size)
 
     def check_room(self, requests: Sequence[Request]) -> None:
-        """Raise a `WrongText` if the translation of a text has no room for what is asked of it.
-
-        Args:
-            requests: What is asked for, one for each text.
-        """
+        """Raise a `WrongText` if the translation of a text has no room for what is asked of it."""
         min_length = 0 if self._token_rules is None else self._token_rules.min_length
         check_room(requests, [self._limits(len(r.source)) for r in requests], min_length)
 

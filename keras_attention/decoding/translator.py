@@ -389,9 +389,6 @@ LEAST = {"beam_size": 1, "max_extra_length": 0, "batch_tokens": 1, "batch_size":
 def check_options(options: Mapping[str, Any]) -> None:
     """Refuse arguments of `Translator` that no model can be decoded with, before there is a model.
 
-    Args:
-        options: The arguments that are given.
-
     Raises:
         ValueError: If one is out of range or unknown, or its engine is not installed.
     """

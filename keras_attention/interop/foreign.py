@@ -169,12 +169,7 @@ def read_foreign_json(path: Path, kind: type) -> Any:
 
 
 class Settings:
-    """Settings of another program's file, whose types are checked when they are asked for.
-
-    Args:
-        values: The settings.
-        path: Their file, for error messages.
-    """
+    """Settings of another program's file, whose types are checked when they are asked for."""
 
     def __init__(self, values: Mapping[str, Any], path: Path) -> None:
         self.values, self.path = values, path
@@ -284,10 +279,6 @@ def as_transformers(spec: TransformerSpec) -> TransformerSpec:
 
 def checked(make: Callable[[], TransformerSpec], path: Path) -> TransformerSpec:
     """Return a spec that is complete and finite; errors name the file that it comes from.
-
-    Args:
-        make: Returns the spec.
-        path: The file of its weights.
 
     Raises:
         ValueError: If the weights do not fit together.

@@ -72,9 +72,6 @@ def read_marian(path: Path) -> TransformerSpec:
     embedding, and has no padding token: this gets the last id, after those of the vocabulary. It and the
     unknown token are never produced, as in Marian.
 
-    Args:
-        path: The file.
-
     Returns:
         The spec; its decoder has an `SSRUSpec` or self-attention.
 

@@ -63,12 +63,7 @@ def _stack(model: Any, kind: str) -> StackSpec:
 
 
 def with_weights_of(spec: TransformerSpec, make: Callable[[dict[str, Any]], Any]) -> Any:
-    """Make a model from a spec, with the spec's options and weights.
-
-    Args:
-        spec: A complete spec.
-        make: Makes a model from a dict of the arguments that are in the spec.
-    """
+    """Make a model from a spec, with the spec's options and weights."""
     spec.validate()
     model = make(spec.options())
     assign_weights(model, spec)

@@ -172,12 +172,7 @@ def check_pair(source: Any, target: Any) -> tuple[Any, Any]:
 
 
 def check_head_masks(head_masks: Any, layers: Mapping[str, int]) -> None:
-    """Raise a ValueError unless a value has None or a mask for each layer, of any of the attentions.
-
-    Args:
-        head_masks: What the model was called with; each attention checks its own mask.
-        layers: Number of layers of each kind of attention that the model has.
-    """
+    """Raise a ValueError unless a value has None or a mask for each layer, of any of the attentions."""
     for kind, masks in check_has("head_masks", head_masks, "a dict", "items").items():
         check_choice("head_masks", kind, ATTENTIONS)
         if kind not in layers:

@@ -45,12 +45,7 @@ class TokenizeChunk:
 
 
 class TextSample:
-    """A parallel text as an input of bulk work; there is one such input for each sample.
-
-    Args:
-        text: The pairs.
-        sample: Number of the sample.
-    """
+    """A parallel text as an input of bulk work; there is one such input for each sample."""
 
     def __init__(self, text: ParallelText, sample: int) -> None:
         self._text, self.name = text, f"sample {sample}"

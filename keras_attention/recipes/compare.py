@@ -63,12 +63,6 @@ def runs_report(
 ) -> dict[str, Any]:
     """Scores of models on one test set, and whether they differ from the first by more than chance.
 
-    Args:
-        translations: The translations of each model, by its name.
-        text: The test set.
-        decoding: Search settings, by the name of the run.
-        samples: Resamples of the paired bootstrap.
-
     Returns:
         A dict for `report_text`: like that of `evaluation_report`, without averaging and cost.
     """

@@ -17,11 +17,7 @@ from keras_attention.utils.run_folder import RunFolder
 
 
 class FinishedRun(Run):
-    """A finished run, opened from its folder alone: its text need not be there any more.
-
-    Args:
-        folder: The run's folder.
-    """
+    """A finished run, opened from its folder alone: its text need not be there any more."""
 
     def __init__(self, folder: str | os.PathLike[str]):
         self.folder = RunFolder(check_path("folder", folder))

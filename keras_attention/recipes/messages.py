@@ -64,13 +64,7 @@ def model_text(model: Any, name: str, batches: TokenBatches) -> str:
 
 
 def finished_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool) -> str:
-    """Return the message when a finished run is started again: how to continue it, or why that is impossible.
-
-    Args:
-        folder: The run's folder.
-        report: Its report.
-        can_go_on: Whether its budget may be raised.
-    """
+    """Return the message when a finished run is started again: how to continue it, or why that is impossible."""
     finished = (
         f"This run is finished, after {report['training']['updates']:,} updates; its report is "
         f"{folder.report_text}."
@@ -122,13 +116,7 @@ def _ended_early(report: Mapping[str, Any]) -> bool:
 
 
 def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool = True) -> str:
-    """Return the end of a run: a line of numbers, some translations, where things are and what to do next.
-
-    Args:
-        folder: The run's folder.
-        report: Its report.
-        can_go_on: Whether its budget may be raised.
-    """
+    """Return the end of a run: a line of numbers, some translations, where things are and what to do next."""
     test, training = report["test"], report["training"]
     synthetic = " (synthetic data)" if report["synthetic"] else ""
     averaged = training["averaged_checkpoints"]

@@ -18,13 +18,7 @@ from keras_attention.utils.run_folder import RunFolder
 
 
 class Shares:
-    """How a batch is shared out. Each share draws dropout masks of its own, so a change is told.
-
-    Args:
-        model: The run's model.
-        config: Its settings.
-        devices: The devices that it uses.
-    """
+    """How a batch is shared out. Each share draws dropout masks of its own, so a change is told."""
 
     def __init__(self, model: Transformer, config: TranslationConfig, devices: Devices):
         # On JAX, the masks are those of the whole batch, however many devices share it.
@@ -48,13 +42,7 @@ class Shares:
 
 
 def check_shares(folder: RunFolder, devices: int, parts: int) -> None:
-    """Raise a ValueError unless devices can share the batches of the run that is in the folder.
-
-    Args:
-        folder: The run's folder.
-        devices: Number of devices.
-        parts: Number of parts that each processes one after the other.
-    """
+    """Raise a ValueError unless devices can share the batches of the run that is in the folder."""
     if not folder.has_trained():
         return
     rows = 0

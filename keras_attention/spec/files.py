@@ -72,9 +72,6 @@ def save_spec(spec: TransformerSpec, folder: str | os.PathLike[str]) -> None:
 def load_spec(folder: str | os.PathLike[str]) -> TransformerSpec:
     """Read what `save_spec` wrote.
 
-    Args:
-        folder: The folder.
-
     Returns:
         The spec, with weights as float32 NumPy arrays.
 

@@ -308,9 +308,6 @@ class NonFiniteModel(ValueError, FloatingPointError):
 def check_finite(weights: Mapping[str, Weight]) -> None:
     """Refuse a model that has diverged.
 
-    Args:
-        weights: The weights by path.
-
     Raises:
         NonFiniteModel: With the path of the first weight that is not finite.
 

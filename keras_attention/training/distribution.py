@@ -181,9 +181,6 @@ def sum_over_replicas(value: Any) -> Any:
 
     On PyTorch, within a training step, over the processes. On JAX, arrays that are sharded over devices
     are summed as a whole already. Outside of a strategy there is one replica.
-
-    Args:
-        value: A tensor or a list of tensors.
     """
     summed = backend_choice(
         "Training", tensorflow=_tensorflow_sum, torch=_torch_sum, default=lambda whole: whole

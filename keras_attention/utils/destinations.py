@@ -39,9 +39,6 @@ def check_destination(
         sources: Files that are read to produce the result.
         option: What a user writes to have it replaced, for the message. Defaults to the argument.
 
-    Returns:
-        The path.
-
     Raises:
         OccupiedPath: If something exists that may not be replaced, a link or device among them, or the
             path is one of the sources.

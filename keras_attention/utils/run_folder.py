@@ -51,9 +51,6 @@ TOKENIZER_FIELDS = (
 class RunFolder:
     """The files of a run. Nothing is made or read before a method is called.
 
-    Args:
-        path: The folder.
-
     Attributes:
         path: The folder.
         config: Settings of the run, `config.json`.

@@ -10,12 +10,7 @@ from peers.peer import Peer
 
 
 class SentenceBySentence(Peer):
-    """A program that gets one line after another; a sample is one pass over all lines.
-
-    Args:
-        source_file: The lines.
-        sentences: How many of them.
-    """
+    """A program that gets one line after another; a sample is one pass over all lines."""
 
     def __init__(self, source_file: str, sentences: int) -> None:
         from keras_attention.data.text_files import read_lines
