@@ -774,10 +774,6 @@ TABLE = {
             "average": [*FUNCTION, None],
         },
     ),
-    "save_weights_atomically": (
-        lambda x: {"model": x.model, "path": x.folder / "new.weights.h5"},
-        {"model": THING, "path": PATH},
-    ),
     "select_checkpoints": (
         lambda x: {"folder": x.folder},
         {"folder": PATH, "last": [*SIZE, None], "minutes": POSITIVE[1:], "updates": SIZE},

@@ -64,7 +64,7 @@ def model_text(model: Any, name: str, batches: TokenBatches) -> str:
 
 
 def finished_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool) -> str:
-    """Return the message when a finished run is started again: how to continue it, or why that is impossible."""
+    """Return what is said when a finished run is started again: how to continue it, or why it cannot be."""
     finished = (
         f"This run is finished, after {report['training']['updates']:,} updates; its report is "
         f"{folder.report_text}."

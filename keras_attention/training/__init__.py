@@ -5,7 +5,6 @@ from keras_attention.training.checkpoints import (
     average_checkpoints,
     list_checkpoints,
     save_average,
-    save_weights_atomically,
     select_checkpoints,
 )
 from keras_attention.training.distribution import distribution_scope, is_chief
@@ -39,6 +38,5 @@ __all__ = [
     "list_checkpoints",
     "load_checkpoint",
     "save_average",
-    "save_weights_atomically",
     "select_checkpoints",
 ]

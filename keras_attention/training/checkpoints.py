@@ -15,7 +15,6 @@ from keras_attention.training.checkpoint_store import (
     build_optimizer,
     check_same_model,
     read_manifest,
-    save_weights,
     write_checkpoint,
 )
 from keras_attention.utils.checks import (
@@ -27,23 +26,8 @@ from keras_attention.utils.checks import (
     check_number,
     check_path,
 )
-from keras_attention.utils.files import atomic_path, check_destination
+from keras_attention.utils.files import check_destination
 from keras_attention.utils.ownership import is_own_folder
-
-
-def save_weights_atomically(model: keras.Model, path: str | os.PathLike[str]) -> None:
-    """Save the state of a model and its optimizer so that a crash leaves the old file or the new one.
-
-    Args:
-        model: A built model; the state of its optimizer is saved as well.
-        path: A file name that ends in `.weights.h5`.
-
-    Raises:
-        OSError: If the file cannot be written; an old one is then unchanged.
-    """
-    check_has("model", model, "a Keras model", "save_weights", "weights")
-    with atomic_path(check_path("path", path)) as partial:
-        save_weights(model, partial)
 
 
 def list_checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
@@ -147,7 +131,7 @@ def average_checkpoints(model: keras.Model, paths: Sequence[str | os.PathLike[st
     >>> for value in (1.0, 2.0, 6.0):
     ...     model.set_weights([np.array([[value]])])
     ...     paths.append(f"{folder}/{value}.weights.h5")
-    ...     save_weights_atomically(model, paths[-1])
+    ...     model.save_weights(paths[-1])
     >>> average_checkpoints(model, paths)
     >>> model.get_weights()[0].tolist()
     [[3.0]]

@@ -23,7 +23,6 @@ from keras_attention.training import (
     checkpoint_store,
     load_checkpoint,
     save_average,
-    save_weights_atomically,
     select_checkpoints,
 )
 from keras_attention.training.checkpoint_store import read_manifest
@@ -55,7 +54,7 @@ def test_the_average_is_the_mean_in_float64(tmp_path):
         )
         made.set_weights(weights[-1])
         paths.append(tmp_path / f"{i}.weights.h5")
-        save_weights_atomically(made, paths[-1])
+        made.save_weights(paths[-1])
     average_checkpoints(made, paths)
     for index, got in enumerate(made.get_weights()):
         expected = np.mean([np.float64(w[index]) for w in weights], axis=0)
