@@ -209,10 +209,11 @@ def _compare_models(options: argparse.Namespace) -> None:
     models = dict(zip(names, options.model, strict=True))
     decoding: dict[str, Any] = {}
     translations: dict[str, list[str]] = {}
+    sources: Sequence[str] = ()
     if options.source_file is None:
         runs = {name: RunFolder(model) for name, model in models.items()}
         translations, references = own_translations(runs)
-        sources, name = (), "the runs' own test set"
+        name = "the runs' own test set"
     else:
         sources, references = _given_lines(options)
         name = options.source_file.name
