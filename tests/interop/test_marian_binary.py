@@ -19,7 +19,7 @@ from keras_attention.utils.files import DamagedFile
 from tests.interop.conftest import SOURCES, TARGETS, pieces_of
 from tests.spec_oracle import SpecOracle, random_spec
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 FLOAT, INT8, LETTERS = 0x404, 0x4101, 0x101
 YAML = {

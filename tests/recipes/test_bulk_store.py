@@ -9,7 +9,7 @@ from keras_attention.recipes import TranslationConfig, bulk_store, prepare_corpu
 from keras_attention.recipes.prepare import Resolved
 from tests.recipes.small_runs import small_corpus
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 
 def config(**more):

@@ -7,7 +7,7 @@ from keras_attention_viewer import measured, show
 from tests.viewer.heads import SOURCE, TARGET, entry, pointing
 from tests.viewer.looks import cell, expect_pressed, expect_text, saved_svg, svg_lines, texts
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 S, T = len(SOURCE), len(TARGET)
 GOLD = "#D4A017"
