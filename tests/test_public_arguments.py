@@ -248,7 +248,7 @@ def test_every_exception_is_one_of_a_parameter():
 
 @pytest.fixture(scope="module")
 def right(tmp_path_factory):
-    """The folder of all; and what parameters are rightly given, by their name or with that of the callable."""
+    """The folder of all; and right values by the name of a parameter, or of a callable and one."""
     folder = tmp_path_factory.mktemp("arguments")
     files = [folder / "text.en", folder / "text.de"]
     for file in files:
