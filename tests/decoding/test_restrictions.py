@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Tokenizer, Transformer
+from keras_attention import Tokenizer
 from keras_attention.decoding.constraints import ForcedPrefix, RequiredPhrases
 from keras_attention.decoding.restrictions import Restrictions, _spellings
 from keras_attention.decoding.sampling import Sampling
@@ -97,16 +97,6 @@ def test_a_prefix_before_several_constraints_at_once():
         )
 
     assert_all_found(got, tables, limits, END, accepts)
-
-
-@pytest.fixture(scope="module")
-def seven():
-    model = Transformer(7, num_layers=1, hidden_dim=12, intermediate_dim=20, num_heads=3)
-    random = np.random.default_rng(3)
-    for weight in model.weights:
-        if len(weight.shape) > 1:
-            weight.assign(0.7 * random.standard_normal(weight.shape))
-    return model
 
 
 CASES = [

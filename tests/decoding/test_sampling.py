@@ -9,7 +9,6 @@ import pytest
 from keras_attention.decoding.sampled_tokens import sampled_tokens
 from keras_attention.decoding.sampling import Sampling
 from keras_attention.decoding.translator import Translator
-from keras_attention.models.transformer import Transformer
 from tests.decoding.oracle_search import penalty
 from tests.decoding.test_translator import (
     END,
@@ -90,17 +89,6 @@ def test_large_vocabularies_in_chunks(sampling):
     near = np.abs(sums - uniforms[:, None]).min(axis=1) < 1e-6
     np.testing.assert_array_equal(tokens[~near], np.array(wanted)[~near])
     assert near.sum() < 4
-
-
-@pytest.fixture(scope="module")
-def seven():
-    """A model of 7 tokens."""
-    model = Transformer(7, num_layers=1, hidden_dim=12, intermediate_dim=20, num_heads=3)
-    random = np.random.default_rng(3)
-    for weight in model.weights:
-        if len(weight.shape) > 1:
-            weight.assign(0.7 * random.standard_normal(weight.shape))
-    return model
 
 
 @pytest.mark.backends("torch")

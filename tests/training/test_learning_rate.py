@@ -86,6 +86,21 @@ def rates_of(model, *more, epochs=9, **arguments):
     return np.diff([0.0, *weights.seen])
 
 
+class Clock(keras.callbacks.Callback):
+    """The budget's clock, which goes on by so many seconds in each batch, and between epochs."""
+
+    def __init__(self, monkeypatch, took, between=0.0):
+        super().__init__()
+        self.now, self.took, self.between = 0.0, iter(took), between
+        monkeypatch.setattr(callbacks.time, "monotonic", lambda: self.now)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.now += next(self.took)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.now += self.between
+
+
 @pytest.mark.parametrize("wrapped", [lambda it: it, keras.optimizers.LossScaleOptimizer])
 def test_the_rate_of_every_update_falls_with_the_budget(wrapped):
     rates = rates_of(one_weight(CosineToBudget(0.5, warmup_steps=3), wrapped), Budget(steps=11))
@@ -97,20 +112,10 @@ def test_the_rate_of_every_update_falls_with_the_budget(wrapped):
 @pytest.mark.backends("torch")
 def test_the_rate_falls_with_the_minutes(monkeypatch):
     """A machine that becomes five times slower after the fourth update."""
-    took = iter([77.0] + [2.0] * 3 + [10.0] * 9)  # The first compiles, which does not count.
-    clock = [0.0]
-    monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock[0])
-
-    class Clock(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            clock[0] += next(took)
-
-        def on_epoch_end(self, epoch, logs=None):
-            clock[0] += 55.0  # Validation, which does not count either.
-
+    # The first compiles, which does not count; nor does what is done between epochs.
+    clock = Clock(monkeypatch, [77.0] + [2.0] * 3 + [10.0] * 9, between=55.0)
     model = one_weight(CosineToBudget(0.5, warmup_steps=1))
-    budget = Budget(minutes=0.8, seconds_before=10.0)
-    rates = rates_of(model, budget, Clock())
+    rates = rates_of(model, Budget(minutes=0.8, seconds_before=10.0), clock)
     seconds = np.array([10, 10, 12, 14, 16, 26, 36, 46, 56])  # Of 48 that the budget has.
     used = np.minimum(seconds / 48, 1)
     np.testing.assert_allclose(rates, 0.25 * (1 + np.cos(np.pi * used)), rtol=1e-4, atol=1e-6)
@@ -125,22 +130,15 @@ class Shapes(list):
 
 @pytest.mark.backends("torch")
 def test_the_first_batch_of_each_shape_compiles_which_does_not_count(monkeypatch):
-    took = iter([77.0, 99.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0])  # The first of each shape compiles.
-    clock, counted = [0.0], []
-    monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock[0])
-    budget = Budget(minutes=17 / 60, batches=Shapes())
-
-    class Clock(keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None):
-            counted.append((budget.seconds, budget.is_timed))
-
-        def on_train_batch_end(self, batch, logs=None):
-            clock[0] += next(took)
-
+    # The first of each shape compiles.
+    clock = Clock(monkeypatch, [77.0, 99.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0])
+    budget, counted = Budget(minutes=17 / 60, batches=Shapes()), []
+    look = keras.callbacks.LambdaCallback()
+    look.on_train_batch_begin = lambda *_: counted.append((budget.seconds, budget.is_timed))
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     data = np.ones((3, 1)), np.ones((3, 1))
-    model.fit(*data, batch_size=1, epochs=9, verbose=0, callbacks=[budget, Clock()])
+    model.fit(*data, batch_size=1, epochs=9, verbose=0, callbacks=[budget, look, clock])
     timed = [(seconds, True) for seconds in (0, 2, 5, 9, 14, 20)]  # Of 17 that the budget has.
     assert counted == [(0, False), (0, False), *timed]
     assert budget.seconds == 28
@@ -207,17 +205,9 @@ def test_a_cooldown_is_constant_and_then_a_line_to_0():
 @pytest.mark.backends("torch")
 def test_a_cooldown_follows_the_minutes(monkeypatch):
     """It begins when 0.25 of 40 seconds are left, and is as long as that, whatever the machine does."""
-    took = iter([77.0] + [10.0] * 3 + [4.0] * 9)  # The first compiles, which does not count.
-    clock = [0.0]
-    monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock[0])
-
-    class Clock(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            clock[0] += next(took)
-
+    clock = Clock(monkeypatch, [77.0] + [10.0] * 3 + [4.0] * 9)  # The first compiles: not counted.
     model = one_weight(CooldownToBudget(0.5, warmup_steps=1))
-    budget = Budget(minutes=40 / 60, cooldown=0.25)
-    rates = rates_of(model, budget, Clock())
+    rates = rates_of(model, Budget(minutes=40 / 60, cooldown=0.25), clock)
     left = np.array([1, 1, 1, 1, 1, 0.6, 0.2, 0])  # Seconds: 0, 0, 10, 20, 30, 34, 38, 42.
     np.testing.assert_allclose(rates, 0.5 * left, rtol=1e-4, atol=1e-6)
 
