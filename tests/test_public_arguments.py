@@ -89,7 +89,6 @@ MORE = {
     "cooldown": [0.6],
     "ema": [1.0],
     "evaluation_report.checkpoints": [[]],
-    "export_ctranslate2.max_length": [1],
     "learning_rate_figure.schedules": [{}, {"x": 3}],
     "moving_average": [1.0],
     "pairs": [[], [["x"]], [["x", 3]]],
