@@ -19,6 +19,8 @@ from tests.cli.test_scale import COMMANDS, arguments_of
 from tests.recipes.process_jobs import ROOT, compiler_flags, started
 from tests.recipes.small_runs import write_files
 
+pytestmark = pytest.mark.backends("jax", "torch")
+
 BACKEND = keras.backend.backend()
 LONG = "KERAS_ATTENTION_LONG_PROCESSES" in os.environ
 LINES = [
@@ -83,7 +85,6 @@ def keras_variables(line):
     return environment
 
 
-@pytest.mark.backends("jax", "torch")
 @pytest.mark.parametrize("line", LINES)
 def test_the_command_trains(line, text, capfd):
     before, arguments = arguments_of(line)

@@ -452,23 +452,6 @@ def test_a_wide_beam_has_fewer_rows_and_a_limit():
 
 
 @pytest.mark.backends("torch")
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"beam_size": 0}, "`beam_size` must be an int of at least 1"),
-        ({"beam_size": 2.5}, "`beam_size` must be an int"),
-        ({"length_penalty": -1.0}, "`length_penalty` must be a finite number at least 0"),
-        ({"max_extra_length": -1}, "int of at least 0. Received: max_extra_length=-1"),
-        ({"batch_tokens": 0}, "int of at least 1. Received: batch_tokens=0"),
-        ({"batch_size": 0}, "int of at least 1. Received: batch_size=0"),
-    ],
-)
-def test_bad_arguments(model, options, message):
-    with pytest.raises(ValueError, match=message):
-        Translator(model, LetterTokenizer(), **options)
-
-
-@pytest.mark.backends("torch")
 def test_foreign_tokenizer(model):
     with pytest.raises(ValueError, match="vocabulary_size 17, the tokenizer 18"):
         Translator(model, LetterTokenizer(18))

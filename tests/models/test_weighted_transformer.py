@@ -244,11 +244,7 @@ def test_ctranslate2_is_refused_by_name():
 
 
 @pytest.mark.backends("tensorflow")
-def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match="branch_feed_forward.*shared.*split.*none"):
-        weighted(branch_feed_forward="none")
-    with pytest.raises(ValueError, match="branched_decoder.*cross.*self.*both"):
-        weighted(branched_decoder="both")
+def test_a_width_that_the_heads_cannot_share_is_refused():
     with pytest.raises(ValueError, match="intermediate_dim=25, num_heads=3"):
         weighted(branch_feed_forward="split", intermediate_dim=25)
 

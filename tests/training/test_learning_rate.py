@@ -133,8 +133,9 @@ def test_the_first_batch_of_each_shape_compiles_which_does_not_count(monkeypatch
     # The first of each shape compiles.
     clock = Clock(monkeypatch, [77.0, 99.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0])
     budget, counted = Budget(minutes=17 / 60, batches=Shapes()), []
-    look = keras.callbacks.LambdaCallback()
-    look.on_train_batch_begin = lambda *_: counted.append((budget.seconds, budget.is_timed))
+    look = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: counted.append((budget.seconds, budget.is_timed))
+    )
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     data = np.ones((3, 1)), np.ones((3, 1))
