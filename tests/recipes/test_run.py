@@ -296,6 +296,7 @@ def test_the_same_call_again_returns_the_report_and_trains_nothing(
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+@pytest.mark.backends("tensorflow", "torch")
 def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
     finished, corpus, tmp_path, monkeypatch, capsys
 ):
