@@ -24,15 +24,20 @@ import numpy as np
 import pytest
 
 BACKEND = keras.backend.backend()
+if BACKEND == "tensorflow":
+    # Likewise: optimising each graph took a fifth of the time, and a graph of a test runs once or twice.
+    import tensorflow
+
+    tensorflow.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 # Shells start background jobs that ignore Ctrl-C, and so would the programs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 TESTS = Path(__file__).resolve().parent
 # How a file says on which backends alone it runs; elsewhere it is not even imported. One in which nothing is
-# computed on the backend (text, files, reports, pictures, Numba's own code) or nothing of its own (commands,
-# recipes) runs once: on TensorFlow or, where models are trained, on PyTorch, which compiles nothing and which
-# .ci/run has in an environment with all packages.
+# computed on the backend (text, files, reports, pictures) or nothing of its own (commands, recipes, Numba's
+# code) runs once: on TensorFlow or, where models are made or trained, on PyTorch, which compiles nothing and
+# which .ci/run has in an environment with all packages.
 BACKENDS_OF_FILE = re.compile(
     r"^pytestmark = (?:\[\s*)?pytest\.mark\.backends\(([^)]*)\)", re.MULTILINE
 )

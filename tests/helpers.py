@@ -1,6 +1,31 @@
 """What tests of several rooms share."""
 
+from pathlib import Path
+
+import numpy as np
 from keras import ops
+
+
+def contents(folder, folders=False):
+    """By its path below a folder each file's bytes, and None for a folder if they are asked for."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in Path(folder).rglob("*")
+        if folders or path.is_file()
+    }
+
+
+def changed_copies(content, number, front=None, seed=1):
+    """Copies of a file's bytes of which four bits are turned, some of them also cut off.
+
+    Of every third only the first `front` bytes are touched, where the sizes and the names are.
+    """
+    random = np.random.default_rng(seed)
+    for count in range(number):
+        damaged = bytearray(content)
+        for place in random.integers(0, len(content) if count % 3 else front or len(content), 4):
+            damaged[place] ^= 1 << random.integers(8)
+        yield bytes(damaged[: random.integers(len(damaged))] if count % 4 == 0 else damaged)
 
 
 def numpy(tensor):

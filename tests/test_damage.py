@@ -15,9 +15,9 @@ from keras_attention.utils.files import DamagedFile
 from keras_attention.utils.signed_archive import sign_archive, verify_archive
 from tests.data.counting_text import NumberTokenizer, number_text
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
-PLACES = 200
+PLACES = 100
 
 
 def check_flipped_bits(path, read, seed=1, begin=0):

@@ -19,7 +19,7 @@ from keras_attention.utils import progress
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import untrained_run
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 ROOT = Path(__file__).resolve().parents[2]
 LINES = ["The dog sleeps.", "", "A Größe sees 小 house."]
 ASCII = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -29,7 +29,7 @@ from keras_attention.recipes.start import Start
 from keras_attention.utils.run_folder import RunFolder
 from tests.recipes.small_runs import SMALL, write_files
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 RECIPES = {"demo": TranslationConfig(steps=3, minutes=2.0), "files": SMALL}
 

@@ -9,7 +9,7 @@ from keras_attention.cli.main import main
 from keras_attention.decoding.translator import Translator
 from keras_attention.utils.signed_archive import sign_archive
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 
 @pytest.fixture

@@ -9,20 +9,13 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.utils.files import remove_leftovers
 from tests.data.archive_server import write_archive
 from tests.data.counting_text import NumberText, NumberTokenizer
+from tests.helpers import contents
 from tests.killing import CAN_FORK, killed_at
 
 pytestmark = [
     pytest.mark.backends("tensorflow"),
     pytest.mark.skipif(not CAN_FORK, reason="needs fork"),
 ]
-
-
-def contents(folder):
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 def check_every_kill(tmp_path, work, at_least):

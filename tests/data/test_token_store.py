@@ -13,6 +13,7 @@ from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.utils import progress
 from keras_attention.utils.files import PARTIAL, read_signed_json, write_signed_json
 from tests.data.counting_text import NumberText, NumberTokenizer, number_text
+from tests.helpers import contents
 
 pytestmark = pytest.mark.backends("tensorflow")
 
@@ -26,10 +27,6 @@ class CountingTokenizer(NumberTokenizer):
     def encode(self, texts):
         self.calls += 1
         return super().encode(texts)
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_content(tmp_path):

@@ -1,6 +1,7 @@
 """Constrained searches against the enumeration of all hypotheses that a plain Python rule accepts."""
 
 import dataclasses
+import itertools
 
 import keras
 import numpy as np
@@ -199,6 +200,7 @@ def test_every_tree_holds_the_words_of_its_sentence():
     assert len({len(found) for found in got}) > 2
 
 
+@pytest.mark.backends("torch")
 def test_narrow_beams_write_trees_whatever_the_model_prefers():
     """The model would open phrases for ever; the depth and the length are limited."""
     limits, words = [25, 12, 8], [list("abcdefg"), list("ab"), list("abcde")]
@@ -219,6 +221,7 @@ def test_narrow_beams_write_trees_whatever_the_model_prefers():
             assert delinearize(words[sentence], symbols).height() <= 6 + 2
 
 
+@pytest.mark.backends("torch")
 def test_a_prefix_with_nothing_likely_is_still_scored_by_the_model():
     """Scores are the model's, not those of the tokens that are left."""
 
@@ -277,6 +280,7 @@ def test_bad_arguments_are_named(make, reason):
         make()
 
 
+@pytest.mark.backends("torch")
 def test_a_translator_begins_translations_as_their_texts_say():
     """Two prefixes in a batch with a free sentence and a dummy row; the model copies the rest."""
     prefixes = {"abc": [9, 10], "de": [11]}
@@ -293,6 +297,7 @@ def test_a_translator_begins_translations_as_their_texts_say():
     assert translator(["abc", "", "fgh", "de"]) == ["ghc", "", "fgh", "ie"]
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("engine", ["auto", "plain"])
 def test_what_has_no_room_is_refused_with_its_text(engine):
     """Not cut; what just fits is made. Rows beside the sentences, which are not searched, need no room."""
@@ -335,8 +340,10 @@ ON_TEXTS = {
 }
 
 
-@pytest.mark.parametrize("kind", ON_TEXTS)
-@pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.backends("torch")), 3])
+@pytest.mark.parametrize(
+    ("kind", "beam_size"),
+    [("trees", 3)] if BACKEND != "torch" else itertools.product(ON_TEXTS, (1, 3)),
+)
 def test_an_engine_finds_what_the_plain_search_finds(kind, beam_size):
     """In a batch that rows leave at different steps, and whose buffer is compacted."""
     constraint, of_text = ON_TEXTS[kind]

@@ -55,6 +55,7 @@ def test_an_ensemble_scores_the_mean_of_log_probabilities(models, engine):
         assert alone[0][1] != expected[0][1], "the second model counts"
 
 
+@pytest.mark.backends("torch")
 def test_an_ensemble_draws_samples_and_keeps_restrictions(models):
     options = {"sampling": Sampling(top_k=5), "restrictions": Restrictions(1, min_length=2)}
     plain = Translator(models, LetterTokenizer(), max_extra_length=4, engine="plain", **options)
@@ -68,11 +69,13 @@ def test_an_ensemble_draws_samples_and_keeps_restrictions(models):
         )
 
 
+@pytest.mark.backends("torch")
 def test_models_that_have_no_spec_are_searched_plainly():
     translator = Translator([CopyModel(), CopyModel()], LetterTokenizer(31), max_extra_length=2)
     assert translator.engine_for(1).name == "plain" and translator("ab") == "ab"
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("wrong", [0, 1])
 def test_a_weight_that_is_not_finite_is_named_though_both_models_have_its_path(wrong):
     both = [small_model(seed=seed, name="transformer") for seed in (11, 4)]
@@ -84,6 +87,7 @@ def test_a_weight_that_is_not_finite_is_named_though_both_models_have_its_path(w
         translator("ab")
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     ("others", "options", "message"),
     [
@@ -108,6 +112,7 @@ TEXTS = [
 ]
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("texts", TEXTS)
 def test_the_most_useful_text_by_a_written_out_sum(texts):
     expected = []
@@ -119,6 +124,7 @@ def test_the_most_useful_text_by_a_written_out_sum(texts):
     assert most_useful(texts) == int(np.argmax(np.round(expected, 6)))
 
 
+@pytest.mark.backends("torch")
 def test_mbr_of_samples_and_of_the_n_best():
     translator = Translator(CopyModel(), LetterTokenizer(31), beam_size=5, max_extra_length=2)
     texts = ["abcde", "fg", ""]

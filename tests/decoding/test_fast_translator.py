@@ -15,7 +15,7 @@ BACKEND = keras.backend.backend()
 OTHER_BACKEND = "jax" if BACKEND == "torch" else "torch"
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     "options",
     [
@@ -61,7 +61,7 @@ def test_present_weights_of_a_transformer():
     assert translator(texts) == wanted != before
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_precision(precision):
     model = small_model()
@@ -78,7 +78,7 @@ def test_precision(precision):
         assert np.isfinite(got).all() and got != scores
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_several_threads_at_once():
     translator = Translator(small_model(seed=7), LetterTokenizer(), beam_size=2, max_extra_length=5)
     texts = random_texts(12, longest=9)
@@ -87,6 +87,7 @@ def test_several_threads_at_once():
         assert list(pool.map(translator, texts)) == wanted
 
 
+@pytest.mark.backends("torch")
 def test_a_subclass_with_a_forward_of_its_own_is_decoded_plainly():
     class Silent(Transformer):
         """Likes no letter, only the end."""

@@ -38,6 +38,7 @@ def in_child(work):
     return found
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("has_translated", [False, True])
 def test_numba_decodes_in_a_forked_process(has_translated):
     """With the weights that the parent has, and with those that the child gives it."""
@@ -63,7 +64,7 @@ def test_numba_decodes_in_a_forked_process(has_translated):
     assert later != wanted
 
 
-@pytest.mark.parametrize("engine", [BACKEND, "plain"])
+@pytest.mark.parametrize("engine", [BACKEND, *["plain"] * (BACKEND == "torch")])
 def test_the_backend_decodes_or_says_at_once_that_it_cannot(engine):
     translator = Translator(small_model(), LetterTokenizer(), beam_size=2, engine=engine)
     wanted = translator(TEXTS)

@@ -38,7 +38,7 @@ def exported(run, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("engine", ["auto", BACKEND])
+@pytest.mark.parametrize("engine", [BACKEND, *["auto"] * (BACKEND == "torch")])
 def test_a_preset_translates_as_its_run(run, engine):
     expected = Translator.from_run(run, engine=engine, **OPTIONS).translate(TEXTS, n_best=2)
     found = Translator.from_preset(run, engine=engine, **OPTIONS).translate(TEXTS, n_best=2)
@@ -47,6 +47,7 @@ def test_a_preset_translates_as_its_run(run, engine):
         np.testing.assert_allclose([t.score for t in ours], [t.score for t in theirs], atol=1e-5)
 
 
+@pytest.mark.backends("torch")
 def test_search_settings_are_those_of_the_run(run):
     by_run, by_preset = Translator.from_run(run), Translator.from_preset(run)
     for name in ("beam_size", "length_penalty", "longest_source"):
@@ -54,6 +55,7 @@ def test_search_settings_are_those_of_the_run(run):
     assert Translator.from_preset(run, beam_size=2).beam_size == 2
 
 
+@pytest.mark.backends("torch")
 def test_a_model_of_a_run_has_its_weights(run):
     model, expected = Transformer.from_preset(run, dropout=0.3), Translator.from_run(run).model
     assert model.dropout == 0.3
@@ -64,6 +66,7 @@ def test_a_model_of_a_run_has_its_weights(run):
     assert ids == Translator.from_run(run).tokenizer.encode(TEXTS)
 
 
+@pytest.mark.backends("torch")
 def test_another_programs_folder(run, exported):
     """What left comes back: the same weights, tokens and translations."""
     original = Translator.from_run(run, **OPTIONS)
@@ -73,7 +76,7 @@ def test_another_programs_folder(run, exported):
     assert Translator(model, found.tokenizer, engine="plain", **OPTIONS)(TEXTS) == original(TEXTS)
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_commands_take_a_preset(exported, run, tmp_path, capsys, monkeypatch):
     text = tmp_path / "text"
     text.write_text("\n".join(TEXTS) + "\n")
@@ -96,7 +99,7 @@ def test_commands_take_a_preset(exported, run, tmp_path, capsys, monkeypatch):
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_a_handle_is_a_folder_of_the_hub(run, exported, monkeypatch):
     asked = []
     monkeypatch.setattr(
@@ -108,7 +111,7 @@ def test_a_handle_is_a_folder_of_the_hub(run, exported, monkeypatch):
     assert hub.is_handle("kaggle://a/b/c/d") and not hub.is_handle("s3://bucket/model")
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_what_is_no_preset(run, tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     for load in (Translator.from_preset, Transformer.from_preset, Tokenizer.from_preset):

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Tokenizer, Transformer
+from keras_attention import Tokenizer
 from keras_attention.decoding.constraints import ForcedPrefix, RequiredPhrases
 from keras_attention.decoding.restrictions import Restrictions, _spellings
 from keras_attention.decoding.sampling import Sampling
@@ -59,9 +59,10 @@ RULES = [
     TokenRules(banned=table([0, 0, 2], [3, 3])),
     TokenRules(ngram=2, min_length=1, max_length=3, banned=table([2, 3])),
 ]
+ON_TORCH = BACKEND == "torch"  # A compiler compiles each: the rules are the same operations.
 
 
-@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("rules", RULES if ON_TORCH else RULES[-1:])
 def test_rules_against_all_sequences(rules):
     """Of a vocabulary of 4, with beams for all of them."""
     limits = [5, 4, 3]
@@ -98,16 +99,6 @@ def test_a_prefix_before_several_constraints_at_once():
     assert_all_found(got, tables, limits, END, accepts)
 
 
-@pytest.fixture(scope="module")
-def seven():
-    model = Transformer(7, num_layers=1, hidden_dim=12, intermediate_dim=20, num_heads=3)
-    random = np.random.default_rng(3)
-    for weight in model.weights:
-        if len(weight.shape) > 1:
-            weight.assign(0.7 * random.standard_normal(weight.shape))
-    return model
-
-
 CASES = [
     (Restrictions(no_repeat_ngram_size=1), ""),
     (Restrictions(no_repeat_ngram_size=2, banned=["da", "c"], min_length=1, max_length=3), ""),
@@ -118,7 +109,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("restrictions, prefix", CASES)
+@pytest.mark.parametrize("restrictions, prefix", CASES if ON_TORCH else CASES[1:3])
 def test_engines_find_the_best_of_all_sequences(seven, restrictions, prefix, engine):
     """All hypotheses of at most 4 tokens over 7, by the training forward; beams for all of them."""
     tokenizer = LetterTokenizer(7)
@@ -194,6 +185,7 @@ def test_samples_keep_restrictions(engine):
             assert len(set(one.token_ids)) == len(one.token_ids) >= 2 and "h" not in one.text
 
 
+@pytest.mark.backends("torch")
 def test_banned_words_are_spelled_with_and_without_the_mark_and_in_each_case():
     texts = ["das Haus (haus) HAUS Gartenhaus", "ein Haus, ein haus-Dach"] * 9
     tokenizer = Tokenizer.train(texts, vocabulary_size=330)
@@ -204,6 +196,7 @@ def test_banned_words_are_spelled_with_and_without_the_mark_and_in_each_case():
     assert any(not piece.startswith("▁") for piece in pieces)
 
 
+@pytest.mark.backends("torch")
 def test_what_the_vocabulary_cannot_write_needs_no_ban():
     assert Restrictions(banned=["Z"]).token_rules(LetterTokenizer()) is None
     assert Restrictions().token_rules(LetterTokenizer()) is None
@@ -214,6 +207,7 @@ class Untouched(CopyModel):
         pytest.fail("The work began.")
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     "options, call, message",
     [
@@ -239,18 +233,21 @@ def test_what_cannot_be_kept_is_refused_before_any_work(options, call, message):
         translator.translate(["a", "bc"], **call)
 
 
+@pytest.mark.backends("torch")
 def test_learned_positions_that_leave_no_room_are_named():
     model = small_model(position_layout="learned", max_length=4)
     with pytest.raises(ValueError, match="may have 4. Ask for less, or take a model with more lea"):
         Translator(model, LetterTokenizer()).translate("ab", prefixes="abcd")
 
 
+@pytest.mark.backends("torch")
 def test_an_empty_text_has_no_prefix():
     translator = Translator(Untouched(), LetterTokenizer(31))
     with pytest.raises(ValueError, match="Text 1 is empty"):
         translator.translate(["a", " "], prefixes=["", "b"])
 
 
+@pytest.mark.backends("torch")
 def test_a_text_for_which_nothing_is_left():
     """No token twice, and no letter at all: two special tokens are left, but the least length is 3."""
     letters = [chr(ord("a") + i) for i in range(28)]
@@ -262,6 +259,7 @@ def test_a_text_for_which_nothing_is_left():
         translator.translate(["ab"])
 
 
+@pytest.mark.backends("torch")
 def test_phrases_are_not_numbas():
     pytest.importorskip("numba")
     translator = Translator(small_model(), LetterTokenizer(), engine="numba", max_extra_length=9)

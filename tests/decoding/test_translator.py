@@ -1,6 +1,7 @@
 """The Translator against a slow search over the training forward, and its edges.
 
-Numba decodes `small_model` on every backend, so once is enough; the plain search decodes `CopyModel`.
+Numba decodes `small_model` on every backend, so once is enough; the plain search decodes `CopyModel`. What
+PyTorch alone runs has nothing of a backend: it compiles nothing.
 """
 
 import dataclasses
@@ -29,6 +30,7 @@ from keras_attention.utils import progress
 from tests.decoding.oracle_search import greedy, penalty, slow_beam_search
 
 BACKEND = keras.backend.backend()
+ON_TORCH = BACKEND == "torch"  # which compiles nothing: where all cases run
 PAD, END, UNKNOWN = 0, 1, 2
 
 
@@ -146,7 +148,7 @@ def assert_same(translations, expected):
 # --- what it finds -------------------------------------------------------------------------------
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_same_as_slow_search_over_the_training_forward(model):
     """Sentences of different lengths, so of different limits; a beam larger than the vocabulary."""
     texts = ["cab", "gabelnick", "m", "hidegf"]
@@ -170,7 +172,7 @@ def test_same_as_slow_search_over_the_training_forward(model):
     assert endings == {True, False}, "the lines test both"
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_n_best_goes_on_until_all_are_certain():
     model = small_model(seed=4)
     translator = Translator(model, LetterTokenizer(), beam_size=3, max_extra_length=2)
@@ -183,7 +185,7 @@ def test_n_best_goes_on_until_all_are_certain():
         assert_same(translator.translate(text, n_best=3), expected)
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_beam_of_one_is_greedy(model):
     texts = ["cab", "gabelnickhim", "m"]
     translator = Translator(model, LetterTokenizer(), beam_size=1, max_extra_length=7)
@@ -195,7 +197,7 @@ def test_beam_of_one_is_greedy(model):
         assert_same([translation], [(score, tokens, is_finished)])
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_the_same_whatever_the_batch_the_order_and_the_padding(model):
     texts = random_texts(12, longest=19)
     reference = Translator(model, LetterTokenizer(), beam_size=3, max_extra_length=5)
@@ -230,14 +232,14 @@ def test_string_in_string_out(copier):
     assert best[1].text in ("zed", "bzd", "bez")
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_many_lines_keep_their_order(copier):
     texts = random_texts(70, longest=40, seed=3)
     small = dataclasses.replace(copier, batch_tokens=150)
     assert small(texts) == texts
 
 
-@pytest.mark.parametrize("kind", ["model", "spec", "constrained"])
+@pytest.mark.parametrize("kind", ["model", *["spec", "constrained"] * ON_TORCH])
 def test_goes_to_another_process(model, kind):
     """With its search compiled, of which the copy knows nothing."""
     options = {"beam_size": 3, "length_penalty": 0.3, "max_extra_length": 4, "batch_size": 2}
@@ -287,7 +289,7 @@ def test_few_shapes_each_compiled_once():
         assert len(model.shapes) == len(set(model.shapes)), "compiled twice"
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_mixed_precision():
     model = small_model(dtype="mixed_bfloat16")
     translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=1)
@@ -298,13 +300,14 @@ def test_mixed_precision():
 # --- edges ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.backends("torch")
 def test_nothing_to_translate(copier):
     assert copier([]) == [] and copier.translate([], n_best=2) == []
     nothing = Translation("", 0.0, (), True)
     assert copier("") == "" and copier.translate(" \t\n", n_best=2) == [nothing]
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_empty_lines_keep_their_places_and_never_meet_the_model():
     model = CopyModel()
     copier = Translator(model, LetterTokenizer(31))
@@ -312,12 +315,12 @@ def test_empty_lines_keep_their_places_and_never_meet_the_model():
     assert copier(["", "bed", "  ", "cabin", "\n"]) == ["", "bed", "", "cabin", ""]
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_unknown_characters(copier):
     assert copier("b日d") == "b?d"
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_longer_than_learned_positions():
     model = small_model(position_layout="learned", max_length=9)
     translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=50)
@@ -337,7 +340,7 @@ class KnowingTokenizer(LetterTokenizer):
         return 2 * sum(i == UNKNOWN for i in ids) > len(ids)
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_one_warning_tells_of_all_unusual_texts():
     translator = Translator(CopyModel(), KnowingTokenizer(31), beam_size=1)
     texts = ["bed", "日本", "abcdefg", "", "b日d", "日本語ab" * 2, "abcdef"]
@@ -361,6 +364,7 @@ def test_one_warning_tells_of_all_unusual_texts():
     assert (noted.long, noted.unknown, noted.count) == ([3, 6], [2, 6], 7)
 
 
+@pytest.mark.backends("torch")
 def test_limit_is_the_own_length():
     """Lines that never end run to their own limits, not to that of their batch."""
     endless = Translator(
@@ -391,8 +395,10 @@ def test_diverged_model_is_named():
         assert isinstance(caught.value, FloatingPointError)
 
 
-@pytest.mark.parametrize("engine", ["auto", BACKEND, "plain"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    ("engine", "bad"),
+    [(BACKEND, np.nan), *[("auto", np.nan), ("auto", np.inf), ("plain", np.inf)] * ON_TORCH],
+)
 def test_a_weight_that_is_not_finite_is_named(engine, bad):
     """After the weights changed, too. Large numbers, whose sum overflows, are finite."""
     model = small_model(num_layers=2)
@@ -415,18 +421,21 @@ def test_a_weight_that_is_not_finite_is_named(engine, bad):
 WRONG_TEXTS = [None, 3, 2.5, b"bed", {"bed": "cab"}, ["bed", 7], [b"bed"], [None], [["bed"]]]
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("texts", WRONG_TEXTS, ids=repr)
 def test_texts_must_be_strings(copier, texts):
     with pytest.raises(ValueError, match=r"`texts` must be a list of str\. Received: texts"):
         copier(texts)
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("n_best", [0, -1, 3, 1.0, True, "1", None, [1]], ids=repr)
 def test_n_best_out_of_range(copier, n_best):
     with pytest.raises(ValueError, match="`n_best` must be .*Received: n_best="):
         copier.translate(["bed"], n_best=n_best)
 
 
+@pytest.mark.backends("torch")
 def test_a_wide_beam_has_fewer_rows_and_a_limit():
     """The buffers hold a number for each row, each beam, and each slot of all beams."""
     lengths, wide = [200] * 60, 1000
@@ -442,22 +451,7 @@ def test_a_wide_beam_has_fewer_rows_and_a_limit():
         translator(["bed", "c" * 224])
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ({"beam_size": 0}, "`beam_size` must be an int of at least 1"),
-        ({"beam_size": 2.5}, "`beam_size` must be an int"),
-        ({"length_penalty": -1.0}, "`length_penalty` must be a finite number at least 0"),
-        ({"max_extra_length": -1}, "int of at least 0. Received: max_extra_length=-1"),
-        ({"batch_tokens": 0}, "int of at least 1. Received: batch_tokens=0"),
-        ({"batch_size": 0}, "int of at least 1. Received: batch_size=0"),
-    ],
-)
-def test_bad_arguments(model, options, message):
-    with pytest.raises(ValueError, match=message):
-        Translator(model, LetterTokenizer(), **options)
-
-
+@pytest.mark.backends("torch")
 def test_foreign_tokenizer(model):
     with pytest.raises(ValueError, match="vocabulary_size 17, the tokenizer 18"):
         Translator(model, LetterTokenizer(18))
@@ -467,7 +461,7 @@ def test_foreign_tokenizer(model):
         Translator(model, foreign)
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_settings_cannot_change_under_the_compiled_search(copier):
     with pytest.raises(dataclasses.FrozenInstanceError):
         copier.beam_size = 4
@@ -476,7 +470,7 @@ def test_settings_cannot_change_under_the_compiled_search(copier):
 # --- files and progress --------------------------------------------------------------------------
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_translate_file(copier, tmp_path):
     source, destination = tmp_path / "source.txt", tmp_path / "translated.txt"
     source.write_bytes(b"\xef\xbb\xbfbed\r\n\ncabin\n")  # As Windows marks UTF-8.
@@ -486,7 +480,7 @@ def test_translate_file(copier, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source.txt", "translated.txt"]
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_translate_file_that_is_not_text(copier, tmp_path):
     source = tmp_path / "source.txt"
     source.write_bytes(b"bed\nca\xffin\n")
@@ -498,7 +492,7 @@ def test_translate_file_that_is_not_text(copier, tmp_path):
         copier.translate_file(source, tmp_path / "nowhere" / "translated.txt")
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_interruption_leaves_nothing(copier, tmp_path, monkeypatch):
     source, destination = tmp_path / "source.txt", tmp_path / "translated.txt"
     source.write_text("bed\ncabin\n")
@@ -514,7 +508,7 @@ def test_interruption_leaves_nothing(copier, tmp_path, monkeypatch):
     assert copier(["bed"]) == ["bed"]
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_no_file_is_replaced(copier, tmp_path):
     source, other = tmp_path / "source.txt", tmp_path / "other.txt"
     for path in (source, other):
@@ -528,6 +522,7 @@ def test_no_file_is_replaced(copier, tmp_path):
     assert source.read_text() == other.read_text() == "bed\n"
 
 
+@pytest.mark.backends("tensorflow", "torch")
 def test_progress_of_long_work_only(copier, capsys, monkeypatch):
     copier(["bed", "cabin", ""])  # the first time it is compiled, which may be long work
     capsys.readouterr()
@@ -558,7 +553,7 @@ def test_progress_of_long_work_only(copier, capsys, monkeypatch):
     assert any("tokens takes long: 'cabcabcabcabcabcab...'" in note for note in notes)
 
 
-@pytest.mark.parametrize("engine", ["plain", BACKEND, "numba"])
+@pytest.mark.parametrize("engine", [BACKEND, *["plain", "numba"] * ON_TORCH])
 def test_a_note_ends_when_all_is_compiled(monkeypatch, engine):
     """A long text is named until its batch is done; tokens are counted as they are made."""
     notes, note = [], progress.Progress.note
@@ -616,10 +611,6 @@ def test_forked_process_translates():
     assert answered and found == wanted
 
 
-# Where CTranslate2 is installed.
-ONCE = ["auto", "ctranslate2"] if BACKEND == "torch" else []
-
-
 class ShoutingTokenizer(LetterTokenizer):
     """Spells two tokens with each letter: half of the alphabet is that of the other half."""
 
@@ -627,7 +618,8 @@ class ShoutingTokenizer(LetterTokenizer):
         return "".join(chr(ord("a") + (int(id) - 2) // 2) for id in ids)
 
 
-@pytest.mark.parametrize("engine", ["plain", BACKEND, *ONCE])
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize("engine", ["plain", BACKEND, "auto", "ctranslate2"])
 def test_the_n_best_differ_in_their_text(engine):
     """The oracle: the whole beam as it is, of which later ones of a text are left out."""
     if engine == "ctranslate2":

@@ -16,7 +16,7 @@ from keras_attention.recipes.saving import save_model
 from keras_attention.spec import SpecError
 from keras_attention.utils.run_folder import RunFolder
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["ein kleines Haus", "", "das Haus ist klein und der Hund sieht es", "ein Hund"]

@@ -32,7 +32,7 @@ from keras_attention.engine.numba.packing import Packing, pack_rows
 from keras_attention.engine.numba.threads import pass_barrier
 from keras_attention.engine.numba.tiles import multiply
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 # What a processor may have beside what all have; what it has not is passed over.

@@ -19,7 +19,7 @@ from keras_attention.engine.numba import engine as numba_engine
 from keras_attention.engine.numba.engine import NumbaEngine
 from tests.engine.test_engines import OPTIONS, SOURCE, expected, model_with
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 BRANCHES = [
     {"branch_feed_forward": "split", "num_heads": 4, "key_dim": 7, "value_dim": 6},

@@ -20,14 +20,18 @@ from tests.models.numpy_transformer import teacher_forced_logits
 from tests.models.test_options import RICH, TEXTS, Numbers, model_of
 
 BACKEND = keras.backend.backend()
+NUMBA = BACKEND == "torch"  # It needs no backend: once is enough.
+ENGINES = (BACKEND, *["numba"] * NUMBA)
 ALPHA = 0.6
 SETS = [frozenset(), *({option} for option in OPTIONS), *covering_set()[:5]]
+# Each option alone greedily, and pairs of them in beams, whose rows change places.
+CASES = [(frozenset(), 4), *((options, 1 if len(options) < 2 else 4) for options in SETS)]
 # So long that the beams' buffer is full once, and sentences leave the batch one after the other.
 LIMITS = (4, 19, 7)
 
 
-def named(options):
-    return "+".join(sorted(options)) or "paper"
+def named(value):
+    return str(value) if isinstance(value, int) else "+".join(sorted(value)) or "paper"
 
 
 def sources(spec):
@@ -107,23 +111,21 @@ def assert_equal(got, wanted):
         np.testing.assert_allclose(*scores, rtol=2e-4, atol=2e-4)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("options", SETS, ids=named)
+@pytest.mark.parametrize(("options", "beam_size"), CASES, ids=named)
 def test_the_backends_engine_finds_what_the_papers_say(options, beam_size):
     wanted = expected(frozenset(options), beam_size)
     assert_equal(searched(random_spec(options), BACKEND, beam_size), wanted)
 
 
-@pytest.mark.backends("tensorflow")
-@pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("options", SETS, ids=named)
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize(("options", "beam_size"), CASES, ids=named)
 def test_numba_finds_what_the_papers_say(options, beam_size):
     pytest.importorskip("numba")
     wanted = expected(frozenset(options), beam_size)
     assert_equal(searched(random_spec(options), "numba", beam_size), wanted)
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("options", [each for each in SETS if "ssru" not in each], ids=named)
 def test_ctranslate2_finds_what_the_papers_say(options):
     """Greedily, where its search has the same rules, but for the penalty of the length."""
@@ -138,7 +140,7 @@ def test_ctranslate2_finds_what_the_papers_say(options):
         assert got[0] == pytest.approx(best[0] * scale, rel=2e-4, abs=2e-4)
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_ctranslate2_has_no_ssru():
     pytest.importorskip("ctranslate2")
     assert "has no SSRU" in refusal("ctranslate2", random_spec({"ssru"}), "float32")
@@ -146,11 +148,9 @@ def test_ctranslate2_has_no_ssru():
         EngineSelector(random_spec({"ssru"}), "float32", "ctranslate2")
 
 
-@pytest.mark.parametrize("engine", ["numba", BACKEND])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_beam_that_is_wider_than_what_may_be_produced(engine):
     """Nothing that is suppressed fills it up."""
-    if engine == "numba" and BACKEND != "tensorflow":
-        pytest.skip("Numba needs no backend: once is enough")
     others = tuple(token for token in range(V) if token not in (1, 5, 6))
     spec = dataclasses.replace(random_spec({"ssru"}), suppressed_token_ids=others)
     wanted = best_of(spec, 4)
@@ -166,7 +166,7 @@ def test_a_models_engines_find_what_its_plain_search_finds(options):
         engine: Translator(model, Numbers(model), engine=engine, **settings).translate(
             TEXTS, n_best=3, unique=False
         )
-        for engine in ("plain", BACKEND, *["numba"] * (BACKEND == "tensorflow"))
+        for engine in ("plain", BACKEND, *["numba"] * NUMBA)
     }
     plain = [[each.token_ids for each in best] for best in found["plain"]]
     assert len({tuple(ids) for best in plain for ids in best}) > 3
@@ -182,14 +182,12 @@ def log_probability(spec, row, tokens):
     return sum(after(tokens[:i])[token] for i, token in enumerate(tokens))
 
 
-@pytest.mark.parametrize("engine", ["numba", BACKEND])
-@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-def test_precisions_are_near(precision, engine):
+@pytest.mark.parametrize(
+    ("engine", "precision"),
+    [(BACKEND, "bfloat16"), *(("numba", each) for each in ("bfloat16", "int8") if NUMBA)],
+)
+def test_precisions_are_near(engine, precision):
     """With all options at once; a token that is suppressed is in no precision there."""
-    if precision == "int8" and engine != "numba":
-        pytest.skip("no engine of a backend has int8")
-    if engine == "numba" and BACKEND != "tensorflow":
-        pytest.skip("Numba needs no backend: once is enough")
     spec = random_spec(OPTIONS)
     for row, found in enumerate(searched(spec, engine, 4, precision)):
         assert len(found) == 4
@@ -200,7 +198,7 @@ def test_precisions_are_near(precision, engine):
             assert score == pytest.approx(wanted, rel=0.1, abs=0.2)
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("groups, threads", [(1, 3), (2, 2)])
 def test_numbas_threads_change_nothing_in_cells(groups, threads, monkeypatch):
     pytest.importorskip("numba")
@@ -215,7 +213,7 @@ def test_numbas_threads_change_nothing_in_cells(groups, threads, monkeypatch):
         assert searched(spec, "numba", 4) == wanted
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_ids_are_those_of_the_source():
     """Numba reads rows unchecked: an id that only the target's size would refuse passes, others do not."""
     pytest.importorskip("numba")
@@ -231,11 +229,9 @@ def test_ids_are_those_of_the_source():
         engine.search(sources(spec), np.array(LIMITS), search_options("best", 1, 0.0, 19))
 
 
-@pytest.mark.parametrize("engine", ["numba", BACKEND])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_present_tables_and_biases_are_read(engine):
     """What an engine computes from the weights it computes again; the suppressed tokens stay so."""
-    if engine == "numba" and BACKEND != "tensorflow":
-        pytest.skip("Numba needs no backend: once is enough")
     options = {"target_vocabulary", "logits_bias", "suppressed", "ssru"}
     before, after = random_spec(options), random_spec(options, seed=7)
     spec = before.map_weights(keras.Variable)

@@ -1,5 +1,6 @@
 """The scripts as commands: what they need, what they answer before Keras starts, what they hand over."""
 
+import json
 import os
 import subprocess
 import sys
@@ -20,7 +21,7 @@ SCRIPTS = sorted(
 )
 
 
-def answer(path, *arguments, folder, flags=(), library=ROOT):
+def answer(path, *arguments, folder, flags=(), library=ROOT, input=None):
     """Runs a script in a folder in which Keras cannot be imported."""
     (folder / "stubs").mkdir(exist_ok=True)
     (folder / "stubs" / "keras.py").write_text("raise RuntimeError('Keras starts')\n")
@@ -32,7 +33,34 @@ def answer(path, *arguments, folder, flags=(), library=ROOT):
         capture_output=True,
         text=True,
         timeout=100,
+        input=input,
     )
+
+
+# Runs scripts one after the other in one process; for each its exit code and what it printed.
+MANY = """
+import contextlib, io, json, os, runpy, sys
+told = []
+for words in json.load(sys.stdin):
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    sys.argv, sys.path[0] = words, os.path.dirname(words[0])
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            runpy.run_path(words[0], run_name="__main__")
+        except SystemExit as left:
+            code = left.code or 0
+    told.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(told))
+"""
+
+
+def answers(commands, folder):
+    """What `answer` would return of each command, as (exit code, output, errors)."""
+    (folder / "many.py").write_text(MANY)
+    words = json.dumps([list(map(str, command)) for command in commands])
+    done = answer("many.py", folder=folder, input=words)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def test_all_tables_and_figures_have_their_script():
@@ -43,17 +71,18 @@ def test_all_tables_and_figures_have_their_script():
     }
 
 
-@pytest.mark.parametrize("path", [*EXAMPLES, *SCRIPTS], ids=lambda path: path.stem)
-def test_help_comes_before_keras(path, tmp_path):
-    done = answer(path, "--help", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"usage: {path.name}") and "--output-dir" in done.stdout
-    assert [entry.name for entry in tmp_path.iterdir()] == ["stubs"]
+def test_help_comes_before_keras(tmp_path):
+    paths = [*EXAMPLES, *SCRIPTS]
+    for path, (code, out, err) in zip(
+        paths, answers([(path, "--help") for path in paths], tmp_path), strict=True
+    ):
+        assert code == 0, err
+        assert out.startswith(f"usage: {path.name}") and "--output-dir" in out
+    assert {entry.name for entry in tmp_path.iterdir()} == {"many.py", "stubs"}
 
 
-@pytest.mark.parametrize(
-    "command, message",
-    [
+def test_wrong_options_are_refused_before_keras_starts(tmp_path):
+    wrong = [
         ("table3_variations --seeds 1 1", "--seeds must be one or more different numbers"),
         ("table3_positions --seeds 2 2", "--seeds must be one or more different numbers"),
         ("weighted_transformer --seeds 3 3", "--seeds must be one or more different numbers"),
@@ -71,14 +100,16 @@ def test_help_comes_before_keras(path, tmp_path):
         ("constituency_parsing --treebank penn", "LDC"),
         ("constituency_parsing --beam-size 0", "`beam_size`"),
         ("constituency_parsing --test-sentences 0", "--test-sentences: must be at least 1"),
-    ],
-)
-def test_wrong_options_are_refused_before_keras_starts(command, message, tmp_path):
-    name, *options = command.split(" ")
-    path = ROOT / "examples" / "paper" / f"{name}.py"
-    done = answer(path, *options, "--output-dir", "out", folder=tmp_path)
-    assert done.returncode == 2 and message in done.stderr, done.stderr
-    assert "Traceback" not in done.stderr and not (tmp_path / "out").exists()
+    ]
+    commands = []
+    for command, _ in wrong:
+        name, *options = command.split(" ")
+        path = ROOT / "examples" / "paper" / f"{name}.py"
+        commands.append([path, *options, "--output-dir", "out"])
+    for (command, message), (code, _, err) in zip(wrong, answers(commands, tmp_path), strict=True):
+        assert code == 2 and message in err, (command, err)
+        assert "Traceback" not in err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)

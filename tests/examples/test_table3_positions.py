@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_attention import Tokenizer, Transformer, corpus_from_files
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 LINES = [" ".join(["dog"] * (1 + number % 5)) for number in range(11)]
 

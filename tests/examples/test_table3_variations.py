@@ -10,7 +10,7 @@ from table3_variations import TABLE_3, axis_limit, chosen_rows, parameter_counts
 from keras_attention import TranslationConfig
 from keras_attention.recipes.prepare import Resolved
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 # V = 37,000; and 40,960 with attention biases and a target-space embedding.
 COUNTS = {

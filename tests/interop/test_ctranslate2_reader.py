@@ -13,6 +13,7 @@ from keras_attention.interop.ctranslate2 import export_ctranslate2
 from keras_attention.interop.ctranslate2_reader import read_ctranslate2
 from keras_attention.spec.files import save_spec
 from keras_attention.utils.cache import cache_folder
+from tests.helpers import changed_copies
 from tests.interop.conftest import SOURCES, write_marian_mt
 from tests.spec_oracle import SpecOracle, random_spec
 
@@ -358,14 +359,9 @@ def test_damaged_models(tmp_path):
     folder = tmp_path / "model"
     write_model(folder)
     path = folder / "model.bin"
-    content = path.read_bytes()
-    random = np.random.default_rng(1)
-    refused = 0
-    for number in range(60):
-        damaged = bytearray(content)
-        for place in random.integers(0, len(content) if number % 3 else 400, 4):
-            damaged[place] ^= 1 << random.integers(8)
-        path.write_bytes(damaged[: random.integers(len(damaged))] if number % 4 == 0 else damaged)
+    content, refused = path.read_bytes(), 0
+    for changed in changed_copies(content, 60, front=400):
+        path.write_bytes(changed)
         try:
             read_folder(folder)
         except ValueError as error:

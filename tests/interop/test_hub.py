@@ -7,7 +7,7 @@ import pytest
 
 from keras_attention.interop.hub import download, is_handle
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 
 class Hub(types.ModuleType):

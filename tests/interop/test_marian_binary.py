@@ -16,10 +16,11 @@ from keras_attention.interop.marian_binary import read_marian, simple_yaml
 from keras_attention.spec import SSRUSpec
 from keras_attention.utils.cache import cache_folder
 from keras_attention.utils.files import DamagedFile
+from tests.helpers import changed_copies
 from tests.interop.conftest import SOURCES, TARGETS, pieces_of
 from tests.spec_oracle import SpecOracle, random_spec
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 FLOAT, INT8, LETTERS = 0x404, 0x4101, 0x101
 YAML = {
@@ -308,14 +309,9 @@ def test_damaged_files(tmp_path):
     """Each is answered by one error that names the file, or by a model that is complete and finite."""
     path = tmp_path / "model.bin"
     write_items(path, items_of(arrays_of(marian_spec()), YAML, int8=True))
-    content = path.read_bytes()
-    random = np.random.default_rng(1)
     refused = 0
-    for number in range(80):
-        damaged = bytearray(content)
-        for place in random.integers(0, len(content) if number % 3 else 6000, 4):
-            damaged[place] ^= 1 << random.integers(8)
-        path.write_bytes(damaged[: random.integers(len(damaged))] if number % 4 == 0 else damaged)
+    for changed in changed_copies(path.read_bytes(), 80, front=6000):
+        path.write_bytes(changed)
         try:
             read_marian(path)
         except ValueError as error:

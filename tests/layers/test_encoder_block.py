@@ -60,8 +60,7 @@ def test_padding_has_no_influence():
     assert np.abs(numpy(layer(changed))[1, :3] - numpy(layer(X))[1, :3]).max() > 0.01
 
 
-@pytest.mark.parametrize("normalize_first", [False, True])
-@pytest.mark.parametrize("with_mask", [False, True])
+@pytest.mark.parametrize(("normalize_first", "with_mask"), [(False, True), (True, False)])
 def test_implicit_keras_masks_in_a_functional_model(normalize_first, with_mask):
     ids = np.array([[3, 4, 5, 6, 7], [8, 9, 3, 0, 0]])
     embedding = keras.layers.Embedding(10, D, mask_zero=True)
@@ -97,8 +96,9 @@ def test_in_a_sequential_model_saved_and_loaded(tmp_path):
     np.testing.assert_array_equal(numpy(copy(X)), numpy(model(X)))
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("normalize_first", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "normalize_first"), [("mixed_bfloat16", False), ("mixed_float16", True)]
+)
 def test_mixed_precision_is_close_and_stays_so(policy, normalize_first):
     layer = randomized(block(dtype=policy, normalize_first=normalize_first), X.shape)
     outputs, scores = layer(X, padding_mask=PADDING, return_attention_scores=True)

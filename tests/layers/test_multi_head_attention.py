@@ -1,5 +1,7 @@
 """MultiHeadAttention against NumPy loops, and as a drop-in for Keras' own layer."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -62,9 +64,14 @@ ARGUMENTS = [
 ]
 
 
-@pytest.mark.parametrize("arguments", ARGUMENTS, ids=str)
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("with_mask", [False, True])
+# All masks with the first, and all others with both.
+MASKED = [
+    *itertools.product(ARGUMENTS[:1], (False, True), (False, True)),
+    *((arguments, True, True) for arguments in ARGUMENTS[1:]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "causal", "with_mask"), MASKED, ids=str)
 def test_is_a_drop_in_for_keras(arguments, causal, with_mask):
     ours = MultiHeadAttention(num_heads=N, key_dim=K, **arguments)
     theirs = keras.layers.MultiHeadAttention(num_heads=N, key_dim=K, **arguments)
@@ -85,7 +92,7 @@ def test_is_a_drop_in_for_keras(arguments, causal, with_mask):
     np.testing.assert_allclose(numpy(ours(query, value, **options)), numpy(expected[0]), atol=2e-5)
 
 
-@pytest.mark.parametrize("axes", [None, 2, (1, 2), -2])
+@pytest.mark.parametrize("axes", [None, (1, 2), -2])
 def test_inputs_of_higher_rank_equal_keras(axes):
     ours = MultiHeadAttention(num_heads=N, key_dim=K, attention_axes=axes)
     theirs = keras.layers.MultiHeadAttention(num_heads=N, key_dim=K, attention_axes=axes)

@@ -170,8 +170,14 @@ def test_config_and_spec_round_trips(options):
         np.testing.assert_array_equal(numpy(weights[path]), numpy(weight))
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("options", [RICH, {**RICH, "tie_weights": False, "num_layers": 1}])
+@pytest.mark.parametrize(
+    ("policy", "options"),
+    [
+        ("float32", RICH),
+        ("mixed_bfloat16", {**RICH, "tie_weights": False, "num_layers": 1}),
+        ("mixed_float16", RICH),
+    ],
+)
 def test_saves_loads_and_keeps_the_state_in_float32(tmp_path, policy, options):
     model = model_of(**options, dtype=policy)
     inputs = inputs_of(model)
@@ -193,6 +199,7 @@ def test_saves_loads_and_keeps_the_state_in_float32(tmp_path, policy, options):
         assert (state != numpy(ops.cast(cache[0]["state"], "bfloat16"))).any()
 
 
+@pytest.mark.backends("torch")
 def test_checkpoints_are_averaged(tmp_path):
     models = [model_of(**RICH), model_of(**RICH)]
     for weight in models[1].trainable_weights:
@@ -208,9 +215,9 @@ def test_checkpoints_are_averaged(tmp_path):
         np.testing.assert_allclose(numpy(weight), 2.0 * numpy(single), rtol=1e-5)
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-def test_fit_lowers_the_loss_and_moves_every_weight(recompute):
-    model = model_of(**RICH, recompute=recompute, randomized=False)
+def test_fit_lowers_the_loss_and_moves_every_weight():
+    """Recomputed; that this is the same update as without, the next test says."""
+    model = model_of(**RICH, recompute=True, randomized=False)
     model.compile(keras.optimizers.Adam(0.01), LabelSmoothedCrossentropy(0.0))
     before = [numpy(w) for w in model.trainable_weights]
     # Batches of two lengths: TensorFlow then traces a graph for any length.
@@ -298,7 +305,11 @@ class Numbers:
 TEXTS = ["5 6 7 8 9", "10 11"]
 
 
-@pytest.mark.parametrize("options", [RICH, *ALONE.values()], ids=["rich", *ALONE])
+# A compiler compiles each search; on every backend once: what an option changes of a step is tested above.
+SEARCHED = {"rich": RICH, **(ALONE if keras.backend.backend() == "torch" else {})}
+
+
+@pytest.mark.parametrize("options", SEARCHED.values(), ids=SEARCHED)
 def test_the_plain_search_finds_the_oracles_beams(options):
     """Beams that overtake each other carry their states, keys and values along."""
     model = model_of(**options)
@@ -339,6 +350,7 @@ def test_the_plain_search_finds_the_oracles_beams(options):
         assert penalty(limit, alpha) > 1
 
 
+@pytest.mark.backends("torch")
 def test_suppressed_tokens_fill_no_beam():
     """A beam of ten has room for more than the four tokens that are left."""
     model = model_of(suppressed_token_ids=[v for v in range(V) if v not in (1, 3, 4, 5)])
@@ -350,6 +362,7 @@ def test_suppressed_tokens_fill_no_beam():
         assert best.score > -1e3
 
 
+@pytest.mark.backends("torch")
 def test_greedy_search_is_the_oracles():
     model = model_of(**RICH)
     translator = Translator(
@@ -367,7 +380,7 @@ def test_ids_are_checked_against_their_own_vocabulary():
     model.compile("sgd", LabelSmoothedCrossentropy())
     inputs = inputs_of(model)
     model({**inputs, "decoder_token_ids": np.full((B, T), 16)})
-    model.fit(inputs, np.full((B, T), 16), verbose=0)
+    model.test_on_batch(inputs, np.full((B, T), 16))
     with pytest.raises(ValueError, match=r"'encoder_token_ids' .* vocabulary of 13 tokens"):
         model({**inputs, "encoder_token_ids": np.full((B, S), 13)})
     with pytest.raises(ValueError, match=r"'decoder_token_ids' .* vocabulary of 17 tokens"):
@@ -395,8 +408,6 @@ def test_a_translator_asks_for_the_targets_vocabulary():
     [
         ({"num_layers": (2, 0)}, "`num_layers` must be an int of at least 1, or a pair"),
         ({"num_layers": (2, 1, 1)}, "`num_layers` must be an int of at least 1, or a pair"),
-        ({"num_layers": "2"}, "`num_layers` must be an int of at least 1, or a pair"),
-        ({"target_vocabulary_size": 0}, "`target_vocabulary_size` must be an int"),
         (
             {"target_vocabulary_size": 5, "pad_token_id": 5},
             "`pad_token_id` must be an int from 0 to 4",
@@ -407,15 +418,11 @@ def test_a_translator_asks_for_the_targets_vocabulary():
         ),
         ({"start_token_id": 13}, "`start_token_id` must be an int from 0 to 12"),
         ({"suppressed_token_ids": [13]}, "`suppressed_token_ids` must be an int from 0 to 12"),
-        ({"suppressed_token_ids": "2"}, "`suppressed_token_ids` must be a list"),
         ({"suppressed_token_ids": [1]}, "must not hold the end token"),
-        ({"use_logits_bias": 1.5}, "`use_logits_bias` must be True or False"),
-        ({"final_normalization": "yes"}, "`final_normalization` must be True or False"),
         (
             {"normalize_first": True, "final_normalization": False},
             "leave out `final_normalization`",
         ),
-        ({"decoder_cell": "gru"}, "`decoder_cell` must be one of 'attention', 'ssru'"),
         (
             {"decoder_cell": "ssru", "branch_feed_forward": "shared", "branched_decoder": "self"},
             "An SSRU takes the place of self-attention",
@@ -427,6 +434,7 @@ def test_wrong_options_are_refused(options, problem):
         model_of(**options)
 
 
+@pytest.mark.backends("torch")
 def test_attention_of_a_decoder_with_cells(tmp_path):
     """A cell attends to nothing: its kind is absent, and nothing breaks or is drawn empty."""
     model = model_of(**{**RICH, "num_layers": (3, 2)})

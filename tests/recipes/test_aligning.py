@@ -11,6 +11,10 @@ from keras_attention import Tokenizer, Transformer, Translator
 from keras_attention.decoding.translator import Translation
 from keras_attention.recipes.aligning import alignment_head, with_details
 
+pytestmark = pytest.mark.backends(
+    "torch"
+)  # the attention of each backend: ../models/test_transformer.py
+
 TEXTS = ["the old house", "", "a dog, asleep", "cats and dogs see the old red house"]
 TRAINING = [*TEXTS, "das alte Haus", "ein Hund, der schläft"]
 

@@ -14,7 +14,7 @@ from keras_attention.recipes import attention
 from keras_attention.recipes.attention import attention_log, middling_pairs
 from keras_attention.visualization.summary_writer import SummaryWriter
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 # As a corpus and a tokenizer that know nothing but words.
 WORDS = types.SimpleNamespace(encode=lambda texts: [text.split() for text in texts])

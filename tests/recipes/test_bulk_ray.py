@@ -20,6 +20,7 @@ from keras_attention.cli.main import main
 from keras_attention.recipes import translate_corpus
 from keras_attention.recipes.bulk_folder import BulkFolder, TextFile
 from keras_attention.recipes.bulk_work import run_chunks
+from tests.helpers import contents
 from tests.recipes.bulk_jobs import Shout, noted
 from tests.recipes.small_runs import untrained_run, write_files
 
@@ -191,12 +192,8 @@ def into(folder, words):
     return [*words[:at], folder, *words[at + 1 :]]
 
 
-def contents(folder):
-    return {
-        path.relative_to(folder): path.read_bytes()
-        for path in Path(folder).rglob("*")
-        if path.is_file() and path.name != "manifest.json"
-    }
+def texts(folder):
+    return {n: text for n, text in contents(folder).items() if not n.endswith("manifest.json")}
 
 
 @pytest.fixture
@@ -223,9 +220,9 @@ def test_the_commands_that_translate_give_the_same(page, capsys):
     assert capsys.readouterr().out == ""  # no path: other shares are missing
     main(into("third", alone))
     assert capsys.readouterr().out.split() == ["third/a", "third/b"]
-    first = contents("first")
+    first = texts("first")
     assert {path.name: content.count(b"\n") for path, content in first.items()} == {"a": 0, "b": 3}
-    assert contents("second") == contents("third") == first
+    assert texts("second") == texts("third") == first
 
 
 def test_the_command_that_scores(page, capsys):

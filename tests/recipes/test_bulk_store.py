@@ -7,9 +7,10 @@ from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.recipes import TranslationConfig, bulk_store, prepare_corpus
 from keras_attention.recipes.prepare import Resolved
+from tests.helpers import contents
 from tests.recipes.small_runs import small_corpus
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 
 def config(**more):
@@ -22,10 +23,6 @@ def corpus(tmp_path, monkeypatch):
     for module in (token_store, bulk_store):
         monkeypatch.setattr(module, "CHUNK_PAIRS", 7)
     return small_corpus(tmp_path)
-
-
-def contents(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
 
 
 @pytest.mark.parametrize("sampling", [{}, {"bpe_dropout": 0.2, "bpe_samples": 3}])

@@ -11,6 +11,10 @@ from keras_attention.decoding.translation import Translation
 from keras_attention.recipes.diagnosis import diagnose
 from tests.recipes.small_runs import untrained_run
 
+pytestmark = pytest.mark.backends(
+    "torch"
+)  # scores of each backend: ../evaluation/test_perplexity.py
+
 SOURCES = ["the old house", "a dog", "cats and dogs", "the old dog"]
 REFERENCES = ["das alte Haus", "ein Hund", "Katzen und Hunde", "der alte Hund"]
 TEXTS = {
@@ -106,7 +110,6 @@ def test_refusals(translator):
         diagnose(translator, SOURCES, REFERENCES[:3])
 
 
-@pytest.mark.backends("torch")
 def test_command(tmp_path, capsys):
     from keras_attention.cli.main import main
 

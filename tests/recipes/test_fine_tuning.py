@@ -58,6 +58,7 @@ def weights(model):
     }
 
 
+@pytest.mark.backends("torch")
 def test_it_begins_as_the_pretrained_model(start, corpus, tmp_path, capsys):
     run, original = Run(corpus, config(start), tmp_path / "run"), Translator.from_run(start)
     with run.started():
@@ -71,6 +72,7 @@ def test_it_begins_as_the_pretrained_model(start, corpus, tmp_path, capsys):
     )
 
 
+@pytest.mark.backends("torch")
 def test_the_report_compares_with_the_start(start, corpus, tmp_path):
     report = train_translation(corpus, config(start), tmp_path / "run")
     sources, references = list(corpus.test.sources()), list(corpus.references("test"))
@@ -90,6 +92,7 @@ def test_the_report_compares_with_the_start(start, corpus, tmp_path):
     assert "Baseline: before training." in (tmp_path / "run/report.txt").read_text()
 
 
+@pytest.mark.backends("torch")
 def test_the_old_domain_is_scored_before_and_after(start, tmp_path, capsys):
     folder = tmp_path / "text"
     folder.mkdir()
@@ -136,6 +139,7 @@ def test_the_old_domain_is_scored_before_and_after(start, tmp_path, capsys):
     assert f"BLEU on the old domain was {scores[0]:.2f}; it is {scores[1]:.2f} now" in said
 
 
+@pytest.mark.backends("torch")
 def test_a_model_with_two_vocabularies(tmp_path):
     """Each side is cut and counted by its own: ids of one would be wrong in the other."""
     pytest.importorskip("transformers", reason="not installed: pip install transformers")
@@ -168,6 +172,7 @@ def test_a_model_with_two_vocabularies(tmp_path):
         assert pieces == trained.tokenizer.tokens(entry.header[f"{side}_text"], side)
 
 
+@pytest.mark.backends("torch")
 def test_stopped_and_continued_it_ends_as_at_once(start, corpus, tmp_path):
     at_once, by_parts = tmp_path / "at_once", tmp_path / "by_parts"
     train_translation(corpus, config(start), at_once)
@@ -178,6 +183,7 @@ def test_stopped_and_continued_it_ends_as_at_once(start, corpus, tmp_path):
         np.testing.assert_array_equal(found[path], value, err_msg=path)
 
 
+@pytest.mark.backends("torch")
 def test_a_checkpoint_translates(start, corpus, tmp_path):
     moved, run = tmp_path / "start", tmp_path / "run"
     shutil.copytree(start, moved)
@@ -191,7 +197,9 @@ def test_a_checkpoint_translates(start, corpus, tmp_path):
         checkpoint_translator(run, "last")
 
 
-@pytest.mark.parametrize("part", ["encoder", "decoder", "embeddings"])
+@pytest.mark.parametrize(
+    "part", ["embeddings", *["encoder", "decoder"] * (keras.backend.backend() == "torch")]
+)
 def test_a_frozen_part_stays_as_it_was(start, corpus, tmp_path, part):
     train_translation(corpus, config(start, steps=3, freeze=part), tmp_path / "run")
     before = weights(Translator.from_run(start).model)
@@ -201,7 +209,7 @@ def test_a_frozen_part_stays_as_it_was(start, corpus, tmp_path, part):
         assert np.array_equal(after[path], value) == path.startswith(f"{name}."), path
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_another_start_is_another_run(start, corpus, tmp_path):
     moved, changed = tmp_path / "moved", tmp_path / "changed"
     train_translation(corpus, config(start, steps=2), tmp_path / "run")
@@ -216,7 +224,7 @@ def test_another_start_is_another_run(start, corpus, tmp_path):
         train_translation(corpus, config(changed, steps=2), tmp_path / "run")
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_what_the_pretrained_model_decides_is_refused(start, tmp_path):
     for arguments in ({"num_layers": 3}, {"hidden_dim": 16}):
         with pytest.raises(
@@ -229,7 +237,7 @@ def test_what_the_pretrained_model_decides_is_refused(start, tmp_path):
         config(start, freeze="everything")
 
 
-@pytest.mark.backends("tensorflow")
+@pytest.mark.backends("torch")
 def test_the_command(start, tmp_path, capsys):
     files = dict(zip(("source", "target"), write_files(tmp_path, "train", 0, 60), strict=True))
     given = [word for side, file in files.items() for word in (f"--{side}-file", str(file))]
@@ -251,6 +259,7 @@ def test_the_command(start, tmp_path, capsys):
     assert RunFolder(run).finished_report()["config"]["freeze"] == "encoder"
 
 
+@pytest.mark.backends("torch")
 def test_a_run_of_before_has_no_such_settings(corpus, tmp_path):
     """So that runs that were begun before can go on."""
     plain = TranslationConfig(**{**SETTINGS, "steps": 2})

@@ -21,6 +21,7 @@ from keras_attention.data.corpora import corpus_from_files
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes import train_translation
 from keras_attention.recipes.prepare import Resolved
+from tests.helpers import contents
 from tests.recipes.small_runs import SMALL, small_corpus, write_files
 
 pytestmark = pytest.mark.backends("torch")  # files know no backend, and this one compiles nothing
@@ -72,7 +73,7 @@ class Tracer:
             return
         self.watches = False  # Copying is no operation of the run.
         self.operations += 1
-        state = hashlib.sha256(repr(sorted(contents(self.folder).items())).encode()).digest()
+        state = hashlib.sha256(repr(sorted(contents(self.folder, True).items())).encode()).digest()
         if state not in self.states:
             copy = self.copies / f"{len(self.states):03d}"
             shutil.copytree(self.folder, copy)
@@ -82,14 +83,6 @@ class Tracer:
 
 class Begins(Exception):
     """Training begins."""
-
-
-def contents(folder):
-    """Of every file its bytes, of every folder None."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-        for path in folder.rglob("*")
-    }
 
 
 def traced(start, tmp_path):
@@ -118,13 +111,13 @@ def test_killed_before_it_trains(tmp_path, monkeypatch):
             train_translation(corpus, CONFIG, home / "run")
 
     home, tracer = traced(start, tmp_path)
-    expected = contents(home)
+    expected = contents(home, folders=True)
     assert len(expected) > 8
     assert tracer.operations > 80
     assert len(tracer.states) > 40
     for copy, operation in tracer.states.values():
         start(copy)
-        assert contents(copy) == expected, operation
+        assert contents(copy, folders=True) == expected, operation
 
 
 # Besides: lengths of the log, in which times are written, and checksums of what has times in it.
@@ -164,7 +157,7 @@ def meaning(name, content):
 def result(home):
     """All that a run leaves, weights in every bit; event files have names of their own."""
     found = {}
-    for name, content in contents(home).items():
+    for name, content in contents(home, folders=True).items():
         if name.startswith("run/logs/") and "/events.out.tfevents." in name:
             continue
         found[name] = meaning(name, content)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.backends("tensorflow")
+
 # A process of its own: logical devices can be made only before TensorFlow starts.
 PROGRAM = """
 import dataclasses, json, sys
@@ -44,7 +46,6 @@ print(json.dumps(histories))
 """
 
 
-@pytest.mark.backends("tensorflow")
 def test_losses_are_those_of_one_device(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True

@@ -71,6 +71,7 @@ def test_the_model_makes_the_translations_that_were_scored(finished, corpus):
         assert example["reference"] == references[index]
 
 
+@pytest.mark.backends("torch")
 def test_a_preset_of_a_run_has_a_card_of_it(finished, corpus, tmp_path):
     folder, report = finished
     preset = Translator.from_spec(folder).save_to_preset(
@@ -105,6 +106,7 @@ def test_a_preset_of_a_run_has_a_card_of_it(finished, corpus, tmp_path):
     )
 
 
+@pytest.mark.backends("torch")
 def test_a_run_knows_the_longest_source_of_its_training(finished, corpus):
     folder, report = finished
     tokenizer = Tokenizer.load(folder / "tokenizer")
@@ -162,6 +164,7 @@ def test_a_run_that_is_not_finished_translates(finished, corpus, tmp_path, capsy
         checkpoint_translator(place)
 
 
+@pytest.mark.backends("torch")
 def test_the_model_is_the_average_of_the_checkpoints(finished):
     folder, report = finished
     model = keras.saving.load_model(folder / "model.keras", compile=False, safe_mode=True)
@@ -278,6 +281,7 @@ def test_a_last_update_that_spoils_the_weights_is_named_by_the_error(corpus, tmp
             train_translation(corpus, config, tmp_path / "run")
 
 
+@pytest.mark.backends("torch")
 def test_the_same_call_again_returns_the_report_and_trains_nothing(
     finished, corpus, monkeypatch, capsys
 ):
@@ -292,6 +296,7 @@ def test_the_same_call_again_returns_the_report_and_trains_nothing(
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+@pytest.mark.backends("tensorflow", "torch")
 def test_stopped_by_a_signal_it_goes_on_as_if_nothing_had_happened(
     finished, corpus, tmp_path, monkeypatch, capsys
 ):
@@ -337,6 +342,7 @@ def test_settings_that_cannot_be(settings, message):
         TranslationConfig(**settings)
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("steps,warmup", [(30, 10), (8, 4)])
 def test_a_peak_of_the_learning_rate(steps, warmup):
     """Up to the peak, for at most half of the steps, then down as a cosine."""
@@ -393,6 +399,7 @@ def test_the_budget_that_a_rate_follows_may_not_change(corpus, tmp_path, budget,
         train_translation(corpus, dataclasses.replace(config, **more), tmp_path / "run")
 
 
+@pytest.mark.backends("torch")
 def test_an_error_before_the_first_update_is_the_one_that_is_seen(corpus, tmp_path, monkeypatch):
     def fails(*arguments, **options):
         raise ZeroDivisionError("in fit")

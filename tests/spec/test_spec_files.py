@@ -16,7 +16,7 @@ from keras_attention.utils.files import (
 )
 from tests.spec.test_spec import EVERY_OPTION, model_with
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 
 OF_PUBLISHED_MODELS = {

@@ -1,4 +1,8 @@
-"""The demo corpus: German against a grammar book's tables, the split against the text itself."""
+"""The demo corpus: German against a grammar book's tables, the split against the text itself.
+
+The package ships what the grammar writes, so the last test notices any change of it; these say that it is
+right.
+"""
 
 import collections
 import re
@@ -11,22 +15,12 @@ from tools.demo_grammar import lexicon
 from tools.demo_grammar.clauses import Clause
 from tools.demo_grammar.corpus import ENGLISH_WORDS, demo_examples, split_of
 from tools.demo_grammar.phrases import (
-    ACCUSATIVE,
-    DATIVE,
     DETERMINERS,
-    SPEAKER,
     SPEAKERS,
-    its,
-    named,
     noun_phrase,
-    of_name,
-    of_person,
-    of_place,
-    prepositional,
     pronoun,
-    whose,
 )
-from tools.demo_grammar.sentences import CONSTRUCTIONS, finish
+from tools.demo_grammar.sentences import CONSTRUCTIONS
 from tools.demo_grammar.words import ADJECTIVES, NOUNS, VERBS
 
 pytestmark = pytest.mark.backends("tensorflow")
@@ -66,83 +60,16 @@ def everything(splits):
 # Nominative, accusative, dative, genitive, as the tables of a grammar book have them.
 DECLENSIONS = {
     "the old man": "der alte Mann, den alten Mann, dem alten Mann, des alten Mannes",
-    "the old woman": "die alte Frau, die alte Frau, der alten Frau, der alten Frau",
     "the old man+": "die alten Männer, die alten Männer, den alten Männern, der alten Männer",
-    "a young man": "ein junger Mann, einen jungen Mann, einem jungen Mann, eines jungen Mannes",
-    "a young woman": "eine junge Frau, eine junge Frau, einer jungen Frau, einer jungen Frau",
-    "cold wine": "kalter Wein, kalten Wein, kaltem Wein, kalten Weins",
     "two new book+": "zwei neue Bücher, zwei neue Bücher, zwei neuen Büchern, zwei neuer Bücher",
     "this clever boy": "dieser kluge Junge, diesen klugen Jungen, diesem klugen Jungen, "
     "dieses klugen Jungen",
-    "every rich student": "jeder reiche Student, jeden reichen Studenten, jedem reichen Studenten, "
-    "jedes reichen Studenten",
-    "our new car": "unser neues Auto, unser neues Auto, unserem neuen Auto, unseres neuen Autos",
-    "the expensive lamp+": "die teuren Lampen, die teuren Lampen, den teuren Lampen, "
-    "der teuren Lampen",
-    "some tired bear+": "einige müde Bären, einige müde Bären, einigen müden Bären, "
-    "einiger müder Bären",
 }
 
 
 @pytest.mark.parametrize("english", DECLENSIONS)
 def test_declension(english):
     assert ", ".join(phrase(english).german) == DECLENSIONS[english]
-
-
-def test_english_article_and_plural():
-    assert phrase("a old man").english == "an old man"
-    assert phrase("a useful umbrella").english == "a useful umbrella"
-    assert phrase("a umbrella").english == "an umbrella"
-    assert phrase("a honest thief").english == "an honest thief"
-    assert phrase("the thief+").english == "the thieves"
-    assert [noun(word).english_plural for word in ("lady", "box", "key", "mouse", "potato")] == [
-        "ladies", "boxes", "keys", "mice", "potatoes",
-    ]  # fmt: skip
-
-
-def test_genitives_possessives_and_prepositions():
-    dog = noun_phrase(noun("dog"), of_name("Anna"), ALL_ADJECTIVES["old"])
-    assert (dog.english, dog.german[:3]) == (
-        "Anna's old dog",
-        ("Annas alter Hund", "Annas alten Hund", "Annas altem Hund"),
-    )
-    owned = of_person(phrase("the black cat"), phrase("the young king"))
-    assert owned.english == "the young king's black cat"
-    assert owned.german[DATIVE] == "der schwarzen Katze des jungen Königs"
-    part = of_place(phrase("the door"), phrase("the library"))
-    assert (part.english, part.german[0]) == ("the door of the library", "die Tür der Bibliothek")
-    ring = {
-        owner: noun_phrase(noun("ring"), its(phrase(f"the {owner}"))) for owner in ("cat", "dog")
-    }
-    assert ring["cat"].german[:2] == ("ihr Ring", "ihren Ring")
-    assert ring["dog"].german[:2] == ("sein Ring", "seinen Ring")
-    assert noun_phrase(noun("dog"), whose(phrase("the woman"))).german[0] == "deren Hund"
-    assert noun_phrase(noun("cow"), whose(phrase("the man+"))).german[0] == "deren Kuh"
-    assert noun_phrase(noun("cow"), whose(phrase("the man"))).german[0] == "dessen Kuh"
-    places = [
-        prepositional("in", phrase("the garden"), DATIVE),
-        prepositional("in", phrase("the house"), ACCUSATIVE),
-        prepositional("in", phrase("the garden"), ACCUSATIVE),
-        prepositional("zu", phrase("the church"), DATIVE),
-        prepositional("zu", phrase("this church"), DATIVE),
-        prepositional("mit", named("Anna", "f"), DATIVE),
-    ]
-    assert places == [
-        "im Garten", "ins Haus", "in den Garten", "zur Kirche", "zu dieser Kirche", "mit Anna",
-    ]  # fmt: skip
-
-
-def test_pronouns_follow_the_german_gender():
-    forms = {
-        word: pronoun(phrase(f"the {word}")) for word in ("table", "lamp", "book", "king+", "queen")
-    }
-    assert {word: (p.english, p.english_object, *p.german) for word, p in forms.items()} == {
-        "table": ("it", "it", "er", "ihn", "ihm"),
-        "lamp": ("it", "it", "sie", "sie", "ihr"),
-        "book": ("it", "it", "es", "es", "ihm"),
-        "king+": ("they", "them", "sie", "sie", "ihnen"),
-        "queen": ("she", "her", "sie", "sie", "ihr"),
-    }
 
 
 def clause(subject, lemma, tense="present", direct=None, **rest):
@@ -165,30 +92,12 @@ CLAUSES = [
     (clause("the man", "look at", "want", IT, negated=True),
      "the man does not want to look at it", "der Mann will sie nicht ansehen",
      "der Mann sie nicht ansehen will"),
-    (clause(SPEAKER, "collect", direct="old coat+", negated=True),
-     "I do not collect old coats", "ich sammle keine alten Mäntel",
-     "ich keine alten Mäntel sammle"),
     (clause(SPEAKERS, "go", "past", time=YESTERDAY, place=("to the park", "zum Park")),
      "we went to the park yesterday", "wir sind gestern zum Park gegangen",
      "wir gestern zum Park gegangen sind"),
-    (clause("the child+", "follow", "must", "the fox", negated=True),
-     "the children must not follow the fox", "die Kinder dürfen dem Fuchs nicht folgen",
-     "die Kinder dem Fuchs nicht folgen dürfen"),
     (clause("the queen", "give", "past", "a ring", recipient=BOY, negated=True),
      "the queen did not give a ring to the poor boy", "die Königin hat dem armen Jungen keinen Ring gegeben",
      "die Königin dem armen Jungen keinen Ring gegeben hat"),
-    (clause("the key+", None, "past", predicate=ALL_ADJECTIVES["expensive"], negated=True),
-     "the keys were not expensive", "die Schlüssel waren nicht teuer",
-     "die Schlüssel nicht teuer waren"),
-    (clause(SPEAKER, None, predicate=ALL_ADJECTIVES["tired"], frequency=("often", "oft")),
-     "I am often tired", "ich bin oft müde",
-     "ich oft müde bin"),
-    (clause(SPEAKER, "know"),
-     "I know", "ich weiß",
-     "ich weiß"),
-    (clause("the bear", None, "future", predicate=ALL_ADJECTIVES["hungry"]),
-     "the bear will be hungry", "der Bär wird hungrig sein",
-     "der Bär hungrig sein wird"),
     (clause("every witch", "fall asleep", "had", manner=("quickly", "schnell")),
      "every witch had to fall asleep quickly", "jede Hexe musste schnell einschlafen",
      "jede Hexe schnell einschlafen musste"),
@@ -200,22 +109,6 @@ def test_clause(structure, english, main, subordinate):
     assert structure.english() == english
     assert structure.german() == main
     assert structure.german("last") == subordinate
-
-
-def test_questions_and_inversion():
-    question = clause("the man", "look for", "past", "the key", negated=True)
-    assert question.english_question() == "did the man not look for the key"
-    assert question.german("first") == "hat der Mann den Schlüssel nicht gesucht"
-    assert question.german(front="gestern") == "gestern hat der Mann den Schlüssel nicht gesucht"
-    assert clause(SPEAKER, "smile").german("first") == "lächle ich"
-    modal = clause("the dog", "run away", "can", negated=True)
-    assert modal.english() == "the dog cannot run away"
-    assert modal.english_question() == "can the dog not run away"
-
-
-def test_finish():
-    assert finish("er kommt , weil der Hund , der bellt ,") == "Er kommt, weil der Hund, der bellt."
-    assert finish("übt der Mann , der singt , ?") == "Übt der Mann, der singt?"
 
 
 def test_sizes_lengths_and_distinctness(splits, everything):
@@ -268,17 +161,6 @@ def test_adjective_endings_after_articles(everything):
                 assert match[3] in endings.split(), example.target
                 found += 1
         assert found > 200
-
-
-def test_nouns_have_one_gender(everything):
-    genders = collections.defaultdict(set)
-    marks = {"eine": "f", "einer": "f", "zur": "f", "einen": "m", "jeden": "m", "ins": "n"}
-    for example in everything:
-        pattern = rf"\b({'|'.join(marks)}) (?:[a-zäöüß]+ )?([A-ZÄÖÜ]\w+)"
-        for article, word in re.findall(pattern, example.target):
-            genders[word].add(marks[article])
-    assert sum(map(len, genders.values())) == len(genders) > 140
-    assert genders["Tür"] == {"f"} and genders["Schlüssel"] == {"m"} and genders["Bären"] == {"m"}
 
 
 def test_it_refers_to_the_object(everything):

@@ -142,6 +142,7 @@ def test_processes_that_would_train_alone_are_refused(monkeypatch):
         check_launch(None)
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize("minutes", ["soon", "0", "-1", "nan", "inf"])
 def test_a_time_out_is_minutes(monkeypatch, minutes):
     monkeypatch.setenv(processes.TIMEOUT, "0.5")
@@ -151,6 +152,7 @@ def test_a_time_out_is_minutes(monkeypatch, minutes):
         processes.timeout_minutes()
 
 
+@pytest.mark.backends("torch")
 def test_what_fails_here_is_raised_here_and_marked():
     with pytest.raises(ValueError, match="own") as raised, failing_together():
         raise ValueError("own")

@@ -69,6 +69,7 @@ def test_the_optimizer_has_no_weights_of_the_model(trained):
     assert {id(average) for _, average in model.optimizer.moving_averages} <= own
 
 
+@pytest.mark.backends("torch")
 def test_training_itself_is_the_same(trained):
     keras.utils.set_random_seed(3)
     rng = np.random.default_rng(3)

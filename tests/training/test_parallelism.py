@@ -82,7 +82,7 @@ def test_more_replicas_than_devices_are_refused():
         check_parallelism(small_model(), small_batch(64), [64], accumulation_steps=1)
 
 
-@pytest.mark.backends("jax", "torch")
+@pytest.mark.backends("jax")
 def test_two_processes_train_as_one(tmp_path):
     options = argparse.Namespace(processes=2, updates=3, accumulation_steps=2)
     options.store = verify_processes.make_store(tmp_path)

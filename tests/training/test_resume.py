@@ -7,14 +7,15 @@ import random
 import signal
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
 from keras_attention.utils.files import PARTIAL
 from tests.training import resumed_run
 
-# Starting a process takes longest, elsewhere than on TensorFlow much longer.
-KILLS = 3
+# Starting a process takes longest. What a write leaves knows no backend; what is computed anew does.
+KILLS = 3 if keras.backend.backend() == "torch" else 1
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +50,12 @@ def start(processes, *arguments, **named):
 
 def test_killed_at_any_instant_it_ends_in_the_same_bits(store, processes, tmp_path):
     assert start(processes, tmp_path / "whole", store) == 0
-    draw = random.Random(20170612)
-    kills = [{"after": draw.randint(2, 5), "delay": draw.uniform(0, 0.02)} for _ in range(KILLS)]
-    kills[1] = {"within": "weights", "after": 2}
-    kills[2] = {"within": "rename", "after": 1}
-    for kill in kills:
+    kills = [
+        {"after": 4, "delay": random.Random(20170612).uniform(0, 0.02)},
+        {"within": "weights", "after": 2},
+        {"within": "rename", "after": 1},
+    ]
+    for kill in kills[:KILLS]:
         code = start(processes, tmp_path / "killed", store, **kill)
         assert code == -signal.SIGKILL, kill
         left = list((tmp_path / "killed").glob(f"{PARTIAL}*"))

@@ -5,14 +5,11 @@ import pytest
 from keras_attention.utils.agreed import agreed
 from keras_attention.utils.files import PARTIAL, DamagedFile, write_json
 from keras_attention.utils.run_folder import RunFolder
+from tests.helpers import contents
 
 pytestmark = pytest.mark.backends("tensorflow")
 
 CONFIG = {"preset": "tiny", "steps": 5, "languages": ("en", "de"), "train_fingerprint": "ab"}
-
-
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture

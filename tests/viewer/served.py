@@ -14,6 +14,12 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+WITHOUT_TENSORFLOW = """
+import sys
+sys.modules["tensorflow"] = None
+from tensorboard.main import run_main
+run_main()
+"""
 START_SECONDS = 120
 
 
@@ -49,11 +55,15 @@ class Server:
 
 
 @contextlib.contextmanager
-def tensorboard(folder, *arguments, environment=()):
-    """Starts `tensorboard --logdir folder`, and ends it; the package is that of this checkout."""
+def tensorboard(folder, *arguments, environment=(), tensorflow=False):
+    """Starts `tensorboard --logdir folder`, and ends it; the package is that of this checkout.
+
+    TensorBoard imports TensorFlow, for seconds, where it can: `tensorflow` says whether it may.
+    """
     log = Path(folder).parent / "tensorboard.log"
     environment = {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **dict(environment)}
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), "--port", "0"]
+    program = ["-m", "tensorboard.main"] if tensorflow else ["-c", WITHOUT_TENSORFLOW]
+    command = [sys.executable, *program, "--logdir", str(folder), "--port", "0"]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--host", "127.0.0.1", *arguments],

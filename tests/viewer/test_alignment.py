@@ -6,7 +6,7 @@ import pytest
 from keras_attention_viewer import alignment_error_rate, measured, merge_words
 from tests.viewer.entries import SOURCE, sentence_entry
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 # Words: the old dogs sleep . | alte Hunde schlafen .
 GOLD = [(1, 0), (2, 1), (3, 2), (4, 3)]

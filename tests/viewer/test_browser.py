@@ -6,7 +6,7 @@ import pytest
 from tests.viewer.heads import SOURCE, TARGET, cross, entry, pointing, self_attention
 from tests.viewer.looks import cell, expect_pressed, expect_text, texts
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 S, T = len(SOURCE), len(TARGET)
 

@@ -6,7 +6,7 @@ import pytest
 from tests.viewer.heads import entry
 from tests.viewer.looks import saved, saved_svg, svg_lines
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 # The colours of heads 1 to 8 in the paper's figures.
 COLORS = "#1F77B4 #FF7F0E #2CA02C #D62728 #9467BD #8C564B #E377C2 #7F7F7F".split()

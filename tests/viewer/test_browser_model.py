@@ -8,7 +8,7 @@ from keras_attention import Tokenizer, Transformer, Translator
 from keras_attention.visualization import save_attention
 from tests.viewer.looks import expect_text, texts
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 SOURCE = "the small dog sees an old house"
 TARGET = "der kleine Hund sieht ein altes Haus"

@@ -16,7 +16,7 @@ from tests.viewer.looks import expect_text, texts
 from tests.viewer.served import ROOT, tensorboard
 
 pytestmark = [
-    pytest.mark.backends("tensorflow"),
+    pytest.mark.backends("torch"),
     pytest.mark.skipif(
         not any(one.name == PLUGIN_NAME for one in entry_points(group="tensorboard_plugins")),
         reason="the entry point is not installed: pip install -e .",
@@ -41,9 +41,9 @@ def run_folder(tmp_path_factory):
         "checkpoint-updates": UPDATES,
         "num-layers": 2,
         "num-heads": 4,
-        "hidden-dim": 32,
-        "intermediate-dim": 40,
-        "vocabulary-size": 1200,
+        "hidden-dim": 16,
+        "intermediate-dim": 20,
+        "vocabulary-size": 600,
         "batch-tokens": 600,
         "max-shapes": 2,
         "beam-size": 1,

@@ -13,7 +13,7 @@ from tests.viewer.looks import cell, expect_pressed, expect_text, expect_theme, 
 from tests.viewer.served import tensorboard
 
 pytestmark = [
-    pytest.mark.backends("tensorflow"),
+    pytest.mark.backends("torch"),
     pytest.mark.skipif(
         not any(one.name == PLUGIN_NAME for one in entry_points(group="tensorboard_plugins")),
         reason="the entry point is not installed: pip install -e .",

@@ -17,7 +17,7 @@ from keras_attention_viewer.codec import (
 )
 from tests.viewer.entries import SOURCE, TARGET, random_entry, sentence_entry, softmax_weights
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 
 def test_blobs_hold_every_weight_rounded():

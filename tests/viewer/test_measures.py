@@ -6,7 +6,7 @@ import pytest
 from keras_attention_viewer import measured
 from tests.viewer.entries import random_entry, sentence_entry
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 LENGTH = 21  # source tokens; every seventh is a comma, the last is the end
 SENTENCES = 6

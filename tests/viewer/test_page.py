@@ -15,7 +15,7 @@ from keras_attention_viewer import Entry, measured, save_html, show
 from keras_attention_viewer.page import bundle
 from tests.viewer.entries import SOURCE, random_entry, sentence_entry
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 
 def entries(*steps, **options):

@@ -7,7 +7,7 @@ import pytest
 
 from keras_attention_viewer.page import STATIC, bundle
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 MODULES = {path.name: path.read_text("utf-8") for path in sorted(STATIC.glob("*.js"))}
 TOP_LEVEL = re.compile(

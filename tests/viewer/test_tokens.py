@@ -5,7 +5,7 @@ import pytest
 from keras_attention_viewer import describe_tokens, split_words
 from keras_attention_viewer.tokens import word_count
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 
 def words(pieces, special=()):

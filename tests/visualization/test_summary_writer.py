@@ -2,9 +2,7 @@
 
 import contextlib
 import errno
-import importlib.util
 import os
-import subprocess
 import sys
 
 import numpy as np
@@ -110,28 +108,6 @@ def test_without_tensorboard(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
     with pytest.raises(ImportError, match=r"pip install tensorboard"):
         SummaryWriter(tmp_path)
-
-
-@pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_another_backend_logs_without_tensorflow(tmp_path, backend):
-    if importlib.util.find_spec(backend) is None:
-        pytest.skip(f"{backend} is not installed")
-    code = f"""
-import sys
-import numpy as np
-from keras_attention.visualization import SummaryWriter, attention_figure
-with SummaryWriter({str(tmp_path)!r}) as writer:
-    writer.scalar("a", 1.0, step=1)
-    writer.image("b", attention_figure(np.ones((1, 1, 1)), ["word"]), step=1)
-    writer.text("c", "text", step=1)
-print([name for name in sys.modules if name.split(".")[0] == "tensorflow"])
-"""
-    environment = {**os.environ, "KERAS_BACKEND": backend}
-    output = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert output.stdout == "[]\n"
-    assert list(read_values(tmp_path)) == ["a", "b", "c"]
 
 
 def test_the_first_value_marks_the_start_of_a_session(tmp_path):
