@@ -29,20 +29,20 @@ class TrainingMonitor(RunCallback):
     each entry, so an interrupted run loses nothing. The horizontal axis counts the optimizer's updates
     over the whole run, also after a resume.
 
-    | tag in TensorBoard | value |
-    |---|---|
-    | `train/loss` | mean since the last entry |
-    | `train/<metric>` | compiled metrics as in the progress bar: since the epoch began |
-    | `train/learning_rate` | rate of the next update |
-    | `train/gradient_norm` | of the last update, if the optimizer has it, as `Adam` does |
-    | `work/batches_per_second` | without validation and the first batch, which compiles |
-    | `work/tokens_per_second` | likewise, source plus target tokens, without padding |
-    | `work/padding` | share of padding in the positions since the last entry |
-    | `work/flops_per_second` | counted FLOPs of training, padding included |
-    | `work/mfu` | that as a share of the peak |
-    | `train/epoch_<metric>` | Keras' logs at the end of an epoch |
-    | `validation/<metric>` | Keras' `val_<metric>` |
-    | `train/loss` of `validation_writer` | `val_loss`: one chart shows both losses |
+    Tags in TensorBoard:
+
+    * `train/loss`: mean since the last entry
+    * `train/<metric>`: compiled metrics as in the progress bar: since the epoch began
+    * `train/learning_rate`: rate of the next update
+    * `train/gradient_norm`: of the last update, if the optimizer has it, as `Adam` does
+    * `work/batches_per_second`: without validation and the first batch, which compiles
+    * `work/tokens_per_second`: likewise, source plus target tokens, without padding
+    * `work/padding`: share of padding in the positions since the last entry
+    * `work/flops_per_second`: counted FLOPs of training, padding included
+    * `work/mfu`: that as a share of the peak
+    * `train/epoch_<metric>`: Keras' logs at the end of an epoch
+    * `validation/<metric>`: Keras' `val_<metric>`
+    * `train/loss` of `validation_writer`: `val_loss`: one chart shows both losses
 
     The lines of `log` hold the same numbers, under the names after the slash. They also have `kind`
     (`"train"`, `"epoch"` or the `kind` given to `record`), `update` and `epoch`, which counts from 0. A

@@ -159,7 +159,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add(
         "--engine",
         metavar="NAME",
-        help="what decodes: auto, numba, tensorflow, torch, jax, plain (the search that defines the "
+        help="what decodes: auto, numba, numpy, tensorflow, torch, jax, plain (the search that defines the "
         "result), or ctranslate2, which has its own search (auto)",
     )
     add_choice_options(parser)

@@ -7,6 +7,7 @@ Shape letters: B sentences, W beams, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,9 +103,9 @@ class EnsembleSelector:
             reason=f"{choice.reason} So do {len(self._selectors) - 1} more models."
         )
 
-    def engine(self) -> EnsembleEngine:
+    def engine(self, rows: float = math.inf) -> EnsembleEngine:
         """Return the engine, with the present weights."""
-        return EnsembleEngine([selector.engine() for selector in self._selectors])
+        return EnsembleEngine([selector.engine(rows) for selector in self._selectors])
 
 
 class EnsembleEngine(SteppingEngine):

@@ -29,7 +29,7 @@ from keras_attention.spec import SpecError, TransformerSpec
 from keras_attention.spec.parts import check_finite
 from keras_attention.utils.backend import BACKENDS
 from keras_attention.utils.forks import check_process, note_process
-from keras_attention.utils.progress import Progress
+from keras_attention.utils.progress import Progress, say
 
 if TYPE_CHECKING:
     from keras_attention.decoding.chosen_steps import ChoicePrograms, ChosenSteps
@@ -210,7 +210,11 @@ class ModelSearch:
             check_process(engines is None or engines.choice.name in BACKENDS)
         search: Callable[..., BeamSearchResult] = self._search_plainly
         if batches and engines is not None:
-            search = functools.partial(self._search_by_engine, engines.engine())
+            # Translations are about as long as their texts.
+            engine = engines.engine(sum(lengths) * self._rules.beam_size)
+            if engine.name != engines.choice.name and progress.is_enabled:
+                _say_why_numpy()
+            search = functools.partial(self._search_by_engine, engine)
         # Samples are certain.
         stop = "best" if n_best == 1 or self._rules.sampling is not None else "n_best"
         for lines, shape in batches:
@@ -332,6 +336,14 @@ class ModelSearch:
         if self._token_rules is not None and self._token_rules.max_length:
             limits["raise `max_length` of the `Restrictions`"] = self._token_rules.max_length + 1
         return limits
+
+
+@functools.cache
+def _say_why_numpy() -> None:
+    say(
+        "Numba's engine is not compiled on this machine yet, which takes a minute or two: NumPy translates "
+        "the first few texts. engine='numba' (--engine numba) compiles now."
+    )
 
 
 def _draws(sampling: Sampling | None, uniforms: np.ndarray | None) -> Draws | None:

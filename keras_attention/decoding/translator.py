@@ -56,12 +56,15 @@ class Translator(Pretrained):
     An engine decodes: it runs the `spec()` of a `Transformer` fast, keeps the keys and values of all
     beams of a sentence in one buffer, and drops finished sentences from the batch. On every backend,
     `engine="auto"` takes Numba's on a CPU, if it is installed and can run the model, else that of the
-    backend. The choice does not depend on a clock or on the batch, so results do not, either. `engine_for`
+    backend. The choice does not depend on a clock or on the batch, so results do not, either, but for the
+    last digits of a machine's first translations: see the next paragraph. `engine_for`
     names the choice. The plain `decode_step` and `beam_search` define the result: `engine="plain"` uses
     them, and so does `"auto"` for a model that no engine can run. The weights are read at each call, so
     the translator of a model in training uses its current weights.
 
-    Numba compiles at the first call and keeps the result for later processes. TensorFlow compiles two
+    Numba compiles once on a machine, for a minute or two, and keeps the result for later processes. Until
+    then, with `engine="auto"` and in float32, NumPy translates the first texts: if little is to be done, it
+    ends before Numba would begin; a line on the standard error says so. TensorFlow compiles two
     programs at the first call, for all shapes. PyTorch runs eagerly. JAX, and every backend with
     `engine="plain"`, compiles each shape at its first use, as the progress line shows: there, sources are
     padded to 16, 32, 64, ... tokens and batches to 1, 4, 16, 64, ... rows.
@@ -100,8 +103,8 @@ class Translator(Pretrained):
             for each row of activations (by Numba, on a CPU). Defaults to that of the model's dtype
             policy.
         engine: `"auto"`, `"numba"`, the engine of the backend (`"tensorflow"`, `"torch"` or `"jax"`),
-            `"plain"`, or `"ctranslate2"`, if that is installed: it has its own search and may choose other
-            translations; see `export_ctranslate2`. Defaults to `"auto"`.
+            `"numpy"`, which compiles nothing, `"plain"`, or `"ctranslate2"`, if that is installed: it has
+            its own search and may choose other translations; see `export_ctranslate2`. Defaults to `"auto"`.
         constraint: A `TextConstraint` on the translations, which needs the backend's own engine or the plain
             search. Defaults to none.
         sampling: A `Sampling`, with which translations are drawn at random: `n_best` are then so many samples

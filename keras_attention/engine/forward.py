@@ -15,11 +15,9 @@ of a head, D hidden_dim, V vocabulary.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
-
-import keras
-from keras import ops
 
 from keras_attention.engine.prepare import (
     BlockWeights,
@@ -29,7 +27,6 @@ from keras_attention.engine.prepare import (
     Weights,
     prepare,
 )
-from keras_attention.ops.top_k import top_k
 from keras_attention.spec import (
     BlockSpec,
     BranchedAttentionSpec,
@@ -45,6 +42,8 @@ MASKED_IN_HALF = -3e4
 
 def present_weights(spec: TransformerSpec) -> list[Any]:
     """Return the weights of a spec as tensors."""
+    from keras import ops
+
     return [ops.convert_to_tensor(weight) for weight in spec.weights().values()]
 
 
@@ -81,47 +80,60 @@ class Operations:
         self.dtype = dtype
         self.masked = MASKED_IN_HALF if dtype == "float16" else MASKED
 
+    @functools.cached_property
+    def ops(self) -> Any:
+        """The functions that are computed with, under the names of `keras.ops`."""
+        from keras import ops
+
+        return ops
+
     def prepare(self, spec: TransformerSpec) -> Weights:
         """Return the present weights of a spec in the form that the other methods take."""
         store = Preparation(
-            read=ops.convert_to_tensor,
+            read=self.ops.convert_to_tensor,
             table=self.prepare_table,
             softmax=self.prepare_softmax,
             matrix=self.prepare_matrix,
             norm=self.prepare_norm,
-            xp=ops,
+            xp=self.ops,
         )
         return prepare(spec, store)
 
     def prepare_table(self, table: Any) -> Any:
         """Return the embeddings (V, D)."""
-        return ops.cast(table, self.dtype)
+        return self.ops.cast(table, self.dtype)
 
     def prepare_softmax(self, table: Any, kernel: Any, bias: Any) -> Any:
         """Return the product to the logits, None where it is that with the table, and the float32 bias."""
         matrix = None if kernel is None else self.prepare_matrix(Matrix(kernel))
-        return matrix, None if bias is None else ops.cast(bias, "float32")
+        return matrix, None if bias is None else self.ops.cast(bias, "float32")
 
     def prepare_matrix(self, matrix: Matrix) -> Any:
         """Return a product's weights, for `linear`."""
-        return Matrix(*(None if part is None else ops.cast(part, self.dtype) for part in matrix))
+        return Matrix(
+            *(None if part is None else self.ops.cast(part, self.dtype) for part in matrix)
+        )
 
     def prepare_norm(self, norm: NormSpec) -> Any:
         """Gains and offsets."""
-        return tuple(ops.cast(part, "float32") for part in (norm.gamma, norm.beta))
+        return tuple(self.ops.cast(part, "float32") for part in (norm.gamma, norm.beta))
 
     def padding_bias(self, token_ids: Any) -> Any:
         """Return the bias (B, 1, 1, S) that hides padding: of ids (B, S)."""
-        is_pad = ops.equal(token_ids, self.spec.pad_token_id)[:, None, None, :]
-        return ops.cast(is_pad, self.dtype) * ops.cast(self.masked, self.dtype)
+        is_pad = self.ops.equal(token_ids, self.spec.pad_token_id)[:, None, None, :]
+        return self.ops.cast(is_pad, self.dtype) * self.ops.cast(self.masked, self.dtype)
 
     def embed(self, token_ids: Any, table: Any, positions: Any) -> Any:
         """Rows of the table, scaled, zero for padding, plus positions (T, D): ids (B, T) to (B T, D)."""
-        rows = ops.take(table, token_ids, axis=0)
-        is_token = ops.not_equal(token_ids, self.spec.pad_token_id)
-        scale = ops.cast(is_token, self.dtype) * ops.cast(self.spec.hidden_dim**0.5, self.dtype)
-        x = ops.add(ops.multiply(rows, scale[..., None]), ops.cast(positions, self.dtype))
-        return ops.reshape(x, (-1, self.spec.hidden_dim))
+        rows = self.ops.take(table, token_ids, axis=0)
+        is_token = self.ops.not_equal(token_ids, self.spec.pad_token_id)
+        scale = self.ops.cast(is_token, self.dtype) * self.ops.cast(
+            self.spec.hidden_dim**0.5, self.dtype
+        )
+        x = self.ops.add(
+            self.ops.multiply(rows, scale[..., None]), self.ops.cast(positions, self.dtype)
+        )
+        return self.ops.reshape(x, (-1, self.spec.hidden_dim))
 
     def tokens(self, token_ids: Any) -> Any:
         """Which of (B S) are no padding, for the next two; None to compute with all."""
@@ -137,9 +149,9 @@ class Operations:
 
     def linear(self, x: Any, matrix: Any, activation: Callable[[Any], Any] | None = None) -> Any:
         """`activation(x W + b)` of (R, D)."""
-        outputs = ops.matmul(x, matrix.kernel)
+        outputs = self.ops.matmul(x, matrix.kernel)
         if matrix.bias is not None:
-            outputs = ops.add(outputs, matrix.bias)
+            outputs = self.ops.add(outputs, matrix.bias)
         return outputs if activation is None else activation(outputs)
 
     def weighted_sum(self, parts: Sequence[Any], weights: Any) -> Any:
@@ -149,24 +161,28 @@ class Operations:
         """
         if weights is None:
             return sum(parts)
-        weights = ops.cast(weights, self.dtype)
+        weights = self.ops.cast(weights, self.dtype)
         return sum(part * weights[i] for i, part in enumerate(parts))
 
     def norm(self, x: Any, norm: Any, epsilon: float) -> Any:
         """Layer normalisation of (R, D)."""
-        return ops.layer_normalization(x, *norm, -1, epsilon)
+        return self.ops.layer_normalization(x, *norm, -1, epsilon)
 
     def activation(self, name: str) -> Callable[[Any], Any]:
         """Return the activation of this name, one of `spec.parts.ACTIVATIONS`."""
-        return keras.activations.get(name)
+        from keras import activations
+
+        return activations.get(name)
 
     def heads(self, x: Any, num_rows: Any, widths: Sequence[int]) -> list[Any]:
         """Cuts (B T, N (d + d' ..)) into tensors (B, N, T, d), (B, N, T, d'), ..; B = `num_rows`."""
         num_heads = self.spec.num_heads
         ends = [num_heads * sum(widths[: i + 1]) for i in range(len(widths) - 1)]
-        parts = ops.split(x, ends, axis=-1) if ends else [x]
+        parts = self.ops.split(x, ends, axis=-1) if ends else [x]
         return [
-            ops.transpose(ops.reshape(part, (num_rows, -1, num_heads, width)), (0, 2, 1, 3))
+            self.ops.transpose(
+                self.ops.reshape(part, (num_rows, -1, num_heads, width)), (0, 2, 1, 3)
+            )
             for part, width in zip(parts, widths, strict=True)
         ]
 
@@ -184,40 +200,50 @@ class Operations:
 
         `bias` (B, 1, 1 or T, P) is added to the scores: 0, or `masked`.
         """
-        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-        scores = ops.add(ops.cast(scores, "float32"), ops.cast(bias, "float32"))
-        outputs = ops.matmul(ops.cast(ops.softmax(scores, axis=-1), self.dtype), value)
-        outputs = ops.transpose(outputs, (0, 2, 1, 3))
-        return ops.reshape(outputs, (-1, self.spec.num_heads * self.spec.value_dim))
+        scores = self.ops.matmul(query, self.ops.transpose(key, (0, 1, 3, 2)))
+        scores = self.ops.add(self.ops.cast(scores, "float32"), self.ops.cast(bias, "float32"))
+        outputs = self.ops.matmul(
+            self.ops.cast(self.ops.softmax(scores, axis=-1), self.dtype), value
+        )
+        outputs = self.ops.transpose(outputs, (0, 2, 1, 3))
+        return self.ops.reshape(outputs, (-1, self.spec.num_heads * self.spec.value_dim))
 
     def separate_heads(self, outputs: Any) -> Sequence[Any]:
         """Return what `attend` has joined, cut into the heads' own (R, d)."""
-        return ops.split(outputs, self.spec.num_heads, axis=-1)
+        return self.ops.split(outputs, self.spec.num_heads, axis=-1)
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
         """`buffer` (B, N, P, d) with `new` (B, N, W, d) written at position `start`."""
-        return ops.slice_update(buffer, (0, 0, start, 0), new)
+        return self.ops.slice_update(buffer, (0, 0, start, 0), new)
 
     def cell(self, projected: Any, state: Any, parents: Any) -> Any:
         """Return the float32 states (B, W, D) of an SSRU after rows (R, 2 D) for input and forget gate."""
         width = self.spec.hidden_dim
-        projected = ops.cast(projected, "float32")
-        forget = ops.sigmoid(projected[:, width:])
-        last = ops.take(ops.reshape(state, (-1, width)), parents, axis=0)
+        projected = self.ops.cast(projected, "float32")
+        forget = self.ops.sigmoid(projected[:, width:])
+        last = self.ops.take(self.ops.reshape(state, (-1, width)), parents, axis=0)
         new = forget * last + (1.0 - forget) * projected[:, :width]
-        return ops.reshape(new, ops.shape(state))
+        return self.ops.reshape(new, self.ops.shape(state))
 
     def logits(self, x: Any, table: Any, softmax: Any) -> Any:
         """(R, D) to (R, V)."""
         matrix, bias = softmax
-        logits = ops.matmul(x, ops.transpose(table)) if matrix is None else self.linear(x, matrix)
-        return logits if bias is None else ops.cast(logits, "float32") + bias
+        logits = (
+            self.ops.matmul(x, self.ops.transpose(table))
+            if matrix is None
+            else self.linear(x, matrix)
+        )
+        return logits if bias is None else self.ops.cast(logits, "float32") + bias
 
     def top_log_probs(self, logits: Any, width: int) -> tuple[Any, Any]:
         """Log-probabilities (float32) and ids, (R, width) each, of the likeliest tokens, best first."""
-        logits = ops.cast(logits, "float32")
+        from keras_attention.ops.top_k import top_k
+
+        logits = self.ops.cast(logits, "float32")
         values, ids = top_k(logits, width)
-        return values - ops.logsumexp(logits, axis=-1, keepdims=True), ops.cast(ids, "int32")
+        return values - self.ops.logsumexp(logits, axis=-1, keepdims=True), self.ops.cast(
+            ids, "int32"
+        )
 
 
 def encode(
@@ -234,7 +260,7 @@ def encode(
     Returns:
         For each decoder block the keys and values (B, N, S, d), and the padding's bias (B, 1, 1, S).
     """
-    spec, num_rows = operations.spec, ops.shape(token_ids)[0]
+    spec, num_rows = operations.spec, operations.ops.shape(token_ids)[0]
     widths = (spec.key_dim, spec.key_dim, spec.value_dim)
     bias = operations.padding_bias(token_ids)
     # Only the attention needs the padding between the sentences.
@@ -284,7 +310,7 @@ def decode(
         Log-probabilities and ids (R, width) of the likeliest next tokens, or logits (R, V) and None, and
         the new buffers.
     """
-    spec, num_rows = operations.spec, ops.shape(step.token_ids)[0]
+    spec, num_rows = operations.spec, operations.ops.shape(step.token_ids)[0]
     new_buffers: list[tuple[Any, ...]] = []
     x = operations.embed(step.token_ids, weights.target, step.position)
     for block, part, buffer, source in zip(
@@ -303,7 +329,7 @@ def decode(
     x = _last_norm(operations, x, weights.decoder.norm, spec.decoder.norm)
     logits = operations.logits(x, weights.target, weights.softmax)
     if width is None:
-        return (ops.cast(logits, "float32"), None), new_buffers
+        return (operations.ops.cast(logits, "float32"), None), new_buffers
     return operations.top_log_probs(logits, min(width, spec.target_vocabulary_size)), new_buffers
 
 
@@ -316,13 +342,15 @@ def _own(
     step: Step,
 ) -> tuple[Any, tuple[Any, ...]]:
     """Return x after a decoder block's masked self-attention or cell, and its new buffer."""
-    spec, num_rows = operations.spec, ops.shape(step.token_ids)[0]
+    spec, num_rows = operations.spec, operations.ops.shape(step.token_ids)[0]
     own = (block, block.self_attention_norm, part.self_norm)
     entered = _entered(operations, x, *own)
     if isinstance(block.self_attention, SSRUSpec):
         projected = operations.linear(entered, part.self_projection)
         state = operations.cell(projected, buffer[0], step.parents)
-        outputs = ops.reshape(ops.cast(ops.relu(state), operations.dtype), (-1, spec.hidden_dim))
+        outputs = operations.ops.reshape(
+            operations.ops.cast(operations.ops.relu(state), operations.dtype), (-1, spec.hidden_dim)
+        )
         return _added(operations, x, outputs, *own), (state,)
     widths = (spec.key_dim, spec.key_dim, spec.value_dim)
     query, *new = operations.project(entered, part.self_projection, widths, num_rows)
@@ -348,7 +376,7 @@ def _joined_heads(
         for head, matrix in zip(heads, weights.inner, strict=True)
     ]
     if len(branched.feed_forwards) > 1:
-        hidden = ops.concatenate(parts, axis=-1)
+        hidden = operations.ops.concatenate(parts, axis=-1)
     else:
         hidden = operations.weighted_sum(parts, weights.alpha)
     return operations.linear(hidden, weights.outer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import math
@@ -51,7 +52,15 @@ ABILITIES = {
     "tensorflow": Abilities("keras_attention.engine.tensorflow", FLOATS),
     "torch": Abilities("keras_attention.engine.torch", FLOATS),
     "jax": Abilities("keras_attention.engine.jax", FLOATS),
+    "numpy": Abilities(
+        "keras_attention.engine.numpy",
+        ("float32",),
+        ("relu", "linear", "silu", "tanh", "sigmoid"),
+        offers=(),
+    ),
 }
+# Multiplications that NumPy makes in seconds, while Numba would compile for a minute or two.
+FEW_MULTIPLICATIONS = 10e9
 # "plain" is no engine, but the search over the model itself.
 ENGINES = ("auto", *ABILITIES, "plain")
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
@@ -72,7 +81,8 @@ class EngineSelector:
 
     Numba's where it runs the spec and the model is on a CPU, else the backend's. Time is not measured: what
     is found would hang on it, in the last digit. On a CPU Numba's took the least time at every size that
-    was tried (dev/LOG.md), with AVX2 alone, too.
+    was tried (dev/LOG.md), with AVX2 alone, too. Where it must be compiled first, which takes a minute or
+    two once on a machine, NumPy's takes its place for a little text.
 
     Args:
         spec: What is run.
@@ -103,13 +113,16 @@ class EngineSelector:
         self._backend = "" if is_fixed else running_backend()
         self.choice = self._chosen(engine, needs)
         self.fixed_shapes = self.choice.name == "jax"
-        self._engine: Engine | None = None
+        self._is_waiting = self.choice.name == "numba" and engine == "auto" and not needs
+        self._is_waiting &= refusal("numpy", spec, precision) is None
+        self._multiplications = 0.0
+        self._engines: dict[str, Engine] = {}
         self._version = (lambda: 0) if is_fixed else _module(self._backend).watch_weights(spec)
-        self._version_read: Any = None
+        self._versions_read: dict[str, Any] = {}
 
     def _chosen(self, engine: str, needs: frozenset[str]) -> EngineChoice:
         backend = self._backend
-        if engine not in ("auto", "numba", "ctranslate2", backend):
+        if engine not in ("auto", "numba", "ctranslate2", "numpy", backend):
             has = (
                 f"and the backend is {backend!r}" if backend else "and this spec holds NumPy arrays"
             )
@@ -120,9 +133,9 @@ class EngineSelector:
             )
             raise SpecError(
                 f"engine={engine!r} computes with its backend's tensors, {has}. Choose 'auto', "
-                f"'numba', 'ctranslate2', {own}."
+                f"'numba', 'numpy', 'ctranslate2', {own}."
             )
-        names = [name for name in ("numba", backend) if name] if engine == "auto" else [engine]
+        names = ["numba", backend or "numpy"] if engine == "auto" else [engine]
         refusals = {name: refusal(name, self._spec, self._precision) for name in names}
         for name in names:
             lacks = [LACKS[need] for need in LACKS if need in needs - {*ABILITIES[name].offers}]
@@ -141,31 +154,49 @@ class EngineSelector:
 
     def choice_for(self, rows: int) -> EngineChoice:
         """Return the choice, and how much a step of so many rows computes: of sentences times beams."""
-        weights = self._spec.target_vocabulary_size * self._spec.hidden_dim
-        for path, weight in self._spec.weights().items():
-            weights += math.prod(weight.shape) if path.startswith("decoder.blocks.") else 0
         step = (
             f"Each step of the search computes the next token of {rows} candidate translations, with "
-            f"{weights / 1e6:,.1f} million weights."
+            f"{self._weights_of_step / 1e6:,.1f} million weights."
         )
         return self.choice._replace(reason=f"{self.choice.reason} {step}")
 
-    def engine(self) -> Engine:
+    @functools.cached_property
+    def _weights_of_step(self) -> int:
+        """How many weights a step of the decoder multiplies with."""
+        weights = self._spec.target_vocabulary_size * self._spec.hidden_dim
+        for path, weight in self._spec.weights().items():
+            weights += math.prod(weight.shape) if path.startswith("decoder.blocks.") else 0
+        return weights
+
+    def engine(self, rows: float = math.inf) -> Engine:
         """Return the engine, with the present weights.
+
+        Args:
+            rows: About how many tokens of candidate translations it will compute. Defaults to many.
 
         Raises:
             NonFiniteModel: If one of them is infinite or NaN.
         """
         with _lock:  # of threads that begin at once, the first one reads the weights
-            if self._engine is None:
-                # Numba's import takes a second: only who uses it waits for it.
-                self._engine = _module(self.choice.name).ENGINE(self._spec, self._precision)
-            version = self._version()
-            if version != self._version_read:
-                check_finite(self._spec.weights())
-                self._engine.read_weights()
-                self._version_read = version
-            return self._engine
+            self._multiplications += rows * self._weights_of_step
+            if self._is_waiting and self._multiplications <= FEW_MULTIPLICATIONS:
+                engine = self._present("numba")
+                self._is_waiting = not engine.is_compiled()
+                if self._is_waiting:
+                    return self._present("numpy")
+            return self._present(self.choice.name)
+
+    def _present(self, name: str) -> Any:
+        """Return an engine with the present weights."""
+        if name not in self._engines:
+            # Numba's import takes a second: only who uses it waits for it.
+            self._engines[name] = _module(name).ENGINE(self._spec, self._precision)
+        version = self._version()
+        if name not in self._versions_read or version != self._versions_read[name]:
+            check_finite(self._spec.weights())
+            self._engines[name].read_weights()
+            self._versions_read[name] = version
+        return self._engines[name]
 
 
 def _module(name: str) -> Any:

@@ -67,7 +67,7 @@ class Progress:
         self._total = total
         self._action = action
         self._unit = unit
-        self._enabled = enabled
+        self.is_enabled = enabled
         self._done = initial
         self._stream = stream
         self._values = ""
@@ -78,7 +78,7 @@ class Progress:
         self._ticked = 0.0
 
     def __enter__(self) -> Progress:
-        if not self._enabled:
+        if not self.is_enabled:
             return self
         if _active:
             self._outer = _active[-1]
@@ -89,7 +89,7 @@ class Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if not self._enabled:
+        if not self.is_enabled:
             return
         _active.remove(self)
         if self._bar is not None:

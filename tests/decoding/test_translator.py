@@ -553,6 +553,28 @@ def test_progress_of_long_work_only(copier, capsys, monkeypatch):
     assert any("tokens takes long: 'cabcabcabcabcabcab...'" in note for note in notes)
 
 
+@pytest.mark.backends("torch")
+def test_the_first_texts_of_a_machine(monkeypatch, capsys):
+    """NumPy translates them as Numba would; who wants no progress line is told nothing."""
+    engine = pytest.importorskip("keras_attention.engine.numba.engine")
+    monkeypatch.setattr(engine, "is_on_disk", lambda *given: False)
+    model_search._say_why_numpy.cache_clear()
+    settings = {"beam_size": 3, "max_extra_length": 9}
+    model, texts = small_model(num_layers=2), ["abcdefg", "bed", ""]
+    numba = Translator(model, LetterTokenizer(), engine="numba", **settings).translate(texts, 2)
+    capsys.readouterr()
+    for show_progress in (False, True, True):
+        first = Translator(model, LetterTokenizer(), show_progress=show_progress, **settings)
+        monkeypatch.setattr(engine.NumbaEngine, "search", None)  # who calls it fails
+        found = first.translate(texts, 2)
+        assert [[t.token_ids for t in best] for best in found] == [
+            [t.token_ids for t in best] for best in numba
+        ]
+        if not show_progress:
+            assert not capsys.readouterr().err
+    assert capsys.readouterr().err.count("NumPy translates the first few texts") == 1
+
+
 @pytest.mark.parametrize("engine", [BACKEND, *["plain", "numba"] * ON_TORCH])
 def test_a_note_ends_when_all_is_compiled(monkeypatch, engine):
     """A long text is named until its batch is done; tokens are counted as they are made."""

@@ -113,11 +113,18 @@ def expected(model, histories):
     return last - np.log(np.exp(last).sum(-1, keepdims=True))
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_steps_equal_the_training_forward(options):
+@pytest.mark.parametrize(
+    "options, engine",
+    [
+        *((options, BACKEND) for options in OPTIONS),
+        ({**OPTIONS[1], "activation": "silu"}, "numpy"),
+        (OPTIONS[2], "numpy"),
+    ],
+)
+def test_steps_equal_the_training_forward(options, engine):
     """Over 19 steps, in which the buffer is full several times."""
     model = model_with(**options)
-    selector = selector_of(model)
+    selector = selector_of(model, engine=engine)
     tokens, parents = crossing_histories(19)
     got, histories = decoded(selector, tokens, parents, length=20)
     wanted = expected(model, histories)
@@ -267,9 +274,38 @@ def test_who_decodes(precision, is_on_cpu, name, monkeypatch):
     assert reason.endswith("the next token of 12 candidate translations, with 0.0 million weights.")
 
 
-def test_without_numba_the_backend_decodes(monkeypatch):
+def test_without_numba_the_backend_decodes_or_numpy(monkeypatch):
     monkeypatch.setattr(select, "is_installed", lambda package: False)
-    assert EngineSelector(model_with().spec(), "float32").choice.name == BACKEND
+    spec = model_with().spec()
+    assert EngineSelector(spec, "float32").choice.name == BACKEND
+    fixed = spec.map_weights(numpy)
+    assert EngineSelector(fixed, "float32").choice.name == "numpy"
+    with pytest.raises(SpecError, match="engine='numpy' computes in float32"):
+        EngineSelector(fixed, "int8")
+
+
+@pytest.mark.backends("tensorflow")
+def test_numpy_translates_little_until_numba_is_compiled(monkeypatch):
+    """Little in all, not in each call; a search that an earlier process has compiled is used at once."""
+    engine = pytest.importorskip("keras_attention.engine.numba.engine")
+    on_disk = []
+    monkeypatch.setattr(engine, "is_on_disk", lambda *given: bool(on_disk))
+    spec = model_with().spec()
+    # 13 rows of the table of 12, and two attentions and a network of 12 x 12 and 12 x 20.
+    weights = 13 * 12 + 8 * 12 * 12 + 2 * 12 * 20 + 20 + 12 + 6 * 12
+    monkeypatch.setattr(select, "FEW_MULTIPLICATIONS", 7 * weights)
+    waiting = EngineSelector(spec, "float32")
+    assert [waiting.engine(rows).name for rows in (3, 4)] == ["numpy", "numpy"]
+    assert waiting.engine(1).name == "numba"
+    for more in (
+        {"engine": "numba"},
+        {"precision": "bfloat16"},
+        {"needs": frozenset({"sampling"})},
+    ):
+        assert EngineSelector(spec, **{"precision": "float32", **more}).engine(1).name == "numba"
+    assert EngineSelector(spec, "float32").engine().name == "numba", "nobody said that it is little"
+    on_disk.append(True)
+    assert EngineSelector(spec, "float32").engine(1).name == "numba"
 
 
 def test_of_threads_that_begin_at_once_one_reads_the_weights(monkeypatch):

@@ -9,7 +9,7 @@ pytest.importorskip("numba")
 
 import numba
 
-from keras_attention.engine.numba.compiling import compiled
+from keras_attention.engine.numba.compiling import compiled, is_on_disk
 
 pytestmark = pytest.mark.backends("tensorflow")
 
@@ -25,7 +25,10 @@ def test_two_processes_that_compile_at_once_keep_both_results(tmp_path, monkeypa
         compiled.cache_clear()
         return compiled(double, (numba.typeof(number),))
 
+    signature = (numba.typeof(np.float64(1.25)),)
+    assert not is_on_disk(double, signature)
     first = in_a_new_process(np.float64(1.25))
+    assert is_on_disk(double, signature) and not is_on_disk(double, (numba.typeof(np.int64(3)),))
     assert first(np.float64(1.25)) == 2.5
     (index,) = tmp_path.rglob("*.nbi")
     shutil.move(index, tmp_path / "index")
@@ -42,3 +45,4 @@ def test_a_folder_that_cannot_be_written_does_not_matter(tmp_path, monkeypatch):
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "file"))
     compiled.cache_clear()
     assert compiled(double, (numba.float64,))(2.5) == 5.0
+    assert not is_on_disk(double, (numba.float64,))

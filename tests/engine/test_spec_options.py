@@ -118,11 +118,12 @@ def test_the_backends_engine_finds_what_the_papers_say(options, beam_size):
 
 
 @pytest.mark.backends("torch")
+@pytest.mark.parametrize("engine", ["numba", "numpy"])
 @pytest.mark.parametrize(("options", "beam_size"), CASES, ids=named)
-def test_numba_finds_what_the_papers_say(options, beam_size):
-    pytest.importorskip("numba")
+def test_engines_without_a_backend_find_what_the_papers_say(options, beam_size, engine):
+    pytest.importorskip(engine)
     wanted = expected(frozenset(options), beam_size)
-    assert_equal(searched(random_spec(options), "numba", beam_size), wanted)
+    assert_equal(searched(random_spec(options), engine, beam_size), wanted)
 
 
 @pytest.mark.backends("torch")

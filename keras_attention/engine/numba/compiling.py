@@ -50,6 +50,12 @@ def compiled(function: Callable[..., Any], signature: tuple[Any, ...]) -> Any:
     return dispatcher
 
 
+def is_on_disk(function: Callable[..., Any], signature: tuple[Any, ...]) -> bool:
+    """Return whether an earlier process has compiled a function for argument types."""
+    folder = _cache_folder(function, signature)
+    return folder is not None and any(folder.rglob("*.nbi"))
+
+
 def _cache_folder(function: Callable[..., Any], signature: tuple[Any, ...]) -> Path | None:
     """Return the folder of one function, signature, processor and version; None if none is writable.
 

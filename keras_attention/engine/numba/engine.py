@@ -21,7 +21,7 @@ from keras_attention.engine.base import SearchingEngine, SearchOptions
 from keras_attention.engine.numba import tiles
 from keras_attention.engine.numba.attention import PREFETCHED_SLOTS
 from keras_attention.engine.numba.choice import choice_of
-from keras_attention.engine.numba.compiling import compiled
+from keras_attention.engine.numba.compiling import compiled, is_on_disk
 from keras_attention.engine.numba.layers import (
     ACTIVATION,
     ACTIVATIONS,
@@ -120,6 +120,20 @@ class NumbaEngine(SearchingEngine):
 
     def needs_compiling(self, batch_size: int, length: int) -> bool:
         return self._compiled_search is None
+
+    def is_compiled(self) -> bool:
+        """Whether the search is compiled, by this process or an earlier one."""
+        return self._compiled_search is not None or is_on_disk(search, self._signature)
+
+    @functools.cached_property
+    def _signature(self) -> tuple[Any, ...]:
+        """The types of the arguments of the compiled search, the same in each search."""
+        options = SearchOptions(1, 1, 0.0, np.ones(2, "float32"), 0)
+        token_ids = np.full((1, 1), self.spec.end_token_id, "int32")
+        model, limits = self._weights.model, np.ones(1, "int32")
+        encoder, decoder, *rest = self._arguments(model, token_ids, limits, options, slice(None))
+        member = ThreadGroup(0, 1, 0, 0, np.empty(1, "float32"))
+        return tuple(map(numba.typeof, (model, encoder, decoder, member, *rest)))
 
     def search(
         self,
@@ -257,7 +271,7 @@ class NumbaEngine(SearchingEngine):
             return weights.model, encoder_workspace, workspace, member, *rest
 
         if self._compiled_search is None:
-            self._compiled_search = compiled(search, tuple(map(numba.typeof, arguments(0, 0))))
+            self._compiled_search = compiled(search, self._signature)
         run_search = self._compiled_search
         if made is not None:
             made(0)

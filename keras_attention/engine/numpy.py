@@ -1,0 +1,156 @@
+"""Inference by NumPy alone, in float32: slower than any other engine, but nothing is compiled first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from keras_attention.engine.base import State, SteppingEngine
+from keras_attention.engine.forward import Operations, Step, decode, encode
+from keras_attention.engine.prepare import Weights
+from keras_attention.spec import TransformerSpec
+from keras_attention.spec.parts import as_array
+
+
+class Functions:
+    """NumPy's functions and those of `keras.ops` that NumPy lacks, as far as `Operations` uses them."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    convert_to_tensor = staticmethod(as_array)
+
+    @staticmethod
+    def cast(x: Any, dtype: str) -> np.ndarray:
+        return np.asarray(x, dtype)
+
+    @staticmethod
+    def relu(x: np.ndarray) -> np.ndarray:
+        return np.maximum(x, np.float32(0.0))
+
+    @staticmethod
+    def sigmoid(x: np.ndarray) -> np.ndarray:
+        return np.float32(0.5) * (np.float32(1.0) + np.tanh(np.float32(0.5) * x))
+
+    @staticmethod
+    def softmax(x: np.ndarray, axis: int) -> np.ndarray:
+        weights = np.exp(x - x.max(axis, keepdims=True))
+        return weights / weights.sum(axis, keepdims=True)
+
+    @staticmethod
+    def layer_normalization(
+        x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, axis: int, epsilon: float
+    ) -> np.ndarray:
+        centered = x - x.mean(axis, keepdims=True)
+        variance = np.square(centered).mean(axis, keepdims=True)
+        return centered / np.sqrt(variance + np.float32(epsilon)) * gamma + beta
+
+
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "relu": Functions.relu,
+    "linear": lambda x: x,
+    "silu": lambda x: x * Functions.sigmoid(x),
+    "tanh": np.tanh,
+    "sigmoid": Functions.sigmoid,
+}
+
+
+class NumPyOperations(Operations):
+    """`Operations` in NumPy; buffers are written in place."""
+
+    ops = Functions()
+
+    def activation(self, name: str) -> Callable[[Any], Any]:
+        return ACTIVATIONS[name]
+
+    def append(self, buffer: Any, new: Any, start: Any) -> Any:
+        end = start + new.shape[2]
+        buffer[:, :, start:end] = new
+        return buffer[:, :, :end]
+
+    def top_log_probs(self, logits: Any, width: int) -> tuple[Any, Any]:
+        ids = np.argpartition(-logits, width - 1, axis=-1)[:, :width]
+        order = np.argsort(-np.take_along_axis(logits, ids, -1), axis=-1, kind="stable")
+        ids = np.take_along_axis(ids, order, -1)
+        largest = logits.max(-1, keepdims=True)
+        sums = np.log(np.exp(logits - largest).sum(-1, keepdims=True))
+        return np.take_along_axis(logits, ids, -1) - largest - sums, ids.astype("int32")
+
+
+class NumPyEngine(SteppingEngine):
+    """Runs a spec by NumPy, in `"float32"`."""
+
+    name = "numpy"
+    weights: Weights
+
+    def __init__(self, spec: TransformerSpec, precision: str):
+        super().__init__(spec, precision)
+        self.operations = NumPyOperations(spec, precision)
+
+    def read_weights(self) -> None:
+        self.weights = self.operations.prepare(self.spec)
+        self._positions.clear()
+
+    def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> NumPyState:
+        positions = self.positions("encoder", token_ids.shape[1])
+        memory, bias = encode(self.operations, self.weights, token_ids, positions)
+        return NumPyState(self, memory, bias, self.positions("decoder", max_length), beam_size)
+
+
+class NumPyState(State):
+    """One search of a `NumPyEngine`; keys and values are (B, N, P, d)."""
+
+    def __init__(
+        self, engine: NumPyEngine, memory: Any, memory_bias: Any, positions: Any, beam_size: int
+    ):
+        rows = len(memory_bias)
+        super().__init__(engine, rows, beam_size)
+        self.masked = engine.operations.masked
+        self._memory, self._memory_bias, self._positions = memory, memory_bias, positions
+        states = np.zeros((rows, beam_size, engine.spec.hidden_dim), "float32")
+        self._buffers: list[Any] = [
+            (states,) if i in engine.cells else tuple(part[:, :, :0] for part in pair)
+            for i, pair in enumerate(memory)
+        ]
+
+    def step(
+        self,
+        token_ids: np.ndarray,
+        index: int,
+        start: int,
+        history_bias: np.ndarray,
+        width: int | None,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        seen = history_bias[:, None, :, : start + token_ids.shape[1]]
+        position = self._positions[index : index + 1]
+        step = Step(token_ids, position, start, seen, self.parent_rows())
+        weights, memory = self.engine.weights, (self._memory, self._memory_bias)
+        (scores, ids), new = decode(
+            self.engine.operations, weights, step, self._buffers, *memory, width
+        )
+        for i in self.engine.cells:  # the others are written in place
+            self._buffers[i] = new[i]
+        shape = (*token_ids.shape, -1)
+        return scores.reshape(shape), None if ids is None else ids.reshape(shape)
+
+    def compact(self, slots: np.ndarray, room: int) -> None:
+        chosen, free = slots[:, None, :, None], ((0, 0), (0, 0), (0, room), (0, 0))
+        self._buffers = [
+            buffers
+            if i in self.engine.cells
+            else tuple(np.pad(np.take_along_axis(part, chosen, 2), free) for part in buffers)
+            for i, buffers in enumerate(self._buffers)
+        ]
+
+    def select_rows(self, rows: np.ndarray) -> None:
+        super().select_rows(rows)
+        self._memory, self._buffers = (
+            [tuple(part[rows] for part in pair) for pair in pairs]
+            for pairs in (self._memory, self._buffers)
+        )
+        self._memory_bias = self._memory_bias[rows]
+
+
+ENGINE = NumPyEngine
