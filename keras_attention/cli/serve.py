@@ -23,7 +23,7 @@ ORIGIN = re.compile(r"\*|https?://[^/\s]+")
 MOST_PORT = 65535
 # By the option: what is counted, and how much is taken.
 LIMITS = {
-    "max_characters": ("characters of all texts of a request", 10_000),
+    "max_characters": ("characters of all texts of a request", 5_000),
     "max_texts": ("texts in a request", 100),
     "max_waiting": ("requests that wait; more are told to come back later", 256),
     "max_bytes": ("bytes of a request", 1 << 20),

@@ -168,6 +168,7 @@ class Service:
         names = {one["code"]: one["name"] for one in self.directions.languages()}
         return JSONResponse(
             {
+                "alternativesLimit": self.directions.most_alternatives(),
                 "apiKeys": False,
                 "charLimit": self.limits.characters,
                 "filesTranslation": False,
@@ -200,7 +201,7 @@ class Service:
             model = self.directions.find(asked.source, asked.target)
         except LookupError as error:
             raise refusal(400, str(error.args[0])) from None
-        most = model.translator.beam_size - 1
+        most = model.most_alternatives()
         if asked.alternatives > most:
             raise refusal(
                 400,

@@ -37,7 +37,7 @@ class Limits(NamedTuple):
         body: Bytes of a request's body.
     """
 
-    characters: int = 10_000
+    characters: int = 5_000
     texts: int = 100
     waiting: int = 256
     body: int = 1 << 20

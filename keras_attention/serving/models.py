@@ -62,6 +62,10 @@ class ServedModel(NamedTuple):
     target: str
     translator: Any
 
+    def most_alternatives(self) -> int:
+        """Return how many further translations can be had: all are hypotheses of one beam."""
+        return self.translator.beam_size - 1
+
 
 def check_languages(codes: Sequence[str] | None, number: int) -> list[tuple[str, str]] | None:
     """Return a user's codes as a pair for each model, or None if there are none.
@@ -157,3 +161,7 @@ class Directions:
     def first(self) -> ServedModel:
         """Return the first model."""
         return next(iter(self._models.values()))
+
+    def most_alternatives(self) -> int:
+        """Return how many further translations can be had of every model."""
+        return min(model.most_alternatives() for model in self._models.values())

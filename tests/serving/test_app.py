@@ -321,6 +321,7 @@ def test_languages_settings_health_and_no_detection(port):
     ]
     settings = ask(port, "/frontend/settings")[2]
     assert (settings["charLimit"], settings["filesTranslation"]) == (300, False)
+    assert settings["alternativesLimit"] == 3  # beams are 4
     assert settings["language"] == {
         "source": {"code": "en", "name": "English"},
         "target": {"code": "de", "name": "German"},

@@ -11,6 +11,7 @@ const ALTERNATIVES = 3;
 const $ = (id) => document.getElementById(id);
 
 let languages = [];
+let alternatives = 0; // a narrow beam has fewer
 let timer = 0;
 let asked = new AbortController(); // of the newest text
 let reload = null; // of the viewer, once it is there
@@ -38,14 +39,14 @@ async function translate() {
   const q = $("text").value.replace(/\s+/g, " ").trim();
   const about = { q, source: $("source").value, target: $("target").value };
   if (!q) {
-    showTranslation({ translatedText: "", scores: [], alternatives: [] });
+    showTranslation({ translatedText: "" });
     $("attention").hidden = true;
     say("");
     return;
   }
   for (const id of ["translation", "attention"]) $(id).classList.add("old");
   try {
-    showTranslation(await askBest(about, signal));
+    showTranslation(await ask("translate", { ...about, alternatives }, signal));
     say(reload ? "" : "The first time, the model that shows the attention must be loaded.");
     await showAttention(await ask("attention", about, signal));
     say("");
@@ -54,21 +55,10 @@ async function translate() {
   }
 }
 
-/** Translations with alternatives; a narrow beam has fewer. */
-async function askBest(about, signal) {
-  for (let alternatives = ALTERNATIVES; ; alternatives -= 1) {
-    try {
-      return await ask("translate", { ...about, alternatives }, signal);
-    } catch (error) {
-      if (!alternatives || !error.message.includes("`alternatives`")) throw error;
-    }
-  }
-}
-
-function showTranslation({ translatedText, scores, alternatives = [] }) {
+function showTranslation({ translatedText, scores = [], alternatives: others = [] }) {
   $("translation").textContent = translatedText;
   $("translation").classList.remove("old");
-  const all = alternatives.length ? [translatedText, ...alternatives] : [];
+  const all = others.length ? [translatedText, ...others] : [];
   $("alternatives").replaceChildren(...all.map((text, rank) =>
     el("li", {}, el("span", { text }), el("span", { class: "score", title: "score", text: scores[rank].toFixed(2) }))));
 }
@@ -104,6 +94,7 @@ function fillTargets() {
 async function start() {
   try {
     languages = await ask("languages");
+    alternatives = Math.min(ALTERNATIVES, (await ask("frontend/settings")).alternativesLimit);
   } catch (error) {
     say(error.message, true);
     return;
