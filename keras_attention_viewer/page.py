@@ -113,7 +113,7 @@ def show(
 def page(entries: Entries, *, title: str = "Attention", scalars: Scalars | None = None) -> str:
     """Return the HTML document of `save_html`."""
     runs = entries if isinstance(entries, Mapping) else {"run": entries}
-    data = json.dumps(_page_data(runs, scalars or {}), ensure_ascii=True, allow_nan=False)
+    data = json.dumps(page_data(runs, scalars or {}), ensure_ascii=True, allow_nan=False)
     data = data.replace("<", "\\u003c")  # no token may end the script element
     script = bundle(STATIC, MAIN_MODULE)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -170,8 +170,8 @@ def bundle(folder: Path, main: str) -> str:
     return "\n" + "\n".join(parts.values())
 
 
-def _page_data(runs: Mapping[str, Sequence[Entry]], scalars: Scalars) -> dict[str, Any]:
-    """Return the index and all blobs of the page."""
+def page_data(runs: Mapping[str, Sequence[Entry]], scalars: Scalars) -> dict[str, Any]:
+    """Return the index and all blobs of a page, as `source_embedded.js` reads them."""
     if not runs or not all(runs.values()):
         raise ValueError(f"Expected at least one entry in each run. Received: {dict(runs)}")
     if not set(scalars) <= set(runs):

@@ -14,6 +14,7 @@ COMMANDS = {
     "train": "train a Transformer to translate, and score it",
     "plan": "show what a training run will read, cost and need",
     "translate": "translate lines with a trained model",
+    "serve": "answer requests for translations over HTTP, and show them on a page",
     "score": "score how probable given translations are",
     "evaluate": "score a model on your own sentences, or compare models or search settings",
     "attention": "show the attention for a sentence, in a browser or as pictures",

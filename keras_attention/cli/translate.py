@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import copy
 import dataclasses
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,10 +26,14 @@ from keras_attention.cli.choice_options import (
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, light_translator
 from keras_attention.cli.options import NONE, Parser
 from keras_attention.cli.quiet import start_backend
+from keras_attention.cli.search_options import (
+    add_search_options,
+    choose_backend,
+    given_search_options,
+)
 from keras_attention.cli.streams import chunks_as_they_come
 from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.utils.backend import BACKENDS
 from keras_attention.utils.files import atomic_file, check_destination
 from keras_attention.utils.progress import Progress, say
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
@@ -116,8 +119,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     )
     add("--output", type=Path, metavar="FILE", help="a new file (standard output)")
     add_bulk_options(add)
-    add("--beam-size", type=int, metavar="N", help="hypotheses kept (the run's)")
-    add("--length-penalty", type=float, metavar="X", help="the paper's alpha (the run's)")
+    add_search_options(parser)
     add(
         "--n-best",
         type=int,
@@ -149,18 +151,6 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--source-prefix",
         metavar="TEXT",
         help="text put before every line, such as the tag <2de>; none for none (the run's)",
-    )
-    add("--batch-tokens", type=int, metavar="N", help="source positions in a batch (2048)")
-    add(
-        "--precision",
-        metavar="NAME",
-        help="float32, bfloat16, float16 or int8 (that of the model)",
-    )
-    add(
-        "--engine",
-        metavar="NAME",
-        help="what decodes: auto, numba, numpy, tensorflow, torch, jax, plain (the search that defines the "
-        "result), or ctranslate2, which has its own search (auto)",
     )
     add_choice_options(parser)
     return parser
@@ -270,19 +260,11 @@ def _check_search(options: argparse.Namespace) -> None:
                 f"--{name} must be at least 1 and at most the beam size, which is {beam_size}. Lower it, or "
                 f"raise --beam-size. Received: {number}"
             )
-    if options.engine in BACKENDS:
-        chosen = os.environ.setdefault("KERAS_BACKEND", options.engine)
-        if chosen != options.engine:
-            raise ValueError(
-                f"--engine {options.engine} needs the backend {options.engine}, but KERAS_BACKEND is "
-                f"{chosen}. Leave one of them out."
-            )
+    choose_backend(options)
 
 
 def _search_options(options: argparse.Namespace) -> dict[str, Any]:
-    names = ("beam_size", "length_penalty", "batch_tokens", "precision", "engine")
-    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    return {**given, **translator_choices(options)}
+    return {**given_search_options(options), **translator_choices(options)}
 
 
 def _translate_corpus(options: argparse.Namespace) -> None:

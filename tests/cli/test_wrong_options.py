@@ -29,6 +29,7 @@ ALLOWED = {
     ("--test-size", "0"),
     ("--bpe-dropout", "0"),
     ("--min-length", "0"),
+    ("--port", "0"),
 }
 # Also free: a new folder, for pictures.
 MADE = {("attention", "--output"), ("diagnose", "--output")}
@@ -103,6 +104,7 @@ def test_a_wrong_value_is_refused(
         "diagnose": [str(run), "--source-file", source, "--reference-file", target],
         "export": [str(run), "new", "--format", "ctranslate2"],
         "preset": [str(run), "new"],
+        "serve": [str(run)],
     }
     before = sorted(run.rglob("*"))
     with pytest.raises(SystemExit) as left:

@@ -1,0 +1,50 @@
+"""Options of the search and of what decodes, for the commands that translate."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from keras_attention.utils.backend import BACKENDS
+
+NAMES = ("beam_size", "length_penalty", "batch_tokens", "precision", "engine")
+
+
+def add_search_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options to a parser."""
+    add = parser.add_argument
+    add("--beam-size", type=int, metavar="N", help="hypotheses kept (the run's)")
+    add("--length-penalty", type=float, metavar="X", help="the paper's alpha (the run's)")
+    add("--batch-tokens", type=int, metavar="N", help="source positions in a batch (2048)")
+    add(
+        "--precision",
+        metavar="NAME",
+        help="float32, bfloat16, float16 or int8 (that of the model)",
+    )
+    add(
+        "--engine",
+        metavar="NAME",
+        help="what decodes: auto, numba, numpy, tensorflow, torch, jax, plain (the search that defines the "
+        "result), or ctranslate2, which has its own search (auto)",
+    )
+
+
+def given_search_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that were given, as arguments of `Translator`."""
+    return {name: getattr(options, name) for name in NAMES if getattr(options, name) is not None}
+
+
+def choose_backend(options: argparse.Namespace) -> None:
+    """Set the backend of an engine that needs one.
+
+    Raises:
+        ValueError: If another one is set.
+    """
+    if options.engine in BACKENDS:
+        chosen = os.environ.setdefault("KERAS_BACKEND", options.engine)
+        if chosen != options.engine:
+            raise ValueError(
+                f"--engine {options.engine} needs the backend {options.engine}, but KERAS_BACKEND is "
+                f"{chosen}. Leave one of them out."
+            )

@@ -1,0 +1,142 @@
+"""`keras-attention serve MODEL ...`: translations over HTTP, with LibreTranslate's API and a page."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, light_translator
+from keras_attention.cli.options import Parser
+from keras_attention.cli.quiet import start_backend
+from keras_attention.cli.search_options import (
+    add_search_options,
+    choose_backend,
+    given_search_options,
+)
+from keras_attention.serving.models import ServedModel, check_languages, paired
+from keras_attention.utils.checks import check_integer
+from keras_attention.utils.progress import activity, say
+
+ORIGIN = re.compile(r"\*|https?://[^/\s]+")
+MOST_PORT = 65535
+# By the option: what is counted, and how much is taken.
+LIMITS = {
+    "max_characters": ("characters of all texts of a request", 5_000),
+    "max_texts": ("texts in a request", 100),
+    "max_waiting": ("requests that wait; more are told to come back later", 256),
+    "max_bytes": ("bytes of a request", 1 << 20),
+}
+EXAMPLE = """
+examples:
+  keras-attention serve demo_en_de
+  curl -d q="The dog sleeps." -d source=en -d target=de http://127.0.0.1:5000/translate
+  keras-attention serve runs/to_german runs/to_english --languages en de de en --host 0.0.0.0 --no-page
+"""
+
+
+def main(arguments: Sequence[str], program: str) -> None:
+    """Serve translations until Ctrl-C or SIGTERM."""
+    options = _parser(program).parse_args(arguments)
+    languages = _check(options)
+    try:
+        from keras_attention.serving.app import Service
+        from keras_attention.serving.fields import Limits
+        from keras_attention.serving.server import bound_socket, serve, terminating, url_of
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"The server needs {error.name}: pip install 'keras-attention-transformer[serve]'"
+        ) from None
+    limits = Limits(*(getattr(options, name) for name in LIMITS))
+    with terminating(), bound_socket(options.host, options.port) as listener:
+        models = _models(options, languages)
+        for model in models:
+            name, reason = model.translator.engine_for(1)
+            say(f"{program}: {model.source} to {model.target} by {name}. {reason}")
+        service = Service(models, limits, _load_keras if options.page else None)
+        try:
+            listener.listen()  # Who reads the next line may connect at once.
+            say(f"{program}: ready on {url_of(listener)}")
+            serve(service.application(options.allow_origin), listener)
+        finally:
+            service.close()
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = Parser(
+        prog=program,
+        description="Translate over HTTP, with the API of LibreTranslate, and show translations and their "
+        "attention on a page. Ctrl-C or SIGTERM ends it, after what was accepted is answered.",
+        epilog=EXAMPLE,
+    )
+    add: Any = parser.add_argument
+    add("model", nargs="+", metavar="MODEL", help=f"{MODEL_HELP}; several for several languages")
+    add(
+        "--languages",
+        nargs="+",
+        metavar="CODE",
+        help="what each model reads and writes, such as en de (what its card says)",
+    )
+    add("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this machine alone)")
+    add("--port", type=int, default=5000, metavar="N", help="port; 0 for any that is free (5000)")
+    add_search_options(parser)
+    for name, (text, number) in LIMITS.items():
+        shown = f"most {text} ({number:,})"
+        add(f"--{name.replace('_', '-')}", type=int, default=number, metavar="N", help=shown)
+    add(
+        "--allow-origin",
+        nargs="+",
+        default=[],
+        metavar="ORIGIN",
+        help="pages of other servers that may ask, such as https://example.org, or * for all (none)",
+    )
+    add(
+        "--page",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="whether there is a page; the first visitor who translates there has the Keras model loaded, "
+        "which gives the attention (yes)",
+    )
+    return parser
+
+
+def _check(options: argparse.Namespace) -> list[tuple[str, str]] | None:
+    """Refuse what can be refused before a model is loaded; return the languages, if they are given."""
+    from keras_attention.decoding.translator import check_options
+
+    check_integer("--port", options.port, 0, MOST_PORT)
+    for name in LIMITS:
+        check_integer(f"--{name.replace('_', '-')}", getattr(options, name), 1)
+    for origin in options.allow_origin:
+        if not ORIGIN.fullmatch(origin):
+            raise ValueError(
+                f"--allow-origin must be *, or origins such as https://example.org. Received: {origin}"
+            )
+    languages = check_languages(options.languages, len(options.model))
+    check_options(given_search_options(options))
+    choose_backend(options)
+    for model in options.model:
+        check_model(model)
+    return languages
+
+
+def _models(
+    options: argparse.Namespace, languages: Sequence[tuple[str, str]] | None
+) -> list[ServedModel]:
+    """Load the models, and translate a text with each: what must be compiled is compiled then."""
+    translators = []
+    for name in options.model:
+        with activity(f"loading {name}"):
+            given = given_search_options(options)
+            translators.append(light_translator(name, show_progress=False, **given))
+    models = paired(options.model, translators, languages)
+    for model in models:
+        with activity(f"translating a first text with {model.name}"):
+            model.translator(".")
+    return models
+
+
+def _load_keras(name: str) -> Any:
+    start_backend()
+    return keras_translator(name, show_progress=False)

@@ -1,0 +1,1 @@
+"""Translations over HTTP, with the API of LibreTranslate: `keras-attention serve`."""

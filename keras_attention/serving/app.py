@@ -1,0 +1,289 @@
+"""The routes of a server, as a Starlette application."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from keras_attention.decoding.requests import WrongText
+from keras_attention.decoding.translation import Translation
+from keras_attention.serving.attention import (
+    AttentionReader,
+    NoAttention,
+    Wanted,
+    check_size,
+)
+from keras_attention.serving.fields import (
+    LINE_END,
+    Asked,
+    Limits,
+    read_asked,
+    read_fields,
+    refusal,
+)
+from keras_attention.serving.metrics import CONTENT_TYPE, Measured, Metrics
+from keras_attention.serving.models import Directions, ServedModel
+from keras_attention.serving.worker import Job, QueueFull, Texts, Worker, translate_together
+from keras_attention_viewer.page import STATIC as VIEWER
+
+# Texts that are translated in one call: more only make the first ones wait.
+MOST_TOGETHER = 512
+# Sentences whose attention may be waited for: a page asks for one at a time.
+MOST_ATTENTION = 4
+RETRY_SECONDS = 1
+# The viewer sets sizes of its parts by style attributes. Nothing comes from another server.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; "
+    "img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+GONE = 499  # The client has closed the connection: nobody reads this, but it is counted.
+
+
+class Service:
+    """Answers the requests of clients.
+
+    Args:
+        models: The models.
+        limits: How much is taken.
+        load_keras: Returns a `Translator` with the Keras model of a name; None for no page.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[ServedModel],
+        limits: Limits,
+        load_keras: Callable[[str], Any] | None,
+    ):
+        self.directions = Directions(models)
+        self.limits = limits
+        self.metrics = Metrics(lambda: self.worker.waiting())
+        self.worker = Worker(self._work, limits.waiting, MOST_TOGETHER, "translating")
+        self.watcher: Worker | None = None
+        if load_keras is not None:
+            self.watcher = Worker(AttentionReader(load_keras), MOST_ATTENTION, 1, "attention")
+
+    def close(self) -> None:
+        """End the threads, when nobody asks any more."""
+        self.worker.close()
+        if self.watcher is not None:
+            self.watcher.close()
+
+    def application(self, origins: Sequence[str] = ()) -> Any:
+        """Return the ASGI application; pages of the given origins may use it, too."""
+        routes: list[Any] = [
+            Route("/translate", self.translate, methods=["POST"]),
+            Route("/detect", self.detect, methods=["POST"]),
+            Route("/languages", self.languages),
+            Route("/frontend/settings", self.settings),
+            Route("/health", self.health),
+            Route("/metrics", self.numbers),
+        ]
+        if self.watcher is not None:
+            routes += [
+                Route("/", self.page),
+                Route("/attention", self.attention, methods=["POST"]),
+                Mount("/static", StaticFiles(directory=static_folder())),
+                Mount("/viewer", StaticFiles(directory=VIEWER)),
+            ]
+        middleware = [
+            Middleware(
+                Measured,
+                metrics=self.metrics,
+                paths=[route.path for route in routes if isinstance(route, Route)],
+            )
+        ]
+        if origins:
+            allowed = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
+            middleware.append(Middleware(CORSMiddleware, allow_origins=list(origins), **allowed))
+        handlers: dict[Any, Any] = {
+            ClientDisconnect: _gone,
+            HTTPException: _refused,
+            Exception: _failed,
+        }
+        return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+
+    async def translate(self, request: Request) -> Response:
+        """Answer `POST /translate`."""
+        asked = read_asked(await read_fields(request, self.limits.body), self.limits)
+        model = self._model(asked)
+        # Lines are translated each for itself; what separates them stays.
+        parts = [LINE_END.split(text) for text in asked.texts]
+        lines = [line for text in parts for line in text[::2] if line.strip()]
+        found = await self._translated(request, model, lines, asked.alternatives + 1)
+        self.metrics.characters.inc(sum(map(len, asked.texts)))
+        best = iter(found)
+        joined = [_joined(text, best) for text in parts]
+        fields = {
+            "translatedText": [texts[0] for texts, _ in joined],
+            "scores": [scores for _, scores in joined],
+        }
+        if asked.alternatives:
+            fields["alternatives"] = [texts[1:] for texts, _ in joined]
+        if asked.source == "auto":  # Not detected, but the only one there is.
+            detected = {"language": model.source, "confidence": 0.0}
+            fields["detectedLanguage"] = [detected for _ in joined]
+        if not asked.is_list:
+            fields = {name: values[0] for name, values in fields.items()}
+        return JSONResponse(fields)
+
+    async def attention(self, request: Request) -> Response:
+        """Answer `POST /attention`: translate a line, and return what the viewer reads."""
+        assert self.watcher is not None
+        asked = read_asked(await read_fields(request, self.limits.body), self.limits)
+        model = self._model(asked)
+        (text, *more) = asked.texts
+        if more or not text.strip() or LINE_END.search(text):
+            raise refusal(400, "`q` must be one line of text.")
+        ((best, *_),) = await self._translated(request, model, [text], 1)
+        try:
+            check_size(model, text, best)
+            answer = self._submit(self.watcher, Wanted(model, text, best))
+            return JSONResponse(await _answered(request, answer))
+        except NoAttention as error:
+            raise refusal(501, f"There is no attention to show. {error}") from error
+
+    async def languages(self, request: Request) -> Response:
+        """Answer `GET /languages`."""
+        return JSONResponse(self.directions.languages())
+
+    async def detect(self, request: Request) -> Response:
+        """Answer `POST /detect`."""
+        raise refusal(501, "This server detects no language: name the source of each request.")
+
+    async def settings(self, request: Request) -> Response:
+        """Answer `GET /frontend/settings`, which clients may read first."""
+        first = self.directions.first()
+        names = {one["code"]: one["name"] for one in self.directions.languages()}
+        return JSONResponse(
+            {
+                "alternativesLimit": self.directions.most_alternatives(),
+                "apiKeys": False,
+                "charLimit": self.limits.characters,
+                "filesTranslation": False,
+                "frontendTimeout": 500,
+                "keyRequired": False,
+                "language": {
+                    side: {"code": code, "name": names[code]}
+                    for side, code in (("source", first.source), ("target", first.target))
+                },
+                "suggestions": False,
+                "supportedFilesFormat": [],
+            }
+        )
+
+    async def health(self, request: Request) -> Response:
+        """Answer `GET /health`."""
+        return JSONResponse({"status": "ok"})
+
+    async def numbers(self, request: Request) -> Response:
+        """Answer `GET /metrics`."""
+        return Response(self.metrics.text(), media_type=CONTENT_TYPE)
+
+    async def page(self, request: Request) -> Response:
+        """Answer `GET /`."""
+        headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
+        return FileResponse(static_folder() / "page.html", headers=headers)
+
+    def _model(self, asked: Asked) -> ServedModel:
+        try:
+            model = self.directions.find(asked.source, asked.target)
+        except LookupError as error:
+            raise refusal(400, str(error.args[0])) from None
+        most = model.most_alternatives()
+        if asked.alternatives > most:
+            raise refusal(
+                400,
+                f"`alternatives` must be at most {most}, one less than the beam size of the model. "
+                f"Received: {asked.alternatives}",
+            )
+        return model
+
+    async def _translated(
+        self, request: Request, model: ServedModel, lines: list[str], n_best: int
+    ) -> list[list[Translation]]:
+        """Return the n best translations of each line, by the thread that translates for all."""
+        if not lines:
+            return []
+        answer = self._submit(self.worker, Texts(model.translator, lines, n_best), len(lines))
+        try:
+            return await _answered(request, answer)
+        except WrongText as error:
+            raise refusal(400, f"A line {error.problem}") from None
+
+    def _work(self, jobs: Sequence[Job]) -> None:
+        self.metrics.batches.observe(sum(job.size for job in jobs))
+        translate_together(jobs)
+
+    def _submit(self, worker: Worker, wanted: Any, size: int = 1) -> Future[Any]:
+        try:
+            return worker.submit(wanted, size)
+        except QueueFull:
+            later = {"Retry-After": str(RETRY_SECONDS)}
+            raise refusal(503, "Too many requests wait: try again later.", **later) from None
+
+
+def static_folder() -> Path:
+    """Return the folder of the page's files."""
+    return Path(__file__).with_name("static")
+
+
+async def _answered(request: Request, answer: Future[Any]) -> Any:
+    """Wait for an answer, which is no longer wanted if the client goes away."""
+    waited = asyncio.wrap_future(answer)
+    gone = asyncio.ensure_future(request.receive())  # The body was read: only the end can come.
+    try:
+        await asyncio.wait({waited, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not waited.done():
+            raise ClientDisconnect
+        return waited.result()
+    finally:
+        gone.cancel()
+        waited.cancel()
+
+
+def _joined(
+    parts: Sequence[str], best: Iterator[list[Translation]]
+) -> tuple[list[str], list[float]]:
+    """Return the n best translations of a text, and their scores, from those of its lines.
+
+    Args:
+        parts: Its lines, and between them what ends each.
+        best: The n best translations of each line that is not blank.
+    """
+    rows = [
+        # Byte tokens can form a line break, which would be none of the source's.
+        [(" ".join(one.text.splitlines()), one.score) for one in next(best)]
+        if index % 2 == 0 and part.strip()
+        else [(part, 0.0)]
+        for index, part in enumerate(parts)
+    ]
+    texts, scores = [], []
+    for rank in range(max(map(len, rows))):
+        chosen = [row[min(rank, len(row) - 1)] for row in rows]
+        texts.append("".join(text for text, _ in chosen))
+        scores.append(sum(score for _, score in chosen))
+    return texts, scores
+
+
+async def _refused(request: Request, error: HTTPException) -> Response:
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+async def _gone(request: Request, error: ClientDisconnect) -> Response:
+    return Response(status_code=GONE)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": "The server has failed; its log says why."}, 500)

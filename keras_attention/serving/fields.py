@@ -1,0 +1,189 @@
+"""What a request says: read, and refused with a sentence if it is not what it should be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
+
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+
+# A client has so long to send its request; one that sends nothing more would hold up a clean stop.
+BODY_SECONDS = 20.0
+# How many times the limit of a body is read and thrown away, so that the client reads why it is refused.
+DISCARDED = 16
+MOST_FIELDS = 100
+JSON, FORM, PARTS = (
+    "application/json",
+    "application/x-www-form-urlencoded",
+    "multipart/form-data",
+)
+# The line ends of texts. The tokenizer takes all others as white space.
+LINE_END = re.compile(r"(\r\n|\r|\n)")
+
+
+class Limits(NamedTuple):
+    """How much a server takes.
+
+    Attributes:
+        characters: Of all texts of a request.
+        texts: In a request.
+        waiting: Requests in the queue.
+        body: Bytes of a request's body.
+    """
+
+    characters: int = 5_000
+    texts: int = 100
+    waiting: int = 256
+    body: int = 1 << 20
+
+
+def refusal(status: int, message: str, **headers: str) -> HTTPException:
+    """Return an error that is answered with a status and a message."""
+    return HTTPException(status, message, headers or None)
+
+
+async def read_fields(request: Request, most_bytes: int) -> dict[str, Any]:
+    """Return the fields of a request: of its address, and of its body as JSON or a form.
+
+    Raises:
+        HTTPException: If the body is too large, not UTF-8, or not what its content type says.
+    """
+    body = await _read_body(request, most_bytes)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        fields: dict[str, Any] = _form(request.scope["query_string"].decode())
+        if not body:
+            return fields
+        text = body.decode()
+        if kind == FORM:
+            return fields | _form(text)
+    except UnicodeDecodeError as error:
+        raise refusal(400, f"The request is not UTF-8: {error}.") from None
+    except ValueError as error:
+        raise refusal(400, f"The form cannot be read: {error}.") from None
+    if kind == PARTS:
+        return fields | await _parts(request, body)
+    if kind != JSON:
+        raise refusal(
+            415,
+            f"The content type must be {JSON}, {FORM} or {PARTS}. Received: {kind or 'none'}",
+        )
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise refusal(400, f"The body is not JSON: {error}.") from None
+    if not isinstance(found, dict):
+        raise refusal(400, 'The body must be a JSON object, such as {"q": "A text."}.')
+    return fields | found
+
+
+async def _read_body(request: Request, most_bytes: int) -> bytes:
+    body = bytearray()
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size <= most_bytes:
+                    body += chunk
+                elif size > DISCARDED * most_bytes:
+                    break
+    except TimeoutError:
+        raise refusal(408, f"The request did not end within {BODY_SECONDS:.0f} seconds.") from None
+    if size > most_bytes:
+        raise refusal(413, f"The request's body is larger than {most_bytes} bytes.")
+    return bytes(body)
+
+
+def _form(text: str) -> dict[str, Any]:
+    pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+    return dict(pairs)
+
+
+async def _parts(request: Request, body: bytes) -> dict[str, Any]:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield body
+
+    parser = MultiPartParser(
+        request.headers,
+        chunks(),  # type: ignore[arg-type]
+        max_files=0,
+        max_fields=MOST_FIELDS,
+        max_part_size=len(body),
+    )
+    try:
+        found = await parser.parse()
+    except (MultiPartException, KeyError) as error:
+        raise refusal(400, f"The form cannot be read: {error}.") from None
+    # Without a charset of its own a part is read as UTF-8, which the whole body is.
+    return dict(found.items())
+
+
+class Asked(NamedTuple):
+    """What is to be translated.
+
+    Attributes:
+        texts: The texts.
+        is_list: Whether they came as a list.
+        source: Code of their language, or `"auto"`.
+        target: Code of the language to translate to.
+        alternatives: How many further translations are wanted.
+    """
+
+    texts: Sequence[str]
+    is_list: bool
+    source: str
+    target: str
+    alternatives: int
+
+
+def read_asked(fields: Mapping[str, Any], limits: Limits) -> Asked:
+    """Return what the fields of a request ask for.
+
+    Raises:
+        HTTPException: If a field is missing, of another type, or too much.
+    """
+    for name in ("q", "source", "target"):
+        if fields.get(name) in (None, "", []):
+            raise refusal(400, f"Invalid request: missing {name} parameter")
+    q = fields["q"]
+    texts = q if isinstance(q, list) else [q]
+    if not all(isinstance(text, str) for text in texts):
+        raise refusal(400, "`q` must be a text, or a list of texts.")
+    if len(texts) > limits.texts:
+        raise refusal(
+            400, f"The request has {len(texts)} texts; at most {limits.texts} are allowed."
+        )
+    characters = sum(map(len, texts))
+    if characters > limits.characters:
+        raise refusal(
+            400,
+            f"The request has {characters} characters; at most {limits.characters} are allowed.",
+        )
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        raise refusal(400, "`q` holds half of a surrogate pair, which is no character.") from None
+    languages = [fields[name] for name in ("source", "target")]
+    if not all(isinstance(code, str) for code in languages):
+        raise refusal(400, "`source` and `target` must be codes of languages, such as 'en'.")
+    form = fields.get("format") or "text"
+    if form != "text":
+        raise refusal(400, f"The format must be 'text'; HTML is not supported. Received: {form!r}")
+    source, target = (code.lower() for code in languages)
+    return Asked(texts, isinstance(q, list), source, target, _alternatives(fields))
+
+
+def _alternatives(fields: Mapping[str, Any]) -> int:
+    given = fields.get("alternatives", 0)
+    if isinstance(given, str) and re.fullmatch("[0-9]{1,6}", given):  # of a form
+        given = int(given)
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise refusal(400, f"`alternatives` must be a whole number from 0. Received: {given!r}")
+    return given

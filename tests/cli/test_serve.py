@@ -1,0 +1,224 @@
+"""The command `serve` as users run it: processes on real sockets, the package's model, a client of others."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("uvicorn", reason="an extra: serve")
+
+from keras_attention.cli.main import main
+from keras_attention.data.corpora import load_corpus
+from keras_attention_light import load_translator
+from tests.serving.served import HOST, WAIT, ask, translate
+
+pytestmark = pytest.mark.backends("torch")
+
+ROOT = Path(__file__).resolve().parents[2]
+# The command where neither Keras nor a backend can be imported.
+WITHOUT_KERAS = """
+import sys
+
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("keras", "tensorflow", "jax", "torch"):
+            raise ImportError(f"{name} is refused")
+
+sys.meta_path.insert(0, Refusing())
+from keras_attention_light import main
+main(sys.argv[1:])
+"""
+
+
+class Server:
+    """A process that serves; `port` is where."""
+
+    def __init__(self, log, *options):
+        self.log = log
+        with log.open("wb") as output:
+            command = [sys.executable, "-c", WITHOUT_KERAS, "serve", "demo_en_de", "--port", "0"]
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            self.process = subprocess.Popen(
+                [*command, *options], stdout=output, stderr=output, env=environment
+            )
+        deadline = time.monotonic() + 10 * WAIT  # compiles, if the tests before have not
+        while not (ready := re.search(r"ready on http://127.0.0.1:(\d+)\n", self.log.read_text())):
+            assert self.process.poll() is None and time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.1)
+        self.port = int(ready[1])
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        return self.process.wait(WAIT)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    made = Server(tmp_path_factory.mktemp("serve") / "log", "--max-characters", "2000")
+    yield made
+    assert made.end() == 143, made.log.read_text()
+    # Three lines at most: loading, which engine, ready. No answer wrote an error.
+    assert "Traceback" not in made.log.read_text()
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return load_translator("demo_en_de")
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    return list(dict.fromkeys(load_corpus("demo").test.sources()))[:60]
+
+
+def test_a_client_of_libretranslate_works_unchanged(server, translator):
+    libretranslatepy = pytest.importorskip("libretranslatepy", reason="an extra: dev")
+    client = libretranslatepy.LibreTranslateAPI(f"http://{HOST}:{server.port}")
+    text = "The dog sleeps & the woman's cat sees 5 % of it."
+    assert client.translate("The dog sleeps.", "en", "de") == "Der Hund schläft."
+    assert client.translate(text, "en", "de", timeout=WAIT) == translator(text)
+    assert {one["code"]: one["targets"] for one in client.languages()} == {"en": ["de"], "de": []}
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        client.translate("Hola", "es", "de")
+    assert refused.value.code == 400
+    assert "en to de" in json.loads(refused.value.read())["error"]
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        client.detect("Hola")
+    assert refused.value.code == 501
+
+
+def test_n_best_and_scores_are_those_of_the_translator(server, translator, sentences):
+    q = [*sentences[:3], "", sentences[3]]
+    status, content = translate(server.port, q, alternatives=2)
+    assert status == 200
+    for index, best in enumerate(translator.translate(q, n_best=3)):
+        assert content["translatedText"][index] == best[0].text
+        assert content["alternatives"][index] == [one.text for one in best[1:]]
+        assert content["scores"][index] == pytest.approx([one.score for one in best], abs=1e-4)
+
+
+def test_many_clients_at_once_get_each_its_own(server, translator, sentences):
+    """Also those that send nonsense, and those that go away, disturb nobody."""
+    expected = dict(zip(sentences, translator(sentences), strict=True))
+    body = b'{"q": "The dog sleeps.", "source": "en", "target": "de"}'
+    head = "POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    whole = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+    def disturb(number):
+        if number % 3 == 0:
+            return ask(server.port, "/translate", b"\xff" * number, "POST")[0]
+        with socket.create_connection((HOST, server.port)) as connection:
+            connection.sendall(whole[: len(whole) // (number % 3)])
+        return None
+
+    with ThreadPoolExecutor(16) as pool:
+        answers, others = {}, []
+        for number, sentence in enumerate(sentences * 2):
+            answers[number, sentence] = pool.submit(translate, server.port, sentence)
+            if number % 4 == 0:
+                others.append(pool.submit(disturb, number + 1))
+        for (_, sentence), answer in answers.items():
+            status, content = answer.result(WAIT)
+            assert (status, content["translatedText"]) == (200, expected[sentence])
+        assert {other.result(WAIT) for other in others} == {400, None}
+
+
+HOSTILE = ["\x00", "a\x00b", "\u202e\ufeff", "\U0001f9d9" * 90, "<script>", "ﷺ" * 300, "\n" * 500]
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "word " * 300, "x" * 1500], ids=range(9))
+def test_hostile_texts_are_translated_as_by_the_translator(server, translator, text):
+    status, content = translate(server.port, text)
+    assert status == 200
+    lines = text.split("\n")
+    assert len(content["translatedText"].split("\n")) == len(lines)
+    if len(lines) == 1 and text.strip():
+        assert content["translatedText"] == " ".join(translator(text).splitlines())
+
+
+def test_without_a_backend_there_is_a_page_and_no_attention(server):
+    status, headers, content = ask(server.port, "/")
+    assert status == 200 and headers.get_content_type() == "text/html"
+    asked = {"q": "The dog sleeps.", "source": "en", "target": "de"}
+    status, _, content = ask(server.port, "/attention", asked)
+    assert status == 501 and content["error"].startswith("There is no attention to show. ")
+    assert translate(server.port, "The dog sleeps.")[1]["translatedText"] == "Der Hund schläft."
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_while_it_is_busy_answers_what_was_accepted(
+    tmp_path, translator, sentences, number, code
+):
+    expected = dict(zip(sentences, translator(sentences), strict=True))
+    found, is_over = [], threading.Event()
+
+    def send(first):
+        """Asks until it is refused; an answer is whole, or there is none."""
+        for sentence in (sentences[first:] + sentences[:first]) * 100:
+            try:
+                status, content = translate(server.port, sentence)
+            except ConnectionError:  # refused, or closed before an answer began
+                found.append("refused")
+                return
+            assert (status, content["translatedText"]) == (200, expected[sentence])
+            found.append("answered")
+            if len(found) > 30:
+                is_over.set()
+
+    server = Server(tmp_path / "log", "--no-page")
+    with ThreadPoolExecutor(8) as pool:
+        clients = [pool.submit(send, 7 * number) for number in range(8)]
+        assert is_over.wait(WAIT)
+        assert server.end(number) == code
+        for client in clients:
+            client.result(WAIT)
+    assert found.count("refused") == 8
+    assert "Traceback" not in server.log.read_text()
+    with pytest.raises(ConnectionRefusedError):
+        translate(server.port, "The dog sleeps.")
+
+
+@contextlib.contextmanager
+def taken_port():
+    with socket.create_server((HOST, 0)) as taken:
+        yield str(taken.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["demo_en_de", "--port", "TAKEN"], "--host 127.0.0.1 --port TAKEN cannot be used"),
+        (["demo_en_de", "--host", "192.0.2.1"], "cannot be used"),
+        (["demo_en_de", "--languages", "en"], "--languages must be the codes of two languages"),
+        (["demo_en_de", "demo_en_de"], "both translate from 'en' to 'de'"),
+        (["no_such_model"], "There is no folder 'no_such_model'"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(capsys, options, message):
+    with taken_port() as port, pytest.raises(SystemExit) as left:
+        main(["serve", *(port if option == "TAKEN" else option for option in options)])
+    error = capsys.readouterr().err
+    assert left.value.code == 2
+    assert message.replace("TAKEN", port) in error
+    assert "ready" not in error
+
+
+def test_a_missing_extra_is_named(monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.startswith("keras_attention.serving.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(SystemExit) as left:
+        main(["serve", "demo_en_de"])
+    assert left.value.code == 2
+    assert "pip install 'keras-attention-transformer[serve]'" in capsys.readouterr().err

@@ -1,0 +1,97 @@
+"""A server within this process, on a real socket, and a translator that is quick and can be held up."""
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+
+from keras_attention.decoding.requests import WrongText
+from keras_attention.decoding.translation import Translation
+
+HOST = "127.0.0.1"
+WAIT = 120  # seconds at most, on a busy machine
+
+
+class Shouting:
+    """Translates into capitals; its n best are numbered, its scores are those of no other text."""
+
+    card = {"languages": ["en", "de"]}
+    beam_size = 4
+
+    def __init__(self):
+        self.calls = []
+        self.may_go = threading.Event()
+        self.may_go.set()
+        self.is_busy = threading.Event()
+
+    def translate(self, texts, n_best=1, unusual=None):
+        self.is_busy.set()
+        assert self.may_go.wait(WAIT)
+        self.calls.append((list(texts), n_best))
+        for index, text in enumerate(texts):
+            assert text.strip()
+            if "long" in text:
+                raise WrongText(index, f"is too long: {text!r}")
+            if "crash" in text:
+                raise ArithmeticError(text)
+        return [
+            [Translation(*shouted(text, rank), (7, 8), True) for rank in range(n_best)]
+            for text in texts
+        ]
+
+
+def shouted(text, rank=0):
+    """The translation of a line, and its score."""
+    return f"{text.upper()}{'!' * rank}", -len(text) - rank / 4
+
+
+@contextlib.contextmanager
+def running(service, origins=()):
+    """Serves, and yields the port."""
+    from keras_attention.serving.server import bound_socket, server_of
+
+    listener = bound_socket(HOST, 0)
+    port = listener.getsockname()[1]
+    server = server_of(service.application(origins))
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    wait_until(lambda: server.started)
+    try:
+        yield port
+    finally:
+        server.should_exit = True
+        thread.join()
+        service.close()
+
+
+def wait_until(is_so):
+    deadline = time.monotonic() + WAIT
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def ask(port, path="/translate", body=None, method=None, **headers):
+    """Status, headers and content of an answer; JSON is read."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=WAIT)
+    try:
+        if isinstance(body, dict | list):
+            headers = {"Content-Type": "application/json", **headers}
+            body = json.dumps(body)
+        method = method or ("GET" if body is None else "POST")
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body, names)
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.headers.get_content_type() == "application/json":
+            content = json.loads(content)
+        return answer.status, answer.headers, content
+    finally:
+        connection.close()
+
+
+def translate(port, q, **more):
+    """Status and content of a translation."""
+    status, _, content = ask(port, body={"q": q, "source": "en", "target": "de", **more})
+    return status, content

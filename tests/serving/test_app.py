@@ -1,0 +1,418 @@
+"""The API over real sockets: its fields, its errors, its limits; what many ask at once."""
+
+import json
+import re
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("starlette", reason="an extra: serve")
+pytest.importorskip("uvicorn", reason="an extra: serve")
+from prometheus_client.parser import text_string_to_metric_families
+
+from keras_attention.serving import fields
+from keras_attention.serving.app import Service, static_folder
+from keras_attention.serving.fields import Limits
+from keras_attention.serving.models import paired
+from keras_attention_viewer.page import STATIC as VIEWER
+from tests.serving.served import HOST, WAIT, Shouting, ask, running, shouted, translate, wait_until
+
+pytestmark = pytest.mark.backends("torch")
+
+LIMITS = Limits(characters=300, texts=5, waiting=6, body=6000)
+FORM = "application/x-www-form-urlencoded"
+
+
+def no_keras(name):
+    raise ImportError(f"{name} needs a backend that is not installed")
+
+
+@pytest.fixture
+def translator():
+    return Shouting()
+
+
+@pytest.fixture
+def service(translator):
+    return Service(paired(["shouting"], [translator], None), LIMITS, no_keras)
+
+
+@pytest.fixture
+def port(service):
+    with running(service) as port:
+        yield port
+
+
+def parts(**values):
+    """A form in parts, as browsers send it."""
+    rows = [
+        f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in values.items()
+    ]
+    return ("".join(rows) + "--x--\r\n").encode()
+
+
+def test_all_encodings_say_the_same(port):
+    form = "q=f%C3%BCr+you%26me&source=EN&target=de&alternatives=1&api_key=none"
+    in_parts = parts(q="für you&me", source="en", target="de", alternatives=1)
+    asked = {"q": "für you&me", "source": "en", "target": "de", "alternatives": 1, "format": "text"}
+    expected = {
+        "translatedText": "FÜR YOU&ME",
+        "alternatives": ["FÜR YOU&ME!"],
+        "scores": [-10.0, -10.25],
+    }
+    for answer in (
+        ask(port, body=asked),
+        ask(port, body=json.dumps(asked), Content_Type="application/json; charset=utf-8"),
+        ask(port, body=form, Content_Type=FORM),
+        ask(port, body=in_parts, Content_Type='multipart/form-data; boundary="x"'),
+        ask(port, f"/translate?{form}", body=""),
+        ask(port, "/translate?source=en&target=de", {"q": "für you&me", "alternatives": 1}),
+    ):
+        assert (answer[0], answer[2]) == (200, expected)
+
+
+def test_lists_and_blank_texts(port, translator):
+    q = ["one", "", " \t", "three"]
+    status, content = translate(port, q)
+    assert (status, content) == (
+        200,
+        {"translatedText": ["ONE", "", " \t", "THREE"], "scores": [[-3.0], [0], [0], [-5.0]]},
+    )
+    status, content = translate(port, q, alternatives=2)
+    assert content["translatedText"] == ["ONE", "", " \t", "THREE"]
+    assert content["alternatives"] == [["ONE!", "ONE!!"], [], [], ["THREE!", "THREE!!"]]
+    assert content["scores"][3] == [shouted("three", rank)[1] for rank in range(3)]
+    assert translator.calls == [(["one", "three"], 1), (["one", "three"], 3)]
+
+
+def test_lines_are_translated_each_for_itself_and_stay_lines(port, translator):
+    status, content = translate(port, "a\r\n\r\nbb\ncc\rd\n", alternatives=1)
+    assert content == {
+        "translatedText": "A\r\n\r\nBB\nCC\rD\n",
+        "alternatives": ["A!\r\n\r\nBB!\nCC!\rD!\n"],
+        "scores": [-6.0, -7.0],
+    }
+    assert translator.calls == [(["a", "bb", "cc", "d"], 2)]
+
+
+def test_the_only_language_is_taken_for_auto_and_not_called_detected(port):
+    status, content = translate(port, "a", source="auto")
+    assert content["detectedLanguage"] == {"language": "en", "confidence": 0.0}
+    status, content = translate(port, ["a", "b"], source="auto")
+    assert content["detectedLanguage"] == [{"language": "en", "confidence": 0.0}] * 2
+
+
+RIGHT = {"q": "a", "source": "en", "target": "de"}
+JSON = "application/json"
+HOSTILE = {
+    "no JSON": (b"{", JSON, 400, "not JSON"),
+    "empty": (b"", JSON, 400, "missing q"),
+    "no object": (b"[1]", JSON, 400, "JSON object"),
+    "deep": (b"[" * 5900, JSON, 400, "not JSON"),
+    "a huge number": (b'{"q": ' + b"9" * 5000 + b"}", JSON, 400, "not JSON"),
+    "Latin-1": ('{"q": "für"}'.encode("latin-1"), JSON, 400, "not UTF-8"),
+    "UTF-16": (json.dumps(RIGHT).encode("utf-16"), JSON, 400, "not UTF-8|not JSON"),
+    "UTF-8 with a mark": (json.dumps(RIGHT).encode("utf-8-sig"), JSON, 400, "not JSON"),
+    "half of a pair": (
+        b'{"q": "\\ud800", "source": "en", "target": "de"}',
+        JSON,
+        400,
+        "half of a surrogate pair",
+    ),
+    "a form in Latin-1": (b"q=f%FCr&source=en&target=de", FORM, 400, "not UTF-8"),
+    "a raw form in Latin-1": (b"q=f\xfcr&source=en&target=de", FORM, 400, "not UTF-8"),
+    "many fields": (b"&".join([b"q=1"] * 200), FORM, 400, "form cannot be read"),
+    "no boundary": (b"--x\r\n", "multipart/form-data", 400, "form cannot be read"),
+    "broken parts": (b"--y\r\n\x00", "multipart/form-data; boundary=x", 400, "."),
+    "a file": (
+        parts(**{'q"; filename="x': "a"}),
+        "multipart/form-data; boundary=x",
+        400,
+        "form cannot be read",
+    ),
+    "parts in Latin-1": (
+        'q="für"'.encode("latin-1"),
+        "multipart/form-data; boundary=x",
+        400,
+        "not UTF-8",
+    ),
+    "another type": (b"a", "text/plain", 415, "content type"),
+    "no type": (b"a", "", 415, "content type"),
+    "too large": (b" " * 6001, JSON, 413, "larger than 6000 bytes"),
+    "far too large": (b" " * 200_000, JSON, 413, "larger than 6000 bytes"),
+}
+REFUSED = {
+    "no q": ({"q": None}, "missing q"),
+    "an empty q": ({"q": ""}, "missing q"),
+    "an empty list": ({"q": []}, "missing q"),
+    "a number": ({"q": 7}, "`q` must be a text"),
+    "a list in a list": ({"q": [["a"]]}, "`q` must be a text"),
+    "an object": ({"q": {"a": 1}}, "`q` must be a text"),
+    "no target": ({"target": None}, "missing target"),
+    "no text as source": ({"source": ["en"]}, "`source` and `target` must be codes"),
+    "no such pair": ({"target": "fr"}, "no model from 'en' to 'fr'. It translates en to de."),
+    "HTML": ({"format": "html"}, "HTML is not supported"),
+    "half an alternative": ({"alternatives": 0.5}, "`alternatives` must be a whole number"),
+    "a true alternative": ({"alternatives": True}, "`alternatives` must be a whole number"),
+    "alternatives below 0": ({"alternatives": -1}, "`alternatives` must be a whole number"),
+    "too many alternatives": ({"alternatives": 4}, "`alternatives` must be at most 3"),
+    "too many texts": ({"q": ["a"] * 6}, "6 texts; at most 5"),
+    "too many characters": ({"q": ["a" * 299, "bb"]}, "301 characters; at most 300"),
+    "a text that is too long": ({"q": "x\nlong"}, "A line is too long: 'long'"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_body_is_refused_and_the_server_goes_on(port, translator, name):
+    body, kind, status, message = HOSTILE[name]
+    headers = {"Content-Type": kind} if kind else {}
+    found, _, content = ask(port, "/translate", body, "POST", **headers)
+    assert (found, list(content)) == (status, ["error"])
+    assert re.search(message, content["error"])
+    assert translator.calls == []
+    assert translate(port, "a") == (200, {"translatedText": "A", "scores": [-1.0]})
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_field_is_refused(port, name):
+    wrong, message = REFUSED[name]
+    status, _, content = ask(port, body={**RIGHT, **wrong})
+    assert (status, list(content)) == (400, ["error"])
+    assert message in content["error"]
+
+
+def test_limits_are_not_refused_themselves(port):
+    assert translate(port, ["a" * 100, "b" * 197, "c", "d", "e"])[0] == 200
+    body = json.dumps(RIGHT).ljust(LIMITS.body)
+    assert ask(port, body=body, Content_Type=JSON)[0] == 200
+
+
+def test_addresses_and_methods_that_do_not_exist(port):
+    for path, method, status in (
+        ("/none", "GET", 404),
+        ("/translate/", "POST", 307),
+        ("/translate", "GET", 405),
+        ("/static/../app.py", "GET", 404),
+        ("/static/%2e%2e/app.py", "GET", 404),
+        ("/static//etc/passwd", "GET", 404),
+        ("/static/", "GET", 404),
+        ("/viewer/../page.py", "GET", 404),
+    ):
+        found, _, content = ask(port, path, method=method)
+        assert found == status, path
+        assert status == 307 or list(content) == ["error"], path
+
+
+def raw(port, content):
+    """A connection on which some bytes were sent."""
+    connection = socket.create_connection((HOST, port), timeout=WAIT)
+    connection.sendall(content)
+    return connection
+
+
+HEAD = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+def test_what_is_no_http_is_refused_and_the_server_goes_on(port):
+    for content in (b"\x16\x03\x01\x02\r\n\r\n", HEAD + b"Content-Length: -1\r\n\r\n"):
+        with raw(port, content) as connection:
+            assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+    with raw(port, b"GET /" + b"a" * 200_000) as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 4")
+    assert translate(port, "a")[0] == 200
+
+
+def test_a_body_in_chunks_is_limited_too(port):
+    with raw(port, HEAD + b"Transfer-Encoding: chunked\r\n\r\n") as connection:
+        for _ in range(5):
+            connection.sendall(b"800\r\n" + b" " * 0x800 + b"\r\n")
+        connection.sendall(b"0\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_request_that_does_not_end_is_given_up(port, monkeypatch):
+    monkeypatch.setattr(fields, "BODY_SECONDS", 0.1)
+    with raw(port, HEAD + b'Content-Length: 50\r\n\r\n{"q": ') as connection:
+        assert connection.recv(100).startswith(b"HTTP/1.1 408 ")
+
+
+def held_up(port, translator, pool, first="first"):
+    """Lets a first request occupy the thread that translates."""
+    translator.is_busy.clear()
+    translator.may_go.clear()
+    answer = pool.submit(translate, port, first)
+    assert translator.is_busy.wait(WAIT)
+    return answer
+
+
+def test_what_arrives_together_is_one_call_and_each_gets_its_own(port, service, translator):
+    q = {f"text {number}": 1 + number % 2 for number in range(6)}
+    with ThreadPoolExecutor(8) as pool:
+        first = held_up(port, translator, pool)
+        answers = {
+            text: pool.submit(translate, port, text, alternatives=n_best - 1)
+            for text, n_best in q.items()
+        }
+        wait_until(lambda: service.worker.waiting() == 6)
+        assert ask(port, "/health")[0] == 200  # meanwhile
+        translator.may_go.set()
+        assert first.result(WAIT)[1]["translatedText"] == "FIRST"
+        for text, answer in answers.items():
+            status, content = answer.result(WAIT)
+            best = [shouted(text, rank) for rank in range(q[text])]
+            assert [content["translatedText"], *content.get("alternatives", [])] == [
+                translation for translation, _ in best
+            ]
+            assert content["scores"] == [score for _, score in best]
+    assert [n_best for _, n_best in translator.calls] in ([1, 1, 2], [1, 2, 1])
+    assert {text for texts, _ in translator.calls for text in texts} == {"first", *q}
+
+
+def test_a_full_queue_says_when_to_come_back_and_loses_nobody(port, service, translator):
+    with ThreadPoolExecutor(8) as pool:
+        first = held_up(port, translator, pool)
+        waiting = [pool.submit(translate, port, f"text {number}") for number in range(6)]
+        wait_until(lambda: service.worker.waiting() == LIMITS.waiting)
+        status, headers, content = ask(port, body=RIGHT)
+        assert (status, headers["Retry-After"]) == (503, "1")
+        assert "try again later" in content["error"]
+        translator.may_go.set()
+        found = [answer.result(WAIT) for answer in (first, *waiting)]
+    assert [content["translatedText"] for _, content in found] == [
+        "FIRST",
+        *(f"TEXT {number}" for number in range(6)),
+    ]
+    assert translate(port, "a")[0] == 200
+
+
+def test_a_client_that_goes_away_is_not_waited_for(port, service, translator):
+    body = json.dumps({**RIGHT, "q": "gone"}).encode()
+    whole = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with ThreadPoolExecutor(8) as pool:
+        first = held_up(port, translator, pool)
+        left = raw(port, whole)
+        wait_until(lambda: service.worker.waiting() == 1)
+        other = pool.submit(translate, port, "other")
+        wait_until(lambda: service.worker.waiting() == 2)
+        left.close()
+        with raw(port, HEAD + b"Content-Length: 50\r\n\r\n{"):
+            pass  # goes away before its request ends
+        answers = 'keras_attention_requests_total{path="/translate",status="499"} 2.0'
+        wait_until(lambda: answers in ask(port, "/metrics")[2].decode())
+        translator.may_go.set()
+        assert first.result(WAIT)[0] == other.result(WAIT)[0] == 200
+    assert translator.calls == [(["first"], 1), (["other"], 1)]
+
+
+def test_a_failure_is_one_of_the_request_alone(port, caplog):
+    status, content = translate(port, "a crash")
+    assert (status, content) == (500, {"error": "The server has failed; its log says why."})
+    assert translate(port, "a")[0] == 200
+    assert "ArithmeticError: a crash" in caplog.text
+
+
+def test_languages_settings_health_and_no_detection(port):
+    assert ask(port, "/languages")[2] == [
+        {"code": "en", "name": "English", "targets": ["de"]},
+        {"code": "de", "name": "German", "targets": []},
+    ]
+    settings = ask(port, "/frontend/settings")[2]
+    assert (settings["charLimit"], settings["filesTranslation"]) == (300, False)
+    assert settings["alternativesLimit"] == 3  # beams are 4
+    assert settings["language"] == {
+        "source": {"code": "en", "name": "English"},
+        "target": {"code": "de", "name": "German"},
+    }
+    assert ask(port, "/health")[2] == {"status": "ok"}
+    status, _, content = ask(port, "/detect", body={"q": "a"})
+    assert (status, list(content)) == (501, ["error"])
+
+
+def test_metrics_count_what_was_asked(port):
+    translate(port, ["one", "three"])
+    translate(port, "")
+    ask(port, "/made/up/by/a/client")
+    status, headers, content = ask(port, "/metrics")
+    assert headers["Content-Type"].startswith("text/plain; version=")
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(content.decode())
+        for sample in family.samples
+    }
+    requests = {
+        key[1:]: value for key, value in samples.items() if key[0].endswith("requests_total")
+    }
+    assert requests == {("/translate", "200"): 1, ("/translate", "400"): 1, ("other", "404"): 1}
+    assert samples["keras_attention_characters_total",] == 8
+    assert samples["keras_attention_batch_texts_sum",] == 2
+    assert samples["keras_attention_batch_texts_count",] == 1
+    assert samples["keras_attention_waiting",] == 0
+    assert samples["keras_attention_request_seconds_count", "/translate"] == 2
+    assert samples["process_resident_memory_bytes",] > 1e6
+
+
+def test_pages_of_other_servers_only_if_they_may(translator):
+    origin = {"Origin": "https://a.example"}
+    models = paired(["shouting"], [translator], None)
+    for origins, allowed in (((), None), (("https://a.example",), "https://a.example")):
+        with running(Service(models, LIMITS, None), origins) as port:
+            headers = ask(port, body=RIGHT, **origin)[1]
+            assert headers.get("Access-Control-Allow-Origin") == allowed
+            asked = {"Access-Control-Request-Method": "POST", **origin}
+            status = ask(port, method="OPTIONS", **asked)[0]
+            assert status == (200 if origins else 405)
+            assert ask(port, "/")[0] == ask(port, "/attention", body=RIGHT)[0] == 404  # no page
+
+
+def test_the_page_asks_no_other_server_and_runs_only_its_own_script(port):
+    status, headers, content = ask(port, "/")
+    assert status == 200 and headers["Content-Type"].startswith("text/html")
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "script-src 'self';" in policy
+    html = content.decode()
+    assert not re.search(r"\son\w+=|<script>|javascript:", html)
+    named = re.findall(r'(?:src|href)="([^"]+)"', html)
+    script = (static_folder() / "page.js").read_text("utf-8")
+    named += re.findall(r'from "\.\./([^"]+)"', script)
+    assert len(named) > 5
+    for name in named:
+        if not name.startswith("data:"):
+            found = ask(port, f"/{name}")
+            kind = {"js": "text/javascript", "css": "text/css"}[name.rpartition(".")[2]]
+            assert found[0] == 200 and found[1].get_content_type() == kind, name
+    for file in [*static_folder().iterdir(), *VIEWER.iterdir()]:
+        addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[\w/]*", file.read_text("utf-8")))
+        assert addresses <= {"http://www.w3.org/2000/svg"}, file
+        assert "innerHTML" not in file.read_text("utf-8"), file
+
+
+def test_attention_of_one_line_only_and_what_is_missing_is_said(port, translator):
+    translator.tokenizer = type("", (), {"encode": staticmethod(str.split)})
+    for q in ("a\nb", " ", ["a", "b"]):
+        status, _, content = ask(port, "/attention", {**RIGHT, "q": q})
+        assert (status, content["error"]) == (400, "`q` must be one line of text.")
+    status, _, content = ask(port, "/attention", RIGHT)
+    assert status == 501
+    assert content["error"].endswith("shouting needs a backend that is not installed")
+    status, _, content = ask(port, "/attention", {**RIGHT, "q": "a " * 140})
+    assert status == 501 and "140 tokens" in content["error"]
+    assert translate(port, "a")[0] == 200
+
+
+def test_a_clean_stop_answers_what_was_accepted(service, translator):
+    with ThreadPoolExecutor(8) as pool:
+        with running(service) as port:
+            first = held_up(port, translator, pool)
+            second = pool.submit(translate, port, "second")
+            wait_until(lambda: service.worker.waiting() == 1)
+            idle = raw(port, b"")
+            threading.Timer(1, translator.may_go.set).start()
+        assert first.result(WAIT)[1]["translatedText"] == "FIRST"
+        assert second.result(WAIT)[1]["translatedText"] == "SECOND"
+        assert idle.recv(9) == b""
+        idle.close()
+        with pytest.raises(ConnectionRefusedError):
+            raw(port, b"")
