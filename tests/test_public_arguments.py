@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import keras_attention
-from keras_attention import TokenBatches, Tokenizer, TokenStore, Transformer
+from keras_attention import TokenBatches, Tokenizer, TokenStore, Transformer, Translator
 from keras_attention.data.corpora import corpus_from_files
 from keras_attention.recipes import TranslationConfig
 from tests.test_wrong_values import DOORS
@@ -577,6 +577,17 @@ TABLE = {
             "overwrite": SWITCH,
         },
     ),
+    "export_onnx": (
+        lambda x: {"model": x.model, "tokenizer": x.tokenizer, "folder": x.folder / "export"},
+        {
+            "model": THING,
+            "tokenizer": THING,
+            "folder": PATH,
+            "beam_size": SIZE,
+            "max_length": [*SIZE, 1],
+            "overwrite": SWITCH,
+        },
+    ),
     # layers
     "BranchedAttention": (
         lambda x: {"num_heads": 2, "key_dim": 3, "intermediate_dim": 8},
@@ -630,6 +641,21 @@ TABLE = {
         },
     ),
     # recipes
+    "check_export": (
+        lambda x: {
+            "translator": Translator(x.model, x.tokenizer),
+            "folder": x.folder,
+            "texts": ["a dog"],
+        },
+        {
+            "translator": THING,
+            "folder": PATH,
+            "texts": [*TEXTS, [], [" "]],
+            "references": [*TEXTS[:1], *TEXTS[2:], ["a", "b"]],
+            "beam_size": [*SIZE, None],
+            "tolerance": [-1.0, math.nan, "1"],
+        },
+    ),
     "TranslationConfig": (
         lambda x: {"steps": 3},
         {
