@@ -14,6 +14,7 @@ from keras_attention.interop.ctranslate2 import QUANTIZATIONS
 from keras_attention.interop.exports import FORMATS, options_of
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import check_destination, write_json
+from keras_attention.utils.progress import show
 
 DESCRIPTION = """Write a model, its tokenizer and its search settings for other programs: for CTranslate2,
 as a MarianMT or Pegasus folder of Hugging Face, or as ONNX files.
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str], program: str) -> None:
 
     beam_size = 1 if options.check_beam_size is None else options.check_beam_size
     found = check_export(translator, options.folder, texts, references, beam_size=beam_size)
-    print(found)
+    show(str(found))
     if options.check_output is not None:
         write_json(options.check_output, found.as_dict())
     if not found.passed:

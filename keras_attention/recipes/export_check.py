@@ -27,6 +27,8 @@ from keras_attention.utils.checks import (
     check_texts,
 )
 from keras_attention.utils.files import read_signed_json
+from keras_attention.utils.progress import activity
+from keras_attention.utils.sides import encode_side
 
 if TYPE_CHECKING:
     from keras_attention.decoding.translator import Translator
@@ -115,7 +117,7 @@ class ExportCheck:
         }
 
     def __str__(self) -> str:
-        rows = [("", "weights", "equal", "tokens", "score", "BLEU", "MB", "seconds", "peak MB")]
+        rows = [("", "weights", "sentences", "tokens", "log P", "BLEU", "MB", "seconds", "peak MB")]
         rows += [
             (
                 each.program,
@@ -279,7 +281,8 @@ class _Check:
         self._pairs = [*own, *given]
         self._scores: list[float] = [*self._found["own_scores"], *self._found["scores"]]
         targets = [target for _, target in self._pairs]
-        self._lengths = [len(tokenizer.tokens(target, side="target")) + 1 for target in targets]
+        # With the end token.
+        self._lengths = [len(ids) + 1 for ids in encode_side(tokenizer, targets, "target")]
         self.programs.append(self._row(ORIGINAL, original, self._found, 0.0))
 
     def compare(
@@ -341,8 +344,8 @@ class _Check:
 
     def _equal_tokens(self, ours: Sequence[str], theirs: Sequence[str]) -> float:
         equal = total = 0
-        for pair in zip(ours, theirs, strict=True):
-            one, other = (self._tokenizer.tokens(text, side="target") for text in pair)
+        sides = (encode_side(self._tokenizer, texts, "target") for texts in (ours, theirs))
+        for one, other in zip(*sides, strict=True):
             blocks = difflib.SequenceMatcher(None, one, other, False).get_matching_blocks()
             equal += 2 * sum(block.size for block in blocks)
             total += len(one) + len(other)
@@ -391,14 +394,15 @@ def _probe(
         settings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         if "keras" in sys.modules:
             settings["KERAS_BACKEND"] = sys.modules["keras"].backend.backend()
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(job), str(result)],
-            env=settings,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-        )
+        with activity(f"{name} translates and scores"):
+            done = subprocess.run(
+                [sys.executable, "-c", program, str(job), str(result)],
+                env=settings,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+            )
         if not result.is_file():
             last = done.stderr.strip().splitlines()[-1:] or ["no message"]
             raise RuntimeError(
