@@ -70,7 +70,7 @@ _PUBLIC_NAMES = {
         "training_flops",
         "write_report",
     ),
-    "interop": ("export_ctranslate2", "export_hugging_face"),
+    "interop": ("export_ctranslate2", "export_hugging_face", "export_onnx"),
     "spec": ("TransformerSpec",),
     "callbacks": (
         "AttentionLog",
@@ -81,6 +81,6 @@ _PUBLIC_NAMES = {
     ),
     "visualization": ("SummaryWriter",),
     "utils": ("tune_memory",),
-    "recipes": ("TranslationConfig", "train_translation", "translate_corpus"),
+    "recipes": ("TranslationConfig", "check_export", "train_translation", "translate_corpus"),
 }
 __getattr__, __dir__, __all__ = imported_lazily(__name__, _PUBLIC_NAMES, modules_too=True)

@@ -6,31 +6,43 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from keras_attention.cli.exits import FAILURE
 from keras_attention.cli.models import MODEL_HELP, light_translator
 from keras_attention.cli.options import Parser
+from keras_attention.data.text_files import read_lines
 from keras_attention.interop.ctranslate2 import QUANTIZATIONS
 from keras_attention.interop.exports import FORMATS, options_of
 from keras_attention.utils.checks import check_integer
+from keras_attention.utils.files import check_destination, write_json
+from keras_attention.utils.progress import show
 
+DESCRIPTION = """Write a model, its tokenizer and its search settings for other programs: for CTranslate2,
+as a MarianMT or Pegasus folder of Hugging Face, or as ONNX files.
+
+With --check, the programs that read the format translate a text, each in a process of its own, and score the
+model's translations. A table shows what differs, and what each costs; the exit code is 1 if the export is not
+the model. Without --format, an export that was written earlier is checked.
+"""
 EXAMPLE = """
 examples:
   keras-attention export runs/demo demo_marian --format hugging_face
   keras-attention export runs/demo demo_ct2 --format ctranslate2 --quantization int8
+  keras-attention export runs/demo demo_onnx --format onnx --check test.en --check-references test.de
 """
 
 
 def main(arguments: Sequence[str], program: str) -> None:
-    """Write a model for another program."""
-    parser = Parser(
-        prog=program,
-        description="Write a model, its tokenizer and its search settings for other programs: for "
-        "CTranslate2, or as a MarianMT or Pegasus folder of Hugging Face.",
-        epilog=EXAMPLE,
-    )
+    """Write a model for another program, and compare what it makes of it."""
+    parser = Parser(prog=program, description=DESCRIPTION, epilog=EXAMPLE)
     add: Any = parser.add_argument
     add("model", metavar="MODEL", help=MODEL_HELP)
-    add("folder", type=Path, metavar="FOLDER", help="a new folder")
-    add("--format", required=True, choices=list(FORMATS), help="the other program's format")
+    add(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help="a new folder; to check alone, that of an export",
+    )
+    add("--format", choices=list(FORMATS), help="the other program's format")
     add(
         "--quantization",
         choices=QUANTIZATIONS,
@@ -38,14 +50,69 @@ def main(arguments: Sequence[str], program: str) -> None:
     )
     add("--max-length", type=int, metavar="N", help="number of positions (the format's usual one)")
     add("--overwrite", action="store_true", help="replace what this command wrote to FOLDER")
+    add(
+        "--check",
+        type=Path,
+        metavar="FILE",
+        help="compare translations of this text, a sentence a line",
+    )
+    add("--check-references", type=Path, metavar="FILE", help="its translation, for BLEU")
+    add("--check-beam-size", type=int, metavar="N", help="number of beams of the check (1)")
+    add("--check-output", type=Path, metavar="FILE", help="write what the check found as JSON")
     options = parser.parse_args(arguments)
     if options.max_length is not None:
         check_integer("--max-length", options.max_length, 2)
     wanted = {"quantization": options.quantization, "max_length": options.max_length}
     given = {name: value for name, value in wanted.items() if value is not None}
+    if options.format is None and (given or options.overwrite or options.check is None):
+        parser.error("--format is missing, which says what to write")
     for name in given:
         if name not in options_of(options.format):
             raise ValueError(f"--{name.replace('_', '-')} is not for --format {options.format}.")
+    texts, references = _check_texts(options)
+    if options.format is None:
+        from keras_attention.recipes.export_check import readers_of
+
+        readers_of(options.folder)
     translator = light_translator(options.model, show_progress=False)
-    path = translator.export(options.folder, options.format, overwrite=options.overwrite, **given)
-    print(f"The model is in {path}")
+    if options.format is not None:
+        path = translator.export(
+            options.folder, options.format, overwrite=options.overwrite, **given
+        )
+        print(f"The model is in {path}", flush=True)
+    if texts is None:
+        return
+    from keras_attention.recipes.export_check import check_export
+
+    beam_size = 1 if options.check_beam_size is None else options.check_beam_size
+    found = check_export(translator, options.folder, texts, references, beam_size=beam_size)
+    show(str(found))
+    if options.check_output is not None:
+        write_json(options.check_output, found.as_dict())
+    if not found.passed:
+        raise SystemExit(FAILURE)
+
+
+def _check_texts(options: Any) -> tuple[list[str] | None, list[str] | None]:
+    """Return the text and the references of the check; refuse wrong options before there is a folder."""
+    names = ("check_references", "check_beam_size", "check_output")
+    if options.check is None:
+        for name in names:
+            if getattr(options, name) is not None:
+                raise ValueError(f"--{name.replace('_', '-')} is for --check, which is missing.")
+        return None, None
+    if options.check_beam_size is not None:
+        check_integer("--check-beam-size", options.check_beam_size, 1)
+    files = [file for file in (options.check, options.check_references) if file is not None]
+    if options.check_output is not None:
+        check_destination(options.check_output, sources=files)
+    texts, *others = (list(read_lines(file)) for file in files)
+    if not any(text.strip() for text in texts):
+        raise ValueError(f"'{options.check}' holds no sentence.")
+    references = others[0] if others else None
+    if references is not None and len(references) != len(texts):
+        raise ValueError(
+            f"'{options.check}' has {len(texts)} lines, '{options.check_references}' {len(references)}: each "
+            "text needs its reference."
+        )
+    return texts, references

@@ -17,6 +17,7 @@ from keras_attention.data.imported_tokenizers import (
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.ctranslate2 import MODEL_FILE
 from keras_attention.interop.ctranslate2_reader import read_ctranslate2
+from keras_attention.interop.export_folder import TOKENIZER_FOLDER
 from keras_attention.interop.foreign import POSITIONS, read_foreign_json
 from keras_attention.interop.hugging_face import (
     CONFIG_FILE,
@@ -26,6 +27,7 @@ from keras_attention.interop.hugging_face import (
     search_options,
 )
 from keras_attention.interop.marian_binary import read_marian
+from keras_attention.interop.onnx_model import DECODER_FILE, OnnxModel
 from keras_attention.interop.own_preset import (
     CARD,
     MANIFEST,
@@ -37,13 +39,13 @@ from keras_attention.interop.own_preset import (
     read_spec,
 )
 from keras_attention.spec.parts import as_array
-from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_choice, check_path
 
 EXPECTED = (
     f"a preset of keras_attention ({MANIFEST}, {WEIGHTS} and others), a MarianMT model of Hugging Face "
     f"({CONFIG_FILE}, {SAFE_WEIGHTS} or {OLD_WEIGHTS}, source.spm, target.spm, vocab.json), a CTranslate2 "
-    f"model ({MODEL_FILE} and its vocabulary), or a model of Firefox (model.*.bin, vocab.*.spm)"
+    f"model ({MODEL_FILE} and its vocabulary), a model of Firefox (model.*.bin, vocab.*.spm), or ONNX files "
+    f"that `export_onnx` wrote ({DECODER_FILE} and others)"
 )
 SHOWN = 12
 
@@ -52,7 +54,7 @@ class Preset(NamedTuple):
     """A pretrained model.
 
     Attributes:
-        spec: Its structure and weights, NumPy arrays in float32.
+        spec: Its structure and weights, NumPy arrays in float32; or an `OnnxModel`, which has none to read.
         tokenizer: Its tokenizer.
         options: Arguments of `Translator` that it was made with, such as the size of the beam.
         longest_source: Number of tokens of the longest source in its training; None if that is not known.
@@ -60,7 +62,7 @@ class Preset(NamedTuple):
         card: What is known of it: see `model_card`.
     """
 
-    spec: TransformerSpec
+    spec: Any
     tokenizer: Any
     options: Mapping[str, Any]
     longest_source: int | None = None
@@ -118,6 +120,8 @@ def _reader(folder: Path) -> Callable[[Path, str], Preset] | None:
     has_weights = any((folder / name).is_file() for name in (SAFE_WEIGHTS, OLD_WEIGHTS))
     if has_weights and (folder / CONFIG_FILE).is_file():
         return _from_hugging_face
+    if (folder / DECODER_FILE).is_file():
+        return _from_onnx
     if (folder / MANIFEST).is_file():  # Our exports, which have one too, are models of others.
         return _from_own
     if is_keras_folder(folder):
@@ -155,6 +159,13 @@ def _from_ctranslate2(folder: Path, positions: str) -> Preset:
     folder = folder if (folder / MODEL_FILE).is_file() else folder / "model"
     model = read_ctranslate2(folder, positions)
     return Preset(model.spec, ctranslate2_tokenizer(folder, model), {})
+
+
+def _from_onnx(folder: Path, positions: str) -> Preset:
+    if positions != POSITIONS[0]:
+        raise ValueError(f"'{folder}' holds ONNX files, whose `positions` are 'as_trained'.")
+    model = OnnxModel(folder)
+    return Preset(model, Tokenizer.load(folder / TOKENIZER_FOLDER), {"beam_size": model.beam_size})
 
 
 def _from_firefox(folder: Path, positions: str) -> Preset:

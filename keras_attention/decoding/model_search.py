@@ -24,7 +24,9 @@ from keras_attention.decoding.incremental_search import incremental_search
 from keras_attention.decoding.requests import Request, check_room
 from keras_attention.decoding.sampling import Sampling
 from keras_attention.engine.base import Draws, Engine, SearchingEngine, SteppingEngine, TokenRules
+from keras_attention.engine.onnx import OnnxSelector
 from keras_attention.engine.select import EngineChoice, EngineSelector, check_engine
+from keras_attention.interop.onnx_model import OnnxModel
 from keras_attention.spec import SpecError, TransformerSpec
 from keras_attention.spec.parts import check_finite
 from keras_attention.utils.backend import BACKENDS
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from keras_attention.decoding.constraints import TextConstraint
     from keras_attention.decoding.token_rules import SearchConstraint
 
-Selector = EngineSelector | EnsembleSelector
+Selector = EngineSelector | EnsembleSelector | OnnxSelector
 # A longer source is named while it is translated: the time grows with the square of its length.
 LONG_TOKENS = 1000
 SHOWN_LETTERS = 30
@@ -117,10 +119,13 @@ class ModelSearch:
         models = model.models if isinstance(model, Ensemble) else (model,)
         is_spec = any(isinstance(one, TransformerSpec) for one in models)
         try:
-            if engine == "plain":
-                raise SpecError("The plain search computes in the model's own dtype.")
-            found = []
+            found: list[Any] = []
             for one in models:
+                if isinstance(one, OnnxModel):
+                    found.append(OnnxSelector(one, precision, engine))
+                    continue
+                if engine == "plain":
+                    raise SpecError("The plain search computes in the model's own dtype.")
                 if not isinstance(one, TransformerSpec) and not hasattr(one, "spec"):
                     raise SpecError(f"{type(one).__name__} has no `spec()`.")
                 spec = one if isinstance(one, TransformerSpec) else one.spec()
@@ -332,7 +337,7 @@ class ModelSearch:
             "raise `max_extra_length` of the `Translator`": source_length + self._max_extra_length
         }
         if self._model.max_length is not None:
-            limits["take a model with more learned positions"] = self._model.max_length
+            limits["take a model with more positions"] = self._model.max_length
         if self._token_rules is not None and self._token_rules.max_length:
             limits["raise `max_length` of the `Restrictions`"] = self._token_rules.max_length + 1
         return limits

@@ -78,8 +78,9 @@ class Pretrained:
         Args:
             preset: The name of a trained model in the package, `"demo_en_de"`; or a folder, which is
                 recognised by its files: what `save_to_preset` wrote, a finished run, a MarianMT model of
-                Hugging Face, a CTranslate2 model, or one of Firefox' translation models; or a handle of a
-                model on a hub, `"hf://owner/name"` or `"kaggle://owner/model/framework/variation"`; or what
+                Hugging Face, a CTranslate2 model, one of Firefox' translation models, or the ONNX files that
+                `export_onnx` wrote, which onnxruntime runs; or a handle of a model on a hub,
+                `"hf://owner/name"` or `"kaggle://owner/model/framework/variation"`; or what
                 `data.presets.read_preset` has read.
             positions: `"as_trained"`, or `"as_transformers"` for the positions that Hugging Face computes for
                 models that Marian has trained. Defaults to `"as_trained"`.
@@ -161,8 +162,8 @@ class Pretrained:
 
         Args:
             folder: The folder to write, whole or not at all.
-            format: `"hugging_face"`, a MarianMT or Pegasus folder: see `interop.export_hugging_face`; or
-                `"ctranslate2"`: see `interop.export_ctranslate2`.
+            format: `"hugging_face"`, a MarianMT or Pegasus folder: see `interop.export_hugging_face`;
+                `"ctranslate2"`: see `interop.export_ctranslate2`; or `"onnx"`: see `interop.export_onnx`.
             **options: The format's own options, such as `max_length`, `overwrite` or `quantization`.
 
         Returns:

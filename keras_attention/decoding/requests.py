@@ -89,8 +89,8 @@ def read_requests(
         if limit is not None and len(source) > limit:
             raise WrongText(
                 index,
-                f"has {len(source)} tokens, end token included, but the model has learned {limit} "
-                f"positions. Split it into sentences: {shown}",
+                f"has {len(source)} tokens, end token included, but the model has {limit} positions. "
+                f"Split it into sentences: {shown}",
             )
         if not batching.has_room(len(source)):
             raise WrongText(

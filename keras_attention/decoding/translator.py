@@ -85,9 +85,9 @@ class Translator(Pretrained):
     Args:
         model: A built `Transformer`, or an object with its `encode`, `initial_cache`, `decode_step`,
             `vocabulary_size`, `max_length` and special token ids; or a `TransformerSpec` of NumPy
-            arrays, which is decoded without Keras. Or a list of such models with one vocabulary, an ensemble:
-            the score of a token is then the mean of its log-probabilities, and the backend's own engine or
-            the plain search decodes.
+            arrays, which is decoded without Keras, or an `OnnxModel`, which onnxruntime runs. Or a list of
+            such models with one vocabulary, an ensemble: the score of a token is then the mean of its
+            log-probabilities, and the backend's own engine or the plain search decodes.
         tokenizer: A `Tokenizer` with the vocabulary of the model, for source and target.
         beam_size: Number of hypotheses to keep; 1 is greedy search. Defaults to 4.
         length_penalty: The paper's alpha; 0 compares plain log-probabilities. Defaults to 0.6.

@@ -10,12 +10,14 @@ from typing import Any
 
 from keras_attention.interop.ctranslate2 import export_ctranslate2
 from keras_attention.interop.hugging_face_export import export_hugging_face
+from keras_attention.interop.onnx_export import export_onnx
 from keras_attention.utils.checks import check_choice
 
 # Each takes the model, the tokenizer and the folder, and options of its own.
 FORMATS: dict[str, Callable[..., Path]] = {
     "ctranslate2": export_ctranslate2,
     "hugging_face": export_hugging_face,
+    "onnx": export_onnx,
 }
 
 

@@ -109,8 +109,7 @@ def export_hugging_face(
     spec = model if isinstance(model, TransformerSpec) else model.spec()
     check_tokenizers(spec, tokenizer)
     _check_exportable(spec)
-    models = tokenizer.sentence_piece_models()
-    if len(models) < 2 or not tokenizer.ends_source:
+    if not is_marian_tokenizer(tokenizer):
         raise ValueError(
             "MarianTokenizer splits text by SentencePiece alone, then adds the end token: the tokenizer "
             "must be a 'bpe' one, or an imported one of SentencePiece models, without a prefix. Received: "
@@ -124,13 +123,15 @@ def export_hugging_face(
             name: np.ascontiguousarray(array) for name, array in exported.weights(max_length)
         }
         save(weights, partial / SAFE_WEIGHTS, metadata={"format": "pt"})
-        for side, content in models.items():
-            (partial / f"{side}.spm").write_bytes(content)
-        for name, content in exported.settings(beam_size, max_length).items():
-            text = json.dumps(content, ensure_ascii=False, indent=1)
-            (partial / name).write_text(text, encoding="utf-8")
+        exported.write(partial, beam_size, max_length)
         write_manifest(partial, "hugging_face")
     return folder
+
+
+def is_marian_tokenizer(tokenizer: Any) -> bool:
+    """Whether `MarianTokenizer` can give the same ids: it splits by SentencePiece and adds the end token."""
+    models = getattr(tokenizer, "sentence_piece_models", dict)()
+    return len(models) == 2 and tokenizer.ends_source
 
 
 def _library() -> Any:
@@ -191,21 +192,22 @@ def _check_exportable(spec: TransformerSpec) -> None:
             )
 
 
-class _Export:
-    """A model with the ids and the order of hidden dimensions that transformers expects.
+class MarianFiles:
+    """The files of a folder that say what MarianMT has beside the weights: settings and vocabularies.
 
     Args:
-        spec: The model, of NumPy arrays.
-        tokenizer: Its tokenizer.
+        spec: The model.
+        tokenizer: Its tokenizer, of which `is_marian_tokenizer` is true.
+        keeps_ids: Whether ids stay as they are. Defaults to False: ids of OPUS-MT, which programs expect that
+            read the weights, too.
     """
 
-    def __init__(self, spec: TransformerSpec, tokenizer: Any) -> None:
-        # transformers has the paper's sines first and the cosines behind them.
-        self._order = np.arange(spec.hidden_dim).reshape(-1, 2).T.ravel()
-        self._spec = permute_hidden(spec, self._order)
+    def __init__(self, spec: TransformerSpec, tokenizer: Any, keeps_ids: bool = False) -> None:
         self._options = spec.options()
+        self._models = tokenizer.sentence_piece_models()
         self._has_two = spec.target_embedding is not None
-        pad, end = spec.pad_token_id, spec.end_token_id
+        self._depths = (len(spec.encoder.blocks), len(spec.decoder.blocks))
+        pad, end, start = spec.pad_token_id, spec.end_token_id, spec.start_token_id
         has_logit = pad not in spec.suppressed_token_ids
         sides = ("source", "target") if self._has_two else ("target",)
         self._ids: list[list[int | None]] = []
@@ -213,33 +215,51 @@ class _Export:
             size = spec.vocabulary_size if side == "source" else spec.target_vocabulary_size
             first = [end, unknown_of(tokenizer, side)]
             rest = [i for i in range(size) if i not in (*first, pad)]
-            self._ids.append([*first, *rest, *[pad] * (side == "target" and has_logit)])
-        # One id of padding for both sides: the shorter vocabulary is filled up.
-        size = max(map(len, self._ids)) + 1
-        self._ids = [[*ids, *[None] * (size - len(ids))] for ids in self._ids]
-        self._new_ids = {old: new for new, old in enumerate(self._ids[-1]) if old is not None}
+            order = [*first, *rest, *[pad] * (side == "target" and has_logit)]
+            self._ids.append([*range(size)] if keeps_ids else [*order])
+        if not keeps_ids:
+            # One id of padding for both sides: the shorter vocabulary is filled up.
+            size = max(map(len, self._ids)) + 1
+            self._ids = [[*ids, *[None] * (size - len(ids))] for ids in self._ids]
+        new_ids = {old: new for new, old in enumerate(self._ids[-1]) if old is not None}
+        self._pad = pad if keeps_ids else len(self._ids[0]) - 1
+        self._end = new_ids[end]
+        self._start = self._pad if start == pad else new_ids[start]
         self.vocabularies = {
-            name: _pieces(ids, tokenizer, side, pad)
+            name: self._pieces(ids, tokenizer, side, pad)
             for name, ids, side in zip(
                 ("vocab.json", "target_vocab.json"), self._ids, sides, strict=False
             )
         }
-        never = [self._new_ids[i] for i in spec.suppressed_token_ids if i != pad]
+        never = [new_ids[i] for i in spec.suppressed_token_ids if keeps_ids or i != pad]
         never += [i for i, old in enumerate(self._ids[-1]) if old is None]
         self._never = sorted(set(never))
 
-    @property
-    def _pad(self) -> int:
-        return len(self._ids[0]) - 1
+    def _pieces(self, ids: list[int | None], tokenizer: Any, side: str, pad: int) -> list[str]:
+        """Return the piece of each new id; those that no text has get names of their own."""
+        special = {
+            self._end: END,
+            ids.index(unknown_of(tokenizer, side)): UNKNOWN,
+            self._pad: PADDING,
+        }
+        taken = {tokenizer.id_to_token(i, side) for i in ids if i is not None}
+        pieces: list[str] = []
+        for new, old in enumerate(ids):
+            name = f"<unused-{new}>"
+            while name in taken:
+                name += "_"
+            if old is not None and old != pad:
+                name = tokenizer.id_to_token(old, side)
+            pieces.append(special.get(new, name))
+        return pieces
 
-    @property
-    def _start(self) -> int:
-        spec = self._spec
-        return (
-            self._pad
-            if spec.start_token_id == spec.pad_token_id
-            else self._new_ids[spec.start_token_id]
-        )
+    def write(self, folder: Path, beam_size: int, max_length: int) -> None:
+        """Write the settings, the vocabularies and the SentencePiece models."""
+        for side, content in self._models.items():
+            (folder / f"{side}.spm").write_bytes(content)
+        for name, settings in self.settings(beam_size, max_length).items():
+            text = json.dumps(settings, ensure_ascii=False, indent=1)
+            (folder / name).write_text(text, encoding="utf-8")
 
     def settings(self, beam_size: int, max_length: int) -> dict[str, Any]:
         """Return what the JSON files hold, by their names."""
@@ -255,10 +275,8 @@ class _Export:
         }
 
     def _config(self, max_length: int) -> dict[str, Any]:
-        options, size = self._options, len(self._ids[0])
-        depths = (len(self._spec.encoder.blocks), len(self._spec.decoder.blocks))
-        stacks = {}
-        for kind, depth in zip(("encoder", "decoder"), depths, strict=True):
+        options, stacks = self._options, {}
+        for kind, depth in zip(("encoder", "decoder"), self._depths, strict=True):
             stacks[f"{kind}_layers"] = depth
             stacks[f"{kind}_attention_heads"] = options["num_heads"]
             stacks[f"{kind}_ffn_dim"] = options["intermediate_dim"]
@@ -267,11 +285,11 @@ class _Export:
         return {
             "architectures": [kind],
             "model_type": "pegasus" if is_pegasus else "marian",
-            "vocab_size": size,
-            "decoder_vocab_size": size,
+            "vocab_size": len(self._ids[0]),
+            "decoder_vocab_size": len(self._ids[-1]),
             "d_model": options["hidden_dim"],
             **stacks,
-            "activation_function": ACTIVATIONS[options["activation"]],
+            "activation_function": ACTIVATIONS.get(options["activation"], options["activation"]),
             "scale_embedding": True,
             "static_position_embeddings": True,
             "max_position_embeddings": max_length,
@@ -282,8 +300,8 @@ class _Export:
             "tie_word_embeddings": options["tie_weights"],
             "is_encoder_decoder": True,
             "pad_token_id": self._pad,
-            "eos_token_id": 0,
-            "forced_eos_token_id": 0,
+            "eos_token_id": self._end,
+            "forced_eos_token_id": self._end,
             "decoder_start_token_id": self._start,
             "torch_dtype": "float32",
             OWN_SETTINGS: {
@@ -298,8 +316,8 @@ class _Export:
             "max_length": max_length,
             "bad_words_ids": [[i] for i in self._never],
             "pad_token_id": self._pad,
-            "eos_token_id": 0,
-            "forced_eos_token_id": 0,
+            "eos_token_id": self._end,
+            "forced_eos_token_id": self._end,
             "decoder_start_token_id": self._start,
         }
 
@@ -314,6 +332,21 @@ class _Export:
             "target_lang": "target",
             "model_max_length": max_length,
         }
+
+
+class _Export(MarianFiles):
+    """A model with the ids and the order of hidden dimensions that transformers expects.
+
+    Args:
+        spec: The model, of NumPy arrays.
+        tokenizer: Its tokenizer.
+    """
+
+    def __init__(self, spec: TransformerSpec, tokenizer: Any) -> None:
+        super().__init__(spec, tokenizer)
+        # transformers has the paper's sines first and the cosines behind them.
+        self._order = np.arange(spec.hidden_dim).reshape(-1, 2).T.ravel()
+        self._spec = permute_hidden(spec, self._order)
 
     def weights(self, max_length: int) -> Named:
         """Yield all weights with their names in transformers."""
@@ -381,18 +414,6 @@ class _Export:
         kernel = np.pad(kernel, ((0, 0), (0, width - kernel.shape[1]), (0, 0)))
         output = DenseSpec(kernel.reshape(-1, kernel.shape[2]), attention.output.bias)
         yield from _dense(f"{name}.out_proj", output)
-
-
-def _pieces(ids: list[int | None], tokenizer: Any, side: str, pad: int) -> list[str]:
-    """Return the piece of each new id; those that no text has get names of their own."""
-    taken = {tokenizer.id_to_token(i, side) for i in ids if i is not None}
-    pieces: list[str] = []
-    for old in ids[2:-1]:
-        name = f"<unused-{len(pieces)}>"
-        while name in taken:
-            name += "_"
-        pieces.append(name if old is None or old == pad else tokenizer.id_to_token(old, side))
-    return [END, UNKNOWN, *pieces, PADDING]
 
 
 def _rows(table: np.ndarray, ids: list[int | None]) -> np.ndarray:

@@ -236,7 +236,7 @@ def test_what_cannot_be_kept_is_refused_before_any_work(options, call, message):
 @pytest.mark.backends("torch")
 def test_learned_positions_that_leave_no_room_are_named():
     model = small_model(position_layout="learned", max_length=4)
-    with pytest.raises(ValueError, match="may have 4. Ask for less, or take a model with more lea"):
+    with pytest.raises(ValueError, match="may have 4. Ask for less, or take a model with more pos"):
         Translator(model, LetterTokenizer()).translate("ab", prefixes="abcd")
 
 

@@ -12,7 +12,10 @@ from keras_attention.decoding.hypotheses import SearchRules, result, search_opti
 from keras_attention.decoding.incremental_search import incremental_search
 from keras_attention.decoding.translator import Translator
 from keras_attention.engine.base import SearchingEngine
+from keras_attention.engine.onnx import OnnxSelector
 from keras_attention.engine.select import EngineSelector, refusal
+from keras_attention.interop.onnx_export import write_onnx
+from keras_attention.interop.onnx_model import OnnxModel
 from keras_attention.spec import SpecError
 from tests.decoding.oracle_search import greedy, slow_beam_search
 from tests.engine.random_spec import OPTIONS, TARGET_V, V, covering_set, random_spec
@@ -139,6 +142,17 @@ def test_ctranslate2_finds_what_the_papers_say(options):
         length = len(best[1])
         scale = ((5 + length) / 6 / length) ** ALPHA if best[2] else 1.0
         assert got[0] == pytest.approx(best[0] * scale, rel=2e-4, abs=2e-4)
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize(("options", "beam_size"), CASES, ids=named)
+def test_onnxruntime_finds_what_the_papers_say(options, beam_size, tmp_path):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    spec = random_spec(options)
+    write_onnx(spec, tmp_path, max_length=max(LIMITS), beam_size=4)
+    engine = OnnxSelector(OnnxModel(tmp_path), None, "auto").engine()
+    assert_equal(hypotheses(engine, beam_size), expected(frozenset(options), beam_size))
 
 
 @pytest.mark.backends("torch")
