@@ -391,6 +391,19 @@ TABLE = {
             "max_depth": [*SIZE, None],
         },
     ),
+    "export_saved_model": (
+        lambda x: {"model": x.model, "tokenizer": x.tokenizer, "folder": x.folder / "export"},
+        {
+            "model": THING,
+            "tokenizer": THING,
+            "folder": PATH,
+            "beam_size": [*SIZE, None],
+            "length_penalty": [-1, math.nan, math.inf, "x", None],
+            "max_extra_length": COUNT,
+            "max_length": [*SIZE, None, 1],
+            "overwrite": SWITCH,
+        },
+    ),
     "verify_preset": (lambda x: {"preset": "demo_en_de"}, {"preset": PATH}),
     "beam_search": (
         lambda x: {

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_attention.cli.models import MODEL_HELP, light_translator
 from keras_attention.cli.options import Parser
+from keras_attention.cli.quiet import start_backend
+from keras_attention.decoding.exports import FORMATS, options_of
 from keras_attention.interop.ctranslate2 import QUANTIZATIONS
-from keras_attention.interop.exports import FORMATS, options_of
 from keras_attention.utils.checks import check_integer
 
 EXAMPLE = """
 examples:
   keras-attention export runs/demo demo_marian --format hugging_face
   keras-attention export runs/demo demo_ct2 --format ctranslate2 --quantization int8
+  keras-attention export runs/demo demo_tf/1 --format saved_model
 """
 
 
@@ -24,7 +27,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     parser = Parser(
         prog=program,
         description="Write a model, its tokenizer and its search settings for other programs: for "
-        "CTranslate2, or as a MarianMT or Pegasus folder of Hugging Face.",
+        "CTranslate2, as a MarianMT or Pegasus folder of Hugging Face, or as a SavedModel of TensorFlow.",
         epilog=EXAMPLE,
     )
     add: Any = parser.add_argument
@@ -46,6 +49,11 @@ def main(arguments: Sequence[str], program: str) -> None:
     for name in given:
         if name not in options_of(options.format):
             raise ValueError(f"--{name.replace('_', '-')} is not for --format {options.format}.")
+    is_tensorflow = options.format == "saved_model"
+    if is_tensorflow:  # It writes the models of all backends.
+        os.environ["KERAS_BACKEND"] = "tensorflow"
     translator = light_translator(options.model, show_progress=False)
+    if is_tensorflow:
+        start_backend()
     path = translator.export(options.folder, options.format, overwrite=options.overwrite, **given)
     print(f"The model is in {path}")
