@@ -99,9 +99,11 @@ class TextOperations:
 
     def encode(self, texts: Any, side: str) -> tuple[Any, Any]:
         """Return the ids (B, S) of texts (B,) with the end token, padded, and whether a text is empty."""
-        # Fails where a text is not UTF-8.
-        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="strict")
-        texts = self.normalize(texts)
+        valid = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        is_wrong = tf.cast(texts != valid, "int32")
+        problem = ["A text is not UTF-8. Its number:", tf.argmax(is_wrong)]
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_sum(is_wrong) == 0, problem)]):
+            texts = self.normalize(tf.identity(texts))
         if self._prefixes[side]:
             texts = tf.where(texts == "", texts, self._prefixes[side] + texts)
         rows = self.pieces.tokenize(texts)
@@ -347,7 +349,7 @@ def _translate(
     ]
     with tf.control_dependencies(asked):
         beam_size, n_best = tf.identity(beam_size), tf.identity(n_best)
-    source_ids, is_empty = text.encode(texts, "source")
+    source_ids, is_empty = text.encode(_at_least_one(texts), "source")
     source_ids, lengths = _checked(source_ids, model, "source")
     limits = tf.minimum(lengths + model.options.max_extra_length, model.longest[1])
     limits = tf.where(is_empty, 0, limits)
@@ -366,8 +368,8 @@ def _translate(
     is_first = tf.range(n_best) == 0
     nothing = tf.where(is_empty[:, None] & is_first, 0.0, NO_HYPOTHESIS)
     return {
-        "translations": tf.where(is_kept, written, ""),
-        "scores": tf.where(is_kept, scores, nothing),
+        "translations": tf.where(is_kept, written, "")[: tf.size(texts)],
+        "scores": tf.where(is_kept, scores, nothing)[: tf.size(texts)],
     }
 
 
@@ -381,9 +383,17 @@ def _score(
     )
     with tf.control_dependencies([asked]):
         sources, targets = tf.identity(sources), tf.identity(targets)
-    source_ids, _ = _checked(text.encode(sources, "source")[0], model, "source")
-    target_ids, _ = _checked(text.encode(targets, "target")[0], model, "target")
-    return {"log_probabilities": model.log_probabilities(source_ids, target_ids)}
+    source_ids, target_ids = (
+        _checked(text.encode(_at_least_one(texts), side)[0], model, side)[0]
+        for texts, side in ((sources, "source"), (targets, "target"))
+    )
+    found = model.log_probabilities(source_ids, target_ids)
+    return {"log_probabilities": found[: tf.size(sources)]}
+
+
+def _at_least_one(texts: Any) -> Any:
+    """Return texts (B,), or an empty one where there is none: the model has no batches of no rows."""
+    return tf.concat([texts, tf.fill((tf.cast(tf.size(texts) == 0, "int32"),), "")], axis=0)
 
 
 def _checked(ids: Any, model: ModelOperations, side: str) -> tuple[Any, Any]:
@@ -392,7 +402,7 @@ def _checked(ids: Any, model: ModelOperations, side: str) -> tuple[Any, Any]:
     most = model.longest[side == "target"]
     problem = [
         f"A {side} is longer than {most} tokens, end token included. Split it into sentences. Its number:",
-        tf.argmax(tf.concat([lengths, [0]], axis=0)),
+        tf.argmax(lengths),
     ]
     asked = tf.debugging.Assert(tf.reduce_all(lengths <= most), problem)
     with tf.control_dependencies([asked]):

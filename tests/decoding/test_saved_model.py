@@ -134,6 +134,9 @@ def test_defaults_are_the_translators(demo, loaded):
 
 def test_no_texts(loaded):
     assert called(loaded, [], 3, 2) == []
+    nothing = tf.constant([], tf.string)
+    found = loaded.signatures["score"](sources=nothing, targets=nothing)["log_probabilities"]
+    assert found.shape == (0,)
 
 
 PROGRAM = """
@@ -171,7 +174,7 @@ def test_a_process_without_keras(demo, folder):
     ("texts", "numbers", "message"),
     [
         (["a", "dog " * 200, ""], (1, 1), "longer than 90 tokens.*sentences.*1"),
-        ([b"fine", b"\xff\xfe"], (1, 1), "nvalid.*input"),
+        ([b"fine", b"\xff\xfe"], (1, 1), "not UTF-8.*1"),
         (["a"], (0, 1), "beam_size.*from 1 to 1000.*0"),
         (["a"], (2, 3), "n_best.*from 1 to .beam_size.*3.*2"),
         (["a"], (2, 0), "n_best.*from 1 to .beam_size.*0.*2"),
