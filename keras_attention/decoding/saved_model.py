@@ -33,10 +33,11 @@ def export_saved_model(
     `tensorflow_text`, which has the operations of SentencePiece; TensorFlow Serving has them built in. The
     signatures:
 
-    * `translate(texts, beam_size, n_best)`, also `serving_default`: `texts` (B,) strings; the others are
-      int32 numbers. Returns `translations` (B, n_best), different texts, best first, and `scores`
-      (B, n_best), as `Translator.translate` does. An empty text gives an empty one with score 0. Where a beam
-      has fewer translations, "" with score `-inf` fills up.
+    * `translate(texts, beam_size, n_best)`: `texts` (B,) strings; the others are int32 numbers. Returns
+      `translations` (B, n_best), different texts, best first, and `scores` (B, n_best), as
+      `Translator.translate` does. An empty text gives an empty one with score 0. Where a beam has fewer
+      translations, "" with score `-inf` fills up.
+    * `serving_default(texts)`: the same with `beam_size` and one translation.
     * `score(sources, targets)`: strings (B,) and (B,). Returns `log_probabilities` (B,), the sum over the
       tokens of a target, its end token included.
 
@@ -47,7 +48,7 @@ def export_saved_model(
         model: A built `Transformer`, or a `TransformerSpec`.
         tokenizer: Its `Tokenizer`, a "bpe" one.
         folder: The folder to write; it is created.
-        beam_size: The default of `beam_size` in `translate`; that of `n_best` is 1. Defaults to 4.
+        beam_size: That of `serving_default`, and the default in `translate`. Defaults to 4.
         length_penalty: The paper's alpha. Defaults to 0.6.
         max_extra_length: Largest number of tokens that a translation may have more than its source.
             Defaults to 50.

@@ -62,8 +62,13 @@ def write_graph(
     def score(sources, targets):
         return _score(text, model, sources, targets)
 
+    # With one input for each row, TensorFlow Serving can join what several clients send.
+    @tf.function(input_signature=[string])
+    def serve(texts):
+        return translate(texts, tf.constant(options.beam_size), tf.constant(1))
+
     module.translate, module.score = translate, score
-    signatures = {"serving_default": translate, "translate": translate, "score": score}
+    signatures = {"serving_default": serve, "translate": translate, "score": score}
     tf.saved_model.save(module, str(folder), signatures=signatures)
     assets = folder / "assets"
     if assets.is_dir() and not any(assets.iterdir()):
@@ -149,9 +154,7 @@ class _Beams(NamedTuple):
     alive_scores: Any  # (B, W), log-probabilities
     finished_sequences: Any  # (B, W, L) int32
     finished_scores: Any  # (B, W), penalised
-    buffers: (
-        Any  # of each block its keys and values (N, B, P, d), or the state (B, W, D) of its cell
-    )
+    buffers: Any  # of a block keys and values (N, B, P, d), or its cell's state (B, W, D)
 
 
 class ModelOperations:
@@ -307,17 +310,9 @@ class ModelOperations:
             nothing,
             self._first_buffers(rows, beam_size),
         )
-        # Sizes that grow or are not known, and those of heads, which must be.
-        shapes = tf.nest.map_structure(lambda part: tf.TensorShape([None] * part.shape.rank), first)
-        shapes = shapes._replace(
-            buffers=tf.nest.map_structure(
-                lambda part: tf.TensorShape(
-                    [None, None, part.shape[2]]
-                    if part.shape.rank == 3
-                    else [part.shape[0], None, None, part.shape[3]]
-                ),
-                first.buffers,
-            )
+        # What has no slot yet grows.
+        shapes = tf.nest.map_structure(
+            lambda part: tf.TensorShape([size or None for size in part.shape]), first
         )
         last = _Beams(
             *tf.while_loop(

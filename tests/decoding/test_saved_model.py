@@ -151,9 +151,7 @@ import tensorflow as tf
 for name in ("_sentencepiece_tokenizer", "_normalize_ops"):
     tf.load_op_library(str(package / "python" / "ops" / f"{name}.so"))
 loaded = tf.saved_model.load(sys.argv[1])
-found = loaded.signatures["serving_default"](
-    texts=tf.constant(json.loads(sys.argv[2])), beam_size=tf.constant(4), n_best=tf.constant(1)
-)
+found = loaded.signatures["serving_default"](tf.constant(json.loads(sys.argv[2])))
 print(json.dumps([text.decode() for text in found["translations"][:, 0].numpy()]))
 """
 
