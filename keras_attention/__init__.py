@@ -54,6 +54,7 @@ _PUBLIC_NAMES = {
         "Translation",
         "Translator",
         "beam_search",
+        "export_saved_model",
         "verify_preset",
     ),
     "evaluation": (

@@ -134,6 +134,7 @@ OWN = {
     "export_hugging_face.max_length": [0, -1, 2.5, math.nan, True, "3", [1], 1],
     "export_onnx.beam_size": [0, -1, 2.5, math.nan, True, "3", [1]],
     "export_onnx.max_length": [0, -1, 2.5, math.nan, True, "3", [1], 1],
+    "export_saved_model.max_length": [0, -1, 2.5, math.nan, True, "3", [1], 1],
     "fit_resumably.callbacks": [None, 3, [3]],
     "golds": [None, 3],
     "heads": [2, -1, "x", [0.5], []],
@@ -208,11 +209,7 @@ def parameters_of(door):
         if not {name, f"{door.__name__}.{name}"} & NOT_CHECKED
         and name != "args"
         # A name with a default is for display alone, but of a report.
-        and (
-            name != "name"
-            or parameter.default is parameter.empty
-            or door.__name__ == "Sentences"
-        )
+        and (name != "name" or parameter.default is parameter.empty or door.__name__ == "Sentences")
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,16 @@ from typing import Any
 from keras_attention.cli.exits import FAILURE
 from keras_attention.cli.models import MODEL_HELP, light_translator
 from keras_attention.cli.options import Parser
+from keras_attention.cli.quiet import start_backend
 from keras_attention.data.text_files import read_lines
+from keras_attention.decoding.exports import FORMATS, options_of
 from keras_attention.interop.ctranslate2 import QUANTIZATIONS
-from keras_attention.interop.exports import FORMATS, options_of
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import check_destination, write_json
 from keras_attention.utils.progress import show
 
 DESCRIPTION = """Write a model, its tokenizer and its search settings for other programs: for CTranslate2,
-as a MarianMT or Pegasus folder of Hugging Face, or as ONNX files.
+as a MarianMT or Pegasus folder of Hugging Face, as ONNX files, or as a SavedModel of TensorFlow.
 
 With --check, the programs that read the format translate a text, each in a process of its own, and score the
 model's translations. A table shows what differs, and what each costs; the exit code is 1 if the export is not
@@ -28,6 +30,7 @@ examples:
   keras-attention export runs/demo demo_marian --format hugging_face
   keras-attention export runs/demo demo_ct2 --format ctranslate2 --quantization int8
   keras-attention export runs/demo demo_onnx --format onnx --check test.en --check-references test.de
+  keras-attention export runs/demo demo_tf/1 --format saved_model
 """
 
 
@@ -74,7 +77,12 @@ def main(arguments: Sequence[str], program: str) -> None:
         from keras_attention.recipes.export_check import readers_of
 
         readers_of(options.folder)
+    is_tensorflow = options.format == "saved_model"
+    if is_tensorflow:  # It writes the models of all backends.
+        os.environ["KERAS_BACKEND"] = "tensorflow"
     translator = light_translator(options.model, show_progress=False)
+    if is_tensorflow:
+        start_backend()
     if options.format is not None:
         path = translator.export(
             options.folder, options.format, overwrite=options.overwrite, **given

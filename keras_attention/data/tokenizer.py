@@ -390,6 +390,11 @@ class Tokenizer(SavedTokenizer):
         # What the libraries hold for a model cannot be copied to another process, the model can.
         return type(self), (self._model, self.algorithm, self.normalization, self.source_prefix)
 
+    @property
+    def model(self) -> bytes:
+        """The trained model, as the argument of this name."""
+        return self._model
+
     def fingerprint(self) -> str:
         """Return the hex SHA-256 of everything that decides the ids; equal for equal tokenizers."""
         return tokenizer_fingerprint(

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from keras_attention.data.presets import Preset, preset_of_run, read_preset
+from keras_attention.decoding.exports import export_model, options_of
 from keras_attention.decoding.saved_preset import save_preset
-from keras_attention.interop.exports import export_model, options_of
 from keras_attention.interop.foreign import POSITIONS
 from keras_attention.spec.parts import SpecError
 from keras_attention.utils.checks import check_path
@@ -18,6 +18,10 @@ from keras_attention.utils.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from keras_attention.decoding.translator import Translator
+
+# What an export takes over if its search has it, and what none has.
+SEARCH_OPTIONS = ("beam_size", "length_penalty", "max_extra_length")
+NOT_EXPORTED = ("constraint", "sampling", "restrictions")
 
 
 class Pretrained:
@@ -158,12 +162,13 @@ class Pretrained:
         return save_preset(cast("Translator", self), folder, card, sample, weights_dtype, overwrite)
 
     def export(self, folder: str | os.PathLike[str], format: str, **options: Any) -> Path:
-        """Write the model, the tokenizer and the size of the beam for another program.
+        """Write the model, the tokenizer and the search settings that it takes for another program.
 
         Args:
             folder: The folder to write, whole or not at all.
             format: `"hugging_face"`, a MarianMT or Pegasus folder: see `interop.export_hugging_face`;
-                `"ctranslate2"`: see `interop.export_ctranslate2`; or `"onnx"`: see `interop.export_onnx`.
+                `"ctranslate2"`: see `interop.export_ctranslate2`; `"onnx"`: see `interop.export_onnx`; or
+                `"saved_model"`, text to text in TensorFlow: see `decoding.export_saved_model`.
             **options: The format's own options, such as `max_length`, `overwrite` or `quantization`.
 
         Returns:
@@ -182,8 +187,16 @@ class Pretrained:
         >>> path = translator.export(tempfile.mkdtemp() + "/marian", "hugging_face")  # doctest: +SKIP
         """
         translator = cast("Translator", self)
-        if "beam_size" in options_of(format):
-            options = {"beam_size": translator.beam_size, **options}
+        known = options_of(format)
+        own = {name: getattr(translator, name) for name in SEARCH_OPTIONS if name in known}
+        if "length_penalty" in own:  # The search itself is written.
+            lost = [name for name in NOT_EXPORTED if getattr(translator, name) is not None]
+            if lost:
+                raise ValueError(
+                    f"The search of format={format!r} has no {' and no '.join(lost)}. Export a translator "
+                    "without."
+                )
+        options = {**own, **options}
         return export_model(translator.model, translator.tokenizer, folder, format, **options)
 
 

@@ -27,7 +27,8 @@ def is_export(folder: Path) -> bool:
 
 def write_manifest(folder: Path, kind: str) -> None:
     """Write the list of the files of an export of this kind, after all of them."""
-    sha256 = {file.name: sha256_of(file) for file in sorted(folder.iterdir())}
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    sha256 = {file.relative_to(folder).as_posix(): sha256_of(file) for file in files}
     write_signed_json(folder / MANIFEST, {"exported": kind, "sha256": sha256})
 
 

@@ -167,7 +167,7 @@ def check_export(
     The translator and each program that reads the format, in a process of its own each, translate the texts
     and score given targets: the translations of the translator, and the references. CTranslate2 reads its
     folder itself; one of Hugging Face is read by this package and, if it is installed, by transformers; ONNX
-    files are run by onnxruntime.
+    files are run by onnxruntime, a SavedModel by TensorFlow.
 
     The export passes if log-probabilities agree and, where the programs search by the same rules, the
     translations. Greedy search has the same rules everywhere. With more beams CTranslate2 and transformers

@@ -216,11 +216,49 @@ class CTranslate2:
         return [[piece_of(tokenizer, i, side) for i in row] for row in ids]
 
 
+class SavedModel:
+    """TensorFlow with tensorflow-text, which take and give text."""
+
+    precision = "float32"
+
+    def __init__(self, folder: Path, search: Search):
+        import tensorflow as tf
+        import tensorflow_text  # noqa: F401  It has the operations of SentencePiece.
+
+        self._constant = tf.constant
+        self._signatures = tf.saved_model.load(str(folder)).signatures
+        self._search = search
+
+    def translate(self, texts: Sequence[str]) -> list[str]:
+        sizes = {
+            name: self._constant(value)
+            for name, value in (("beam_size", self._search.beam_size), ("n_best", 1))
+        }
+        results: list[str] = []
+        for first in range(0, len(texts), ROWS):
+            given = self._constant(list(texts[first : first + ROWS]))
+            found = self._signatures["translate"](texts=given, **sizes)["translations"]
+            results += [text.decode("utf-8") for text in found[:, 0].numpy()]
+        return results
+
+    def score(self, texts: Sequence[str], translations: Sequence[str]) -> list[float]:
+        results: list[float] = []
+        for first in range(0, len(texts), ROWS):
+            sides = (list(side[first : first + ROWS]) for side in (texts, translations))
+            sources, targets = map(self._constant, sides)
+            found = self._signatures["score"](sources=sources, targets=targets)
+            results += found["log_probabilities"].numpy().tolist()
+        return results
+
+
 READERS: dict[str, dict[str, Reader]] = {
     "ctranslate2": {"CTranslate2": Reader(CTranslate2, ("ctranslate2",))},
     "hugging_face": {
         "keras_attention": Reader(Ours, ("safetensors",), searches_alike=True),
         "transformers": Reader(Transformers, ("transformers", "torch"), is_optional=True),
+    },
+    "saved_model": {
+        "TensorFlow": Reader(SavedModel, ("tensorflow", "tensorflow_text"), searches_alike=True)
     },
     "onnx": {"onnxruntime": Reader(Ours, ("onnxruntime",), searches_alike=True)},
 }

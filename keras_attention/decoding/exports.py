@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from keras_attention.decoding.saved_model import export_saved_model
 from keras_attention.interop.ctranslate2 import export_ctranslate2
 from keras_attention.interop.hugging_face_export import export_hugging_face
 from keras_attention.interop.onnx_export import export_onnx
@@ -18,6 +19,7 @@ FORMATS: dict[str, Callable[..., Path]] = {
     "ctranslate2": export_ctranslate2,
     "hugging_face": export_hugging_face,
     "onnx": export_onnx,
+    "saved_model": export_saved_model,
 }
 
 

@@ -1,0 +1,134 @@
+"""Export a trained Transformer as a SavedModel of TensorFlow: text in, text out, the search inside."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from keras_attention.decoding.hypotheses import check_search_options
+from keras_attention.engine.select import is_installed, refusal
+from keras_attention.interop.export_folder import check_tokenizers, is_export, write_manifest
+from keras_attention.spec.parts import as_array, check_finite
+from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.checks import check_boolean, check_has, check_integer, check_path
+from keras_attention.utils.files import atomic_folder, check_destination
+
+
+def export_saved_model(
+    model: Any,
+    tokenizer: Any,
+    folder: str | os.PathLike[str],
+    *,
+    beam_size: int = 4,
+    length_penalty: float = 0.6,
+    max_extra_length: int = 50,
+    max_length: int = 1024,
+    overwrite: bool = False,
+) -> Path:
+    """Write a `Transformer` as a SavedModel, which translates strings with TensorFlow and tensorflow-text.
+
+    Normalisation, SentencePiece, the search of `Translator` and detokenisation are one graph, for any number
+    of texts of any length. A program that loads it imports neither this package nor its model, but
+    `tensorflow_text`, which has the operations of SentencePiece; TensorFlow Serving has them built in. The
+    signatures:
+
+    * `translate(texts, beam_size, n_best)`: `texts` (B,) strings; the others are int32 numbers. Returns
+      `translations` (B, n_best), different texts, best first, and `scores` (B, n_best), as
+      `Translator.translate` does. An empty text gives an empty one with score 0. Where a beam has fewer
+      translations, "" with score `-inf` fills up.
+    * `serving_default(texts)`: the same with `beam_size` and one translation.
+    * `score(sources, targets)`: strings (B,) and (B,). Returns `log_probabilities` (B,), the sum over the
+      tokens of a target, its end token included.
+
+    What cannot be translated is an error of the whole call that names the text: one that is not UTF-8, or
+    longer than `max_length`. All computation is in float32.
+
+    Args:
+        model: A built `Transformer`, or a `TransformerSpec`.
+        tokenizer: Its `Tokenizer`, a "bpe" one.
+        folder: The folder to write; it is created.
+        beam_size: That of `serving_default`, and the default in `translate`. Defaults to 4.
+        length_penalty: The paper's alpha. Defaults to 0.6.
+        max_extra_length: Largest number of tokens that a translation may have more than its source.
+            Defaults to 50.
+        max_length: Largest number of tokens of a source, end token included; learned positions may set a
+            lower limit. Defaults to 1024.
+        overwrite: Whether an exported model in `folder` may be replaced. Anything else there, and an export
+            that was changed, never is.
+
+    Returns:
+        The folder's path.
+
+    Raises:
+        ImportError: If TensorFlow or tensorflow-text is not installed.
+        NonFiniteModel: If a weight is infinite or NaN.
+        ValueError: If tensorflow-text has no such tokenizer, TensorFlow's engine cannot run the model
+            (attention windows), the tokenizer belongs to another model, Keras runs on another backend, an
+            option is out of range, or the path holds anything but an exported model.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_attention.data.tokenizer import Tokenizer
+    >>> from keras_attention.models.transformer import Transformer
+    >>> tokenizer = Tokenizer.train(["ein kleines Haus", "a small house"], vocabulary_size=280)
+    >>> model = Transformer.from_preset("tiny", vocabulary_size=tokenizer.vocabulary_size)
+    >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +SKIP
+    ...     path = export_saved_model(model, tokenizer, f"{folder}/model")
+    ...     translate = tf.saved_model.load(path).signatures["translate"]
+    ...     found = translate(texts=tf.constant(["a house"]), beam_size=tf.constant(4), n_best=tf.constant(2))
+    """
+    if not isinstance(model, TransformerSpec):
+        check_has("model", model, "a built Transformer, or its spec", "spec")
+    check_has("tokenizer", tokenizer, "a Tokenizer", "vocabulary_size", "algorithm", "model")
+    check_search_options(beam_size, length_penalty)
+    check_integer("max_extra_length", max_extra_length, 0)
+    check_integer("max_length", max_length, 2)
+    check_boolean("overwrite", overwrite)
+    folder = check_path("folder", folder)
+    check_destination(folder, folder=True, ours=is_export, overwrite=overwrite)
+    spec = model if isinstance(model, TransformerSpec) else model.spec()
+    check_tokenizers(spec, tokenizer)
+    _check_exportable(spec, tokenizer)
+    check_finite(spec.weights())
+    _check_backend()
+    # Imported here, because it needs Keras and TensorFlow.
+    from keras_attention.decoding.saved_model_graph import SearchOptions, write_graph
+
+    options = SearchOptions(beam_size, length_penalty, max_extra_length, max_length)
+    with atomic_folder(folder, replace=overwrite) as partial:
+        write_graph(spec.map_weights(as_array), tokenizer, options, partial)
+        write_manifest(partial, "saved_model")
+    return folder
+
+
+def _check_exportable(spec: TransformerSpec, tokenizer: Any) -> None:
+    """Raise a ValueError for a model or a tokenizer that the graph cannot hold."""
+    if tokenizer.algorithm != "bpe":
+        raise ValueError(
+            "In a SavedModel, tensorflow-text splits the text, and it has the same pieces and ids only for a "
+            f"'bpe' tokenizer of this package. Received: algorithm={tokenizer.algorithm!r}. Translate with "
+            "`Translator`, or export to format='ctranslate2'."
+        )
+    problem = refusal("tensorflow", spec, "float32")
+    if problem is not None:
+        raise ValueError(f"A SavedModel cannot hold this model. {problem}")
+
+
+def _check_backend() -> None:
+    """Raise unless TensorFlow and tensorflow-text are there, and Keras runs on TensorFlow."""
+    missing = [name for name in ("tensorflow", "tensorflow_text") if not is_installed(name)]
+    if missing:
+        raise ImportError(
+            f"A SavedModel is written by TensorFlow and tensorflow-text; {' and '.join(missing)} cannot be "
+            "found: pip install 'keras-attention-transformer[saved_model]'."
+        )
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            "A SavedModel is written on the TensorFlow backend; Keras runs on "
+            f"{keras.backend.backend()!r}. Start another process with KERAS_BACKEND=tensorflow, which reads "
+            "runs and presets of every backend, or use `keras-attention export`, which does so."
+        )

@@ -1,0 +1,414 @@
+"""The graph of a SavedModel: what `Translator` does, in operations of TensorFlow and tensorflow-text.
+
+`engine/forward.py` computes the model, as for the engine. The search has the moves and rules of
+`plain_search.py`; here the number of beams, too, is known only when the graph runs. As in
+`incremental_search.py`, the beams of a sentence share one buffer of keys and values, and only the mask of
+their histories is reordered.
+
+Shape letters: B sentences, W beams, C candidates, S source, L longest hypothesis, P slots of the buffer,
+V vocabulary.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_attention.data.normalization import INVISIBLE, NORMALIZATIONS
+from keras_attention.decoding.hypotheses import EMPTY, LARGEST_BEAM, NO_HYPOTHESIS, exist, penalty
+from keras_attention.engine.forward import Step, decode, encode
+from keras_attention.engine.tensorflow import TensorFlowOperations
+from keras_attention.spec import SSRUSpec, TransformerSpec
+
+LAST_SPACE = 0x3000  # the last character of which `str.isspace` is true
+
+
+class SearchOptions(NamedTuple):
+    """What a graph holds of a `Translator`; see `export_saved_model`."""
+
+    beam_size: int
+    length_penalty: float
+    max_extra_length: int
+    max_length: int
+
+
+def write_graph(
+    spec: TransformerSpec, tokenizer: Any, options: SearchOptions, folder: Path
+) -> None:
+    """Write the SavedModel into an existing folder.
+
+    Args:
+        spec: The model, of NumPy arrays.
+        tokenizer: Its "bpe" tokenizer.
+        options: How it searches.
+        folder: The folder.
+    """
+    text = TextOperations(tokenizer)
+    model = ModelOperations(spec, options)
+    module = tf.Module()
+    # TensorFlow saves what is an attribute: variables, and the resource of the tokenizer.
+    module.all_weights, module.pieces = model.variables, text.pieces
+    string, number = tf.TensorSpec((None,), tf.string), tf.TensorSpec((), tf.int32)
+
+    @tf.function(input_signature=[string, number, number])
+    def translate(texts, beam_size=tf.constant(options.beam_size), n_best=tf.constant(1)):  # noqa: B008
+        return _translate(text, model, texts, beam_size, n_best)
+
+    @tf.function(input_signature=[string, string])
+    def score(sources, targets):
+        return _score(text, model, sources, targets)
+
+    # With one input for each row, TensorFlow Serving can join what several clients send.
+    @tf.function(input_signature=[string])
+    def serve(texts):
+        return translate(texts, tf.constant(options.beam_size), tf.constant(1))
+
+    module.translate, module.score = translate, score
+    signatures = {"serving_default": serve, "translate": translate, "score": score}
+    tf.saved_model.save(module, str(folder), signatures=signatures)
+    assets = folder / "assets"
+    if assets.is_dir() and not any(assets.iterdir()):
+        assets.rmdir()  # A manifest lists files.
+
+
+class TextOperations:
+    """The normalisation and the SentencePiece model of a "bpe" `Tokenizer`.
+
+    Attributes:
+        pieces: tensorflow-text's tokenizer.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        import tensorflow_text
+
+        self._normalize_utf8 = tensorflow_text.normalize_utf8
+        self.pieces = tensorflow_text.SentencepieceTokenizer(model=tokenizer.model)
+        self._pad, self._end = tokenizer.pad_token_id, tokenizer.end_token_id
+        prefix = tokenizer.source_prefix
+        self._prefixes = {"source": "" if prefix is None else f"{prefix} ", "target": ""}
+        self._keeps_invisible = tokenizer.normalization != NORMALIZATIONS[0]
+        spaces = [c for c in map(chr, range(LAST_SPACE + 1)) if c.isspace()]
+        self._invisible = _escaped(INVISIBLE.pattern)
+        self._spaces = _escaped(f"[{''.join(spaces)}\u2581]") + "+"
+
+    def normalize(self, texts: Any) -> Any:
+        """Do `data.normalization.normalize`."""
+        if not self._keeps_invisible:
+            texts = tf.strings.regex_replace(texts, self._invisible, "")
+        texts = self._normalize_utf8(texts, "NFC")
+        return tf.strings.strip(tf.strings.regex_replace(texts, self._spaces, " "))
+
+    def encode(self, texts: Any, side: str) -> tuple[Any, Any]:
+        """Return the ids (B, S) of texts (B,) with the end token, padded, and whether a text is empty."""
+        valid = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        is_wrong = tf.cast(texts != valid, "int32")
+        problem = ["A text is not UTF-8. Its number:", tf.argmax(is_wrong)]
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_sum(is_wrong) == 0, problem)]):
+            texts = self.normalize(tf.identity(texts))
+        if self._prefixes[side]:
+            texts = tf.where(texts == "", texts, self._prefixes[side] + texts)
+        rows = self.pieces.tokenize(texts)
+        ends = tf.fill((tf.size(texts), 1), self._end)
+        ids = tf.concat([rows, ends], axis=1).to_tensor(self._pad)
+        return ids, rows.row_lengths() == 0
+
+    def decode(self, ids: Any) -> Any:
+        """Return the texts of rows of ids: up to the first end token, without padding."""
+        is_over = tf.cumsum(tf.cast(ids == self._end, "int32"), axis=1) > 0
+        rows = tf.ragged.boolean_mask(ids, ~is_over & (ids != self._pad))
+        return self.normalize(self.pieces.detokenize(rows))
+
+
+class GraphOperations(TensorFlowOperations):
+    """`TensorFlowOperations` whose buffers grow, and whose cells read all tokens of a target at once."""
+
+    def append(self, buffer: Any, new: Any, start: Any) -> Any:
+        return tf.concat([buffer, new], axis=2)
+
+    def cell(self, projected: Any, state: Any, parents: Any) -> Any:
+        if parents is not None:
+            return super().cell(projected, state, parents)
+        steps = tf.reshape(projected, (tf.shape(state)[0], -1, 2 * self.spec.hidden_dim))
+        inputs, gates = tf.split(tf.transpose(steps, (1, 0, 2)), 2, axis=-1)
+        gates = tf.sigmoid(gates)
+        first = tf.zeros_like(gates[0])
+        states = tf.scan(
+            lambda last, own: own[0] * last + (1.0 - own[0]) * own[1], (gates, inputs), first
+        )
+        return tf.transpose(states, (1, 0, 2))
+
+
+class _Beams(NamedTuple):
+    """What the loop carries."""
+
+    index: Any  # () int32, the position that is fed next
+    done: Any  # (B,) bool
+    tokens: Any  # (B, W) int32, the tokens to feed
+    parents: Any  # (B, W) int32, the beams of the last step that these continue
+    history_bias: Any  # (B, W, P)
+    alive_sequences: Any  # (B, W, L) int32
+    alive_scores: Any  # (B, W), log-probabilities
+    finished_sequences: Any  # (B, W, L) int32
+    finished_scores: Any  # (B, W), penalised
+    buffers: Any  # of a block keys and values (N, B, P, d), or its cell's state (B, W, D)
+
+
+class ModelOperations:
+    """A spec's weights as variables, its search, and its log-probabilities.
+
+    Attributes:
+        spec: The spec.
+        options: How it searches.
+        variables: All variables, to be saved.
+        longest: Largest number of tokens of a source, and of a target.
+    """
+
+    def __init__(self, spec: TransformerSpec, options: SearchOptions) -> None:
+        self.spec, self.options = spec, options
+        self._operations = GraphOperations(spec, "float32")
+        self.variables: list[Any] = []
+        self._weights = keras.tree.map_structure(
+            lambda value: None if value is None else self._variable(value),
+            self._operations.prepare(spec),
+        )
+        self.longest = [options.max_length, options.max_length + options.max_extra_length]
+        if spec.max_length is not None:
+            self.longest = [min(length, spec.max_length) for length in self.longest]
+        self._positions = [
+            self._variable(spec.positions(stack, length))
+            for stack, length in zip((spec.encoder, spec.decoder), self.longest, strict=True)
+        ]
+
+    def _variable(self, value: Any) -> Any:
+        self.variables.append(tf.Variable(value, trainable=False))
+        return self.variables[-1]
+
+    def _encode(self, token_ids: Any) -> Any:
+        positions = self._positions[0][: tf.shape(token_ids)[1]]
+        return encode(self._operations, self._weights, token_ids, positions)
+
+    def _first_buffers(self, rows: Any, beam_size: Any) -> list[Any]:
+        spec = self.spec
+        return [
+            (tf.zeros((rows, beam_size, spec.hidden_dim)),)
+            if isinstance(block.self_attention, SSRUSpec)
+            else tuple(
+                tf.zeros((spec.num_heads, rows, 0, width))
+                for width in (spec.key_dim, spec.value_dim)
+            )
+            for block in spec.decoder.blocks
+        ]
+
+    def log_probabilities(self, source_ids: Any, target_ids: Any) -> Any:
+        """Return log P (B,) of targets (B, T), padded behind."""
+        memory, memory_bias = self._encode(source_ids)
+        rows, length = tf.unstack(tf.shape(target_ids))
+        starts = tf.fill((rows, 1), self.spec.start_token_id)
+        inputs = tf.concat([starts, target_ids[:, :-1]], axis=1)
+        # The tokens of a target are what beams are in a step, but that they see those before them.
+        later = 1.0 - tf.linalg.band_part(tf.ones((1, 1, length, length)), -1, 0)
+        step = Step(inputs, self._positions[1][:length], None, later * self._operations.masked)
+        (logits, _), _ = decode(
+            self._operations,
+            self._weights,
+            step,
+            self._first_buffers(rows, 1),
+            memory,
+            memory_bias,
+            None,
+        )
+        targets = tf.reshape(target_ids, (-1,))
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+        losses = tf.where(targets != self.spec.pad_token_id, losses, 0.0)
+        return -tf.reduce_sum(tf.reshape(losses, (rows, length)), axis=1)
+
+    def search(self, source_ids: Any, limits: Any, beam_size: Any, rank: Any) -> tuple[Any, Any]:
+        """Search like `beam_search`.
+
+        Args:
+            source_ids: (B, S).
+            limits: (B,), the longest hypothesis of each sentence; 0 searches none.
+            beam_size: W.
+            rank: A sentence is done when its finished hypothesis of this rank cannot be beaten.
+
+        Returns:
+            Tokens (B, W, L), the end and padding behind, and scores (B, W), best first, `EMPTY` or less
+            where there is no hypothesis.
+        """
+        spec, alpha = self.spec, self.options.length_penalty
+        memory, memory_bias = self._encode(source_ids)
+        rows, longest = tf.size(limits), tf.maximum(tf.reduce_max(limits), 1)
+        own_bias = (1.0 - tf.eye(beam_size, batch_shape=[rows])) * self._operations.masked
+        longest_penalty = penalty(tf.cast(limits, "float32"), alpha, ops)
+        # Greedy search must not end at a token that is only second best.
+        candidates = tf.where(beam_size > 1, 2 * beam_size, 1)
+        width = tf.minimum(candidates, spec.target_vocabulary_size)
+        number = tf.minimum(candidates, beam_size * width)
+
+        def advance(*carried: Any) -> _Beams:
+            old = _Beams(*carried)
+            bias = tf.concat([old.history_bias, own_bias], axis=2)
+            lines = tf.range(rows)[:, None] * beam_size + old.parents
+            step = Step(
+                old.tokens,
+                self._positions[1][old.index : old.index + 1],
+                None,
+                bias[:, None],
+                tf.reshape(lines, (-1,)),
+            )
+            (logits, _), buffers = decode(
+                self._operations, self._weights, step, old.buffers, memory, memory_bias, None
+            )
+            best, tokens = tf.math.top_k(logits, width)
+            best -= tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
+            scores = tf.reshape(best, (rows, beam_size, width)) + old.alive_scores[:, :, None]
+            scores, order = tf.math.top_k(tf.reshape(scores, (rows, beam_size * width)), number)
+            tokens = _at(tf.reshape(tokens, (rows, beam_size * width)), order)
+            parents = order // width
+            is_end = tokens == spec.end_token_id
+            is_here = tf.range(longest) == old.index
+            sequences = tf.where(is_here, tokens[:, :, None], _at(old.alive_sequences, parents))
+            ended = scores / penalty(tf.cast(old.index + 1, "float32"), alpha, ops)
+            ended = tf.where(is_end & exist(scores), ended, EMPTY)
+            finished_scores, places = tf.math.top_k(
+                tf.concat([old.finished_scores, ended], axis=1), beam_size
+            )
+            finished = tf.concat([old.finished_sequences, sequences], axis=1)
+            alive_scores, kept = tf.math.top_k(tf.where(is_end, EMPTY, scores), beam_size)
+            parents = _at(parents, kept)
+            bound = alive_scores[:, 0] / longest_penalty
+            is_decided = (finished_scores[:, rank] > bound) | ~exist(bound)
+            is_frozen = old.done[:, None]
+            return _Beams(
+                old.index + 1,
+                old.done | is_decided | (old.index + 1 >= limits),
+                _at(tokens, kept),
+                parents,
+                _at(bias, parents),
+                tf.where(is_frozen[..., None], old.alive_sequences, _at(sequences, kept)),
+                tf.where(is_frozen, old.alive_scores, alive_scores),
+                tf.where(is_frozen[..., None], old.finished_sequences, _at(finished, places)),
+                tf.where(is_frozen, old.finished_scores, finished_scores),
+                buffers,
+            )
+
+        nothing = tf.fill((rows, beam_size), EMPTY)
+        none_yet = tf.fill((rows, beam_size, longest), spec.pad_token_id)
+        first = _Beams(
+            tf.constant(0),
+            limits <= 0,
+            tf.fill((rows, beam_size), spec.start_token_id),
+            tf.zeros((rows, beam_size), "int32"),
+            tf.zeros((rows, beam_size, 0)),
+            none_yet,
+            tf.where(tf.range(beam_size) == 0, 0.0, nothing),
+            none_yet,
+            nothing,
+            self._first_buffers(rows, beam_size),
+        )
+        # What has no slot yet grows.
+        shapes = tf.nest.map_structure(
+            lambda part: tf.TensorShape([size or None for size in part.shape]), first
+        )
+        last = _Beams(
+            *tf.while_loop(
+                lambda *carried: ~tf.reduce_all(_Beams(*carried).done), advance, first, shapes
+            )
+        )
+        has_ended = exist(last.finished_scores[:, :1])
+        scores = tf.where(has_ended, last.finished_scores, last.alive_scores)
+        is_searched = (limits > 0)[:, None]
+        return (
+            tf.where(has_ended[..., None], last.finished_sequences, last.alive_sequences),
+            tf.where(is_searched, scores, EMPTY),
+        )
+
+
+def _translate(
+    text: TextOperations, model: ModelOperations, texts: Any, beam_size: Any, n_best: Any
+) -> dict[str, Any]:
+    """Return the n best translations of texts (B,), and their scores."""
+    asked = [
+        tf.debugging.Assert(
+            (beam_size >= 1) & (beam_size <= LARGEST_BEAM),
+            [f"`beam_size` must be from 1 to {LARGEST_BEAM}. Received:", beam_size],
+        ),
+        tf.debugging.Assert(
+            (n_best >= 1) & (n_best <= beam_size),
+            ["`n_best` must be from 1 to `beam_size`. Received:", n_best, "with", beam_size],
+        ),
+    ]
+    with tf.control_dependencies(asked):
+        beam_size, n_best = tf.identity(beam_size), tf.identity(n_best)
+    source_ids, is_empty = text.encode(_at_least_one(texts), "source")
+    source_ids, lengths = _checked(source_ids, model, "source")
+    limits = tf.minimum(lengths + model.options.max_extra_length, model.longest[1])
+    limits = tf.where(is_empty, 0, limits)
+    # Only who wants the n best waits for the certainty of the others.
+    rank = tf.where(n_best > 1, beam_size - 1, 0)
+    found, scores = model.search(source_ids, limits, beam_size, rank)
+    rows, longest = tf.shape(found)[0], tf.shape(found)[2]
+    written = tf.reshape(text.decode(tf.reshape(found, (-1, longest))), (rows, beam_size))
+    is_there = exist(scores)
+    # Other tokens may spell the same text; of those the best one is kept.
+    is_same = (written[:, :, None] == written[:, None]) & is_there[:, None]
+    is_before = tf.linalg.band_part(tf.ones((beam_size, beam_size)), -1, 0) - tf.eye(beam_size)
+    is_kept = is_there & ~tf.reduce_any(is_same & (is_before > 0), axis=2)
+    order = tf.argsort(tf.cast(~is_kept, "int32"), axis=1, stable=True)[:, :n_best]
+    is_kept, written, scores = (_at(part, order) for part in (is_kept, written, scores))
+    is_first = tf.range(n_best) == 0
+    nothing = tf.where(is_empty[:, None] & is_first, 0.0, NO_HYPOTHESIS)
+    return {
+        "translations": tf.where(is_kept, written, "")[: tf.size(texts)],
+        "scores": tf.where(is_kept, scores, nothing)[: tf.size(texts)],
+    }
+
+
+def _score(
+    text: TextOperations, model: ModelOperations, sources: Any, targets: Any
+) -> dict[str, Any]:
+    """Return log P(target | source) of each pair of texts (B,) and (B,)."""
+    sizes = [tf.size(sources), tf.size(targets)]
+    asked = tf.debugging.Assert(
+        sizes[0] == sizes[1], ["Every source needs its target. Received:", *sizes]
+    )
+    with tf.control_dependencies([asked]):
+        sources, targets = tf.identity(sources), tf.identity(targets)
+    source_ids, target_ids = (
+        _checked(text.encode(_at_least_one(texts), side)[0], model, side)[0]
+        for texts, side in ((sources, "source"), (targets, "target"))
+    )
+    found = model.log_probabilities(source_ids, target_ids)
+    return {"log_probabilities": found[: tf.size(sources)]}
+
+
+def _at_least_one(texts: Any) -> Any:
+    """Return texts (B,), or an empty one where there is none: the model has no batches of no rows."""
+    return tf.concat([texts, tf.fill((tf.cast(tf.size(texts) == 0, "int32"),), "")], axis=0)
+
+
+def _checked(ids: Any, model: ModelOperations, side: str) -> tuple[Any, Any]:
+    """Return ids (B, S) and their numbers of tokens; fail if there are more than positions."""
+    lengths = tf.reduce_sum(tf.cast(ids != model.spec.pad_token_id, "int32"), axis=1)
+    most = model.longest[side == "target"]
+    problem = [
+        f"A {side} is longer than {most} tokens, end token included. Split it into sentences. Its number:",
+        tf.argmax(lengths),
+    ]
+    asked = tf.debugging.Assert(tf.reduce_all(lengths <= most), problem)
+    with tf.control_dependencies([asked]):
+        return tf.identity(ids), lengths
+
+
+def _escaped(pattern: str) -> str:
+    """Return a class of characters as RE2 reads it: it knows no NUL and no escapes of Python."""
+    return "".join(c if c in "[-]" else f"\\x{{{ord(c):x}}}" for c in pattern)
+
+
+def _at(values: Any, places: Any) -> Any:
+    """Return what stands at places (B, C) along axis 1 of values (B, W, ...)."""
+    return tf.gather(values, places, batch_dims=1)
