@@ -1,4 +1,4 @@
-"""The documentation site. Its sources are the repository's own pages, so that their links hold here and there.
+"""The documentation site, whose sources are the pages of the repository: links hold here and there.
 
 pip install -e '.[tensorflow,docs]'
 sphinx-build -c docs -W --keep-going . build/site

@@ -53,6 +53,7 @@ def broken(translator):
 FORMATS = [
     ("onnx", {}, "onnxruntime", "float32"),
     ("hugging_face", {}, "keras_attention", "float32"),
+    ("saved_model", {}, "TensorFlow", "float32"),
     ("ctranslate2", {}, "CTranslate2", "float32"),
     ("ctranslate2", {"quantization": "int8"}, "CTranslate2", "int8_float32"),
 ]
@@ -62,8 +63,8 @@ FORMATS = [
 def test_an_export_is_the_model_and_a_broken_one_is_not(
     name, options, program, precision, translator, tmp_path, in_process
 ):
-    if name == "ctranslate2":
-        pytest.importorskip("ctranslate2")
+    needed = {"ctranslate2": "ctranslate2", "saved_model": "tensorflow_text"}
+    pytest.importorskip(needed.get(name, "numpy"))
     translator.export(tmp_path / "right", name, **options)
     found = check_export(translator, tmp_path / "right", TEXTS, REFERENCES)
     print(found)
