@@ -138,8 +138,9 @@ class TranslationConfig:
     def __post_init__(self) -> None:
         if self.steps is None and self.minutes is None:
             raise ValueError("Training needs an end: give `steps`, `minutes` or both.")
-        for name, value in vars(self).items():
-            if value is None and name in OPTIONAL:
+        for field in dataclasses.fields(self):
+            name, value = field.name, getattr(self, field.name)
+            if value is None and type(None) in get_args(field.type):
                 continue
             if name in LEAST_INTEGERS:
                 most = LARGEST_VOCABULARY if name == "vocabulary_size" else LARGEST
@@ -281,20 +282,6 @@ LEAST_INTEGERS = {
 LARGEST_TIMES = {"minutes": 5_000_000, "checkpoint_minutes": 5_000_000}  # almost ten years
 POSITIVE = ("minutes", "learning_rate_factor", "peak_learning_rate", "checkpoint_minutes")
 FRACTIONS = ("bpe_dropout", "label_smoothing")
-OPTIONAL = (
-    "start_from",
-    "freeze",
-    "ema",
-    "source_prefix",
-    "replicas",
-    "steps",
-    "minutes",
-    "patience",
-    "peak_learning_rate",
-    "cooldown",
-    "checkpoint_minutes",
-    "checkpoint_updates",
-)
 LARGEST = 10**12
 LARGEST_VOCABULARY = 10**6  # as of a tokenizer
 

@@ -90,7 +90,7 @@ def _torch_scope(replicas: int | None) -> Iterator[Devices]:
 
 @contextlib.contextmanager
 def _jax_scope(replicas: int | None) -> Iterator[Devices]:
-    names = _first(keras.distribution.list_devices(), replicas)
+    names = _first(_keras_devices(), replicas)
     # Each process reads its own rows (`TokenBatches.shard`): Keras must not share them out again.
     distribution = keras.distribution.DataParallel(devices=names, auto_shard_dataset=False)
     with distribution.scope():
@@ -103,19 +103,13 @@ def available_devices(strategy: str | None) -> int:
         return len(_tensorflow_devices())
     if strategy is None:
         return 1
-    count = backend_choice(
-        "A strategy",
-        torch=lambda: (processes.launched() or (0, 1))[1],
-        default=lambda: len(keras.distribution.list_devices()),
-    )
-    return count()
+    return backend_choice("A strategy", torch=_torch_process_count, default=_keras_device_count)()
 
 
 def has_accelerator() -> bool:
     """Whether the backend computes on anything but the CPU."""
-    # PyTorch has no `keras.distribution`.
-    found = backend_choice("Training", torch=_torch_has_gpu, default=_lists_accelerator)
-    return found()
+    devices = backend_choice("Training", torch=_torch_devices, default=_keras_devices)()
+    return not all(device.startswith("cpu") for device in devices)
 
 
 def accelerator_peak_bytes() -> int | None:
@@ -127,13 +121,14 @@ def accelerator_peak_bytes() -> int | None:
 
 def jax_process_count() -> int:
     """Return the number of processes that train together on JAX."""
-    return backend_choice("Training", jax=_jax_process_count, default=lambda: 1)()
+    return backend_choice("Training", jax=lambda: _jax().process_count(), default=lambda: 1)()
 
 
 def process_index() -> int:
     """Return the number of this process among those that train together; 0 where there is one."""
-    number = backend_choice("Training", jax=_jax_process_index, default=processes.process_index)
-    return number()
+    return backend_choice(
+        "Training", jax=lambda: _jax().process_index(), default=processes.process_index
+    )()
 
 
 @contextlib.contextmanager
@@ -301,28 +296,6 @@ def _tensorflow_devices() -> list[str]:
     return [device.name for device in devices]
 
 
-def _lists_accelerator() -> bool:
-    return not all(device.startswith("cpu") for device in keras.distribution.list_devices())
-
-
-def _torch_has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
-
-
-def _jax_process_count() -> int:
-    import jax
-
-    return jax.process_count()
-
-
-def _jax_process_index() -> int:
-    import jax
-
-    return jax.process_index()
-
-
 def _jax_chief_says(value: float) -> float:
     if jax_process_count() == 1:
         return value
@@ -357,10 +330,32 @@ def _tensorflow_peak() -> int | None:
     return tf.config.experimental.get_memory_info("GPU:0")["peak"]
 
 
-def _jax_peak() -> int | None:
+def _jax() -> Any:
     import jax
 
-    return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+    return jax
+
+
+def _keras_devices() -> list[str]:
+    return keras.distribution.list_devices()
+
+
+def _keras_device_count() -> int:
+    return len(_keras_devices())
+
+
+def _torch_process_count() -> int:
+    return (processes.launched() or (0, 1))[1]
+
+
+def _torch_devices() -> list[str]:  # PyTorch has no `keras.distribution`.
+    import torch
+
+    return ["cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
+def _jax_peak() -> int | None:
+    return (_jax().devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
 
 
 def _torch_peak() -> int | None:
