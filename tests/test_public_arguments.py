@@ -349,6 +349,7 @@ def right(tmp_path_factory):
                 "corpus_from_tsv.validation": folder / "held_out.tsv",
                 "evaluation_report.systems": {"one": System(len)},
                 "evaluation_report.text": Sentences(["x"], ["x"]),
+                "System.load": len,
                 "System.checkpoints": [folder / "checkpoint"],
                 "initialize_processes.addresses": "a:1,b:1",
                 "initialize_processes.num_processes": 2,

@@ -11,6 +11,7 @@ from keras_attention.engine.select import is_installed, refusal
 from keras_attention.interop.export_folder import check_tokenizers, is_export, write_manifest
 from keras_attention.spec.parts import as_array, check_finite
 from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import check_boolean, check_has, check_integer, check_path
 from keras_attention.utils.files import atomic_folder, check_destination
 
@@ -124,11 +125,9 @@ def _check_backend() -> None:
             f"A SavedModel is written by TensorFlow and tensorflow-text; {' and '.join(missing)} cannot be "
             "found: pip install 'keras-attention-transformer[saved_model]'."
         )
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
+    if running_backend() != "tensorflow":
         raise ValueError(
             "A SavedModel is written on the TensorFlow backend; Keras runs on "
-            f"{keras.backend.backend()!r}. Start another process with KERAS_BACKEND=tensorflow, which reads "
+            f"{running_backend()!r}. Start another process with KERAS_BACKEND=tensorflow, which reads "
             "runs and presets of every backend, or use `keras-attention export`, which does so."
         )

@@ -20,7 +20,9 @@ class Functions:
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
 
-    convert_to_tensor = staticmethod(as_array)
+    @staticmethod
+    def convert_to_tensor(weight: Any) -> np.ndarray:
+        return as_array(weight)
 
     @staticmethod
     def cast(x: Any, dtype: str) -> np.ndarray:

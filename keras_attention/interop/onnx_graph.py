@@ -237,7 +237,7 @@ class _Writer:
         past: int | str = 0
         if is_continued:
             first = next(name for name in kept if ".decoder." in name)
-            past = self._length(f"past_key_values.{first}", 1 if first.endswith("state") else 2)
+            past = self._length(f"past_key_values.{first}", 1 if first.rpartition(".")[2] == "state" else 2)
         total = self._add("Add", past, self._length(IDS, 1))
         is_real = self._add("Cast", SOURCE_MASK, to=self._onnx.TensorProto.FLOAT)
         hidden = self._add("Mul", self._add("Sub", 1.0, is_real), MASKED)

@@ -19,6 +19,7 @@ from keras_attention.interop.export_folder import MANIFEST
 from keras_attention.recipes.export_probe import ORIGINAL, write_original
 from keras_attention.recipes.export_readers import READERS, Reader, Search
 from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.backend import running_backend
 from keras_attention.utils.checks import (
     check_has,
     check_integer,
@@ -393,7 +394,7 @@ def _probe(
         paths = [str(Path(keras_attention.__file__).parents[1]), os.environ.get("PYTHONPATH")]
         settings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         if "keras" in sys.modules:
-            settings["KERAS_BACKEND"] = sys.modules["keras"].backend.backend()
+            settings["KERAS_BACKEND"] = running_backend()
         with activity(f"{name} translates and scores"):
             done = subprocess.run(
                 [sys.executable, "-c", program, str(job), str(result)],
