@@ -73,12 +73,18 @@ class NumPyOperations(Operations):
         return buffer[:, :, :end]
 
     def top_log_probs(self, logits: Any, width: int) -> tuple[Any, Any]:
-        ids = np.argpartition(-logits, width - 1, axis=-1)[:, :width]
-        order = np.argsort(-np.take_along_axis(logits, ids, -1), axis=-1, kind="stable")
-        ids = np.take_along_axis(ids, order, -1)
-        largest = logits.max(-1, keepdims=True)
-        sums = np.log(np.exp(logits - largest).sum(-1, keepdims=True))
-        return np.take_along_axis(logits, ids, -1) - largest - sums, ids.astype("int32")
+        return likeliest(logits, width)
+
+
+def likeliest(logits: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return log-probabilities and ids (R, width) of the likeliest tokens of (R, V), best first."""
+    best = logits.max(axis=-1, keepdims=True)
+    total = best + np.log(np.exp(logits - best).sum(axis=-1, keepdims=True))
+    ids = np.argpartition(-logits, min(width, logits.shape[-1]) - 1, axis=-1)[:, :width]
+    scores = np.take_along_axis(logits, ids, axis=-1)
+    order = np.lexsort((ids, -scores), axis=-1)
+    ids, scores = (np.take_along_axis(each, order, axis=-1) for each in (ids, scores))
+    return scores - total, ids.astype("int32")
 
 
 class NumPyEngine(SteppingEngine):

@@ -5,11 +5,13 @@ Shape letters: B sentences, W beams, R = B W rows, S source length, V vocabulary
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from keras_attention.engine.base import State, SteppingEngine
+from keras_attention.engine.numpy import likeliest
 from keras_attention.engine.select import EngineChoice
 from keras_attention.interop.onnx_model import OnnxModel
 
@@ -67,7 +69,7 @@ class OnnxState(State):
         )
         if width is None:
             return logits.reshape(shape), None
-        scores, ids = _likeliest(logits[:, 0], width)
+        scores, ids = likeliest(logits[:, 0], width)
         return scores.reshape(shape), ids.reshape(shape)
 
     def compact(self, slots: np.ndarray, room: int) -> None:
@@ -110,17 +112,6 @@ class OnnxSelector:
         """Return the choice; see `EngineSelector`."""
         return self.choice
 
-    def engine(self) -> OnnxEngine:
-        """Return the engine."""
+    def engine(self, rows: float = math.inf) -> OnnxEngine:
+        """Return the engine, whatever it has to compute."""
         return self._engine
-
-
-def _likeliest(logits: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return log-probabilities and ids (R, width) of the likeliest tokens of (R, V), best first."""
-    best = logits.max(axis=-1, keepdims=True)
-    total = best + np.log(np.exp(logits - best).sum(axis=-1, keepdims=True))
-    ids = np.argpartition(-logits, min(width, logits.shape[-1]) - 1, axis=-1)[:, :width]
-    scores = np.take_along_axis(logits, ids, axis=-1)
-    order = np.lexsort((ids, -scores), axis=-1)
-    ids, scores = (np.take_along_axis(each, order, axis=-1) for each in (ids, scores))
-    return scores - total, ids.astype("int32")

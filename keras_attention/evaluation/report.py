@@ -171,7 +171,7 @@ def compared(
     differences = []
     if len(translations) > 1:
         baseline = next((title for title in baselines if title in translations), None)
-        options = {"language": text.language, "samples": samples}
+        options: Any = {"language": text.language, "samples": samples}
         differences = paired_bootstrap(translations, text.references, baseline=baseline, **options)
     return {
         "test_set": text.name,

@@ -130,7 +130,7 @@ def export_hugging_face(
 
 def is_marian_tokenizer(tokenizer: Any) -> bool:
     """Whether `MarianTokenizer` can give the same ids: it splits by SentencePiece and adds the end token."""
-    models = getattr(tokenizer, "sentence_piece_models", dict)()
+    models: Any = getattr(tokenizer, "sentence_piece_models", dict)()
     return len(models) == 2 and tokenizer.ends_source
 
 

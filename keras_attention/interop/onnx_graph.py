@@ -31,7 +31,7 @@ OPSET, IR_VERSION = 17, 8
 # Added to the score of a position that may not be attended to; its weight is exactly zero.
 MASKED = -1e9
 # An activation of a spec as one operation of ONNX, with Keras' settings; `_Writer.activation` has the others.
-ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
+ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "relu": ("Relu", {}),
     "tanh": ("Tanh", {}),
     "sigmoid": ("Sigmoid", {}),
@@ -237,7 +237,9 @@ class _Writer:
         past: int | str = 0
         if is_continued:
             first = next(name for name in kept if ".decoder." in name)
-            past = self._length(f"past_key_values.{first}", 1 if first.rpartition(".")[2] == "state" else 2)
+            past = self._length(
+                f"past_key_values.{first}", 1 if first.rpartition(".")[2] == "state" else 2
+            )
         total = self._add("Add", past, self._length(IDS, 1))
         is_real = self._add("Cast", SOURCE_MASK, to=self._onnx.TensorProto.FLOAT)
         hidden = self._add("Mul", self._add("Sub", 1.0, is_real), MASKED)
@@ -336,7 +338,8 @@ class _Writer:
                 else:
                     found.append(self._heads(ENCODED, dense, f"{path}.{name}"))
                     kept[state] = found[-1]
-            return self._attended(x, *found, padding, part, path)
+            key, value = found
+            return self._attended(x, key, value, padding, part, path)
 
         return attention
 

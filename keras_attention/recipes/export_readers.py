@@ -95,10 +95,10 @@ class Ours:
             from keras_attention.models.transformer import Transformer
 
             suppressed, model = model.suppressed_token_ids, Transformer.from_spec(model)
-        ids = [
+        sources, targets = (
             [[*row, *end_of(tokenizer, side)] for row in encode_side(tokenizer, given, side)]
             for side, given in (("source", texts), ("target", translations))
-        ]
+        )
 
         def logits(source: np.ndarray, target: np.ndarray) -> np.ndarray:
             start = np.full((len(target), 1), tokenizer.start_token_id, "int32")
@@ -114,7 +114,7 @@ class Ours:
             found[..., list(suppressed)] = -np.inf
             return found
 
-        return _sums(*ids, tokenizer.pad_token_id, logits)
+        return _sums(sources, targets, tokenizer.pad_token_id, logits)
 
 
 class Transformers:
@@ -200,9 +200,8 @@ class CTranslate2:
                 max_input_length=0,
             )
             for row, result in zip(rows, found, strict=True):
-                results[row] = self._target.decode(
-                    [ids_of[piece] for piece in result.hypotheses[0]]
-                )
+                ids = [ids_of[piece] for piece in result.hypotheses[0]]
+                (results[row],) = self._target.decode([ids])
         return results
 
     def score(self, texts: Sequence[str], translations: Sequence[str]) -> list[float]:

@@ -105,7 +105,7 @@ class Service:
             )
         ]
         if origins:
-            allowed = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
+            allowed: Any = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
             middleware.append(Middleware(CORSMiddleware, allow_origins=list(origins), **allowed))
         handlers: dict[Any, Any] = {
             ClientDisconnect: _gone,
@@ -125,7 +125,7 @@ class Service:
         self.metrics.characters.inc(sum(map(len, asked.texts)))
         best = iter(found)
         joined = [_joined(text, best) for text in parts]
-        fields = {
+        fields: dict[str, Any] = {
             "translatedText": [texts[0] for texts, _ in joined],
             "scores": [scores for _, scores in joined],
         }
