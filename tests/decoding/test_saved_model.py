@@ -123,7 +123,7 @@ def test_texts_and_scores_of_translator(beam_size, n_best, demo, loaded):
     assert len(set(map(normalize, texts))) > 150
     expected = wanted(demo, texts, beam_size, n_best)
     assert_same(called(loaded, texts, beam_size, n_best), expected)
-    assert n_best == 1 or {len(best) for best in expected} > {1, 4}  # empty ones, and all four
+    assert {len(best) for best in expected} == {1, n_best}  # 1 of empty texts
 
 
 def test_defaults_are_the_translators(demo, loaded):
@@ -227,7 +227,7 @@ def test_models_of_every_structure(name, tokenizer, tmp_path):
     path = translator.export(tmp_path / "model", "saved_model", max_length=30)
     loaded = tf.saved_model.load(str(path))
     texts = ["the old dog", "", "a red", "das Haus"]
-    for n_best in (1, 2):
+    for n_best in (1, 3):
         assert_same(called(loaded, texts, 3, n_best), wanted(translator, texts, 3, n_best))
     targets = ["ein Hund", "das alte Haus", "", "rot"]
     found = loaded.signatures["score"](sources=tf.constant(texts), targets=tf.constant(targets))
