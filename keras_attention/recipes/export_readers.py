@@ -200,8 +200,8 @@ class CTranslate2:
                 max_input_length=0,
             )
             for row, result in zip(rows, found, strict=True):
-                ids = [ids_of[piece] for piece in result.hypotheses[0]]
-                (results[row],) = self._target.decode([ids])
+                best = [ids_of[piece] for piece in result.hypotheses[0]]
+                results[row] = str(self._target.decode(best))
         return results
 
     def score(self, texts: Sequence[str], translations: Sequence[str]) -> list[float]:
