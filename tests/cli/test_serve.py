@@ -137,7 +137,7 @@ def test_many_clients_at_once_get_each_its_own(server, translator, sentences):
 HOSTILE = ["\x00", "a\x00b", "\u202e\ufeff", "\U0001f9d9" * 90, "<script>", "ﷺ" * 300, "\n" * 500]
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, "word " * 300, "x" * 1500], ids=range(9))
+@pytest.mark.parametrize("text", [*HOSTILE, "word " * 300, "x" * 300], ids=range(9))
 def test_hostile_texts_are_translated_as_by_the_translator(server, translator, text):
     status, content = translate(server.port, text)
     assert status == 200
@@ -211,7 +211,7 @@ def test_what_cannot_be_served_is_refused(capsys, options, message):
     error = capsys.readouterr().err
     assert left.value.code == 2
     assert message.replace("TAKEN", port) in error
-    assert "ready" not in error
+    assert "ready on" not in error
 
 
 def test_a_missing_extra_is_named(monkeypatch, capsys):
