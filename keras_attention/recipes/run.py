@@ -279,10 +279,6 @@ class Run:
         with activity("building the model"):
             _ = self.model, self.device_peak
         say(model_text(self.model, self.batches, self.config))
-        if self.resolved.start is not None and self.is_chief and not self.folder.has_trained():
-            with activity("scoring the pretrained model"):
-                perplexity = PerplexityMeter(self.model)(self.validation)
-            say(f"Before the first update the validation perplexity is {perplexity:.3f}.")
         checkpoints = train(self)
         self.training = {
             "updates": run_updates(self.model),

@@ -174,6 +174,44 @@ def test_the_model_says_what_it_is_trained_on():
     )
 
 
+def test_a_pretrained_model_says_how_it_is_trained():
+    config = TranslationConfig(steps=1, start_from="a/b", freeze="encoder", label_smoothing=0.05)
+    model = Counted()
+    model.dropout = 0.25
+    assert model_text(model, model, config).startswith(
+        "Model of 'a/b', encoder frozen, dropout 0.25, label smoothing 0.05, float32: 2.5 M parameters"
+    )
+
+
+@pytest.mark.parametrize(
+    "first, last, best, said",
+    [
+        (None, 19.0, None, None),
+        (20.0, 19.0, None, None),
+        (17.0, 19.0, None, "harmed this model: the validation perplexity was 17.000 before the first "
+         "update and is 19.000 now. With --best-by perplexity --final-model best"),
+        (17.0, 19.0, ("perplexity", 7, 16.5, True), None),
+        (17.0, 19.0, ("perplexity", 7, 16.5, False), "harmed this model"),
+        (17.0, 19.0, ("perplexity", 0, 17.0, True), "no checkpoint has a better validation perplexity than "
+         "the pretrained model (17.000), so this is the result, unchanged. The perplexity was 17.000 before "
+         "the first update and 19.000 after the last one."),
+        (20.0, 19.0, ("bleu", 0, 31.5, True), "a better validation BLEU than the pretrained model (31.500)"),
+    ],
+)  # fmt: skip
+def test_it_says_whether_training_harmed_the_pretrained_model(tmp_path, first, last, best, said):
+    found = {**report(30.0), "validation_perplexity": last, "last_validation_perplexity": last}
+    if first is not None:
+        found["first_validation_perplexity"] = first
+    if best is not None:
+        by, updates, value, is_final = best
+        one = {"by": by, "name": f"update-{updates:08d}", "value": value, "is_final": is_final}
+        found["training"] = {**found["training"], "best_checkpoint": one}
+    text = results_text(RunFolder(tmp_path), found)
+    assert said in text if said else "Training has" not in text
+    is_start = best is not None and best[1] == 0
+    assert ("the pretrained model, unchanged\n" in text) == is_start
+
+
 def test_the_batches_say_what_they_leave_out():
     assert batches_text(Counted(), TranslationConfig(steps=1)) == (
         "Batches: 4 an epoch, on average 1,000 source and 1,100 target tokens, 25.0% padding, "
