@@ -28,7 +28,8 @@ class BestCheckpoint(RunCallback):
     """Keeps the checkpoint with the best value of a number; `Checkpoints(stateful=[...])` needs it.
 
     Of equal values, the first is the best. What a training that has ended within an epoch measured there no
-    longer counts when it goes on: the result is that of a training in one go.
+    longer counts when it goes on: the result is that of a training in one go. The weights before the first
+    update may be the best, too: see `begin`.
 
     Args:
         monitor: Name of the number in Keras' logs, such as `"val_bleu"`. A callback that adds it must come
@@ -89,6 +90,16 @@ class BestCheckpoint(RunCallback):
 
     def _is_better(self, one: Found, other: Found | None) -> bool:
         return is_better(self.mode, one[0], None if other is None else other[0])
+
+    def begin(self, value: float) -> None:
+        """Count the weights before the first update, too, whose checkpoint is written and kept then.
+
+        Args:
+            value: The number of these weights.
+        """
+        found = (float(value), 0)
+        if self._is_better(found, None):
+            self._whole = self._warm = found
 
     def get_state(self) -> dict[str, Any]:
         """Return what a resumed run needs, and which checkpoint is the best."""

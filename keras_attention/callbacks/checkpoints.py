@@ -123,7 +123,8 @@ class Checkpoints(RunCallback):
         self.finished = False
         self.nonfinite: str | None = None
         self._metrics: list[Any] | None = None
-        self._saved_updates = self._saved_interval = 0
+        self._saved_updates: int | None = None
+        self._saved_interval = 0
         self._started = time.monotonic()
         if write:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -279,10 +280,10 @@ class Checkpoints(RunCallback):
     def _due(self) -> bool:
         if self.updates == self._saved_updates:
             return False
-        if self.every_updates is not None and self.updates % self.every_updates == 0:
-            return True
         if self.updates in self._milestones():
             return True
+        if self.every_updates is not None and self.updates % self.every_updates == 0:
+            return self.updates > 0
         return self._interval() > self._saved_interval
 
     def _save(self, kind: str) -> None:

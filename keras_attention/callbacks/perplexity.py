@@ -32,9 +32,10 @@ class ValidationPerplexity(RunCallback):
         self._meter: PerplexityMeter | None = None
 
     def after_epoch(self, epoch: int, logs: dict[str, Any]) -> None:
-        logs.update(self._measure())
+        logs.update(self.measure())
 
-    def _measure(self) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
+        """Return the numbers of the current model."""
         alone, moving = computing_alone(self.model), with_moving_average(self.model)
         with alone, moving, activity("perplexity of the validation set"):
             if self._meter is None or self._meter.model is not self.model:

@@ -419,6 +419,8 @@ def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> Transla
         asked["checkpoint_minutes"] = None
     if asked.get("peak_learning_rate", 1) is None:
         asked = {"cooldown": None, **asked}  # The paper's learning rate has none.
+    if asked.get("best_by", 1) is None:
+        asked = {"final_model": "average", **asked}
     if asked.get("preset", recipe.preset) != recipe.preset:
         from keras_attention.spec.presets import SIZES
 

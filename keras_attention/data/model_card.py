@@ -54,6 +54,7 @@ def card_of_run(run: RunFolder) -> dict[str, Any]:
                 "updates": training.get("updates"),
                 "minutes": training.get("training_minutes"),
                 "flops": cost.get("flops"),
+                "best_checkpoint": training.get("best_checkpoint"),
                 "settings": others,
             },
             "environment": report.get("environment"),

@@ -24,6 +24,7 @@ from keras_attention.interop.foreign import (
     read_foreign_json,
     with_row,
 )
+from keras_attention.interop.own_preset import DROPOUTS
 from keras_attention.spec.parts import (
     BlockSpec,
     EmbeddingSpec,
@@ -97,6 +98,23 @@ def search_options(folder: Path) -> dict[str, Any]:
         if settings.values.get("num_beams") is not None:
             return {"beam_size": settings.number("num_beams")}
     return {}
+
+
+def dropouts(folder: Path) -> dict[str, float]:
+    """Return the rates of dropout that a folder says, as arguments of `Transformer`.
+
+    Raises:
+        ValueError: If one is no number from 0 to below 1.
+    """
+    path = folder / CONFIG_FILE
+    settings = read_foreign_json(path, dict)
+    rates = {name: settings[name] for name in DROPOUTS if settings.get(name) is not None}
+    for name, rate in rates.items():
+        if type(rate) not in (int, float) or not 0 <= rate < 1:
+            raise ValueError(
+                f"'{path}': {name!r} must be a number from 0 to below 1. Received: {rate!r}"
+            )
+    return rates
 
 
 def _read_weights(folder: Path) -> tuple[Path, Mapping[str, np.ndarray]]:

@@ -26,7 +26,8 @@ CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
 TOKENIZER = "assets/tokenizer"
 CARD, CARD_TEXT = "card.json", "README.md"
 # Arguments of `Transformer` that a spec does not have; its name and dtype are not among them.
-MODEL_OPTIONS = ("dropout", "attention_dropout", "activation_dropout", "recompute", "seed")
+DROPOUTS = ("dropout", "attention_dropout", "activation_dropout")
+MODEL_OPTIONS = (*DROPOUTS, "recompute", "seed")
 REMEDY = "Download or copy the preset again."
 # Types of the entries of the manifest.
 ENTRIES = {

@@ -152,8 +152,9 @@ BY_SIZE: list[tuple[float, TranslationConfig]] = [
 ]
 
 
-# A pretrained model: a low rate, so that it forgets little, and few updates. (up to this many pairs, updates,
-# batch_tokens)
+# A pretrained model: a low rate and few updates, so that it forgets little; dropout as in its training, or
+# none; labels that are not smoothed. What other values did is in docs/fine-tuning.md. The best checkpoint is
+# the result, or the pretrained model if none is better. (up to this many pairs, updates, batch_tokens)
 FINE_TUNING = (
     (1_000, 100, 1024),
     (20_000, 500, 2048),
@@ -171,14 +172,16 @@ def fine_tuning_recipe(pairs: int, start_from: str) -> TranslationConfig:
     steps, tokens = next((steps, tokens) for most, steps, tokens in FINE_TUNING if pairs <= most)
     return TranslationConfig(
         start_from=start_from,
-        model_arguments={"dropout": 0.1},
         batch_tokens=tokens,
         max_shapes=8,
         steps=steps,
-        warmup_steps=max(10, steps // 20),
-        peak_learning_rate=0.0003,
+        warmup_steps=20,
+        peak_learning_rate=0.0001,
         **COOLDOWN,
+        label_smoothing=0.0,
         patience=3,
+        best_by="perplexity",
+        final_model="best",
         bleu_every=1,
     )
 

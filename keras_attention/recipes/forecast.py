@@ -21,6 +21,7 @@ class Forecast:
         steps, minutes: The budget.
         batches: Updates in an epoch.
         advised: Updates that the recipe for this text has.
+        is_fine_tuned: Whether it starts from a pretrained model.
         early: Whether the run may end early, because the validation perplexity stops improving.
         seconds: Time of an update, as it was measured; None if unknown.
         source: How it was measured.
@@ -39,6 +40,7 @@ class Forecast:
     minutes: float | None
     batches: int
     advised: int
+    is_fine_tuned: bool = False
     early: bool = False
     seconds: float | None = None
     source: str = ""
@@ -56,7 +58,8 @@ class Forecast:
         assert recipe.steps is not None  # All recipes count in updates.
         advised = round(recipe.steps * recipe.batch_tokens / config.batch_tokens)
         early = config.patience is not None
-        return cls(config.steps, config.minutes, batches, max(1, advised), early)
+        is_tuned = config.start_from is not None
+        return cls(config.steps, config.minutes, batches, max(1, advised), is_tuned, early)
 
     @property
     def updates_in_time(self) -> float | None:
@@ -111,9 +114,10 @@ class Forecast:
         if expected is None or expected >= SMALL_SHARE * self.advised:
             return ""
         time = "" if self.seconds is None else f", about {duration(self.advised * self.seconds)}"
+        expected_gain = "a small gain" if self.is_fine_tuned else "poor translations"
         return (
             f"This budget is {expected / self.batches:,.1f} of the {self.advised / self.batches:,.1f} epochs "
-            "that the recipe advises for this much text: expect poor translations. The whole is "
+            f"that the recipe advises for this much text: expect {expected_gain}. The whole is "
             f"--steps {self.advised}{time}."
         )
 

@@ -81,6 +81,7 @@ class TrainingLoop:
             for path in (folder.logs, folder.validation_logs)
         ]
         self.monitor = self._monitor()
+        self.perplexity = ValidationPerplexity(run.validation, self.stop)
         translator = run.translator(run.model)
         self.scores = self._scores(translator)
         self.attention = []
@@ -133,6 +134,25 @@ class TrainingLoop:
         )
         return not (is_over or (self.patience.is_over and budget.cools_from is None))
 
+    def measure_start(self) -> None:
+        """Say how good the pretrained model is, which is the best one as long as no checkpoint is better."""
+        run = self.run
+        found: dict[str, float] = {}
+        monitor = MEASURES[run.config.best_by or "perplexity"][0]
+        if is_chief():
+            self.perplexity.set_model(run.model)
+            found = self.perplexity.measure()
+        if self.best and monitor != "val_perplexity":  # All processes translate.
+            self.scores.set_model(run.model)
+            found |= {f"val_{name}": value for name, value in self.scores.scores().items()}
+        if not is_chief():
+            return
+        for name in dict.fromkeys(("val_perplexity", monitor)):
+            measure = spoken_measure(name.removeprefix("val_"))
+            say(f"Before the first update the validation {measure} is {found[name]:.3f}.")
+        for best in self.best:
+            best.begin(found[monitor])
+
     def fit(self) -> None:
         """Train to the end of the budget.
 
@@ -166,7 +186,7 @@ class TrainingLoop:
             self.budget,
             # Only the chief measures the perplexity; the others wait. All processes translate.
             # The perplexity is added to the logs of the epoch, which the callbacks after it read.
-            *([ValidationPerplexity(run.validation, self.stop)] if chief else []),
+            *([self.perplexity] if chief else []),
             self.scores,
             *([*self.best, self.patience] if chief else []),
             # Before the checkpoints, which store the position in the monitor's log.
@@ -274,6 +294,8 @@ def train(run: Run) -> Checkpoints:
     with contextlib.ExitStack() as held:
         loop = TrainingLoop(run, held)
         if loop.restore():
+            if run.resolved.start is not None and not loop.checkpoints.updates:
+                loop.measure_start()
             loop.fit()
         return loop.checkpoints
 

@@ -126,6 +126,8 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
     best = training.get("best_checkpoint")
     if best is not None and best["is_final"]:
         weights = f"the best checkpoint by {spoken_measure(best['by'])}, {best['name']}"
+        if is_untrained(best):
+            weights = "the pretrained model, unchanged"
     lines = [
         f"BLEU {test['bleu']:.2f}, chrF {test['chrf']:.2f} on {test['sentences']:,} {test['split']} "
         f"pairs{synthetic}; validation perplexity {report['validation_perplexity']:.3f}; "
@@ -141,6 +143,8 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
                 f"Before training, BLEU on {name} was {split['before']['bleu']:.2f}; it is "
                 f"{split['bleu']:.2f} now (p = {split['p_value']:.4f})."
             )
+    if harm := what_training_harmed(report):
+        lines.append(harm)
     last, mean = report["last_validation_perplexity"], report["validation_perplexity"]
     if last < mean and not (best or {}).get("is_final"):
         remedy = "use --average 1 to take only the last one."
@@ -169,6 +173,36 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
         f"  {_command('tensorboard')} --logdir {name}",
     ]
     return "\n".join(lines)
+
+
+def what_training_harmed(report: Mapping[str, Any]) -> str:
+    """Return a warning if a pretrained model was better before it was trained, or an empty text."""
+    before, after = (report.get(f"{name}_validation_perplexity") for name in ("first", "last"))
+    best = report["training"].get("best_checkpoint")
+    remedy = "Try a lower --peak-learning-rate, or more text."
+    if before is None:
+        return ""
+    if best is not None and best["is_final"]:
+        if not is_untrained(best):
+            return ""
+        measure = spoken_measure(best["by"])
+        return (
+            f"Training has not made this model better: no checkpoint has a better validation {measure} than "
+            f"the pretrained model ({best['value']:.3f}), so this is the result, unchanged. The perplexity "
+            f"was {before:.3f} before the first update and {after:.3f} after the last one. {remedy}"
+        )
+    if report["validation_perplexity"] <= before:
+        return ""
+    return (
+        f"Training has harmed this model: the validation perplexity was {before:.3f} before the first update "
+        f"and is {report['validation_perplexity']:.3f} now. With --best-by perplexity --final-model best, a "
+        f"run ends with the best weights, if need be with those of the pretrained model. {remedy}"
+    )
+
+
+def is_untrained(best: Mapping[str, Any]) -> bool:
+    """Whether the best checkpoint is from before the first update: the pretrained model."""
+    return int(best["name"].rpartition("-")[2]) == 0
 
 
 def why_nothing_was_learned(report: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from keras_attention.recipes.forecast import Forecast
 from keras_attention.recipes.prepare import Resolved
 from keras_attention.recipes.probe_step import StepProbe, probe_step, worth_trying
 from keras_attention.recipes.run import Run
+from keras_attention.recipes.start import model_arguments
 from keras_attention.spec.presets import PRESETS
 from keras_attention.utils.cache import cache_folder
 from keras_attention.utils.checks import check_boolean, check_path
@@ -262,7 +263,7 @@ def plan_training(
     name = config.preset if start is None else "pretrained"
     vocabulary = {"vocabulary_size": run.tokenizer.vocabulary_size}
     arguments = {**PRESETS[name], **vocabulary} if start is None else start.spec.options()
-    sizes = ModelSizes.of({**arguments, **config.model_arguments, "recompute": config.recompute})
+    sizes = ModelSizes.of({**arguments, **model_arguments(config), "recompute": config.recompute})
     part, memory = _largest_part(sizes, shapes, run.resolved)
     part_flops = training_flops(sizes, [part])
     trial = None

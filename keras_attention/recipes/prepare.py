@@ -24,7 +24,7 @@ from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
 from keras_attention.models.declared import assign_weights
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import ModelArguments, TranslationConfig
-from keras_attention.recipes.start import start_of
+from keras_attention.recipes.start import model_arguments, start_of
 from keras_attention.spec.presets import preset_arguments
 from keras_attention.training.distribution import available_devices
 from keras_attention.training.learning_rate import (
@@ -326,7 +326,7 @@ class Resolved:
             seed=config.seed,
             dtype=config.dtype,
             recompute=config.recompute,
-            **config.model_arguments,
+            **model_arguments(config),
         )
         for name in FROZEN.get(config.freeze or "", ()):
             layers = getattr(model, name, None)

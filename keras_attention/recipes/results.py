@@ -56,6 +56,11 @@ def evaluation_figures(
     return {
         "validation_perplexity": result["perplexity"],
         "last_validation_perplexity": last["perplexity"],
+        **(
+            {"first_validation_perplexity": systems[START]["perplexity"]}
+            if START in systems
+            else {}
+        ),
         "test": {
             "split": split,
             "sentences": len(text.sources),

@@ -187,9 +187,11 @@ class Run(Start):
     @property
     def _model_name(self) -> str:
         config = self.config
-        name = config.preset if config.start_from is None else f"of '{config.start_from}'"
+        if config.start_from is None:
+            return f"{config.preset}, {config.dtype}"
         frozen = f", {config.freeze} frozen" if config.freeze else ""
-        return f"{name}{frozen}, {config.dtype}"
+        rates = f"dropout {self.model.dropout:g}, label smoothing {config.label_smoothing:g}"
+        return f"of '{config.start_from}'{frozen}, {rates}, {config.dtype}"
 
     @property
     def device_peak(self) -> float:
@@ -283,10 +285,6 @@ class Run(Start):
         with activity("building the model"):
             _ = self.model, self.device_peak
         say(model_text(self.model, self._model_name, self.batches))
-        if self.resolved.start is not None and self.is_chief and not self.folder.has_trained():
-            with activity("scoring the pretrained model"):
-                perplexity = PerplexityMeter(self.model)(self.validation)
-            say(f"Before the first update the validation perplexity is {perplexity:.3f}.")
         checkpoints = train(self)
         self.training = {
             "updates": run_updates(self.model),

@@ -10,7 +10,7 @@ from typing import Any
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.presets import Preset, read_preset
-from keras_attention.recipes.config import BUDGET, NEWER, TranslationConfig
+from keras_attention.recipes.config import BUDGET, NEWER, NOT_IN_A_MODEL, TranslationConfig
 from keras_attention.utils.checks import check_boolean, check_has
 from keras_attention.utils.cooldown import finishing_steps
 from keras_attention.utils.run_folder import RunFolder
@@ -29,6 +29,20 @@ FREEZES = (
 def start_of(preset: str) -> Preset:
     """Return the pretrained model that a run starts from; read once in a process."""
     return read_preset(preset)
+
+
+def model_arguments(config: TranslationConfig) -> dict[str, Any]:
+    """Return the arguments of the model: a pretrained one has the dropout that it was trained with.
+
+    Args:
+        config: The run's settings, whose `model_arguments` say otherwise, if they name a rate.
+    """
+    if config.start_from is None:
+        return config.model_arguments
+    known = start_of(config.start_from).model_options
+    # Rates of 0 that are the default of `Transformer` go without saying.
+    own = {name: known[name] for name in NOT_IN_A_MODEL if known.get(name) or name == "dropout"}
+    return {**own, **config.model_arguments}
 
 
 class Start:
@@ -94,6 +108,7 @@ class Start:
             del settings["start_from"], settings["freeze"]
         else:
             settings["start_fingerprint"] = start_of(config.start_from).fingerprint()
+            settings["model_arguments"] = model_arguments(config)
         return {
             **settings,
             "row_multiple": self.row_multiple,

@@ -43,7 +43,7 @@ def select_checkpoints(
     minutes: float | None = None,
     updates: int | None = None,
 ) -> list[Path]:
-    """Choose the checkpoints of a run to average.
+    """Choose the checkpoints of a run to average; one from before the first update only if it is alone.
 
     The paper averages the last 5 (base) or 20 (big) of those written every 10 minutes: `minutes=10`.
 
@@ -69,6 +69,8 @@ def select_checkpoints(
     if not paths:
         raise ValueError(f"There are no checkpoints in '{folder}'.")
     manifests = [read_manifest(path, verify=False) for path in paths]
+    if len(paths) > 1 and not manifests[0]["updates"]:
+        del paths[0], manifests[0]
     if updates is not None:
         numbered = zip(paths[:-1], manifests[:-1], strict=True)
         chosen = [path for path, manifest in numbered if manifest["updates"] % updates == 0]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from keras_attention.callbacks import BestCheckpoint, Checkpoints, Stop
+from keras_attention.training.checkpoints import average_checkpoints, select_checkpoints
 
 pytestmark = pytest.mark.backends("torch")
 
@@ -59,6 +60,43 @@ def test_the_best_from_before_a_cooldown_stays():
     budget.cools_from = 3
     assert told(best, [2.5, 1.0, 0.5], first=4)[-1] == (0.5, 6)
     assert best.milestones == {2, 6}
+
+
+def test_the_weights_before_the_first_update_may_be_the_best():
+    best = BestCheckpoint("val_x", "min")
+    best.begin(math.nan)
+    assert best.best is None and best.milestones == set()
+    best.begin(3.0)
+    assert best.best == (3.0, 0) and best.milestones == {0}
+    assert told(best, [4.0, 3.0, 2.5]) == [(3.0, 0), (3.0, 0), (2.5, 3)]
+    assert best.milestones == {3}
+
+
+@pytest.mark.parametrize(
+    "begins_with, kept", [(0.5, [1, 3, 4]), (2.0, [0, 3, 4]), (9.0, [0, 3, 4])]
+)
+def test_their_checkpoint_is_kept_and_never_averaged(tmp_path, begins_with, kept):
+    values = iter([1.0, 0.5, 0.25, 0.75])
+
+    class Scores(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["val_x"] = next(values)
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.1), "mse")
+    before = np.array(keras.ops.convert_to_numpy(model.weights[0]))
+    best = BestCheckpoint("val_x", "max")
+    best.begin(begins_with)
+    checkpoints = Checkpoints(tmp_path, 2, every_updates=3, stateful=[best])
+    data = np.ones((4, 3)), np.ones((4, 1))
+    model.fit(*data, epochs=4, callbacks=[Scores(), best, checkpoints], verbose=0)
+    assert [int(path.name[-8:]) for path in checkpoints.paths] == kept
+    for updates in (None, 1):
+        chosen = select_checkpoints(tmp_path, 9, updates=updates)
+        assert [int(path.name[-8:]) for path in chosen] == [n for n in kept if n]
+    average_checkpoints(model, checkpoints.paths[:1])
+    is_same = np.array_equal(keras.ops.convert_to_numpy(model.weights[0]), before)
+    assert is_same == (kept[0] == 0)
 
 
 def test_its_checkpoint_is_never_lost_to_rotation(tmp_path):

@@ -330,6 +330,11 @@ def test_tokenizer_of_spaces_and_of_argos(spm, tmp_path):
     assert argos.fingerprint() != tokenizer.fingerprint()
 
 
+def test_dropout_is_not_known(tmp_path):
+    write_model(tmp_path / "model")
+    assert read_folder(tmp_path / "model").model_options == {"dropout": 0.0}
+
+
 def test_aren():
     """A trained model in the format of 2019, with separate vocabularies."""
     folder = cache_folder("ct2-aren")

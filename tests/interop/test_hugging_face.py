@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from keras_attention import Transformer
 from keras_attention.data.preset_folders import read_folder
 from keras_attention.interop.hugging_face import read_hugging_face
 from keras_attention.utils.files import DamagedFile
@@ -113,6 +114,20 @@ def test_ids_and_texts_of_marian_tokenizer(separate, spm, tmp_path):
     ]
 
 
+def test_dropout_is_that_of_the_training(spm, tmp_path):
+    folder, known = tmp_path / "model", {"dropout": 0.25, "attention_dropout": 0.05}
+    write_marian_mt(folder, spm, **known)
+    known |= {"activation_dropout": 0.0}
+    assert read_folder(folder).model_options == known
+    made = Transformer.from_preset(folder, attention_dropout=0.15).get_config()
+    assert [made[name] for name in known] == [0.25, 0.15, 0.0]
+    config = json.loads((folder / "config.json").read_text())
+    for name in known:
+        config[name] = None if name == "dropout" else 0
+    (folder / "config.json").write_text(json.dumps(config))
+    assert Transformer.from_preset(folder).dropout == 0.0
+
+
 def test_old_weights(spm, tmp_path):
     folder = tmp_path / "model"
     model = write_marian_mt(folder, spm)
@@ -158,6 +173,10 @@ def test_nothing_is_executed(spm, tmp_path, capsys):
         ({"pad_token_id": 10**9}, "pad_token_id"),
         ({"eos_token_id": [0, 2]}, "'eos_token_id' must be of type int"),
         ({"d_model": None}, "'d_model'"),
+        ({"dropout": 1.5}, "'dropout' must be a number from 0 to below 1. Received: 1.5"),
+        ({"attention_dropout": "0.1"}, "'attention_dropout' must be a number"),
+        ({"activation_dropout": True}, "'activation_dropout' must be a number"),
+        ({"dropout": float("nan")}, "'dropout' must be a number"),
     ],
 )
 def test_settings_that_cannot_be_represented(changes, message, spm, tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_attention import export_ctranslate2
+from keras_attention import Transformer, export_ctranslate2
 from keras_attention.cli.main import main
 from keras_attention.data.preset_folders import read_folder
 from keras_attention.interop.marian_binary import read_marian, simple_yaml
@@ -219,7 +219,12 @@ def test_folder_of_firefox(spm, tmp_path, capsys):
     with pytest.raises(ValueError, match="vocab.*Found: none"):
         read_folder(tmp_path)
     (tmp_path / "vocab.ende.spm").write_bytes(spm[0])
-    spec, tokenizer, options, *_ = read_folder(tmp_path)
+    preset = read_folder(tmp_path)
+    spec, tokenizer, options, *_ = preset
+    # The file does not say with which dropout the model was trained.
+    assert (
+        preset.model_options == {"dropout": 0.0} and Transformer.from_preset(tmp_path).dropout == 0
+    )
     assert (tokenizer.end_token_id, tokenizer.unknown_token_id) == (0, 1)
     assert tokenizer.pad_token_id == tokenizer.start_token_id == spec.start_token_id == size
     assert tokenizer.decode(tokenizer.encode(SOURCES[:1]))[0] == SOURCES[0]

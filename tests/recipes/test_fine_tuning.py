@@ -8,11 +8,12 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention import Translator, corpus_bleu, paired_bootstrap
+from keras_attention import Transformer, Translator, corpus_bleu, paired_bootstrap
 from keras_attention.cli.main import main
 from keras_attention.data.corpora import corpus_from_files
 from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.recipes import TranslationConfig, checkpoint_translator, train_translation
+from keras_attention.recipes.catalog import fine_tuning_recipe
 from keras_attention.recipes.config import NEWER
 from keras_attention.recipes.run import Run
 from keras_attention.recipes.saving import save_model
@@ -31,6 +32,15 @@ SETTINGS = {
     "averaged_checkpoints": 1,
     "attention_log": False,
     "beam_size": 2,
+}
+
+
+# As no one would train: the weights move by their own size.
+HARMFUL = {
+    "model_arguments": {},
+    "peak_learning_rate": 0.1,
+    "cooldown": 0.5,
+    "warmup_steps": 1,
 }
 
 
@@ -181,6 +191,73 @@ def test_stopped_and_continued_it_ends_as_at_once(start, corpus, tmp_path):
     found, expected = (weights(Translator.from_run(run).model) for run in (by_parts, at_once))
     for path, value in expected.items():
         np.testing.assert_array_equal(found[path], value, err_msg=path)
+
+
+@pytest.mark.parametrize("best_by", ["perplexity", "bleu"])
+def test_a_training_that_harms_ends_with_the_pretrained_model(corpus, tmp_path, capsys, best_by):
+    """The same if it was stopped meanwhile."""
+    settings = {**HARMFUL, "best_by": best_by, "final_model": "best", "bleu_every": 1}
+    for steps in (2, 4):
+        report = train_translation(
+            corpus, config("demo_en_de", steps=steps, **settings), tmp_path / "run"
+        )
+    best = report["training"]["best_checkpoint"]
+    assert (best["name"], best["is_final"]) == ("update-00000000", True)
+    before = report["evaluation"]["systems"]["before training"]
+    after = report["evaluation"]["systems"][f"best by {best_by} (update-00000000)"]
+    assert after["perplexity"] == before["perplexity"] == report["validation_perplexity"]
+    assert report["last_validation_perplexity"] > 1.1 * before["perplexity"]
+    said = capsys.readouterr()
+    measure = {"perplexity": "perplexity", "bleu": "BLEU"}[best_by]
+    assert f"Before the first update the validation {measure} is {best['value']:.3f}." in said.err
+    assert f"no checkpoint has a better validation {measure} than the pretrained" in said.out
+    original = Translator.from_preset("demo_en_de", beam_size=2)
+    sources = list(corpus.test.sources())
+    for found in (
+        Translator.from_run(tmp_path / "run"),
+        checkpoint_translator(tmp_path / "run", "best"),
+    ):
+        assert found(sources) == original(sources)
+        for path, value in original.model.weights().items():
+            np.testing.assert_array_equal(weights(found.model)[path], value, err_msg=path)
+
+
+def test_a_training_that_harms_says_so(corpus, tmp_path, capsys):
+    report = train_translation(corpus, config("demo_en_de", steps=4, **HARMFUL), tmp_path / "run")
+    first, last = (report[f"{name}_validation_perplexity"] for name in ("first", "last"))
+    assert f"perplexity was {first:.3f} before the first update and is {last:.3f} now" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_training_that_helps_ends_with_what_it_learned(start, corpus, tmp_path, capsys):
+    best = {"best_by": "perplexity", "final_model": "best"}
+    report = train_translation(corpus, config(start, **best), tmp_path / "run")
+    assert report["training"]["best_checkpoint"]["name"] == "update-00000006"
+    assert report["validation_perplexity"] < report["first_validation_perplexity"]
+    assert "Training has" not in capsys.readouterr().out
+
+
+@pytest.mark.backends("torch")
+def test_dropout_is_that_of_the_pretrained_model(start, corpus, tmp_path):
+    """A model that was trained without it cannot bear it."""
+    tokenizer, found = Translator.from_run(start).tokenizer, []
+    for rate in (0.3, 0.0):
+        model = Transformer.from_preset(start, dropout=rate, attention_dropout=0.05)
+        preset = Translator(model, tokenizer).save_to_preset(tmp_path / f"preset-{rate}")
+        run = Run(
+            corpus,
+            config(preset, model_arguments={"activation_dropout": 0.15}),
+            tmp_path / f"run-{rate}",
+        )
+        made, rates = run.model.get_config(), (rate, 0.05, 0.15)
+        names = ("dropout", "attention_dropout", "activation_dropout")
+        assert tuple(made[name] for name in names) == rates
+        assert run.settings["model_arguments"] == dict(zip(names, rates, strict=True))
+        found.append({k: v for k, v in run.settings.items() if k != "start_from"})
+    assert {k for k, v in found[0].items() if found[1][k] != v} == {"model_arguments"}
+    recipe = fine_tuning_recipe(60, str(start))
+    assert Run(corpus, recipe, tmp_path / "run").settings["model_arguments"] == {"dropout": 0.1}
 
 
 @pytest.mark.backends("torch")

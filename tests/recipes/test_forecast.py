@@ -57,6 +57,11 @@ def test_a_fraction_of_what_the_recipe_advises_is_told(known, expected):
         assert ("about 13 minutes" in advice) == ("seconds" in known)
 
 
+def test_fine_tuning_with_a_small_budget_gains_little():
+    tuned = dataclasses.replace(NEW, steps=120, is_fine_tuned=True).advice
+    assert "for this much text: expect a small gain. The whole is" in tuned
+
+
 def test_the_advice_is_the_recipes_for_this_text(tmp_path):
     """In batches of another size, it is as many tokens."""
     config = TranslationConfig(steps=100, batch_tokens=512)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from keras_attention.data import corpus_from_files
+from keras_attention.recipes.config import TranslationConfig
 from keras_attention.recipes.messages import (
     batches_text,
     corpus_text,
@@ -18,6 +19,7 @@ from keras_attention.recipes.messages import (
     why_nothing_was_learned,
 )
 from keras_attention.recipes.results import _examples
+from keras_attention.recipes.run import Run
 from keras_attention.utils.run_folder import RunFolder
 
 pytestmark = pytest.mark.backends("tensorflow")
@@ -173,6 +175,42 @@ def test_the_model_says_what_it_is_trained_on():
         "Model tiny, float32: 2.5 M parameters, trained on 1,234 pairs. The first batch of each of the 2 "
         "shapes compiles first, which does not count as training."
     )
+
+
+def test_a_pretrained_model_says_how_it_is_trained():
+    config = TranslationConfig(steps=1, start_from="a/b", freeze="encoder", label_smoothing=0.05)
+    run = types.SimpleNamespace(config=config, model=types.SimpleNamespace(dropout=0.25))
+    name = Run._model_name.fget(run)
+    assert name == "of 'a/b', encoder frozen, dropout 0.25, label smoothing 0.05, float32"
+
+
+@pytest.mark.parametrize(
+    "first, last, best, said",
+    [
+        (None, 19.0, None, None),
+        (20.0, 19.0, None, None),
+        (17.0, 19.0, None, "harmed this model: the validation perplexity was 17.000 before the first "
+         "update and is 19.000 now. With --best-by perplexity --final-model best"),
+        (17.0, 19.0, ("perplexity", 7, 16.5, True), None),
+        (17.0, 19.0, ("perplexity", 7, 16.5, False), "harmed this model"),
+        (17.0, 19.0, ("perplexity", 0, 17.0, True), "no checkpoint has a better validation perplexity than "
+         "the pretrained model (17.000), so this is the result, unchanged. The perplexity was 17.000 before "
+         "the first update and 19.000 after the last one."),
+        (20.0, 19.0, ("bleu", 0, 31.5, True), "a better validation BLEU than the pretrained model (31.500)"),
+    ],
+)  # fmt: skip
+def test_it_says_whether_training_harmed_the_pretrained_model(tmp_path, first, last, best, said):
+    found = {**report(30.0), "validation_perplexity": last, "last_validation_perplexity": last}
+    if first is not None:
+        found["first_validation_perplexity"] = first
+    if best is not None:
+        by, updates, value, is_final = best
+        one = {"by": by, "name": f"update-{updates:08d}", "value": value, "is_final": is_final}
+        found["training"] = {**found["training"], "best_checkpoint": one}
+    text = results_text(RunFolder(tmp_path), found)
+    assert said in text if said else "Training has" not in text
+    is_start = best is not None and best[1] == 0
+    assert ("the pretrained model, unchanged\n" in text) == is_start
 
 
 def test_the_batches_say_what_they_leave_out():
