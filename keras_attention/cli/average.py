@@ -53,7 +53,9 @@ def main(arguments: Sequence[str], program: str) -> None:
     from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
     from keras_attention.training.checkpoints import average_checkpoints
 
-    chosen = ChosenCheckpoints(run, settings).averaged(options.last)
+    checkpoints = ChosenCheckpoints(run, settings)
+    chosen = checkpoints.averaged(options.last)
+    moves = options.last is None and settings.get("ema") is not None
     if options.last is not None and len(chosen) < options.last:
         raise ValueError(
             f"--last must be at most {len(chosen)}, the number of checkpoints in '{run.checkpoints}' that "
@@ -62,8 +64,10 @@ def main(arguments: Sequence[str], program: str) -> None:
     with activity(f"averaging {counted(len(chosen), 'checkpoint')}"):
         model = keras.saving.load_model(trained, compile=False)
         model.compile(optimizer=None)  # Weights are wanted, not the state of an optimizer.
-        average_checkpoints(model, chosen)
+        (checkpoints.load if moves else average_checkpoints)(model, chosen)
         with atomic_path(options.output) as partial:
             model.save(partial)
             sign_archive(partial)
-    print(f"The average of {', '.join(path.name for path in chosen)} is in {options.output}")
+    print(
+        f"The {'moving ' * moves}average of {', '.join(path.name for path in chosen)} is in {options.output}"
+    )

@@ -16,7 +16,7 @@ from keras_attention.decoding.exports import FORMATS, options_of
 from keras_attention.interop.ctranslate2 import QUANTIZATIONS
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import check_destination, write_json
-from keras_attention.utils.progress import show
+from keras_attention.utils.progress import say, show
 
 DESCRIPTION = """Write a model, its tokenizer and its search settings for other programs: for CTranslate2,
 as a MarianMT or Pegasus folder of Hugging Face, as ONNX files, or as a SavedModel of TensorFlow.
@@ -79,6 +79,8 @@ def main(arguments: Sequence[str], program: str) -> None:
         readers_of(options.folder)
     is_tensorflow = options.format == "saved_model"
     if is_tensorflow:  # It writes the models of all backends.
+        if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+            say(f"{program}: a SavedModel is written on TensorFlow, whatever KERAS_BACKEND says.")
         os.environ["KERAS_BACKEND"] = "tensorflow"
     translator = light_translator(options.model, show_progress=False)
     if is_tensorflow:

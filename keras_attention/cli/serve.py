@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from keras_attention.utils.progress import activity, say
 
 ORIGIN = re.compile(r"\*|https?://[^/\s]+")
 MOST_PORT = 65535
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 # By the option: what is counted, and how much is taken.
 LIMITS = {
     "max_characters": ("characters of all texts of a request", 5_000),
@@ -58,7 +60,8 @@ def main(arguments: Sequence[str], program: str) -> None:
         try:
             listener.listen()  # Who reads the next line may connect at once.
             say(f"{program}: ready on {url_of(listener)}")
-            serve(service.application(options.allow_origin), listener)
+            hosts = None if options.host not in LOOPBACK else {*LOOPBACK, *options.allow_host}
+            serve(service.application(options.allow_origin, hosts), listener)
         finally:
             service.close()
 
@@ -90,6 +93,14 @@ def _parser(program: str) -> argparse.ArgumentParser:
         default=[],
         metavar="ORIGIN",
         help="pages of other servers that may ask, such as https://example.org, or * for all (none)",
+    )
+    add(
+        "--allow-host",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="names in the Host header, as a reverse proxy passes on, that this machine answers to beside its "
+        "own (none)",
     )
     add(
         "--page",
@@ -129,7 +140,12 @@ def _models(
     for name in options.model:
         with activity(f"loading {name}"):
             given = given_search_options(options)
-            translators.append(light_translator(name, show_progress=False, **given))
+            translator = light_translator(name, show_progress=False, **given)
+            if (
+                translator.engine_for(1).name == "numba"
+            ):  # NumPy for the first texts would put it off.
+                translator = dataclasses.replace(translator, engine="numba")
+            translators.append(translator)
     models = paired(options.model, translators, languages)
     for model in models:
         with activity(f"translating a first text with {model.name}"):

@@ -17,7 +17,7 @@ from keras_attention.data.imported_tokenizers import (
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.interop.ctranslate2 import MODEL_FILE
 from keras_attention.interop.ctranslate2_reader import read_ctranslate2
-from keras_attention.interop.export_folder import TOKENIZER_FOLDER
+from keras_attention.interop.export_folder import TOKENIZER_FOLDER, verify_export
 from keras_attention.interop.foreign import POSITIONS, read_foreign_json
 from keras_attention.interop.hugging_face import (
     CONFIG_FILE,
@@ -170,6 +170,7 @@ def _from_ctranslate2(folder: Path, positions: str) -> Preset:
 def _from_onnx(folder: Path, positions: str) -> Preset:
     if positions != POSITIONS[0]:
         raise ValueError(f"'{folder}' holds ONNX files, whose `positions` are 'as_trained'.")
+    verify_export(folder, "onnx")  # Graphs are programs: those of others are not run.
     model = OnnxModel(folder)
     return Preset(model, Tokenizer.load(folder / TOKENIZER_FOLDER), {"beam_size": model.beam_size})
 

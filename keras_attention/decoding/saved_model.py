@@ -8,7 +8,12 @@ from typing import Any
 
 from keras_attention.decoding.hypotheses import check_search_options
 from keras_attention.engine.select import is_installed, refusal
-from keras_attention.interop.export_folder import check_tokenizers, is_export, write_manifest
+from keras_attention.interop.export_folder import (
+    MOST_POSITIONS,
+    check_tokenizers,
+    is_export,
+    write_manifest,
+)
 from keras_attention.spec.parts import as_array, check_finite
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.backend import running_backend
@@ -30,8 +35,8 @@ def export_saved_model(
     """Write a `Transformer` as a SavedModel, which translates strings with TensorFlow and tensorflow-text.
 
     Normalisation, SentencePiece, the search of `Translator` and detokenisation are one graph, for any number
-    of texts of any length. A program that loads it imports neither this package nor its model, but
-    `tensorflow_text`, which has the operations of SentencePiece; TensorFlow Serving has them built in. The
+    of texts of up to `max_length` tokens. A program that loads it imports neither this package nor its model,
+    but `tensorflow_text`, which has the operations of SentencePiece; TensorFlow Serving has them built in. The
     signatures:
 
     * `translate(texts, beam_size, n_best)`: `texts` (B,) strings; the others are int32 numbers. Returns
@@ -40,7 +45,7 @@ def export_saved_model(
       translations, "" with score `-inf` fills up.
     * `serving_default(texts)`: the same with `beam_size` and one translation.
     * `score(sources, targets)`: strings (B,) and (B,). Returns `log_probabilities` (B,), the sum over the
-      tokens of a target, its end token included.
+      tokens of a target, its end token included; about -1e30 if one of them is never produced.
 
     What cannot be translated is an error of the whole call that names the text: one that is not UTF-8, or
     longer than `max_length`. All computation is in float32.
@@ -84,8 +89,8 @@ def export_saved_model(
         check_has("model", model, "a built Transformer, or its spec", "spec")
     check_has("tokenizer", tokenizer, "a Tokenizer", "vocabulary_size", "algorithm", "model")
     check_search_options(beam_size, length_penalty)
-    check_integer("max_extra_length", max_extra_length, 0)
-    check_integer("max_length", max_length, 2)
+    check_integer("max_extra_length", max_extra_length, 0, MOST_POSITIONS)
+    check_integer("max_length", max_length, 2, MOST_POSITIONS)
     check_boolean("overwrite", overwrite)
     folder = check_path("folder", folder)
     check_destination(folder, folder=True, ours=is_export, overwrite=overwrite)

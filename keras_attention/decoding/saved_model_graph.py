@@ -19,6 +19,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_attention.data.normalization import INVISIBLE, NORMALIZATIONS
+from keras_attention.decoding.batching import LARGEST_BUFFER
 from keras_attention.decoding.hypotheses import EMPTY, LARGEST_BEAM, NO_HYPOTHESIS, exist, penalty
 from keras_attention.engine.forward import Step, decode, encode
 from keras_attention.engine.tensorflow import TensorFlowOperations
@@ -348,6 +349,15 @@ def _translate(
     source_ids, lengths = _checked(source_ids, model, "source")
     limits = tf.minimum(lengths + model.options.max_extra_length, model.longest[1])
     limits = tf.where(is_empty, 0, limits)
+    # As large as `Batching` allows.
+    size = tf.cast(tf.size(limits) * beam_size, "int64") * tf.cast(beam_size, "int64")
+    is_small = size * tf.cast(tf.reduce_max(limits), "int64") <= LARGEST_BUFFER
+    problem = [
+        "Too much at once. Give fewer texts, shorter ones, or a smaller `beam_size` than",
+        beam_size,
+    ]
+    with tf.control_dependencies([tf.debugging.Assert(is_small, problem)]):
+        limits = tf.identity(limits)
     # Only who wants the n best waits for the certainty of the others.
     rank = tf.where(n_best > 1, beam_size - 1, 0)
     found, scores = model.search(source_ids, limits, beam_size, rank)

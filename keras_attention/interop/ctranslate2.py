@@ -152,7 +152,7 @@ def export_ctranslate2(
             models = given.sentence_piece_models() if is_imported else {}
             if side in models:
                 (partial / f"{side}.spm").write_bytes(models[side])
-        write_manifest(partial, "ctranslate2")
+        write_manifest(partial, "ctranslate2", quantization)
         tokenizer.save(partial / TOKENIZER_FOLDER)
         if target is not tokenizer:
             target.save(partial / TARGET_TOKENIZER_FOLDER)

@@ -6,13 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.files import sha256_of, write_signed_json
+from keras_attention.utils.files import (
+    read_signed_json,
+    sha256_of,
+    verify_files,
+    write_signed_json,
+)
 from keras_attention.utils.ownership import is_own_folder
 from keras_attention.utils.sides import target_size_of
 
 # Lists the other files with their checksums, so that only an export of ours is ever replaced.
 MANIFEST = "keras_attention.json"
 TOKENIZER_FOLDER, TARGET_TOKENIZER_FOLDER = "tokenizer", "target_tokenizer"
+# Tables of positions take memory.
+MOST_POSITIONS = 100_000
 
 
 def is_export(folder: Path) -> bool:
@@ -25,11 +32,33 @@ def is_export(folder: Path) -> bool:
     return all(are_tokenizers) and is_own_folder(folder, MANIFEST, "exported", beside=beside)
 
 
-def write_manifest(folder: Path, kind: str) -> None:
+def write_manifest(folder: Path, kind: str, quantization: str | None = None) -> None:
     """Write the list of the files of an export of this kind, after all of them."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     sha256 = {file.relative_to(folder).as_posix(): sha256_of(file) for file in files}
-    write_signed_json(folder / MANIFEST, {"exported": kind, "sha256": sha256})
+    rounded = {} if quantization is None else {"quantization": quantization}
+    write_signed_json(folder / MANIFEST, {"exported": kind, **rounded, "sha256": sha256})
+
+
+def verify_export(folder: Path, kind: str) -> None:
+    """Raise a ValueError unless a folder is an export of this kind, a DamagedFile if a file was changed."""
+    if not (folder / MANIFEST).is_file():
+        raise ValueError(
+            f"'{folder}' is no export of this package, as it has no {MANIFEST}, so its files are not run. "
+            "Export the model again with `keras-attention export`."
+        )
+    manifest = read_signed_json(folder / MANIFEST)
+    if manifest.get("exported") != kind or not isinstance(manifest.get("sha256"), dict):
+        raise ValueError(
+            f"'{folder / MANIFEST}' does not say that '{folder}' is an export as {kind}."
+        )
+    verify_files(folder, manifest["sha256"], "Export the model again.")
+
+
+def quantization_of(folder: Path) -> str | None:
+    """Return what the weights of an export are rounded to; None if they are not."""
+    found = read_signed_json(folder / MANIFEST).get("quantization")
+    return None if found == "float32" else found
 
 
 def check_tokenizers(spec: TransformerSpec, tokenizer: Any, target: Any = None) -> None:

@@ -13,6 +13,7 @@ PATTERNS = (
     *("*.json", "*.spm", "*.txt", "*.model", "*.npz", "README.md"),
     *("*.safetensors", "model.bin", "model.*.bin", "vocab.*", "*/model.bin", "*/*.json"),
     *("*.weights.h5", "*.keras", "assets/*"),
+    *("encoder_model.onnx*", "decoder_model_merged.onnx*", "tokenizer/*"),
 )
 OLD_WEIGHTS = "pytorch_model.bin"
 KAGGLE_PARTS = "owner/model/framework/variation"

@@ -14,7 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.interop.export_folder import check_tokenizers, is_export, write_manifest
+from keras_attention.interop.export_folder import (
+    MOST_POSITIONS,
+    check_tokenizers,
+    is_export,
+    write_manifest,
+)
 from keras_attention.interop.foreign import permute_hidden
 from keras_attention.interop.hugging_face import (
     CONFIG_FILE,
@@ -102,7 +107,7 @@ def export_hugging_face(
         check_has("model", model, "a built Transformer, or its spec", "spec")
     check_has("tokenizer", tokenizer, "a Tokenizer", "vocabulary_size", "sentence_piece_models")
     check_integer("beam_size", beam_size, 1)
-    check_integer("max_length", max_length, 2)
+    check_integer("max_length", max_length, 2, MOST_POSITIONS)
     check_boolean("overwrite", overwrite)
     folder = check_path("folder", folder)
     check_destination(folder, folder=True, ours=is_export, overwrite=overwrite)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.interop.export_folder import (
+    MOST_POSITIONS,
     TOKENIZER_FOLDER,
     check_tokenizers,
     is_export,
@@ -86,7 +87,7 @@ def export_onnx(
         check_has("model", model, "a built Transformer, or its spec", "spec")
     check_has("tokenizer", tokenizer, "a Tokenizer", "vocabulary_size", "id_to_token", "save")
     check_integer("beam_size", beam_size, 1)
-    check_integer("max_length", max_length, 2)
+    check_integer("max_length", max_length, 2, MOST_POSITIONS)
     check_boolean("overwrite", overwrite)
     folder = check_path("folder", folder)
     check_destination(folder, folder=True, ours=is_export, overwrite=overwrite)

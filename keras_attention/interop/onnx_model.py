@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -58,16 +58,8 @@ class OnnxModel:
 
     def __init__(self, folder: str | os.PathLike[str]):
         self.folder = Path(folder)
-        self._encoder, self._decoder = (
-            _session(self.folder / file) for file in (ENCODER_FILE, DECODER_FILE)
-        )
-        written = self._decoder.get_modelmeta().custom_metadata_map.get(SETTINGS)
-        if written is None:
-            raise ValueError(
-                f"'{self.folder}' holds ONNX files of another program; those that `export_onnx` wrote are "
-                "read. Export the model again with `keras-attention export`, or use optimum."
-            )
-        settings = json.loads(written)
+        self._open()
+        settings = _settings(self.folder, (self._encoder, self._decoder))
         self.vocabulary_size, self.target_vocabulary_size = (settings[name] for name in NAMES[:2])
         self.pad_token_id, self.start_token_id, self.end_token_id = (
             settings[name] for name in NAMES[2:]
@@ -82,6 +74,12 @@ class OnnxModel:
             if each.name.startswith("past_key_values.")
         }
 
+    def _open(self) -> None:
+        self._encoder, self._decoder = (
+            _session(self.folder / file) for file in (ENCODER_FILE, DECODER_FILE)
+        )
+        self._process = os.getpid()
+
     def options(self) -> NoReturn:
         """Refuse to be a spec: nothing but a search can be done with the files."""
         raise SpecError(
@@ -94,6 +92,8 @@ class OnnxModel:
 
     def encode(self, token_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the encoder's output (B, S, D) of sources (B, S), and which tokens are real (B, S)."""
+        if self._process != os.getpid():  # The threads of a session do not survive a fork.
+            self._open()
         mask = (token_ids != self.pad_token_id).astype("int64")
         fed = {IDS: token_ids.astype("int64"), MASK: mask}
         return self._encoder.run(None, fed)[0], mask
@@ -133,6 +133,22 @@ class OnnxModel:
     def __call__(self, inputs: Mapping[str, np.ndarray], training: bool = False) -> np.ndarray:
         encoded, mask = self.encode(np.asarray(inputs["encoder_token_ids"]))
         return self.decode(np.asarray(inputs["decoder_token_ids"]), encoded, mask)[0]
+
+
+def _settings(folder: Path, sessions: Sequence[Any]) -> dict[str, int]:
+    """Return the settings in the metadata of both files, which must be equal."""
+    maps = (session.get_modelmeta().custom_metadata_map for session in sessions)
+    written, *others = (found.get(SETTINGS) for found in maps)
+    if written is None or others != [written]:
+        raise ValueError(
+            f"'{folder}' holds ONNX files of another program, or of two exports; those that `export_onnx` "
+            "wrote are read. Export the model again with `keras-attention export`, or use optimum."
+        )
+    settings = json.loads(written)
+    names = (*NAMES, "max_length", "beam_size")
+    if not isinstance(settings, dict) or any(type(settings.get(name)) is not int for name in names):
+        raise DamagedFile(f"The metadata of '{folder / DECODER_FILE}' lacks one of {names}.")
+    return settings
 
 
 def _session(path: Path) -> Any:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 TOLERANCE, ROUNDED_TOLERANCE = 1e-3, 0.2
 # Share of the sentences that must be equal, where programs have the same rules; one may always differ.
 EQUAL_SHARE = 0.995
+# A target that is less likely holds a token that is never produced, which each program says in its own way.
+NEVER = -1e20
 SHOWN = 5
 
 
@@ -297,7 +299,7 @@ class _Check:
             return
         scores = found["scores"]
         apart = [
-            abs(ours - theirs) / length
+            abs(ours - theirs) / length if ours > NEVER else 0.0
             for ours, theirs, length in zip(self._scores, scores, self._lengths, strict=True)
         ]
         # NaN is the largest difference of all.

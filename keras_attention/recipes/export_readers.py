@@ -6,6 +6,7 @@ returns a `LoadedExport`: text in, text and numbers out, since tokens have other
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,11 @@ import numpy as np
 from keras_attention.data.presets import read_preset
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
-from keras_attention.interop.export_folder import TARGET_TOKENIZER_FOLDER, TOKENIZER_FOLDER
+from keras_attention.interop.export_folder import (
+    TARGET_TOKENIZER_FOLDER,
+    TOKENIZER_FOLDER,
+    quantization_of,
+)
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.backend import check_backend
 from keras_attention.utils.sides import encode_side, end_of, piece_of, target_size_of
@@ -82,7 +87,10 @@ class Ours:
 
     def __init__(self, preset: Any, search: Search):
         options = {"show_progress": False, "longest_source": None, **search._asdict()}
-        self._translator = Translator.from_preset(read_preset(preset), **options)
+        preset = read_preset(preset)
+        if isinstance(preset.spec, TransformerSpec):  # Programs compute in float32.
+            preset = preset._replace(spec=dataclasses.replace(preset.spec, dtype="float32"))
+        self._translator = Translator.from_preset(preset, **options)
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         return self._translator(texts)
@@ -182,7 +190,9 @@ class CTranslate2:
         if (folder / TARGET_TOKENIZER_FOLDER).is_dir():
             self._target = Tokenizer.load(folder / TARGET_TOKENIZER_FOLDER)
         self._translator = ctranslate2.Translator(str(folder), compute_type="default")
-        self.precision = self._translator.compute_type
+        # Rounded weights stay so where it computes in float32.
+        rounded, computed = quantization_of(folder), self._translator.compute_type
+        self.precision = rounded if rounded and computed == "float32" else computed
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         ids = range(target_size_of(self._target))

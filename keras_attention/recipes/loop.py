@@ -139,9 +139,10 @@ class TrainingLoop:
         run = self.run
         found: dict[str, float] = {}
         monitor = MEASURES[run.config.best_by or "perplexity"][0]
-        if is_chief():
-            self.perplexity.set_model(run.model)
-            found = self.perplexity.measure()
+        with failing_together():  # The others do not wait for a chief that has failed.
+            if is_chief():
+                self.perplexity.set_model(run.model)
+                found = self.perplexity.measure()
         if self.best and monitor != "val_perplexity":  # All processes translate.
             self.scores.set_model(run.model)
             found |= {f"val_{name}": value for name, value in self.scores.scores().items()}

@@ -11,6 +11,7 @@ from keras_attention.data.corpus import Corpus
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.presets import Preset, read_preset
 from keras_attention.recipes.config import BUDGET, NEWER, NOT_IN_A_MODEL, TranslationConfig
+from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_boolean, check_has
 from keras_attention.utils.cooldown import finishing_steps
 from keras_attention.utils.run_folder import RunFolder
@@ -28,7 +29,12 @@ FREEZES = (
 @functools.lru_cache(maxsize=2)
 def start_of(preset: str) -> Preset:
     """Return the pretrained model that a run starts from; read once in a process."""
-    return read_preset(preset)
+    found = read_preset(preset)
+    if not isinstance(
+        found.spec, TransformerSpec
+    ):  # Files of ONNX, which say that they cannot be trained.
+        found.spec.options()
+    return found
 
 
 def model_arguments(config: TranslationConfig) -> dict[str, Any]:

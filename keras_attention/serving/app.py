@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; "
     "img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# How long a stop waits for what is computed for nobody.
+LAST_SECONDS = 1.0
 GONE = 499  # The client has closed the connection: nobody reads this, but it is counted.
 
 
@@ -75,13 +78,18 @@ class Service:
             self.watcher = Worker(AttentionReader(load_keras), MOST_ATTENTION, 1, "attention")
 
     def close(self) -> None:
-        """End the threads, when nobody asks any more."""
-        self.worker.close()
+        """End the threads, when nobody asks any more; what still computes is for nobody."""
+        self.worker.close(LAST_SECONDS)
         if self.watcher is not None:
-            self.watcher.close()
+            self.watcher.close(LAST_SECONDS)
 
-    def application(self, origins: Sequence[str] = ()) -> Any:
-        """Return the ASGI application; pages of the given origins may use it, too."""
+    def application(self, origins: Sequence[str] = (), hosts: Collection[str] | None = None) -> Any:
+        """Return the ASGI application.
+
+        Args:
+            origins: Pages of these origins may use it, too.
+            hosts: The names that a Host header may have; None for any.
+        """
         routes: list[Any] = [
             Route("/translate", self.translate, methods=["POST"]),
             Route("/detect", self.detect, methods=["POST"]),
@@ -107,6 +115,8 @@ class Service:
         if origins:
             allowed: Any = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
             middleware.append(Middleware(CORSMiddleware, allow_origins=list(origins), **allowed))
+        if hosts is not None:
+            middleware.append(Middleware(KnownHost, hosts=hosts))
         handlers: dict[Any, Any] = {
             ClientDisconnect: _gone,
             HTTPException: _refused,
@@ -275,6 +285,26 @@ def _joined(
         texts.append("".join(text for text, _ in chosen))
         scores.append(sum(score for _, score in chosen))
     return texts, scores
+
+
+class KnownHost:
+    """An ASGI application that refuses other names than its own, with which pages of others come here.
+
+    A page whose name leads to this machine (DNS rebinding) could read what only this machine may.
+    """
+
+    def __init__(self, app: Any, hosts: Collection[str]):
+        self.app = app
+        self.hosts = frozenset(hosts)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request on, or refuse it."""
+        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        if re.sub(r":\d+$", "", host).lower() not in self.hosts:
+            problem = {"error": f"This server does not answer to the host {host!r} (--allow-host)."}
+            await JSONResponse(problem, 421)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
 
 
 async def _refused(request: Request, error: HTTPException) -> Response:

@@ -166,13 +166,15 @@ def read_asked(fields: Mapping[str, Any], limits: Limits) -> Asked:
             400,
             f"The request has {characters} characters; at most {limits.characters} are allowed.",
         )
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError:
-        raise refusal(400, "`q` holds half of a surrogate pair, which is no character.") from None
     languages = [fields[name] for name in ("source", "target")]
     if not all(isinstance(code, str) for code in languages):
         raise refusal(400, "`source` and `target` must be codes of languages, such as 'en'.")
+    try:
+        "".join([*texts, *languages]).encode()
+    except UnicodeEncodeError:
+        raise refusal(
+            400, "The request holds half of a surrogate pair, which is no character."
+        ) from None
     form = fields.get("format") or "text"
     if form != "text":
         raise refusal(400, f"The format must be 'text'; HTML is not supported. Received: {form!r}")

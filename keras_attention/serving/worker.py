@@ -74,18 +74,28 @@ class Worker:
         """Return the number of jobs in the queue."""
         return len(self._jobs)
 
-    def close(self) -> None:
-        """Do what waits, and end the thread."""
+    def close(self, seconds: float | None = None) -> None:
+        """Do what waits, and end the thread.
+
+        Args:
+            seconds: How long to wait for it at most. Defaults to as long as it takes.
+        """
         with self._changed:
             self._is_closed = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(seconds)
 
     def _run(self) -> None:
         while taken := self._take():
             jobs = [job for job in taken if job.answer.set_running_or_notify_cancel()]
-            if jobs:
+            if not jobs:
+                continue
+            try:
                 self._work(jobs)
+            except BaseException as error:  # The thread must not end while jobs come.
+                for job in jobs:
+                    if not job.answer.done():
+                        job.answer.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
 
     def _take(self) -> list[Job]:
         """Wait for jobs, and take them from the queue; return none when it is closed and empty."""

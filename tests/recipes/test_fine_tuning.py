@@ -193,10 +193,14 @@ def test_stopped_and_continued_it_ends_as_at_once(start, corpus, tmp_path):
         np.testing.assert_array_equal(found[path], value, err_msg=path)
 
 
-@pytest.mark.parametrize("best_by", ["perplexity", "bleu"])
-def test_a_training_that_harms_ends_with_the_pretrained_model(corpus, tmp_path, capsys, best_by):
-    """The same if it was stopped meanwhile."""
-    settings = {**HARMFUL, "best_by": best_by, "final_model": "best", "bleu_every": 1}
+@pytest.mark.parametrize(
+    "best_by, ema", [("perplexity", None), ("bleu", None), ("perplexity", 0.5)]
+)
+def test_a_training_that_harms_ends_with_the_pretrained_model(
+    corpus, tmp_path, capsys, best_by, ema
+):
+    """The same if it was stopped meanwhile. A moving average begins with the first update."""
+    settings = {**HARMFUL, "best_by": best_by, "final_model": "best", "bleu_every": 1, "ema": ema}
     for steps in (2, 4):
         report = train_translation(
             corpus, config("demo_en_de", steps=steps, **settings), tmp_path / "run"

@@ -47,13 +47,13 @@ def shouted(text, rank=0):
 
 
 @contextlib.contextmanager
-def running(service, origins=()):
+def running(service, origins=(), hosts=None):
     """Serves, and yields the port."""
     from keras_attention.serving.server import bound_socket, server_of
 
     listener = bound_socket(HOST, 0)
     port = listener.getsockname()[1]
-    server = server_of(service.application(origins))
+    server = server_of(service.application(origins, hosts))
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     wait_until(lambda: server.started)

@@ -153,6 +153,7 @@ REFUSED = {
     "an object": ({"q": {"a": 1}}, "`q` must be a text"),
     "no target": ({"target": None}, "missing target"),
     "no text as source": ({"source": ["en"]}, "`source` and `target` must be codes"),
+    "half a character as source": ({"source": "\ud800"}, "half of a surrogate pair"),
     "no such pair": ({"target": "fr"}, "no model from 'en' to 'fr'. It translates en to de."),
     "HTML": ({"format": "html"}, "HTML is not supported"),
     "half an alternative": ({"alternatives": 0.5}, "`alternatives` must be a whole number"),
@@ -352,6 +353,22 @@ def test_metrics_count_what_was_asked(port):
     assert samples["keras_attention_waiting",] == 0
     assert samples["keras_attention_request_seconds_count", "/translate"] == 2
     assert samples["process_resident_memory_bytes",] > 1e6
+
+
+def test_names_of_others_are_refused(models):
+    """A page whose own name leads to this machine reads nothing."""
+    own = {"127.0.0.1", "localhost", "[::1]", "mt.example"}
+    with running(Service(models, LIMITS, None), hosts=own) as port:
+        for host, status in (
+            ("127.0.0.1:5000", 200),
+            ("LOCALHOST", 200),
+            ("[::1]:80", 200),
+            ("mt.example", 200),
+            ("evil.example:5000", 421),
+            ("127.0.0.1.evil.example", 421),
+            ("", 421),
+        ):
+            assert ask(port, body=RIGHT, Host=host)[0] == status, host
 
 
 def test_pages_of_other_servers_only_if_they_may(translator):

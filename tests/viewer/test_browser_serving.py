@@ -12,7 +12,7 @@ from keras_attention_light import load_translator
 from tests.serving.served import running
 from tests.viewer.looks import expect_text
 
-pytestmark = pytest.mark.backends("tensorflow")
+pytestmark = pytest.mark.backends("torch")
 
 NAME = "demo_en_de"
 

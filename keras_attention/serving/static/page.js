@@ -14,7 +14,7 @@ let languages = [];
 let alternatives = 0; // a narrow beam has fewer
 let timer = 0;
 let asked = new AbortController(); // of the newest text
-let reload = null; // of the viewer, once it is there
+let viewer = null; // what becomes the viewer's function that reads again, once it is mounted
 let shown = null; // what the viewer reads
 
 /** The answer to a request; throws the server's own message. */
@@ -47,7 +47,7 @@ async function translate() {
   for (const id of ["translation", "attention"]) $(id).classList.add("old");
   try {
     showTranslation(await ask("translate", { ...about, alternatives }, signal));
-    say(reload ? "" : "The first time, the model that shows the attention must be loaded.");
+    say(viewer ? "" : "The first time, the model that shows the attention must be loaded.");
     await showAttention(await ask("attention", about, signal));
     say("");
   } catch (error) {
@@ -67,8 +67,8 @@ async function showAttention(data) {
   shown = createEmbeddedSource(data);
   $("attention").hidden = false;
   $("attention").classList.remove("old");
-  if (reload) {
-    await reload();
+  if (viewer) {
+    await (await viewer)();
     return;
   }
   const newest = {
@@ -77,7 +77,9 @@ async function showAttention(data) {
     weights: (...place) => shown.weights(...place),
   };
   const host = createPageHost();
-  await mount($("attention"), newest, { ...host, onReload: (callback) => { reload = callback; } });
+  let reload = null;
+  viewer = mount($("attention"), newest, { ...host, onReload: (callback) => { reload = callback; } }).then(() => reload);
+  await viewer;
 }
 
 function fill(select, codes, wanted) {
