@@ -68,6 +68,5 @@ def main(arguments: Sequence[str], program: str) -> None:
         with atomic_path(options.output) as partial:
             model.save(partial)
             sign_archive(partial)
-    print(
-        f"The {'moving ' * moves}average of {', '.join(path.name for path in chosen)} is in {options.output}"
-    )
+    names = ", ".join(path.name for path in chosen)
+    print(f"The {'moving ' * moves}average of {names} is in {options.output}")

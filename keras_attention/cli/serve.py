@@ -99,8 +99,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="NAME",
-        help="names in the Host header, as a reverse proxy passes on, that this machine answers to beside its "
-        "own (none)",
+        help="names in the Host header, as a reverse proxy passes them on, that are answered beside this "
+        "machine's own (none)",
     )
     add(
         "--page",

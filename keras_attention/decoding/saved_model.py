@@ -36,8 +36,8 @@ def export_saved_model(
 
     Normalisation, SentencePiece, the search of `Translator` and detokenisation are one graph, for any number
     of texts of up to `max_length` tokens. A program that loads it imports neither this package nor its model,
-    but `tensorflow_text`, which has the operations of SentencePiece; TensorFlow Serving has them built in. The
-    signatures:
+    but `tensorflow_text`, which has the operations of SentencePiece; TensorFlow Serving has them built in.
+    The signatures:
 
     * `translate(texts, beam_size, n_best)`: `texts` (B,) strings; the others are int32 numbers. Returns
       `translations` (B, n_best), different texts, best first, and `scores` (B, n_best), as

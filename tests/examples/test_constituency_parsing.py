@@ -19,7 +19,7 @@ from keras_attention.evaluation.bracketing import bracketing_counts
 from keras_attention.models import Transformer
 from keras_attention.recipes.config import TranslationConfig
 
-pytestmark = pytest.mark.backends("torch")
+pytestmark = pytest.mark.backends("tensorflow")
 WORDS = {
     "DT": ["the", "a"],
     "NN": ["dog", "cat", "house", "dogcatcher"],
