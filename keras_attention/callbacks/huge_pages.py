@@ -18,6 +18,7 @@ class HugePages(RunCallback):
 
     Example:
 
+    >>> import keras
     >>> import numpy as np
     >>> model = keras.Sequential([keras.layers.Dense(1)])
     >>> model.compile("sgd", "mse")

@@ -209,12 +209,16 @@ class _Writer:
         self._weights[name] = np.asarray(array, order="C")
         return name
 
+    def _padding(self, mask: str) -> str:
+        """Return the bias (B, 1, 1, S) that hides padding."""
+        is_real = self._add("Cast", mask, to=self._onnx.TensorProto.FLOAT)
+        return self._add(
+            "Unsqueeze", self._add("Mul", self._add("Sub", 1.0, is_real), MASKED), [1, 2]
+        )
+
     def encoder(self, output: str) -> None:
         """Write the encoder, whose output gets this name."""
-        stack = self._spec.encoder
-        is_real = self._add("Cast", MASK, to=self._onnx.TensorProto.FLOAT)
-        hidden = self._add("Mul", self._add("Sub", 1.0, is_real), MASKED)
-        padding = self._add("Unsqueeze", hidden, [1, 2])  # (B, 1, 1, S)
+        stack, padding = self._spec.encoder, self._padding(MASK)
         length = self._length(IDS, 1)
         biases: dict[int | None, str] = {None: padding}
         for window in _windows(stack):
@@ -237,13 +241,9 @@ class _Writer:
         past: int | str = 0
         if is_continued:
             first = next(name for name in kept if ".decoder." in name)
-            past = self._length(
-                f"past_key_values.{first}", 1 if first.rpartition(".")[2] == "state" else 2
-            )
+            past = self._length(f"past_key_values.{first}", 1 if ".state" in first else 2)
         total = self._add("Add", past, self._length(IDS, 1))
-        is_real = self._add("Cast", SOURCE_MASK, to=self._onnx.TensorProto.FLOAT)
-        hidden = self._add("Mul", self._add("Sub", 1.0, is_real), MASKED)
-        padding = self._add("Unsqueeze", hidden, [1, 2])
+        padding = self._padding(SOURCE_MASK)
         biases = {
             window: self._bias(past, total, window, is_causal=True)
             for window in _windows(spec.decoder)
@@ -408,8 +408,7 @@ class _Writer:
             x = self._linear(x, dense, f"{path}.output.{i}", part.kappa[i])
             if part.feed_forwards:
                 number = i % len(part.feed_forwards)
-                network = part.feed_forwards[number]
-                x = self._network(x, network, f"{path}.feed_forwards.{number}")
+                x = self._network(x, part.feed_forwards[number], f"{path}.feed_forwards.{number}")
             x = self._add("Mul", x, float(part.alpha[i]))
             total = self._add("Add", total, x) if total else x
         return total
@@ -440,18 +439,10 @@ class _Writer:
             helper.make_node("Identity", [next_state], [output]),
         ]
         body = helper.make_graph(inner, "cell", *values)
-        outputs = [f"{own}/last", own]
-        node = helper.make_node(
-            "Scan",
-            [first, forget, new],
-            outputs,
-            body=body,
-            num_scan_inputs=2,
-            scan_input_axes=[1, 1],
-            scan_output_axes=[1],
-        )
-        self.nodes.append(node)
-        return outputs[1]
+        read, written = [first, forget, new], [f"{own}/last", own]
+        axes = {"num_scan_inputs": 2, "scan_input_axes": [1, 1], "scan_output_axes": [1]}
+        self.nodes.append(helper.make_node("Scan", read, written, body=body, **axes))
+        return own
 
     def _network(self, x: str, part: FeedForwardSpec, path: str) -> str:
         hidden = self._linear(x, part.inner, f"{path}.inner")

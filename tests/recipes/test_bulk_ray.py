@@ -221,7 +221,7 @@ def test_the_commands_that_translate_give_the_same(page, capsys):
     main(into("third", alone))
     assert capsys.readouterr().out.split() == ["third/a", "third/b"]
     first = texts("first")
-    assert {path.name: content.count(b"\n") for path, content in first.items()} == {"a": 0, "b": 3}
+    assert {name: content.count(b"\n") for name, content in first.items()} == {"a": 0, "b": 3}
     assert texts("second") == texts("third") == first
 
 

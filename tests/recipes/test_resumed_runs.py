@@ -360,7 +360,7 @@ def known_perplexities(monkeypatch):
     def measure(callback):
         return {"val_perplexity": PERPLEXITIES.get(int(callback.model.optimizer.iterations), 45.0)}
 
-    monkeypatch.setattr(ValidationPerplexity, "_measure", measure)
+    monkeypatch.setattr(ValidationPerplexity, "measure", measure)
 
 
 BEST = dataclasses.replace(
