@@ -195,6 +195,7 @@ def test_stopped_and_continued_it_ends_as_at_once(start, corpus, tmp_path):
         np.testing.assert_array_equal(found[path], value, err_msg=path)
 
 
+@pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     "best_by, ema", [("perplexity", None), ("bleu", None), ("perplexity", 0.5)]
 )
@@ -228,6 +229,7 @@ def test_a_training_that_harms_ends_with_the_pretrained_model(
             np.testing.assert_array_equal(weights(found.model)[path], value, err_msg=path)
 
 
+@pytest.mark.backends("torch")
 def test_a_training_that_harms_says_so(corpus, tmp_path, capsys):
     report = train_translation(corpus, config("demo_en_de", steps=4, **HARMFUL), tmp_path / "run")
     first, last = (report[f"{name}_validation_perplexity"] for name in ("first", "last"))
@@ -236,6 +238,7 @@ def test_a_training_that_harms_says_so(corpus, tmp_path, capsys):
     )
 
 
+@pytest.mark.backends("torch")
 def test_a_training_that_helps_ends_with_what_it_learned(start, corpus, tmp_path, capsys):
     best = {"best_by": "perplexity", "final_model": "best"}
     report = train_translation(corpus, config(start, **best), tmp_path / "run")
