@@ -355,8 +355,9 @@ def test_metrics_count_what_was_asked(port):
     assert samples["process_resident_memory_bytes",] > 1e6
 
 
-def test_names_of_others_are_refused(models):
+def test_names_of_others_are_refused(translator):
     """A page whose own name leads to this machine reads nothing."""
+    models = paired(["shouting"], [translator], None)
     own = {"127.0.0.1", "localhost", "[::1]", "mt.example"}
     with running(Service(models, LIMITS, None), hosts=own) as port:
         for host, status in (
