@@ -39,21 +39,26 @@ def compiled(function: Callable[..., Any], signature: tuple[Any, ...]) -> Any:
 
     Only functions that Python calls are cached: their machine code includes that of all that they call.
     """
-    folder, given = _cache_folder(function, signature), numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(folder or given)
-    try:
-        dispatcher = njit(function, cache=folder is not None)
-    finally:
-        numba.config.CACHE_DIR = given
+    dispatcher = _dispatcher(function, signature)
     dispatcher.compile(signature)
     dispatcher.disable_compile()
     return dispatcher
 
 
 def is_on_disk(function: Callable[..., Any], signature: tuple[Any, ...]) -> bool:
-    """Return whether an earlier process has compiled a function for argument types."""
-    folder = _cache_folder(function, signature)
-    return folder is not None and any(folder.rglob("*.nbi"))
+    """Return whether an earlier process has compiled a function for argument types, from this very file."""
+    folder = _dispatcher(function, signature).stats.cache_path
+    return folder is not None and any(Path(folder).glob("*.nbi"))
+
+
+def _dispatcher(function: Callable[..., Any], signature: tuple[Any, ...]) -> Any:
+    """Return what compiles a function, or loads it from the cache."""
+    folder, given = _cache_folder(function, signature), numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(folder or given)
+    try:
+        return njit(function, cache=folder is not None)
+    finally:
+        numba.config.CACHE_DIR = given
 
 
 def _cache_folder(function: Callable[..., Any], signature: tuple[Any, ...]) -> Path | None:
