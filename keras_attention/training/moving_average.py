@@ -57,7 +57,7 @@ def load_moving_average(model: keras.Model, paths: Sequence[str | os.PathLike[st
         raise ValueError(f"The checkpoint '{path}' holds no moving average of the weights.")
     check_same_model(model, manifest, path)
     average_checkpoints(model, [path])  # What has no average, such as frozen weights.
-    if not manifest["updates"]:  # Averages begin with the first update.
+    if manifest.get("updates") == 0:  # Averages begin with the first update.
         return
     names = [name for name, _ in manifest["variables"]["model"]]
     slots = [name for name, _ in manifest["variables"]["optimizer"]]
