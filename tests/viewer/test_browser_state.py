@@ -264,7 +264,7 @@ def changes_while_crossing(page, tokens, right):
         page.evaluate("window.changes = 0")
         box = tokens.nth(i).bounding_box()
         page.mouse.move(box["x"] + box["width"] / 2 + right, box["y"] + box["height"] / 2)
-        page.wait_for_function("window.changes > 0")
+        page.wait_for_function("() => window.changes > 0")  # the page forbids to evaluate text
         page.evaluate(
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
         )
