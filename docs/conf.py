@@ -28,6 +28,8 @@ html_theme = "furo"
 html_title = f"keras_attention {release}"
 html_show_sphinx = False
 html_copy_source = False
+# The address of the site leads to its first page.
+html_extra_path = ["root"]
 
 # Links go to the headings as on code hosts.
 myst_heading_anchors = 4
