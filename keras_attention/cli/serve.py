@@ -124,6 +124,9 @@ def _check(options: argparse.Namespace) -> list[tuple[str, str]] | None:
             raise ValueError(
                 f"--allow-origin must be *, or origins such as https://example.org. Received: {origin}"
             )
+    for name in options.allow_host:
+        if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]", name):
+            raise ValueError(f"--allow-host must be names such as mt.example.org. Received: {name}")
     languages = check_languages(options.languages, len(options.model))
     check_options(given_search_options(options))
     choose_backend(options)
