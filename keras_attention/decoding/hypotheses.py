@@ -96,13 +96,18 @@ def is_decided(stop: str, alive_scores: Any, finished_scores: Any, penalties: An
         penalties: (B,) penalty of the longest hypothesis allowed.
         xp: The library of the arrays.
     """
-    bound = alive_scores[:, 0] / penalties
     if stop != "n_best_2017":
         decisive = finished_scores[:, decisive_slot(stop, finished_scores.shape[1])]
     else:
         is_there = exist(finished_scores)
         worst = xp.min(xp.where(is_there, finished_scores, -EMPTY), axis=1)
         decisive = xp.where(is_there[:, 0], worst, EMPTY)
+    return is_beyond_reach(decisive, alive_scores, penalties, xp)
+
+
+def is_beyond_reach(decisive: Any, alive_scores: Any, penalties: Any, xp: Any) -> Any:
+    """Return (B,) bool: whether no alive hypothesis (B, W) can still come before the decisive scores (B,)."""
+    bound = alive_scores[:, 0] / penalties
     return (decisive > bound) | xp.logical_not(exist(bound))
 
 

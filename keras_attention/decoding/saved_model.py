@@ -10,15 +10,14 @@ from keras_attention.decoding.hypotheses import check_search_options
 from keras_attention.engine.select import is_installed, refusal
 from keras_attention.interop.export_folder import (
     MOST_POSITIONS,
-    check_tokenizers,
-    is_export,
+    begin_export,
     write_manifest,
 )
 from keras_attention.spec.parts import as_array, check_finite
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.checks import check_boolean, check_has, check_integer, check_path
-from keras_attention.utils.files import atomic_folder, check_destination
+from keras_attention.utils.checks import check_integer
+from keras_attention.utils.files import atomic_folder
 
 
 def export_saved_model(
@@ -85,17 +84,10 @@ def export_saved_model(
     ...     translate = tf.saved_model.load(path).signatures["translate"]
     ...     found = translate(texts=tf.constant(["a house"]), beam_size=tf.constant(4), n_best=tf.constant(2))
     """
-    if not isinstance(model, TransformerSpec):
-        check_has("model", model, "a built Transformer, or its spec", "spec")
-    check_has("tokenizer", tokenizer, "a Tokenizer", "vocabulary_size", "algorithm", "model")
     check_search_options(beam_size, length_penalty)
     check_integer("max_extra_length", max_extra_length, 0, MOST_POSITIONS)
     check_integer("max_length", max_length, 2, MOST_POSITIONS)
-    check_boolean("overwrite", overwrite)
-    folder = check_path("folder", folder)
-    check_destination(folder, folder=True, ours=is_export, overwrite=overwrite)
-    spec = model if isinstance(model, TransformerSpec) else model.spec()
-    check_tokenizers(spec, tokenizer)
+    spec, path = begin_export(model, tokenizer, folder, overwrite, "algorithm", "model")
     _check_exportable(spec, tokenizer)
     check_finite(spec.weights())
     _check_backend()
@@ -103,10 +95,10 @@ def export_saved_model(
     from keras_attention.decoding.saved_model_graph import SearchOptions, write_graph
 
     options = SearchOptions(beam_size, length_penalty, max_extra_length, max_length)
-    with atomic_folder(folder, replace=overwrite) as partial:
+    with atomic_folder(path, replace=overwrite) as partial:
         write_graph(spec.map_weights(as_array), tokenizer, options, partial)
         write_manifest(partial, "saved_model")
-    return folder
+    return path
 
 
 def _check_exportable(spec: TransformerSpec, tokenizer: Any) -> None:

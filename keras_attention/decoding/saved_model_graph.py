@@ -20,7 +20,14 @@ from keras import ops
 
 from keras_attention.data.normalization import INVISIBLE, NORMALIZATIONS
 from keras_attention.decoding.batching import LARGEST_BUFFER
-from keras_attention.decoding.hypotheses import EMPTY, LARGEST_BEAM, NO_HYPOTHESIS, exist, penalty
+from keras_attention.decoding.hypotheses import (
+    EMPTY,
+    LARGEST_BEAM,
+    NO_HYPOTHESIS,
+    exist,
+    is_beyond_reach,
+    penalty,
+)
 from keras_attention.engine.forward import Step, decode, encode
 from keras_attention.engine.tensorflow import TensorFlowOperations
 from keras_attention.spec import SSRUSpec, TransformerSpec
@@ -281,8 +288,9 @@ class ModelOperations:
             finished = tf.concat([old.finished_sequences, sequences], axis=1)
             alive_scores, kept = tf.math.top_k(tf.where(is_end, EMPTY, scores), beam_size)
             parents = _at(parents, kept)
-            bound = alive_scores[:, 0] / longest_penalty
-            is_decided = (finished_scores[:, rank] > bound) | ~exist(bound)
+            is_decided = is_beyond_reach(
+                finished_scores[:, rank], alive_scores, longest_penalty, ops
+            )
             is_frozen = old.done[:, None]
             return _Beams(
                 old.index + 1,

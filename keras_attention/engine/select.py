@@ -59,8 +59,8 @@ ABILITIES = {
         offers=(),
     ),
 }
-# Multiplications that NumPy makes in seconds, while Numba would compile for a minute or two.
-FEW_MULTIPLICATIONS = 10e9
+# NumPy makes so many multiplications in about ten seconds (dev/LOG.md); Numba compiles for a minute or two.
+FEW_MULTIPLICATIONS = 40e9
 # "plain" is no engine, but the search over the model itself.
 ENGINES = ("auto", *ABILITIES, "plain")
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")

@@ -15,8 +15,7 @@ import numpy as np
 from keras_attention.interop.export_folder import (
     TARGET_TOKENIZER_FOLDER,
     TOKENIZER_FOLDER,
-    check_tokenizers,
-    is_export,
+    begin_export,
     write_manifest,
 )
 from keras_attention.spec import (
@@ -28,13 +27,10 @@ from keras_attention.spec import (
 )
 from keras_attention.spec.parts import as_array
 from keras_attention.utils.checks import (
-    check_boolean,
     check_choice,
-    check_has,
     check_integer,
-    check_path,
 )
-from keras_attention.utils.files import atomic_folder, check_destination
+from keras_attention.utils.files import atomic_folder
 from keras_attention.utils.sides import end_of, piece_of, target_size_of, unknown_of
 
 # Name of an activation in a spec -> its name in CTranslate2.
@@ -130,21 +126,14 @@ def export_ctranslate2(
     >>> ids = {tokenizer.id_to_token(i): i for i in range(tokenizer.vocabulary_size)}
     >>> text = tokenizer.decode([ids[t] for t in result[0].hypotheses[0]])  # doctest: +SKIP
     """
-    if not isinstance(model, TransformerSpec):
-        check_has("model", model, "a built Transformer, or its spec", "spec")
     target = tokenizer if target_tokenizer is None else target_tokenizer
-    for name, given in (("tokenizer", tokenizer), ("target_tokenizer", target)):
-        check_has(name, given, "a Tokenizer", "vocabulary_size", "id_to_token", "save")
     check_integer("max_length", max_length, 1)
-    check_boolean("overwrite", overwrite)
     if quantization is not None:
         check_choice("quantization", quantization, QUANTIZATIONS)
-    folder = check_path("folder", folder)
-    check_destination(folder, folder=True, ours=is_export, overwrite=overwrite)
-    spec = model if isinstance(model, TransformerSpec) else model.spec()
-    check_tokenizers(spec, tokenizer, target)
+    needed = ("id_to_token", "save")
+    spec, path = begin_export(model, tokenizer, folder, overwrite, *needed, target=target)
     check_exportable(spec)
-    with atomic_folder(folder, replace=overwrite) as partial:
+    with atomic_folder(path, replace=overwrite) as partial:
         write_model(spec, tokenizer, partial, quantization, max_length, target)
         # Of an imported tokenizer, under the names that converters give them.
         for side, given in (("source", tokenizer), ("target", target)):
@@ -156,7 +145,7 @@ def export_ctranslate2(
         tokenizer.save(partial / TOKENIZER_FOLDER)
         if target is not tokenizer:
             target.save(partial / TARGET_TOKENIZER_FOLDER)
-    return folder
+    return path
 
 
 def write_model(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.checks import check_boolean, check_has, check_path
 from keras_attention.utils.files import (
+    check_destination,
     read_signed_json,
     sha256_of,
     verify_files,
@@ -20,6 +23,36 @@ MANIFEST = "keras_attention.json"
 TOKENIZER_FOLDER, TARGET_TOKENIZER_FOLDER = "tokenizer", "target_tokenizer"
 # Tables of positions take memory.
 MOST_POSITIONS = 100_000
+
+
+def begin_export(
+    model: Any,
+    tokenizer: Any,
+    folder: str | os.PathLike[str],
+    overwrite: bool,
+    *needed: str,
+    target: Any = None,
+) -> tuple[TransformerSpec, Path]:
+    """Check what all exports are given; return the spec and the folder's path.
+
+    Args:
+        model: A built `Transformer`, or its spec.
+        tokenizer: The tokenizer of the source.
+        folder: The folder to write.
+        overwrite: Whether an export there may be replaced.
+        *needed: Further attributes that the tokenizers must have.
+        target: The tokenizer of the target, if it is another. Defaults to `tokenizer`.
+    """
+    if not isinstance(model, TransformerSpec):
+        check_has("model", model, "a built Transformer, or its spec", "spec")
+    for name, given in (("tokenizer", tokenizer), ("target_tokenizer", target or tokenizer)):
+        check_has(name, given, "a Tokenizer", "vocabulary_size", *needed)
+    check_boolean("overwrite", overwrite)
+    path = check_path("folder", folder)
+    check_destination(path, folder=True, ours=is_export, overwrite=overwrite)
+    spec = model if isinstance(model, TransformerSpec) else model.spec()
+    check_tokenizers(spec, tokenizer, target)
+    return spec, path
 
 
 def is_export(folder: Path) -> bool:

@@ -16,8 +16,7 @@ import numpy as np
 
 from keras_attention.interop.export_folder import (
     MOST_POSITIONS,
-    check_tokenizers,
-    is_export,
+    begin_export,
     write_manifest,
 )
 from keras_attention.interop.foreign import permute_hidden
@@ -38,8 +37,8 @@ from keras_attention.spec.parts import (
     sinusoid,
 )
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.checks import check_boolean, check_has, check_integer, check_path
-from keras_attention.utils.files import atomic_folder, check_destination
+from keras_attention.utils.checks import check_integer
+from keras_attention.utils.files import atomic_folder
 from keras_attention.utils.sides import unknown_of
 
 # Name of an activation in a spec -> its name in transformers.
@@ -103,16 +102,9 @@ def export_hugging_face(
     ...     path = export_hugging_face(model, tokenizer, f"{folder}/model")
     ...     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(path)
     """
-    if not isinstance(model, TransformerSpec):
-        check_has("model", model, "a built Transformer, or its spec", "spec")
-    check_has("tokenizer", tokenizer, "a Tokenizer", "vocabulary_size", "sentence_piece_models")
     check_integer("beam_size", beam_size, 1)
     check_integer("max_length", max_length, 2, MOST_POSITIONS)
-    check_boolean("overwrite", overwrite)
-    folder = check_path("folder", folder)
-    check_destination(folder, folder=True, ours=is_export, overwrite=overwrite)
-    spec = model if isinstance(model, TransformerSpec) else model.spec()
-    check_tokenizers(spec, tokenizer)
+    spec, path = begin_export(model, tokenizer, folder, overwrite, "sentence_piece_models")
     _check_exportable(spec)
     if not is_marian_tokenizer(tokenizer):
         raise ValueError(
@@ -123,14 +115,14 @@ def export_hugging_face(
         )
     save = _library()
     exported = _Export(spec.map_weights(as_array), tokenizer)
-    with atomic_folder(folder, replace=overwrite) as partial:
+    with atomic_folder(path, replace=overwrite) as partial:
         weights = {
             name: np.ascontiguousarray(array) for name, array in exported.weights(max_length)
         }
         save(weights, partial / SAFE_WEIGHTS, metadata={"format": "pt"})
         exported.write(partial, beam_size, max_length)
         write_manifest(partial, "hugging_face")
-    return folder
+    return path
 
 
 def is_marian_tokenizer(tokenizer: Any) -> bool:

@@ -13,8 +13,7 @@ from typing import Any
 from keras_attention.interop.export_folder import (
     MOST_POSITIONS,
     TOKENIZER_FOLDER,
-    check_tokenizers,
-    is_export,
+    begin_export,
     write_manifest,
 )
 from keras_attention.interop.hugging_face_export import MarianFiles, is_marian_tokenizer
@@ -22,8 +21,8 @@ from keras_attention.interop.onnx_graph import decoder_model, encoder_model, lib
 from keras_attention.interop.onnx_model import DECODER_FILE, ENCODER_FILE, SETTINGS, ids_of
 from keras_attention.spec.parts import as_array
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.checks import check_boolean, check_has, check_integer, check_path
-from keras_attention.utils.files import atomic_folder, check_destination
+from keras_attention.utils.checks import check_integer
+from keras_attention.utils.files import atomic_folder
 
 # A file of protobuf holds less than 2 GiB; the weights of a larger model get a file of their own.
 LARGEST_FILE = 2**31 - 2**24
@@ -83,25 +82,18 @@ def export_onnx(
     >>> Translator.from_preset(path)("The dog sleeps.")  # doctest: +SKIP
     'Der Hund schläft.'
     """
-    if not isinstance(model, TransformerSpec):
-        check_has("model", model, "a built Transformer, or its spec", "spec")
-    check_has("tokenizer", tokenizer, "a Tokenizer", "vocabulary_size", "id_to_token", "save")
     check_integer("beam_size", beam_size, 1)
     check_integer("max_length", max_length, 2, MOST_POSITIONS)
-    check_boolean("overwrite", overwrite)
-    folder = check_path("folder", folder)
-    check_destination(folder, folder=True, ours=is_export, overwrite=overwrite)
-    spec = model if isinstance(model, TransformerSpec) else model.spec()
-    check_tokenizers(spec, tokenizer)
+    spec, path = begin_export(model, tokenizer, folder, overwrite, "id_to_token", "save")
     library()
-    with atomic_folder(folder, replace=overwrite) as partial:
+    with atomic_folder(path, replace=overwrite) as partial:
         write_onnx(spec, partial, max_length, beam_size)
         if _is_for_transformers(spec, tokenizer):
             files = MarianFiles(spec, tokenizer, keeps_ids=True)
             files.write(partial, beam_size, spec.max_length or max_length)
         write_manifest(partial, "onnx")
         tokenizer.save(partial / TOKENIZER_FOLDER)
-    return folder
+    return path
 
 
 def write_onnx(spec: TransformerSpec, folder: Path, max_length: int, beam_size: int) -> None:

@@ -7,7 +7,6 @@ returns a `LoadedExport`: text in, text and numbers out, since tokens have other
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -17,6 +16,7 @@ import numpy as np
 from keras_attention.data.presets import read_preset
 from keras_attention.data.tokenizer import Tokenizer
 from keras_attention.decoding.translator import Translator
+from keras_attention.engine.select import is_installed
 from keras_attention.interop.export_folder import (
     TARGET_TOKENIZER_FOLDER,
     TOKENIZER_FOLDER,
@@ -77,7 +77,7 @@ class Reader(NamedTuple):
 
     def missing(self) -> list[str]:
         """Return the libraries that are not installed."""
-        return [name for name in self.libraries if importlib.util.find_spec(name) is None]
+        return [name for name in self.libraries if not is_installed(name)]
 
 
 class Ours:
