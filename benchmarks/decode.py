@@ -49,7 +49,7 @@ from harness import (
     table,
     write_json,
 )
-from peers.backends import EMULATIONS, keras_environment
+from peers.backends import EMULATIONS, installed_backends, keras_environment
 from records import record_path
 
 OURS = ("tensorflow:float32", "torch:float32", "jax:float32")
@@ -222,9 +222,15 @@ def write_job(folder: Path, model: str | Path, options: argparse.Namespace) -> d
     }
     here = Path(__file__).resolve().parent
     paths = [str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]
+    # Any backend makes the same job; that of the first of ours is installed.
+    backend = ours_parts(options.ours[0])[0] if options.ours else installed_backends()[0]
     subprocess.run(
         [sys.executable, "-m", "peers.decoding.make_job", str(folder), json.dumps(settings)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        env={
+            **os.environ,
+            **keras_environment(backend),
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        },
         check=True,
     )
     config = json.loads((folder / "job.json").read_text("utf-8"))["config"]

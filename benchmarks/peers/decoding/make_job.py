@@ -100,7 +100,7 @@ def write_job(
     forced = settings["run"] is None
     save_model(model, folder / "model.keras")
     np.savez(folder / "weights.npz", **weights_of(model))
-    save_tokenizer(tokenizer, folder / "tokenizer")
+    tokenizer.save(folder / "tokenizer")
     try:
         export_ctranslate2(model, tokenizer, folder / "ctranslate2")
     except ImportError as error:
@@ -127,18 +127,6 @@ def save_model(model: Any, path: Path) -> None:
         model.save(path)
     finally:
         del model.get_config
-
-
-def save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Write a tokenizer by the name of its algorithm that other checkouts know, too."""
-    from keras_attention.data.tokenizer import METADATA_FILE, OLD_NAMES
-
-    tokenizer.save(folder)
-    metadata = json.loads((folder / METADATA_FILE).read_text("utf-8"))
-    del metadata["checksum"]  # An older version has none, and none is asked for.
-    old_names = {new: old for old, new in OLD_NAMES.items()}
-    metadata["algorithm"] = old_names.get(tokenizer.algorithm, tokenizer.algorithm)
-    (folder / METADATA_FILE).write_text(json.dumps(metadata), encoding="utf-8")
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
