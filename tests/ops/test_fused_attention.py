@@ -79,3 +79,49 @@ def test_without_a_fused_kernel_the_plain_way_serves_unless_it_is_demanded():
     np.testing.assert_array_equal(numpy(outputs), numpy(dot_product_attention(*inputs)[0]))
     with pytest.raises(ValueError, match="flash_attention=None"):
         dot_product_attention(*inputs, flash=True)
+
+
+@pytest.mark.backends("jax")
+@pytest.mark.parametrize(
+    ("dtype", "lengths", "widths", "is_fused"),
+    [
+        ("bfloat16", (4, 6), (8, 8), True),
+        ("float16", (6, 2), (16, 16), True),
+        ("float32", (4, 6), (8, 8), False),
+        ("bfloat16", (3, 6), (8, 8), False),
+        ("bfloat16", (4, 5), (8, 8), False),
+        ("bfloat16", (4, 6), (8, 16), False),
+        ("bfloat16", (4, 6), (12, 12), False),
+        ("bfloat16", (4, 6), (136, 136), False),
+    ],
+)
+def test_jax_asks_cudnn_for_what_it_takes_and_for_nothing_else(
+    dtype, lengths, widths, is_fused, monkeypatch
+):
+    import jax
+
+    (length, positions), (width, value_width), asked = lengths, widths, []
+    random = np.random.default_rng(3)
+    query, key, value = (
+        ops.cast(random.normal(size=(B, *shape)), dtype)
+        for shape in ((length, N, width), (positions, N, width), (positions, N, value_width))
+    )
+    mask = random.random((1, 1, 1, positions)) < 0.6
+    expected = dot_product_attention(query, key, value, mask, 0.3, flash=False)[0]
+    compute = jax.nn.dot_product_attention
+
+    def cudnn(*tensors, mask, scale, implementation):
+        assert implementation == "cudnn" and mask.shape == (1, 1, length, positions)
+        asked.append(True)
+        return compute(*tensors, mask=mask, scale=scale)
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax.nn, "dot_product_attention", cudnn)
+    outputs, weights = dot_product_attention(query, key, value, mask, 0.3, flash=None)
+    assert bool(asked) == is_fused == (weights is None)
+    np.testing.assert_allclose(
+        numpy(ops.cast(outputs, "float32")), numpy(ops.cast(expected, "float32")), atol=0.03
+    )
+    if not is_fused:
+        with pytest.raises(ValueError, match="half precision, for even lengths"):
+            dot_product_attention(query, key, value, mask, 0.3, flash=True)

@@ -91,14 +91,32 @@ def dot_product_attention(
     flash: bool | None = False,
 ) -> tuple[Any, Any]:
     """See `keras_attention.ops.attention.dot_product_attention`; fused on GPUs."""
-    if flash is False or dropout is not None or jax.default_backend() != "gpu":
+    if flash is False or dropout is not None or not _suits_cudnn(query, key, value):
         return reference.dot_product_attention(query, key, value, mask, scale, dropout, flash)
     return reference.attend_without_blind_rows(_fused, query, key, value, mask, scale), None
 
 
+def _suits_cudnn(query, key, value):
+    # Keras' own operation tries cuDNN, logs a traceback for each shape that it refuses, and falls back on a
+    # function that needs values as wide as keys.
+    width, lengths = query.shape[-1], (query.shape[1], key.shape[1])
+    return (
+        jax.default_backend() == "gpu"
+        and all(tensor.dtype in (jnp.bfloat16, jnp.float16) for tensor in (query, key, value))
+        and value.shape[-1] == width <= 128
+        and width % 8 == 0
+        and all(length % 2 == 0 for length in lengths)
+    )
+
+
 def _fused(query, key, value, mask, scale):
-    # Keras asks cuDNN whether it takes these shapes, and leaves the work to XLA where not.
-    return ops.dot_product_attention(query, key, value, mask=mask, scale=scale)
+    if mask is not None:
+        # Heads and sentences may share a mask; cuDNN wants all its rows and columns.
+        shape = (*mask.shape[:2], query.shape[1], key.shape[1])
+        mask = jnp.broadcast_to(mask, shape)
+    return jax.nn.dot_product_attention(
+        query, key, value, mask=mask, scale=scale, implementation="cudnn"
+    )
 
 
 @jax.custom_vjp
