@@ -132,7 +132,9 @@ def _check_numbers(options: argparse.Namespace) -> None:
     """Refuse options before the backend starts, which takes long."""
     from keras_attention.decoding.hypotheses import check_search_options
     from keras_attention.engine.select import PRECISIONS, check_engine
+    from keras_attention.evaluation.moses_bleu import check_moses
 
+    check_moses()
     for name in ("samples", "devices"):
         check_integer(f"--{name}", getattr(options, name), least=1)
     for value in options.beam_size or ():

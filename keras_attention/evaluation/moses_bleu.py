@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import importlib.util
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -123,12 +124,17 @@ def signature(language: str = "de") -> str:
     )
 
 
+def check_moses() -> None:
+    """Raise an ImportError if sacremoses is missing: before a training, not after it."""
+    if importlib.util.find_spec("sacremoses") is None:
+        raise ImportError(
+            "The report has the paper's tokenised BLEU, which needs sacremoses: pip install sacremoses"
+        )
+
+
 @functools.cache
 def _moses(language: str) -> tuple[Any, Any]:
-    try:
-        import sacremoses
-    except ImportError as error:
-        raise ImportError(
-            "The paper's tokenised BLEU needs sacremoses: pip install sacremoses"
-        ) from error
+    check_moses()
+    import sacremoses
+
     return sacremoses.MosesPunctNormalizer(lang=language), sacremoses.MosesTokenizer(lang=language)

@@ -237,6 +237,7 @@ class Run(Start):
     def check(self) -> None:
         """Refuse what cannot be trained, in all processes, before anything is written."""
         with failing_together():
+            self.check_packages()
             self.set_budget()
         if self.finish and is_chief():
             steps, minutes = self.config.steps, self.config.minutes

@@ -10,6 +10,7 @@ from typing import Any
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.presets import Preset, read_preset
+from keras_attention.evaluation.moses_bleu import check_moses
 from keras_attention.recipes.config import BUDGET, NEWER, NOT_IN_A_MODEL, TranslationConfig
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_boolean, check_has
@@ -69,6 +70,7 @@ class Start:
     # Settings beside those of `TranslationConfig` that identify a run, and those that may change.
     more_settings: Mapping[str, Any] = {}
     more_changeable: tuple[str, ...] = ()
+    scores_translations = True
 
     def __init__(
         self,
@@ -89,10 +91,17 @@ class Start:
         """Refuse what this start asks of the folder, as far as that is known without a backend.
 
         Raises:
+            ImportError: If a package is missing that the run's report needs.
             ValueError: Names the settings that differ, and why they may not.
         """
+        self.check_packages()
         self.set_budget()
         self.folder.check(self.settings, (*self.changeable, "row_multiple"), self.reasons)
+
+    def check_packages(self) -> None:
+        """Raise an ImportError if the report will need a package that is missing."""
+        if self.scores_translations:
+            check_moses()
 
     @property
     def row_multiple(self) -> int:

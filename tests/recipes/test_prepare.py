@@ -1,6 +1,7 @@
 """What is refused before tokenizer and token store are made, which takes an hour with a large text."""
 
 import dataclasses
+import sys
 
 import pytest
 
@@ -103,3 +104,10 @@ def test_the_settings_for_text_of_ones_own_take_pairs_of_any_length(config, tmp_
     assert train.longest <= config.max_length
     assert validation.longest > 390 and 1 <= validation.dropped_long <= 2
     assert "The perplexity of the validation part leaves out" in capsys.readouterr().err
+
+
+def test_a_package_of_the_report_is_asked_for_before_the_training(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(ImportError, match="pip install sacremoses"):
+        train_translation(small_corpus(tmp_path), SMALL, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

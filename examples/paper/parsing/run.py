@@ -40,6 +40,7 @@ class ParserRun(Run):
     """
 
     more_changeable = SEARCH_SETTINGS
+    scores_translations = False
 
     def __init__(
         self,
