@@ -106,8 +106,8 @@ class Progress:
             self._outer.note(f"{self._action} {self._done:,} of {self._total:,} {self._unit}")
 
     def reach(self, done: float) -> None:
-        """Set the total number of units done."""
-        self.add(done - self._done)
+        """Set the total number of units done; more than all, such as a second too many, counts as all."""
+        self.add((done if self._total is None else min(done, self._total)) - self._done)
 
     def values(self, text: str) -> None:
         """Show numbers after the count, such as "loss 2.31"."""

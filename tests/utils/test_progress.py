@@ -73,6 +73,15 @@ def test_whole_lines_in_a_pipe(impatient):
     assert len(set(lines)) == len(lines)
 
 
+def test_a_clock_that_ran_over_its_end(impatient):
+    stream = io.StringIO()
+    with Progress(4, "training", "seconds", stream=stream) as shown:
+        for seconds in (2, 5):
+            time.sleep(0.05)
+            shown.reach(seconds)
+    assert stream.getvalue().splitlines()[-1].startswith("training: 4 of 4 seconds, 100%")
+
+
 def test_the_time_left_follows_the_mean_pace(impatient):
     """Also while the line is kept alive between the counts."""
     stream = io.StringIO()
