@@ -130,9 +130,9 @@ def dot_product_attention(
     if flash:
         raise ValueError(
             "flash_attention=True needs a fused attention kernel. PyTorch has one on every device; JAX on "
-            "GPUs, in half precision, for even lengths and heads of 8, 16, ... up to 128 columns; the running "
-            "backend has none here. Leave flash_attention=None: the kernel is used where there is one. "
-            "Received: flash_attention=True"
+            "GPUs, in half precision, for even lengths and heads of 8, 16, ... up to 128 columns; the "
+            "running backend has none here. Leave flash_attention=None: the kernel is used where there is "
+            "one. Received: flash_attention=True"
         )
     # A cast would go through float32.
     query = ops.multiply(query, ops.convert_to_tensor(scale, query.dtype))
