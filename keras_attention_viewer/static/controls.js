@@ -2,6 +2,7 @@
 
 import { el, fillSelect, segments, selectField, toggleButton } from "./dom.js";
 import { kindName } from "./measures.js";
+import { runTitle } from "./model.js";
 
 /** Run, sentence, and reference or output. `set(patch)` changes the state. */
 export function createPlaceMenu({ set, onCopy }) {
@@ -19,7 +20,7 @@ export function createPlaceMenu({ set, onCopy }) {
     copied, copy);
 
   function update({ index, place }) {
-    fillSelect(run.select, index.runs.filter((one) => one.sentences.length).map((one) => [one.name, one.name]),
+    fillSelect(run.select, index.runs.filter((one) => one.sentences.length).map((one) => [one.name, runTitle(one)]),
       place.run.name);
     const all = place.run.sentences;
     const versions = all.filter((one) => stemOf(one.tag) === stemOf(place.sentence.tag));
@@ -111,7 +112,7 @@ export function createCompareMenu({ set, onSwap }) {
 /** What a kind of comparison can be with: [value, text] pairs. */
 function othersOf({ index, place, kind }, compare) {
   if (compare === "step") return place.steps.map((step) => [String(step), `step ${step}`]);
-  if (compare === "run") return index.runs.filter((one) => one.sentences.length).map((one) => [one.name, one.name]);
+  if (compare === "run") return index.runs.filter((one) => one.sentences.length).map((one) => [one.name, runTitle(one)]);
   return Array.from({ length: kind.layers * kind.heads }, (_, i) => {
     const [layer, head] = [Math.floor(i / kind.heads) + 1, i % kind.heads + 1];
     return [`${layer}.${head}`, `layer ${layer} head ${head}`];

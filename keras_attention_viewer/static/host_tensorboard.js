@@ -4,6 +4,7 @@
 import { readQuery, writeQuery } from "./state.js";
 
 const HASH_PREFIX = "p.attention.";
+const RELOAD_EVERY = 10_000; // milliseconds
 
 export function createTensorBoardHost() {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
@@ -31,7 +32,11 @@ export function createTensorBoardHost() {
         watch.observe(around.document.body, { attributes: true, attributeFilter: ["class"] });
       } else dark.addEventListener("change", callback);
     },
-    onReload: listenForReloads,
+    onReload(callback) {
+      listenForReloads(callback);
+      // TensorBoard itself reloads only if it is asked to; a tab that is not in front has no height.
+      setInterval(() => { if (!document.hidden && window.innerHeight > 0) callback(); }, RELOAD_EVERY);
+    },
   };
 }
 

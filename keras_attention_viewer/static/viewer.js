@@ -105,12 +105,18 @@ class Viewer {
   }
 
   async reload() {
+    let index;
     try {
-      this.index = await this.reader.index();
+      index = await this.reader.index();
     } catch (error) {
+      this.seen = "";
       this.say([`The attention records cannot be read. ${error.message}`]);
       return;
     }
+    const seen = JSON.stringify(index);
+    if (seen === this.seen) return;
+    this.seen = seen;
+    this.index = index;
     await this.update();
   }
 
@@ -127,6 +133,7 @@ class Viewer {
       await this.draw(turn);
     } catch (error) {
       if (turn !== this.turn) return;
+      this.seen = ""; // the next reload tries again
       this.say([...this.problems(true), error.message]);
       if (!this.model) this.drawMenus();
     }
