@@ -207,7 +207,7 @@ class AttentionData:
         return curves
 
     def _titles(self, runs: Sequence[str]) -> dict[str, str]:
-        """What runs are called on the page: by their folders, without the one of the event files."""
+        """Name runs for the page: by their folders, without the one of the event files."""
         titles = {}
         for run in runs:
             parts = [part for part in PurePosixPath(run).parts if part != LOG_FOLDER]
@@ -215,7 +215,7 @@ class AttentionData:
         return titles if len(set(titles.values())) == len(runs) else {run: run for run in runs}
 
     def _folder_name(self) -> str:
-        """The name of the log folder, or of the run that it is a part of."""
+        """Return the name of the log folder, or of the run that it is a part of."""
         if self._folder is None:
             return ""
         folder = self._folder.resolve()

@@ -11,17 +11,19 @@ export function createTensorBoardHost() {
   const around = pageAround();
   return {
     getState: () => (around ? readQuery(around.location.hash.slice(1), HASH_PREFIX) : {}),
-    setState(flat) {
+    setState(flat, push) {
       // Only while our tab is the one in front: the address belongs to the others, too.
       if (!around || !/^#attention\b/.test(around.location.hash)) return;
       const others = around.location.hash.slice(1).split("&").filter((part) => !part.startsWith(HASH_PREFIX));
       const own = writeQuery(flat, HASH_PREFIX);
-      around.history.replaceState(around.history.state, "", `#${[...others, own].filter(Boolean).join("&")}`);
+      const address = `#${[...others, own].filter(Boolean).join("&")}`;
+      if (push) around.history.pushState(around.history.state, "", address);
+      else around.history.replaceState(around.history.state, "", address);
     },
     onState(callback) {
-      around?.addEventListener("hashchange", () => {
-        const flat = this.getState();
-        if (Object.keys(flat).length) callback(flat);
+      // Also a place without a state of ours: the one where the tab was opened.
+      around?.addEventListener("popstate", () => {
+        if (/^#attention\b/.test(around.location.hash)) callback(this.getState());
       });
     },
     link: () => (around ?? window).location.href,

@@ -133,6 +133,21 @@ def test_the_link_is_tensorboards_own_and_survives_another_tab(tab, visits):
     expect_text(cell(other, 1, 1), "0.95")
 
 
+def test_back_returns_within_the_tab(tab):
+    page, frame = tab()
+    title = frame.locator(".picture .title")
+    for head in (1, 2):
+        frame.locator(".thumbs button").nth(head - 1).click()
+        expect_text(title, f"Encoder · layer 1 · head {head}")
+    page.go_back()
+    expect_text(title, "Encoder · layer 1 · head 1")
+    page.go_back()
+    expect_text(title, "Encoder · layer 1 · all heads")
+    assert page.locator("iframe").first.evaluate(
+        "node => [node.contentDocument.documentElement.lang, node.contentDocument.title]"
+    ) == ["en", "Attention"]
+
+
 def test_play_pauses_while_another_tab_is_in_front(tab):
     page, frame = tab("&p.attention.step=0")
     frame.get_by_role("button", name="Play").click()
