@@ -19,7 +19,7 @@ export function createExportMenu({ set, model }) {
     said.textContent = "";
     said.textContent = await savePng(shown);
   };
-  const root = el("div", { class: "bar exports" }, said, turned, button("SVG", saveSvg), button("PNG", png));
+  const root = el("div", { class: "bar exports" }, turned, button("SVG", saveSvg), button("PNG", png), said);
   return {
     root,
     update({ state }) {
