@@ -9,9 +9,9 @@ from keras_attention_viewer.codec import VERSION, parse_tag
 
 # Curve that is drawn over the steps -> its possible tags in TensorBoard, the best first.
 SCALAR_TAGS = {
-    "loss": ("train/loss", "train/epoch_loss", "epoch/loss", "epoch_loss", "loss"),
-    "bleu": ("validation/bleu", "bleu"),
-    "perplexity": ("validation/perplexity", "perplexity"),
+    "loss": ("quality/loss", "train/loss", "train/epoch_loss", "epoch/loss", "epoch_loss", "loss"),
+    "bleu": ("quality/bleu", "validation/bleu", "bleu"),
+    "perplexity": ("quality/perplexity", "validation/perplexity", "perplexity"),
 }
 Curve = Sequence[Sequence[float]]
 

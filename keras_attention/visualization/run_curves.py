@@ -45,13 +45,15 @@ def run_figure(folder: str | os.PathLike[str], title: str = "") -> Figure:
         A `matplotlib.figure.Figure` with a panel for each of these curves in the logs.
     """
     curves = read_scalars(folder)
+    # Runs of older versions have the names after the first.
     wanted = {
-        "train/loss": ("training loss", "smoothed, nats a token"),
-        "train/learning_rate": ("learning rate", ""),
-        "validation/perplexity": ("validation perplexity", "a token"),
-        "validation/bleu": ("validation BLEU", "0 to 100"),
+        ("quality/loss", "train/loss"): ("training loss", "smoothed, nats a token"),
+        ("rate/learning_rate", "train/learning_rate"): ("learning rate", ""),
+        ("quality/perplexity", "validation/perplexity"): ("validation perplexity", "a token"),
+        ("quality/bleu", "validation/bleu"): ("validation BLEU", "0 to 100"),
     }
-    panels = [(labels, curves[tag]) for tag, labels in wanted.items() if tag in curves]
+    found = {tag: labels for tags, labels in wanted.items() for tag in tags if tag in curves}
+    panels = [(labels, curves[tag]) for tag, labels in found.items()]
     canvas = Canvas(3.8 * len(panels) + 0.3, 3.6 + 0.3 * bool(title))
     for index, ((name, unit), points) in enumerate(panels):
         axes = canvas.axes(0.8 + 3.8 * index, 0.4 + 0.3 * bool(title), 2.9, 2.5)

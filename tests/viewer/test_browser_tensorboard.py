@@ -32,8 +32,8 @@ def write_run(folder, weights):
                 self_attention(*(pointing(range(S), S, w) for w in (0.5, weight))), step=step
             )
             writer.blobs(entry_tag(0), made.to_blobs(), step, PLUGIN_NAME)
-            writer.scalar("train/loss", 5 - weight, step)
-            writer.scalar("validation/bleu", 30 * weight, step)
+            writer.scalar("quality/loss", 5 - weight, step)
+            writer.scalar("quality/bleu", 30 * weight, step)
 
 
 @pytest.fixture(scope="module")
