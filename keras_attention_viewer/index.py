@@ -9,9 +9,9 @@ from keras_attention_viewer.codec import VERSION, parse_tag
 
 # Curve that is drawn over the steps -> its possible tags in TensorBoard, the best first.
 SCALAR_TAGS = {
-    "loss": ("train/loss", "train/epoch_loss", "epoch/loss", "epoch_loss", "loss"),
-    "bleu": ("validation/bleu", "bleu"),
-    "perplexity": ("validation/perplexity", "perplexity"),
+    "loss": ("quality/loss", "train/loss", "train/epoch_loss", "epoch/loss", "epoch_loss", "loss"),
+    "bleu": ("quality/bleu", "validation/bleu", "bleu"),
+    "perplexity": ("quality/perplexity", "validation/perplexity", "perplexity"),
 }
 Curve = Sequence[Sequence[float]]
 
@@ -26,6 +26,7 @@ def run_index(
     sentences: Sequence[Mapping[str, Any]],
     curves: Mapping[str, Curve] | None = None,
     problems: Sequence[str] = (),
+    title: str | None = None,
 ) -> dict[str, Any]:
     """Return a run in the index.
 
@@ -34,22 +35,30 @@ def run_index(
         sentences: From `sentence_index`.
         curves: By name (`"loss"`, `"bleu"`, `"perplexity"`), pairs of step and value.
         problems: Sentences for the reader about what could not be read.
+        title: What it is called on the page. Defaults to its name.
     """
     return {
         "name": name,
+        "title": name if title is None else title,
         "sentences": sorted(sentences, key=lambda one: (one["number"], one["target"] == "output")),
         "scalars": {key: [list(point) for point in curve] for key, curve in (curves or {}).items()},
         "problems": list(problems),
     }
 
 
-def sentence_index(tag: str, header: Mapping[str, Any], steps: Sequence[int]) -> dict[str, Any]:
+def sentence_index(
+    tag: str,
+    header: Mapping[str, Any],
+    steps: Sequence[int],
+    written: Sequence[float] | None = None,
+) -> dict[str, Any]:
     """Return a sentence in the index.
 
     Args:
         tag: From `entry_tag`.
         header: The header of its first entry.
         steps: Its steps, ascending.
+        written: For each step, when it was written; None if no step is ever written again.
 
     Raises:
         ValueError: If `tag` is not the tag of a sentence.
@@ -64,4 +73,5 @@ def sentence_index(tag: str, header: Mapping[str, Any], steps: Sequence[int]) ->
         "text": header["source_text"],
         "target_text": header["target_text"],
         "steps": list(steps),
+        **({} if written is None else {"written": list(written)}),
     }

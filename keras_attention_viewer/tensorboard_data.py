@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -24,7 +24,8 @@ from keras_attention_viewer.index import SCALAR_TAGS, make_index, run_index, sen
 # `downsample` of the provider: more than TensorBoard keeps.
 ALL = 1_000_000
 CURVE_POINTS = 1000
-WITHOUT_ATTENTION = "This run has no attention records; the callback `AttentionLog` writes them."
+# The folder of a run's event files, below the folder that has the run's name.
+LOG_FOLDER = "logs"
 
 
 class NotFound(LookupError):
@@ -55,6 +56,8 @@ class AttentionData:
         self._folder = folder
         self._event_files = EventFiles()
         self._steps: dict[tuple[str, str, str], dict[int, _Step]] = {}
+        # What `_look_at` found without a problem, and the steps that it looked at.
+        self._looked: dict[tuple[str, str, str], tuple[dict[int, _Step], dict[str, Any]]] = {}
 
     def index(self, ctx: Any, experiment: str) -> dict[str, Any]:
         """Return the runs with their sentences, steps, curves and problems."""
@@ -64,6 +67,7 @@ class AttentionData:
         curves = self._curves(ctx, experiment)
         names = {run.run_name for run in self._provider.list_runs(ctx, experiment_id=experiment)}
         runs = []
+        titles = self._titles(sorted(names | set(everything)))
         for run in sorted(names | set(everything)):
             sentences, problems = [], []
             for tag, series in sorted(everything.get(run, {}).items()):
@@ -71,15 +75,14 @@ class AttentionData:
                     problems.append(f"'{tag}' is not an attention record of this viewer.")
                     continue
                 steps = self._remember(experiment, run, tag, series)
-                header, said = self._look_at(ctx, tag, steps)
+                header, said = self._known_header(ctx, (experiment, run, tag), steps)
                 problems += said
                 if header is not None:
-                    sentences.append(sentence_index(tag, header, sorted(steps)))
-            if not sentences and not problems and not _is_part_of(everything, run):
-                problems.append(WITHOUT_ATTENTION)
+                    times = [steps[step].wall_time for step in sorted(steps)]
+                    sentences.append(sentence_index(tag, header, sorted(steps), times))
             problems += self._file_problems(run)
             unique = list(dict.fromkeys(problems))
-            runs.append(run_index(run, sentences, curves.get(run), unique))
+            runs.append(run_index(run, sentences, curves.get(run), unique, titles[run]))
         return make_index(runs)
 
     def header(self, ctx: Any, experiment: str, run: str, tag: str, step: int) -> bytes:
@@ -145,6 +148,18 @@ class AttentionData:
         except (errors.NotFoundError, KeyError):
             raise NotFound("This step is not there any more: the run was started again.") from None
 
+    def _known_header(
+        self, ctx: Any, place: tuple[str, str, str], steps: dict[int, _Step]
+    ) -> tuple[dict[str, Any] | None, list[str]]:
+        """Return what `_look_at` says; a page asks again and again, so nothing is read twice."""
+        looked_at, header = self._looked.get(place, (None, None))
+        if looked_at == steps:
+            return header, []
+        header, problems = self._look_at(ctx, place[2], steps)
+        if header is not None and not problems:
+            self._looked[place] = steps, header
+        return header, problems
+
     def _look_at(
         self, ctx: Any, tag: str, steps: dict[int, _Step]
     ) -> tuple[dict[str, Any] | None, list[str]]:
@@ -191,6 +206,21 @@ class AttentionData:
                     break
         return curves
 
+    def _titles(self, runs: Sequence[str]) -> dict[str, str]:
+        """Name runs for the page: by their folders, without the one of the event files."""
+        titles = {}
+        for run in runs:
+            parts = [part for part in PurePosixPath(run).parts if part != LOG_FOLDER]
+            titles[run] = "/".join(parts) or self._folder_name() or run
+        return titles if len(set(titles.values())) == len(runs) else {run: run for run in runs}
+
+    def _folder_name(self) -> str:
+        """Return the name of the log folder, or of the run that it is a part of."""
+        if self._folder is None:
+            return ""
+        folder = self._folder.resolve()
+        return folder.parent.name if folder.name == LOG_FOLDER else folder.name
+
     def _file_problems(self, run: str) -> list[str]:
         """Cut-off event files of a run, if its folder lies below the log folder."""
         if self._folder is None:
@@ -198,11 +228,6 @@ class AttentionData:
         root = self._folder.resolve()
         folder = (root / run).resolve()
         return self._event_files.problems(folder) if folder.is_relative_to(root) else []
-
-
-def _is_part_of(runs: Container[str], run: str) -> bool:
-    """Whether a run lies in the folder of one of these, as the curves of a validation set do."""
-    return any(str(parent) in runs for parent in PurePosixPath(run).parents)
 
 
 def _sizes(header: dict[str, Any]) -> Iterator[str]:

@@ -21,6 +21,16 @@ from keras_attention.utils.checks import (
 )
 from keras_attention.visualization.summary_writer import SummaryWriter
 
+# What tells how good the model is, on the validation set; and the group of each number of the training.
+QUALITY = {"bleu", "chrf", "perplexity"}
+GROUPS = {
+    "loss": "quality",
+    "learning_rate": "rate",
+    "gradient_norm": "rate",
+    "padding": "work",
+    "mfu": "work",
+}
+
 
 class TrainingMonitor(RunCallback):
     """Logs loss, metrics, learning rate and speed every few batches, and the results of each epoch.
@@ -31,18 +41,20 @@ class TrainingMonitor(RunCallback):
 
     Tags in TensorBoard:
 
-    * `train/loss`: mean since the last entry
+    * `quality/loss`: mean since the last entry
+    * `quality/bleu`, `quality/chrf`, `quality/perplexity`: of the validation set, if they are measured
+    * `quality/validation_loss`: Keras' `val_loss`, without a `validation_writer`
+    * `quality/loss` of `validation_writer`: the same: one chart shows both losses, as two runs
     * `train/<metric>`: compiled metrics as in the progress bar: since the epoch began
-    * `train/learning_rate`: rate of the next update
-    * `train/gradient_norm`: of the last update, if the optimizer has it, as `Adam` does
+    * `rate/learning_rate`: rate of the next update
+    * `rate/gradient_norm`: of the last update, if the optimizer has it, as `Adam` does
     * `work/batches_per_second`: without validation and the first batch, which compiles
     * `work/tokens_per_second`: likewise, source plus target tokens, without padding
     * `work/padding`: share of padding in the positions since the last entry
     * `work/flops_per_second`: counted FLOPs of training, padding included
     * `work/mfu`: that as a share of the peak
     * `train/epoch_<metric>`: Keras' logs at the end of an epoch
-    * `validation/<metric>`: Keras' `val_<metric>`
-    * `train/loss` of `validation_writer`: `val_loss`: one chart shows both losses
+    * `validation/<metric>`: Keras' other `val_<metric>`
 
     The lines of `log` hold the same numbers, under the names after the slash. They also have `kind`
     (`"train"`, `"epoch"` or the `kind` given to `record`), `update` and `epoch`, which counts from 0. A
@@ -268,8 +280,10 @@ class TrainingMonitor(RunCallback):
 
     def _write(self, kind: str, values: Mapping[str, float], step: int, epoch: int) -> None:
         if self.writer is not None:
+            # What the other writer draws is not drawn twice.
+            left_out = {"seconds"} if self.validation_writer is None else {"seconds", "val_loss"}
             for name, value in values.items():
-                if name != "seconds":
+                if name not in left_out:
                     self.writer.scalar(_tag(kind, name), value, step)
             self.writer.flush()
         if self.validation_writer is not None and "val_loss" in values:
@@ -300,9 +314,16 @@ def number(value: Any) -> float:
 
 
 def _tag(kind: str, name: str) -> str:
-    if name.startswith("val_"):
-        return f"validation/{name[4:]}"
-    if kind == "train" and (name == "padding" or name == "mfu" or name.endswith("_per_second")):
+    """Return where TensorBoard shows a number. It unfolds the first two groups of the alphabet."""
+    measure = name.removeprefix("val_")
+    if name == "val_loss":
+        return "quality/validation_loss"
+    if measure != name:
+        return f"{'quality' if measure in QUALITY else 'validation'}/{measure}"
+    if kind == "epoch":
+        return f"train/epoch_{name}"
+    if kind == "train" and name in GROUPS:
+        return f"{GROUPS[name]}/{name}"
+    if kind == "train" and name.endswith("_per_second"):
         return f"work/{name}"
-    # TensorBoard unfolds the first two groups in alphabetical order: `train` and `validation`.
-    return f"train/epoch_{name}" if kind == "epoch" else f"{kind}/{name}"
+    return f"{kind}/{name}"

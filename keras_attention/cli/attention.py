@@ -16,6 +16,7 @@ from keras_attention.cli.models import (
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.streams import typed_text
+from keras_attention.data.presets import is_run
 from keras_attention.utils.files import atomic_folder, check_destination
 from keras_attention.utils.sides import piece_of
 from keras_attention_viewer.page import is_page as is_viewer_page
@@ -85,7 +86,8 @@ def main(arguments: Sequence[str], program: str) -> None:
     if is_page:
         name = name_of(options.model)
         texts = options.sentence, options.translation
-        save_attention(output, translator, *texts, name=name, overwrite=overwrite)
+        run = options.model if is_run(options.model) else None
+        save_attention(output, translator, *texts, name=name, run=run, overwrite=overwrite)
         print(f"The page is {output}")
     else:
         _save_pictures(output, translator, options.sentence, options.translation, overwrite)

@@ -354,7 +354,6 @@ class Run(Start):
         write_atomically(self.folder.translations, "\n".join([*evaluation["translations"], ""]))
         with SummaryWriter(self.folder.logs, resumes=False) as writer:
             for metric in ("bleu", "chrf"):
-                # The name sorts after `validation`: TensorBoard unfolds the first two groups of the alphabet.
                 value, updates = report["test"][metric], self.training["updates"]
                 writer.scalar(f"with_average/{split}_{metric}", value, updates)
         write_report(evaluation, self.folder.path, self.settings, figures=report)

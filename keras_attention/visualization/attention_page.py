@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,16 @@ from keras_attention.utils.checks import (
     check_text,
     check_texts,
 )
+from keras_attention.utils.run_folder import RunFolder
 from keras_attention.visualization.attention_entries import attention_entries
+from keras_attention.visualization.event_reader import logged_heads
 from keras_attention_viewer.codec import Entry
 from keras_attention_viewer.measures import measured
 from keras_attention_viewer.page import AttentionPage, check_place, save_html, show
 
 Texts = str | Sequence[str]
+# What a record says about the heads of its model.
+LOGGED_FIELDS = ("measures", "importance", "alignment_rows", "gold")
 
 
 def save_attention(
@@ -30,6 +35,7 @@ def save_attention(
     translation: Texts | None = None,
     *,
     name: str = "model",
+    run: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Write the attention viewer for texts and their translations into one HTML file.
@@ -42,6 +48,8 @@ def save_attention(
         source: A text, or several.
         translation: A translation for each text. Defaults to the translator's own.
         name: Name of the model on the page. Defaults to `"model"`.
+        run: Folder of the model's run. Its last attention record says what the heads do: a few texts have
+            too few rows for that. Defaults to None: the texts alone are measured.
         overwrite: Whether to replace an existing page. Defaults to False.
 
     Returns:
@@ -66,12 +74,17 @@ def save_attention(
     """
     check_place(check_path("path", path), check_boolean("overwrite", overwrite))
     check_text("name", name)
-    entries = translated_entries(translator, source, translation)
+    entries = translated_entries(translator, source, translation, run)
     return save_html(path, {name: entries}, title=f"Attention: {name}", overwrite=overwrite)
 
 
 def show_attention(
-    translator: Any, source: Texts, translation: Texts | None = None, *, name: str = "model"
+    translator: Any,
+    source: Texts,
+    translation: Texts | None = None,
+    *,
+    name: str = "model",
+    run: str | os.PathLike[str] | None = None,
 ) -> AttentionPage:
     """Show the page of `save_attention` in a notebook; make it the last value of a cell.
 
@@ -80,20 +93,26 @@ def show_attention(
         source: A text, or several.
         translation: A translation for each text. Defaults to the translator's own.
         name: Name of the model on the page. Defaults to `"model"`.
+        run: Folder of the model's run, as in `save_attention`. Defaults to None.
 
     Raises:
         ValueError: If texts and translations do not fit together.
     """
     check_text("name", name)
-    entries = translated_entries(translator, source, translation)
+    entries = translated_entries(translator, source, translation, run)
     return show({name: entries}, title=f"Attention: {name}")
 
 
 def translated_entries(
-    translator: Any, source: Texts, translation: Texts | None = None
+    translator: Any,
+    source: Texts,
+    translation: Texts | None = None,
+    run: str | os.PathLike[str] | None = None,
 ) -> list[Entry]:
     """Entries of texts and their translations, with measures; see `save_attention`."""
     check_has("translator", translator, "a Translator", "translate", "model", "tokenizer")
+    if run is not None:
+        check_path("run", run)
     sources = [source] if isinstance(source, str) else list(check_iterable("source", source))
     given = [translation] if isinstance(translation, str) else translation
     if given is not None:
@@ -114,4 +133,17 @@ def translated_entries(
         target="reference" if found is None else "output",
         target_ids=None if found is None else [best.token_ids for best in found],
     )
-    return measured(entries)
+    return _with_logged_heads(measured(entries), run)
+
+
+def _with_logged_heads(entries: list[Entry], run: str | os.PathLike[str] | None) -> list[Entry]:
+    """Return entries with what a run's last record says about the heads, if it is of such a model."""
+    logged = {} if run is None else logged_heads(RunFolder(run).logs)
+
+    def sizes(header: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        return [(kind["name"], kind["layers"], kind["heads"]) for kind in header.get("kinds", ())]
+
+    if not logged.get("measures") or sizes(logged) != sizes(entries[0].header):
+        return entries
+    fields = {key: logged[key] for key in LOGGED_FIELDS if key in logged}
+    return [dataclasses.replace(one, header={**one.header, **fields}) for one in entries]

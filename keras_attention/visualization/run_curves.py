@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from keras_attention.visualization.event_reader import read_events
 from keras_attention.visualization.figures import Canvas
 
 if TYPE_CHECKING:
@@ -25,27 +26,11 @@ def read_scalars(folder: str | os.PathLike[str]) -> dict[str, list[tuple[int, fl
     Raises:
         FileNotFoundError: If there is no event file.
     """
-    # Not `tensorboard.backend.event_processing`: it would import TensorFlow.
-    from tensorboard.compat.proto import event_pb2
-    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
-
-    files = sorted(Path(folder).glob("events.out.tfevents.*"))
-    if not files:
-        raise FileNotFoundError(f"There is no TensorBoard event file in '{folder}'.")
     curves: dict[str, list[tuple[int, float]]] = {}
-    for file in files:
-        reader = PyRecordReader_New(str(file))
-        while True:
-            try:
-                reader.GetNext()
-            except Exception as error:  # tensorboard's own out-of-range error ends the file
-                if type(error).__name__ != "OutOfRangeError":
-                    raise
-                break
-            event = event_pb2.Event.FromString(reader.record())
-            for value in event.summary.value:
-                if value.WhichOneof("value") == "simple_value":
-                    curves.setdefault(value.tag, []).append((event.step, value.simple_value))
+    for event in read_events(folder):
+        for value in event.summary.value:
+            if value.WhichOneof("value") == "simple_value":
+                curves.setdefault(value.tag, []).append((event.step, value.simple_value))
     return {tag: sorted(points) for tag, points in curves.items()}
 
 
@@ -60,13 +45,15 @@ def run_figure(folder: str | os.PathLike[str], title: str = "") -> Figure:
         A `matplotlib.figure.Figure` with a panel for each of these curves in the logs.
     """
     curves = read_scalars(folder)
+    # Runs of older versions have the names after the first.
     wanted = {
-        "train/loss": ("training loss", "smoothed, nats a token"),
-        "train/learning_rate": ("learning rate", ""),
-        "validation/perplexity": ("validation perplexity", "a token"),
-        "validation/bleu": ("validation BLEU", "0 to 100"),
+        ("quality/loss", "train/loss"): ("training loss", "smoothed, nats a token"),
+        ("rate/learning_rate", "train/learning_rate"): ("learning rate", ""),
+        ("quality/perplexity", "validation/perplexity"): ("validation perplexity", "a token"),
+        ("quality/bleu", "validation/bleu"): ("validation BLEU", "0 to 100"),
     }
-    panels = [(labels, curves[tag]) for tag, labels in wanted.items() if tag in curves]
+    found = {tag: labels for tags, labels in wanted.items() for tag in tags if tag in curves}
+    panels = [(labels, curves[tag]) for tag, labels in found.items()]
     canvas = Canvas(3.8 * len(panels) + 0.3, 3.6 + 0.3 * bool(title))
     for index, ((name, unit), points) in enumerate(panels):
         axes = canvas.axes(0.8 + 3.8 * index, 0.4 + 0.3 * bool(title), 2.9, 2.5)

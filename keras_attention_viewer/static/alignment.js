@@ -1,8 +1,8 @@
 // The alignment of words that a cross head tells, beside the true one where it is known.
 
-import { GOLD_COLOR, headColor } from "./colors.js";
+import { GOLD_COLOR, weightColor } from "./colors.js";
 import { el, svgEl } from "./dom.js";
-import { measureText, orderHeads } from "./measures.js";
+import { alignsWell, bestAlignment, measureText, orderHeads } from "./measures.js";
 
 const MOST_RANKED = 6;
 const TREND_WIDTH = 220;
@@ -34,11 +34,12 @@ function contentIndices(groups) {
   return groups.flatMap((group, i) => (group.content ? [i] : []));
 }
 
-/** The lines of an alignment: the true links broad and golden below, the head's above. */
+/** The lines of an alignment: the true links broad and golden below, the head's (-1: those of a mean) above. */
 export function alignmentLines({ links, gold }, head) {
+  const color = weightColor({ signed: false }, head, 1);
   return [
     ...gold.map((link) => ({ ...link, color: GOLD_COLOR, opacity: 0.65, width: 8 })),
-    ...links.map((link) => ({ ...link, color: headColor(head), opacity: 1, width: 2 })),
+    ...links.map((link) => ({ ...link, color, opacity: 1, width: 2 })),
   ];
 }
 
@@ -46,21 +47,29 @@ export function alignmentLines({ links, gold }, head) {
 export function createAlignmentNotes({ onOpen }) {
   const here = el("p", { class: "error-rate" });
   const legend = el("p", { class: "quiet" });
+  const heading = el("h3");
+  const verdict = el("p", { class: "quiet verdict" });
   const ranking = el("ol", { class: "changes", "aria-label": "Cross heads by alignment" });
   const trend = svgEl("svg", { class: "trend", viewBox: `0 0 ${TREND_WIDTH} ${TREND_HEIGHT}`, role: "img" });
   const trendText = el("p", { class: "quiet" });
-  const root = el("div", { class: "alignment-notes" }, here, legend, ranking, trend, trendText);
+  const root = el("div", { class: "alignment-notes" }, here, legend, heading, verdict, ranking, trend, trendText);
   let shown = 0;
 
   async function update(reader, model, alignment) {
     const turn = ++shown;
-    const { header, kind, place } = model;
+    const { header, kind, place, heads } = model;
+    const whose = heads.length > 1 ? `the mean of ${heads.length} heads` : "the head";
     const known = alignment.errorRate !== null;
     here.textContent = known ? `AER of this sentence: ${measureText(alignment.errorRate)}`
       : "No true alignment is known: the order of the heads is a guess.";
-    legend.textContent = known ? "gold: the true links · colour: the word that the head reads most"
-      : "lines: the word that the head reads most";
+    legend.textContent = `${known ? "gold: the true links · colour" : "lines"}: the word that ${whose} reads most`;
     const key = header.gold || known ? "aer" : "alignment_score";
+    heading.textContent = `${key === "aer" ? "AER" : "Alignment score"} of all measured sentences, by head`;
+    const best = bestAlignment(header)?.measures;
+    verdict.hidden = !best || alignsWell(best);
+    verdict.textContent = !best ? "" : typeof best.aer === "number"
+      ? `Even the best head has AER ${measureText(best.aer)}: none aligns the words.`
+      : `Even the best head has a score of ${measureText(best.alignment_score)}: none aligns the words.`;
     const ranked = orderHeads(header, kind, { sort: key }).slice(0, MOST_RANKED);
     ranking.replaceChildren(...ranked.map((one) => rankedHead(one, key, onOpen)));
     const read = await Promise.allSettled(
@@ -73,7 +82,7 @@ export function createAlignmentNotes({ onOpen }) {
 }
 
 function rankedHead({ layer, head, measures }, key, onOpen) {
-  const mark = measures.best_alignment ? "★ " : "";
+  const mark = alignsWell(measures) ? "★ " : "";
   const value = typeof measures[key] === "number" ? measureText(measures[key]) : "";
   return el("li", {}, el("button", { type: "button", onclick: () => onOpen(layer, head) },
     el("span", { text: `${mark}layer ${layer + 1} head ${head + 1}` }),

@@ -23,6 +23,20 @@ function channels(hex) {
   return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 }
 
+/** How bright a colour is, 0 to 1, as WCAG 2 defines it. */
+function luminance(color) {
+  const [red, green, blue] = color.map((value) => (
+    value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
+/** Black or white: what reads better on a colour of this opacity over paper. The contrast is at least 4.5. */
+export function inkOn(color, opacity = 1, paper = "#FFFFFF") {
+  const below = channels(paper);
+  const light = luminance(channels(color).map((value, i) => value * opacity + below[i] * (1 - opacity)));
+  return (light + 0.05) / 0.05 >= 1.05 / (light + 0.05) ? "#000000" : "#FFFFFF";
+}
+
 /** Paints one map as an image of one pixel a cell: the colour over nothing, as opaque as the weight. */
 export function paintMap(canvas, map, rows, columns, picture, head) {
   canvas.width = columns;

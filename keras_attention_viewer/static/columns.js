@@ -3,7 +3,6 @@
 import { el, rovingFocus, tokenText } from "./dom.js";
 
 const LARGEST_CANVAS = 16000;
-const WIRES_WIDTH = 260;
 
 /** `onWord(word)`: a word was clicked; `onHover(word)`: the mouse or the keyboard is on it, or "". */
 export function createColumns({ onWord, onHover }) {
@@ -56,6 +55,7 @@ export function createColumns({ onWord, onHover }) {
     const pitch = Math.max(view.rows.length, view.columns.length) > 100 ? 17 : 24;
     root.style.setProperty("--pitch", `${pitch}px`);
     view.pitch = pitch;
+    view.width = wires.clientWidth; // read once: it lays out the page
     paintLines(base, view, view.lines(""));
     paintWord();
   }
@@ -112,14 +112,16 @@ function paintBoxes(canvas, list, pitch, boxes) {
 
 function paintLines(canvas, view, lines) {
   const height = view.pitch * Math.max(view.rows.length, view.columns.length);
-  const context = sizedContext(canvas, WIRES_WIDTH, height);
+  const context = sizedContext(canvas, view.width, height);
   for (const line of lines) {
     context.strokeStyle = line.color;
     context.globalAlpha = line.opacity;
     context.lineWidth = line.width;
     context.beginPath();
-    context.moveTo(0, (line.row + 0.5) * view.pitch);
-    context.lineTo(WIRES_WIDTH, (line.column + 0.5) * view.pitch);
+    // Heads stand beside one another, or their colours would mix.
+    const shift = (line.order - (line.of - 1) / 2) * Math.min(2, view.pitch / 2 / line.of) || 0;
+    context.moveTo(0, (line.row + 0.5) * view.pitch + shift);
+    context.lineTo(view.width, (line.column + 0.5) * view.pitch + shift);
     context.stroke();
   }
 }

@@ -2,9 +2,10 @@
 
 import { el, fillSelect, segments, selectField, toggleButton } from "./dom.js";
 import { kindName } from "./measures.js";
+import { runTitle } from "./model.js";
 
-/** Run, sentence, and reference or output. `set(patch)` changes the state. */
-export function createPlaceMenu({ set, onCopy }) {
+/** Run, sentence, and reference or output. `set(patch)` changes the state; `hasLink()`: whether it has an address. */
+export function createPlaceMenu({ set, onCopy, hasLink }) {
   const run = selectField("Run", (value) => set({ run: value }));
   const sentence = selectField("Sentence", (value) => set({ tag: value }));
   sentence.root.classList.add("wide");
@@ -19,8 +20,9 @@ export function createPlaceMenu({ set, onCopy }) {
     copied, copy);
 
   function update({ index, place }) {
-    fillSelect(run.select, index.runs.filter((one) => one.sentences.length).map((one) => [one.name, one.name]),
+    fillSelect(run.select, index.runs.filter((one) => one.sentences.length).map((one) => [one.name, runTitle(one)]),
       place.run.name);
+    copy.hidden = !hasLink();
     const all = place.run.sentences;
     const versions = all.filter((one) => stemOf(one.tag) === stemOf(place.sentence.tag));
     const first = all.filter((one, i) => all.findIndex((other) => stemOf(other.tag) === stemOf(one.tag)) === i);
@@ -68,7 +70,8 @@ export function createViewMenu({ set, onView }) {
     "Leave out special tokens and punctuation, and divide each row by its sum (C)", (on) => set({ content: on }));
   const row = segments("A row is the word", (value) => set({ read: value === "read" }));
   const rowField = el("div", { class: "field" }, el("span", { text: "A row is the word" }), row.root);
-  const root = el("div", { class: "bar" }, view.root, words, content, rowField);
+  const whole = toggleButton("Whole matrix", "Make the matrix as small as the room for it", (on) => set({ whole: on }));
+  const root = el("div", { class: "bar" }, view.root, words, content, whole, rowField);
 
   function update({ state, kind, header }) {
     view.update([["lines", "Lines"], ["matrix", "Matrix"],
@@ -76,6 +79,8 @@ export function createViewMenu({ set, onView }) {
     words.setAttribute("aria-pressed", String(state.words));
     content.setAttribute("aria-pressed", String(state.content));
     words.disabled = content.disabled = state.view === "alignment";
+    whole.hidden = state.view !== "matrix";
+    whole.setAttribute("aria-pressed", String(state.whole));
     rowField.hidden = kind.rows !== "decoder";
     row.update([["predicted", "predicted"], ["read", "read"]], state.read ? "read" : "predicted");
   }
@@ -111,7 +116,7 @@ export function createCompareMenu({ set, onSwap }) {
 /** What a kind of comparison can be with: [value, text] pairs. */
 function othersOf({ index, place, kind }, compare) {
   if (compare === "step") return place.steps.map((step) => [String(step), `step ${step}`]);
-  if (compare === "run") return index.runs.filter((one) => one.sentences.length).map((one) => [one.name, one.name]);
+  if (compare === "run") return index.runs.filter((one) => one.sentences.length).map((one) => [one.name, runTitle(one)]);
   return Array.from({ length: kind.layers * kind.heads }, (_, i) => {
     const [layer, head] = [Math.floor(i / kind.heads) + 1, i % kind.heads + 1];
     return [`${layer}.${head}`, `layer ${layer} head ${head}`];

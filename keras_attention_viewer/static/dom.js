@@ -25,7 +25,7 @@ function dressed(node, attributes, children) {
 
 /** A token's text, exactly; the mark that begins a word in SentencePiece is faint. */
 export function tokenText(text) {
-  if (!text.startsWith("▁") || text === "▁") return [text];
+  if (!text.startsWith("▁")) return [text];
   return [el("span", { class: "mark", text: "▁" }), text.slice(1)];
 }
 

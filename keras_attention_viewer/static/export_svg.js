@@ -13,6 +13,8 @@ const POINTS_A_PIXEL = 0.75;
 const LONGEST_WORD = 40; // letters; the rest of a longer token is cut
 const LETTER_WIDTH = 0.56; // of the font's size, on average
 const MOST_CELL_TEXTS = 400;
+// The first letter is one of a script that is written from the right.
+const RIGHT_TO_LEFT = /^[^\p{L}]*[\u0590-\u08FF\uFB1D-\uFDFF\uFE70-\uFEFC]/u;
 
 /**
  * Words in two rows with lines between them. `view`: {rows, columns, lines, boxes, query ({side, index}
@@ -40,8 +42,8 @@ export function linesSvg(view, { turned = false, title = "" } = {}) {
       "stroke-width": line.width * POINTS_A_PIXEL });
   });
   const words = [
-    ...view.rows.map((group, i) => wordTag(group.text, i, band - 2, turned, turned ? "start" : "end")),
-    ...view.columns.map((group, i) => wordTag(group.text, i, band + PAPER_GAP + 2, turned, turned ? "end" : "start")),
+    ...view.rows.map((group, i) => wordTag(group.text, i, band - 2, turned, turned)),
+    ...view.columns.map((group, i) => wordTag(group.text, i, band + PAPER_GAP + 2, turned, !turned)),
   ];
   return svgDocument(turned ? along : across, turned ? across : along, title,
     layer("boxes", boxes) + layer("lines", lines) + layer("words", words));
@@ -68,22 +70,33 @@ export function matrixSvg({ picture, map, head }, { title = "" } = {}) {
   const words = [
     ...rows.map((group, i) => {
       const y = band + (i + 0.5) * PAPER_PITCH + 2.6;
-      return tag("text", { x: band - 3, y, "text-anchor": "end" }, shortWord(group.text));
+      return svgWord(group.text, { x: band - 3, y }, false);
     }),
     ...columns.map((group, i) => {
       const [x, y] = [band + (i + 0.5) * PAPER_PITCH + 2.6, band - 3];
-      return tag("text", { x, y, transform: `rotate(-90 ${number(x)} ${number(y)})` }, shortWord(group.text));
+      return svgWord(group.text, { x, y, transform: `rotate(-90 ${number(x)} ${number(y)})` }, true);
     }),
   ];
   return svgDocument(band + columns.length * PAPER_PITCH, band + rows.length * PAPER_PITCH, title,
     layer("cells", cells) + layer("values", texts) + layer("words", words));
 }
 
-function wordTag(text, index, across, turned, anchor) {
+function wordTag(text, index, across, turned, atStart) {
   const along = (index + 0.5) * PAPER_PITCH + 2.6; // the middle of the letters, not their foot
-  if (!turned) return tag("text", { x: across, y: along, "text-anchor": anchor }, shortWord(text));
+  if (!turned) return svgWord(text, { x: across, y: along }, atStart);
   const turn = `rotate(-90 ${number(along)} ${number(across)})`;
-  return tag("text", { x: along, y: across, "text-anchor": anchor, transform: turn }, shortWord(text));
+  return svgWord(text, { x: along, y: across, transform: turn }, atStart);
+}
+
+/** A word that ends at its place, or starts there. A word mark is faint, and on the side where the word begins. */
+function svgWord(text, place, atStart) {
+  const short = shortWord(text);
+  const turnsLeft = RIGHT_TO_LEFT.test(short);
+  const attributes = { ...place, ...(turnsLeft ? { direction: "rtl" } : {}),
+    "text-anchor": atStart === turnsLeft ? "end" : "start" };
+  if (!short.startsWith("▁")) return tag("text", attributes, short);
+  const mark = tag("tspan", { class: "mark", "fill-opacity": 0.3 }, "▁");
+  return tagOf("text", attributes, mark + tag("tspan", {}, short.slice(1)));
 }
 
 function shortWord(text) {

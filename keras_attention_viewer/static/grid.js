@@ -2,10 +2,8 @@
 
 import { headColor, paintMap } from "./colors.js";
 import { el, fillSelect, rovingFocus, selectField } from "./dom.js";
-import { MEASURES, ROLES, kindName, measureText, measuresKnown, orderHeads } from "./measures.js";
+import { LABEL_ROWS, MEASURES, ROLES, alignsWell, kindName, measureText, measuresKnown, measuresOf, orderHeads } from "./measures.js";
 import { poolMap } from "./weights.js";
-
-const LARGEST_THUMBNAIL = 64;
 
 /** `onOpen(layer, head, add)`: a thumbnail was chosen, `add`ed to the others with the shift key. */
 export function createGrid({ onOpen, set }) {
@@ -35,21 +33,31 @@ export function createGrid({ onOpen, set }) {
     showLimit(limit, state);
     fillSelect(label.select, [["", "any"], ...ROLES.map((role) => [role, role])], state.label);
     const order = orderHeads(header, kind, state);
-    note.hidden = order.length > 0;
-    note.textContent = state.label ? `No head has the role “${state.label}” at this step.` : "No head matches.";
+    const rows = measuresOf(header, kind.name, 0, 0).rows ?? 0;
+    note.textContent = rows && rows < LABEL_ROWS
+      ? `${rows} ${rows === 1 ? "row was" : "rows were"} measured: too few to say what a head does (${LABEL_ROWS} are needed).`
+      : order.length ? "" : state.label ? `No head has the role “${state.label}” at this step.` : "No head matches.";
+    note.hidden = !note.textContent;
     placeCells(cells, order, !state.sort && !state.label ? kind.heads : 0);
     order.forEach((one, i) => describeCell(cells.children[i], one, { ...model, state }));
   }
 
   /** The pictures, one a layer: when they have been read. */
+  let painted = [];
   function paint(pictures) {
+    painted = pictures;
     for (const button of cells.children) {
       const picture = pictures[button.dataset.layer];
       const head = Number(button.dataset.head);
-      const small = poolMap(picture.maps[head], picture.rows.length, picture.columns.length, LARGEST_THUMBNAIL);
-      paintMap(button.querySelector("canvas"), small.map, small.rows, small.columns, picture, head);
+      if (!picture?.maps[head]) continue;
+      const canvas = button.querySelector("canvas");
+      // The screen's own pixels: the browser would leave out the columns of a larger picture.
+      const size = Math.max(1, Math.floor(canvas.clientWidth * (window.devicePixelRatio || 1)));
+      const small = poolMap(picture.maps[head], picture.rows.length, picture.columns.length, size);
+      paintMap(canvas, small.map, small.rows, small.columns, picture, head);
     }
   }
+  new ResizeObserver(() => paint(painted)).observe(cells);
 
   return { root, update, paint };
 }
@@ -86,18 +94,20 @@ function describeCell(button, { layer, head, measures }, model) {
   Object.assign(button.dataset, { layer, head });
   button.style.setProperty("--head", headColor(head));
   button.setAttribute("aria-pressed", String(open));
-  button.classList.toggle("best", Boolean(measures.best_alignment));
   const number = typeof measures[state.sort] === "number" ? measureText(measures[state.sort]) : "";
   const roles = measures.labels ?? [];
   const name = `layer ${layer + 1} head ${head + 1}`;
-  const words = [name, ...roles, measures.best_alignment ? "best alignment" : "",
+  const place = `${layer + 1}.${head + 1}`;
+  const best = alignsWell(measures);
+  const words = [place, name, ...roles, best ? "best alignment" : "",
     number && `${MEASURES[state.sort][0]} ${number}`].filter(Boolean).join(", ");
   button.setAttribute("aria-label", words);
   button.title = words;
+  button.classList.toggle("best", best);
   const caption = button.lastChild;
   caption.replaceChildren(
-    el("span", { class: "place", text: `${layer + 1}.${head + 1}` }),
-    ...(measures.best_alignment ? [el("span", { class: "star", text: "★" })] : []),
+    el("span", { class: "place", text: place }),
+    ...(best ? [el("span", { class: "star", text: "★" })] : []),
     ...(number ? [el("span", { class: "number", text: number })] : []),
     el("span", { class: "role", text: roles.join(", ") }),
   );

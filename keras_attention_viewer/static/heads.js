@@ -1,6 +1,6 @@
 // The heads of a layer as coloured squares, and the layer.
 
-import { headColor } from "./colors.js";
+import { headColor, inkOn } from "./colors.js";
 import { el, fillSelect, selectField } from "./dom.js";
 
 export function createHeadMenu({ set }) {
@@ -29,7 +29,7 @@ export function createHeadMenu({ set }) {
     while (squares.children.length < kind.heads) {
       const head = squares.children.length;
       squares.append(el("button", { type: "button", "data-head": head, text: String(head + 1),
-        style: `--head: ${headColor(head)}`, "aria-label": `Head ${head + 1}`,
+        style: `--head: ${headColor(head)}; --on-head: ${inkOn(headColor(head))}`, "aria-label": `Head ${head + 1}`,
         title: `Head ${head + 1}; with the shift key: besides the others` }));
     }
     [...squares.children].forEach((button, head) =>

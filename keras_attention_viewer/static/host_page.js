@@ -18,7 +18,7 @@ export function createPageHost() {
     onState: (callback) => {
       window.addEventListener("popstate", () => callback(readQuery(location.hash.slice(1))));
     },
-    link: () => location.href,
+    link: () => (location.protocol === "about:" ? "" : location.href), // a notebook's frame has no address
     theme: () => (dark.matches ? "dark" : "light"),
     onTheme: (callback) => dark.addEventListener("change", callback),
     onReload: () => {},

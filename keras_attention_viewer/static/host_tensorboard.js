@@ -4,23 +4,26 @@
 import { readQuery, writeQuery } from "./state.js";
 
 const HASH_PREFIX = "p.attention.";
+const RELOAD_EVERY = 10_000; // milliseconds
 
 export function createTensorBoardHost() {
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const around = pageAround();
   return {
     getState: () => (around ? readQuery(around.location.hash.slice(1), HASH_PREFIX) : {}),
-    setState(flat) {
+    setState(flat, push) {
       // Only while our tab is the one in front: the address belongs to the others, too.
       if (!around || !/^#attention\b/.test(around.location.hash)) return;
       const others = around.location.hash.slice(1).split("&").filter((part) => !part.startsWith(HASH_PREFIX));
       const own = writeQuery(flat, HASH_PREFIX);
-      around.history.replaceState(around.history.state, "", `#${[...others, own].filter(Boolean).join("&")}`);
+      const address = `#${[...others, own].filter(Boolean).join("&")}`;
+      if (push) around.history.pushState(around.history.state, "", address);
+      else around.history.replaceState(around.history.state, "", address);
     },
     onState(callback) {
-      around?.addEventListener("hashchange", () => {
-        const flat = this.getState();
-        if (Object.keys(flat).length) callback(flat);
+      // Also a place without a state of ours: the one where the tab was opened.
+      around?.addEventListener("popstate", () => {
+        if (/^#attention\b/.test(around.location.hash)) callback(this.getState());
       });
     },
     link: () => (around ?? window).location.href,
@@ -31,7 +34,11 @@ export function createTensorBoardHost() {
         watch.observe(around.document.body, { attributes: true, attributeFilter: ["class"] });
       } else dark.addEventListener("change", callback);
     },
-    onReload: listenForReloads,
+    onReload(callback) {
+      listenForReloads(callback);
+      // TensorBoard itself reloads only if it is asked to; a tab that is not in front has no height.
+      setInterval(() => { if (!document.hidden && window.innerHeight > 0) callback(); }, RELOAD_EVERY);
+    },
   };
 }
 

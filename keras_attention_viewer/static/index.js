@@ -8,7 +8,12 @@ export async function render() {
   const source = createHttpSource(here);
   source.prepare(); // the server works while the modules load
   const [{ mount }] = await Promise.all([import("./viewer.js"), loadStyle(`${here}/viewer.css`)]);
-  await mount(document.body, source, createTensorBoardHost());
+  document.documentElement.lang = "en";
+  document.title = "Attention";
+  const main = document.createElement("main");
+  main.id = "attention";
+  document.body.replaceChildren(main);
+  await mount(main, source, createTensorBoardHost());
 }
 
 function loadStyle(href) {

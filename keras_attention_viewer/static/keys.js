@@ -6,7 +6,9 @@ export const KEYS_HELP = "Keys: [ ] step · P play · L ⇧L layer · H ⇧H hea
 /** Listens for the viewer's keys; none of them while one types or chooses in a menu. */
 export function listenForKeys(viewer) {
   document.addEventListener("keydown", (event) => {
-    if (!viewer.model || event.ctrlKey || event.metaKey || event.altKey) return;
+    // Many keyboards have brackets only with Option, or with AltGr, which is Control and Alt.
+    const other = event.metaKey || event.ctrlKey || event.altKey;
+    if (!viewer.model || (other && !("[]".includes(event.key) && event.altKey && !event.metaKey))) return;
     if (event.target.closest("select, input:not([type=range]), textarea")) return;
     const action = actionOf(event, viewer);
     if (!action) return;

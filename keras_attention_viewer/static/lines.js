@@ -17,7 +17,7 @@ export function readWord(picture, word) {
 }
 
 /**
- * The lines {row, column, color, opacity, width} of some heads, later heads on top. A line is as
+ * The lines {row, column, color, opacity, width, order, of (heads)} of some heads, later heads on top. A line is as
  * opaque as its weight, in 255ths; several heads share the opacity where no word is chosen.
  */
 export function linesOf(picture, heads, word) {
@@ -26,14 +26,14 @@ export function linesOf(picture, heads, word) {
   const count = picture.columns.length;
   const [from, to, by] = cellsOf(picture, chosen);
   const lines = [];
-  for (const head of heads) {
+  for (const [order, head] of heads.entries()) {
     const map = picture.maps[head];
     for (let i = from; i < to; i += by) {
       const level = Math.round(255 * Math.min(1, Math.abs(map[i]) / share));
       if (level < FAINTEST_LINE) continue;
       const row = Math.floor(i / count);
       const color = weightColor(picture, head, map[i]);
-      lines.push({ row, column: i - row * count, color, opacity: level / 255, width: 2 });
+      lines.push({ row, column: i - row * count, color, opacity: level / 255, width: 2, order, of: heads.length });
     }
   }
   return !chosen && lines.length > MOST_LINES ? strongestLines(lines, picture.rows.length) : lines;

@@ -1,13 +1,15 @@
 // One map as a matrix: words at its edges, a cell a weight, values where they fit.
 
-import { paintMap } from "./colors.js";
+import { inkOn, paintMap, weightColor } from "./colors.js";
 import { el, rovingFocus, tokenText } from "./dom.js";
-import { weightText } from "./weights.js";
+import { poolMap, weightText } from "./weights.js";
 
 const SMALLEST_CELL = 12;
+const SMALLEST_WORD = 8; // a cell that is smaller has no word beside it
 const LARGEST_CELL = 44;
 const CELL_WITH_VALUE = 26;
 const MOST_VALUES = 1600;
+const LABELS = 150; // pixels of the words at an edge, at most
 
 /** `onWord(word)`: a row's or column's word was clicked; `onHover(word, text)`: the mouse is on a cell. */
 export function createMatrix({ onWord, onHover }) {
@@ -67,16 +69,19 @@ export function createMatrix({ onWord, onHover }) {
   /** `next`: {picture, names (of both sides), map, head (-1: a mean), word, width (pixels there are)}. */
   function update(next) {
     const { picture } = next;
-    const labels = 150;
-    const fit = Math.floor((next.width - labels) / picture.columns.length);
-    const cell = Math.min(LARGEST_CELL, Math.max(SMALLEST_CELL, fit));
+    const fit = Math.floor((next.width - LABELS) / picture.columns.length);
+    const cell = next.whole ? wholeCell(picture, next.width) : Math.min(LARGEST_CELL, Math.max(SMALLEST_CELL, fit));
     view = { ...next, rows: picture.rows, columns: picture.columns, cell };
+    root.classList.toggle("wordless", cell < SMALLEST_WORD);
     corner.textContent = `${next.names[0]} ↓ reads ${next.names[1]} →`;
     root.style.setProperty("--cell", `${cell}px`);
     const size = { width: `${cell * view.columns.length}px`, height: `${cell * view.rows.length}px` };
     Object.assign(canvas.style, size);
     Object.assign(body.style, size);
-    paintMap(canvas, view.map, view.rows.length, view.columns.length, picture, view.head);
+    // Not more pixels than the screen has there: it would leave out some.
+    const pixels = Math.floor(cell * Math.max(view.rows.length, view.columns.length) * (window.devicePixelRatio || 1));
+    const small = poolMap(view.map, view.rows.length, view.columns.length, Math.max(1, pixels));
+    paintMap(canvas, small.map, small.rows, small.columns, picture, view.head);
     fillLabels(rows, view.rows, "r", view.word);
     fillLabels(columns, view.columns, "c", view.word);
     fillValues(values, view);
@@ -86,6 +91,15 @@ export function createMatrix({ onWord, onHover }) {
   }
 
   return { root, update };
+}
+
+/** The size of a cell at which the whole matrix is seen. */
+function wholeCell(picture, width) {
+  const height = window.innerHeight * 0.8;
+  const most = Math.max(picture.rows.length, picture.columns.length);
+  const withWords = Math.min((width - LABELS) / picture.columns.length, (height - LABELS) / picture.rows.length);
+  if (withWords >= SMALLEST_WORD) return Math.min(LARGEST_CELL, Math.floor(withWords));
+  return Math.min(SMALLEST_WORD - 0.1, width / picture.columns.length, height / picture.rows.length, 4000 / most);
 }
 
 function cellText({ rows, columns, picture }, row, column, weight) {
@@ -108,17 +122,20 @@ function fillLabels(list, groups, letter, word) {
 }
 
 /** Values as text in the cells, where cells are large enough and not too many. */
-function fillValues(layer, { map, rows, columns, cell, picture }) {
+function fillValues(layer, { map, columns, cell, picture, head }) {
   const fit = cell >= CELL_WITH_VALUE && map.length <= MOST_VALUES;
   layer.hidden = !fit;
   if (!fit) return layer.replaceChildren();
   layer.style.gridTemplateColumns = `repeat(${columns.length}, ${cell}px)`;
   const texts = Array.from(map, (weight) => weightText(weight, picture.signed));
   if (layer.children.length !== texts.length) layer.replaceChildren(...texts.map(() => el("span")));
+  const paper = getComputedStyle(layer).getPropertyValue("--panel").trim() || undefined;
   texts.forEach((text, i) => {
     const span = layer.children[i];
     if (span.textContent !== text) span.textContent = text;
-    span.className = Math.abs(map[i]) > 0.6 ? "strong" : Math.abs(map[i]) < 0.005 ? "none" : "";
+    const weight = Math.min(1, Math.abs(map[i]));
+    span.className = weight < 0.005 ? "none" : "";
+    span.style.color = weight < 0.005 ? "" : inkOn(weightColor(picture, head, map[i]), weight, paper);
   });
   return undefined;
 }

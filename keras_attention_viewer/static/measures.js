@@ -20,6 +20,16 @@ export const MEASURES = {
 export const ROLES = ["sink", "punctuation", "previous token", "next token", "itself", "alignment",
   "diagonal", "rare words", "broad"];
 
+/** A role needs at least this many rows; `keras_attention_viewer.measures` has the same. */
+export const LABEL_ROWS = 100;
+/** A head whose links are wrong more often than this, or whose score is below it, aligns nothing. */
+const WORST_ALIGNMENT = 0.5;
+
+/** Whether this is the head that aligns best, and it does align. */
+export function alignsWell({ best_alignment: best, aer, alignment_score: score }) {
+  return Boolean(best) && (typeof aer === "number" ? aer <= WORST_ALIGNMENT : (score ?? 1) >= WORST_ALIGNMENT);
+}
+
 /** What is measured of a head: an object; empty if nothing is. */
 export function measuresOf(header, kindName, layer, head) {
   const own = header.measures?.[kindName]?.[layer]?.[head] ?? {};

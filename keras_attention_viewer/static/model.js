@@ -12,6 +12,11 @@ export function findPlace(index, state) {
   return { run, sentence, steps: sentence.steps, step: stepNear(sentence.steps, state.step) };
 }
 
+/** What a run is called: its name may be only a dot. */
+export function runTitle(run) {
+  return run.title ?? run.name;
+}
+
 /** The last logged step at or before the wanted one; -1 wants the newest. */
 export function stepNear(steps, wanted) {
   if (wanted < 0) return steps.at(-1);
@@ -74,10 +79,11 @@ function findAgainst(index, state, place) {
   }
   const run = index.runs.find((one) => one.name === state.against);
   if (state.compare !== "run" || !run) return null;
+  const title = runTitle(run);
   const sentence = run.sentences.find((one) => one.tag === place.sentence.tag);
-  if (!sentence) return { place: null, name: run.name, problem: `Run ${run.name} has no record of this sentence.` };
+  if (!sentence) return { place: null, name: title, problem: `Run ${title} has no record of this sentence.` };
   const step = stepNear(sentence.steps, place.step);
-  return { place: { run, sentence, steps: sentence.steps, step }, name: `${run.name}, step ${step}` };
+  return { place: { run, sentence, steps: sentence.steps, step }, name: `${title}, step ${step}` };
 }
 
 /** Subtracts what is compared with, or shows it beside where that makes no sense. */
@@ -93,7 +99,7 @@ async function compare(reader, model, own) {
     return;
   }
   const mine = state.compare === "head" ? model.title : state.compare === "run"
-    ? `${place.run.name}, step ${place.step}` : `step ${place.step}`;
+    ? `${runTitle(place.run)}, step ${place.step}` : `step ${place.step}`;
   if (sameTokens(own, other) && own.maps.length === other.maps.length) {
     model.picture = differencePicture(own, other, against.head ?? -1);
     model.panes = [{ title: `${mine} − ${against.name}`, picture: model.picture }];

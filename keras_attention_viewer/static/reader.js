@@ -33,18 +33,28 @@ export function createReader(source) {
     }
   }
 
+  // A run that is made again writes the same steps anew: what is kept is known by its time, too.
+  let index = { runs: [] };
+  function keyOf(run, tag, step, ...rest) {
+    const sentence = index.runs.find((one) => one.name === run)?.sentences.find((one) => one.tag === tag);
+    return JSON.stringify([run, tag, step, sentence?.written?.[sentence.steps.indexOf(step)], ...rest]);
+  }
+
   const header = (run, tag, step) =>
-    remember(JSON.stringify([run, tag, step]), () => 20000, () => source.header(run, tag, step));
+    remember(keyOf(run, tag, step), () => 20000, () => source.header(run, tag, step));
   async function readWeights(run, tag, step, kind, layer) {
     const about = await header(run, tag, step);
     return shapeWeights(about, kind, await source.weights(run, tag, step, kind, layer, about));
   }
   return {
-    index: () => source.index(),
+    index: async () => {
+      index = await source.index();
+      return index;
+    },
     header,
     /** {heads, rows, columns, data} of one layer, counted from 0. */
     weights: (...place) =>
-      remember(JSON.stringify(place), ({ data }) => data.byteLength, () => readWeights(...place)),
+      remember(keyOf(...place), ({ data }) => data.byteLength, () => readWeights(...place)),
   };
 }
 

@@ -3,7 +3,7 @@
 import { headColor } from "./colors.js";
 import { el, tokenText } from "./dom.js";
 import { readWord, readingsOf } from "./lines.js";
-import { MEASURES, measureText, measuresOf } from "./measures.js";
+import { MEASURES, alignsWell, measureText, measuresOf } from "./measures.js";
 import { weightText } from "./weights.js";
 
 const MOST_READINGS = 12;
@@ -41,8 +41,8 @@ export function createReadings() {
   function describe(model) {
     const { header, kind, layer, heads } = model;
     const one = heads.length === 1 ? measuresOf(header, kind.name, layer, heads[0]) : {};
-    root.style.setProperty("--side", heads.length > 3 ? "345px" : "230px");
-    roles.replaceChildren(...[...(one.best_alignment ? ["★ best alignment"] : []), ...(one.labels ?? [])]
+    root.classList.toggle("broad", heads.length > 3);
+    roles.replaceChildren(...[...(alignsWell(one) ? ["★ best alignment"] : []), ...(one.labels ?? [])]
       .map((label) => el("span", { class: "badge", text: label })));
     measures.replaceChildren(...Object.keys(MEASURES).filter((key) => typeof one[key] === "number").flatMap((key) => [
       el("dt", { text: MEASURES[key][0], title: MEASURES[key][1] }),

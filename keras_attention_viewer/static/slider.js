@@ -2,9 +2,10 @@
 
 import { el, svgEl } from "./dom.js";
 
-const CURVES = { loss: ["loss", "#8B5CF6"], bleu: ["BLEU", "#0D9488"] };
+const CURVES = { loss: ["loss", "#8B5CF6"], perplexity: ["perplexity", "#C2410C"], bleu: ["BLEU", "#0D9488"] };
 const CURVES_WIDTH = 1000;
 const CURVES_HEIGHT = 60;
+const TICK_WIDTH = 45; // pixels of a step's number
 const PLAY_PAUSE = 500; // milliseconds a step
 
 /** `onStep(step)` may return a promise; `onSpan(from, to)`: the curve between two steps was clicked. */
@@ -34,6 +35,7 @@ export function createSlider({ onStep, onSpan }) {
     stop();
     onSpan(steps[from], steps[from + 1]);
   });
+  new ResizeObserver(() => drawTicks(ticks, steps)).observe(ticks);
   play.addEventListener("click", () => (timer ? stop() : start()));
   document.addEventListener("visibilitychange", () => document.hidden && stop());
 
@@ -70,6 +72,7 @@ export function createSlider({ onStep, onSpan }) {
   function update(model) {
     const { place, against, state, index } = model;
     steps = place.steps;
+    root.hidden = steps.length < 2; // a page of a finished model has no steps
     range.max = steps.length - 1;
     range.disabled = play.disabled = steps.length < 2;
     const at = steps.indexOf(place.step);
@@ -118,12 +121,14 @@ function drawCurves(svg, steps, scalars, at, other) {
 
 /** As many step numbers as stand beside each other. */
 function drawTicks(root, steps) {
-  const every = Math.ceil(steps.length / 12);
+  const most = Math.max(2, Math.floor(root.clientWidth / TICK_WIDTH));
+  const every = Math.max(1, Math.ceil((steps.length - 1) / (most - 1)));
   const key = `${every}:${steps.join()}`;
   if (root.tickKey === key) return;
   root.tickKey = key;
   root.replaceChildren(...steps.flatMap((step, i) => {
-    if (i % every && i !== steps.length - 1) return [];
+    const last = steps.length - 1;
+    if (i !== last && (i % every || last - i < every)) return [];
     const left = steps.length < 2 ? 0 : 100 * i / (steps.length - 1);
     return [el("span", { text: shortNumber(step), style: `left: ${left}%` })];
   }));

@@ -27,6 +27,7 @@ const FIELDS = {
   sort: ["", plain], // a measure that orders the grid
   limit: ["", plain], // the worst value of that measure that is shown
   label: ["", plain], // a role that filters the grid
+  whole: [false, flag], // a matrix is made as small as the room for it
   turned: [false, flag], // exported pictures: words upright, as in the paper
 };
 /** A word's number means something else after one of these changes. */

@@ -12,7 +12,7 @@ import { KEYS_HELP, listenForKeys } from "./keys.js";
 import { boxesOf, linesOf } from "./lines.js";
 import { createMatrix } from "./matrix.js";
 import { bestAlignment, sideNames } from "./measures.js";
-import { buildModel, findPlace, gridPictures, layerPicture } from "./model.js";
+import { buildModel, findPlace, gridPictures, layerPicture, runTitle } from "./model.js";
 import { createReader } from "./reader.js";
 import { createReadings } from "./readings.js";
 import { createSlider } from "./slider.js";
@@ -22,6 +22,8 @@ import { meanMap } from "./weights.js";
 /** The parts that only need the model. */
 const MODEL_PARTS = ["place", "slider", "kind", "grid", "heads", "view", "compare", "exports"];
 const CAVEAT = "A weight says what a head read, not why the model chose a word.";
+
+const NOTHING_LOGGED = "No attention has been logged here yet; the callback AttentionLog writes it.";
 
 /** Shows what `source` has. `host`: the page around, its address, theme and reloads. */
 export async function mount(element, source, host) {
@@ -43,7 +45,10 @@ class Viewer {
     element.replaceChildren(this.root);
     const theme = () => { this.root.dataset.theme = host.theme(); };
     theme();
-    host.onTheme(theme);
+    host.onTheme(() => {
+      theme();
+      if (this.model) this.drawPanes(); // the ink of values depends on it
+    });
     host.onState((flat) => this.store.replace(flat));
     host.onReload(() => this.reload());
     new ResizeObserver(() => this.resized()).observe(this.parts.panes);
@@ -58,7 +63,7 @@ class Viewer {
       title: el("h2", { class: "title" }),
       note: el("p", { class: "note", hidden: true }),
       panes: el("div", { class: "panes" }),
-      place: createPlaceMenu({ set, onCopy: () => this.copyLink() }),
+      place: createPlaceMenu({ set, onCopy: () => this.copyLink(), hasLink: () => this.host.link() !== "" }),
       slider: createSlider({
         onStep: (step) => this.set({ step }, false),
         onSpan: (from, to) => set({ step: to, compare: "step", against: String(from) }),
@@ -90,12 +95,12 @@ class Viewer {
     return el("div", { class: "attention-viewer" }, message, this.content);
   }
 
-  /** A matrix has larger or smaller cells then. */
+  /** Cells become larger or smaller, lines longer or shorter. */
   resized() {
     const width = this.parts.panes.clientWidth;
     if (width === this.width || !this.model) return;
     this.width = width;
-    if (this.model.state.view === "matrix") this.drawPanes();
+    this.drawPanes();
   }
 
   /** Changes the state; the promise is done when the change is drawn. */
@@ -105,12 +110,18 @@ class Viewer {
   }
 
   async reload() {
+    let index;
     try {
-      this.index = await this.reader.index();
+      index = await this.reader.index();
     } catch (error) {
+      this.seen = "";
       this.say([`The attention records cannot be read. ${error.message}`]);
       return;
     }
+    const seen = JSON.stringify(index);
+    if (seen === this.seen) return;
+    this.seen = seen;
+    this.index = index;
     await this.update();
   }
 
@@ -120,14 +131,15 @@ class Viewer {
     try {
       const model = await buildModel(this.reader, this.index, this.store.get());
       if (turn !== this.turn) return;
-      this.say(this.problems(model));
+      this.say([], model?.place.run);
       this.content.hidden = !model;
       if (!model) return;
       this.model = model;
       await this.draw(turn);
     } catch (error) {
       if (turn !== this.turn) return;
-      this.say([...this.problems(true), error.message]);
+      this.seen = ""; // the next reload tries again
+      this.say([error.message], findPlace(this.index, this.store.get())?.run);
       if (!this.model) this.drawMenus();
     }
   }
@@ -173,7 +185,8 @@ class Viewer {
       if (matrix) {
         const one = heads.length === 1 ? heads[0] : -1;
         const width = views[i].root.clientWidth - 4;
-        views[i].view.update({ picture, names, map: meanMap(picture, heads), head: one, word: state.word, width });
+        views[i].view.update({ picture, names, map: meanMap(picture, heads), head: one, word: state.word, width,
+          whole: state.whole });
       } else {
         views[i].view.update({ rows: picture.rows, columns: picture.columns, names, word: state.word,
           lines: (word) => linesOf(picture, heads, word), boxes: (word) => boxesOf(picture, heads, word) });
@@ -190,7 +203,7 @@ class Viewer {
     const picture = await layerPicture(reader, place, header, kind, layer, { ...model.state, words: true, content: false });
     if (model !== this.model) return;
     const alignment = alignmentOf(picture, meanMap(picture, heads), header.alignment);
-    const lines = alignmentLines(alignment, heads[0]);
+    const lines = alignmentLines(alignment, heads.length === 1 ? heads[0] : -1);
     model.alignment = { picture, lines };
     const [{ view, title }] = this.paneViews("columns", 1);
     title.hidden = true;
@@ -242,14 +255,16 @@ class Viewer {
       ...(best ? { layer: best.layer, heads: [best.head] } : {}) });
   }
 
-  /** What to say: of each run, or that there is nothing. */
-  problems(model) {
-    const found = this.index.runs.flatMap((run) => (run.problems ?? []).map((text) => `${run.name}: ${text}`));
-    return model || found.length ? found : ["No attention has been logged here yet."];
-  }
-
-  say(texts) {
-    this.parts.message.replaceChildren(...texts.map((text) => el("p", { text, dir: "auto" })));
+  /** Says what is wrong with the run that is shown, or why there is none; that of other runs is folded away. */
+  say(texts, shown = null) {
+    const nothing = !shown && !texts.length ? [NOTHING_LOGGED] : [];
+    const ofRun = (run) => (run.problems ?? []).map((text) => `${runTitle(run)}: ${text}`);
+    const runs = this.index?.runs ?? [];
+    const others = runs.filter((run) => run !== shown).flatMap(ofRun);
+    const lines = (all) => all.map((text) => el("p", { text, dir: "auto" }));
+    this.parts.message.replaceChildren(...lines([...(shown ? ofRun(shown) : []), ...texts, ...nothing]),
+      ...(others.length ? [el("details", { open: !shown },
+        el("summary", { text: `Messages of other runs: ${others.length}` }), ...lines(others))] : []));
   }
 
   async copyLink() {

@@ -18,20 +18,31 @@ export function groupTokens(tokens, byWord) {
     const content = !token.special && !token.punctuation;
     if (byWord && last && !token.special && token.word !== null && token.word === last.word) {
       last.members.push(i);
-      last.text += wordText(token.text);
       last.content ||= content;
     } else {
-      const text = byWord && !token.special ? wordText(token.text) : token.text;
-      groups.push({ text, special: token.special, content, word: token.word, members: [i] });
+      groups.push({ text: token.text, special: token.special, content, word: token.word, members: [i] });
     }
   });
+  for (const group of byWord ? groups : []) {
+    if (!group.special) group.text = wordText(group.members.map((i) => tokens[i].text));
+  }
   return groups;
 }
 
-/** A piece as it stands in a word: without the marks of SentencePiece, WordPiece and subword-nmt. */
-function wordText(piece) {
-  const bare = piece.replace(/^▁|^##/u, "").replace(/@@$/u, "");
-  return bare || piece;
+/** A word from its pieces: without the marks of SentencePiece, WordPiece and subword-nmt, and with letters for bytes. */
+function wordText(pieces) {
+  const bare = pieces.map((piece) => piece.replace(/^▁|^##/u, "").replace(/@@$/u, "")).join("");
+  return bare.replace(/(<0x[0-9A-F]{2}>)+/gu, textOfBytes) || pieces.join("");
+}
+
+/** "<0xC3><0xA4>" as "ä"; bytes that are no text stay what they are. */
+function textOfBytes(pieces) {
+  const bytes = Uint8Array.from(pieces.match(/[0-9A-F]{2}(?=>)/gu), (byte) => parseInt(byte, 16));
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    return pieces;
+  }
 }
 
 /** Splits stored weights, (heads, rows, columns) in 65535ths, into one array of floats a head. */
@@ -70,10 +81,13 @@ export function renormalise(map, columnCount) {
 /** One layer as it is shown. `options`: the state's words, content and read. */
 export function makePicture(header, kind, weights, options) {
   const lists = tokenLists(header, kind, options.read);
-  const rows = groupTokens(lists.rows, options.words);
-  const all = groupTokens(lists.columns, options.words);
-  const content = all.filter((group) => group.content);
-  const columns = options.content && content.length ? content : all;
+  const chosen = (tokens) => {
+    const all = groupTokens(tokens, options.words);
+    const content = all.filter((group) => group.content);
+    return options.content && content.length ? content : all;
+  };
+  const rows = chosen(lists.rows);
+  const columns = chosen(lists.columns);
   const untouched = columns.length === lists.columns.length && rows.length === lists.rows.length;
   const maps = headMaps(weights).map((map) => {
     const merged = untouched ? map : mergeMap(map, weights.columns, rows, columns);

@@ -62,10 +62,10 @@ def test_training_curves(tmp_path):
         11: mean(BATCH_LOSSES[2:4]),
         13: mean(BATCH_LOSSES[4:6]),
     }
-    assert [step for step, _ in values["train/loss"]] == list(expected)
+    assert [step for step, _ in values["quality/loss"]] == list(expected)
     for (step, loss), rate, error in zip(
-        values["train/loss"],
-        values["train/learning_rate"],
+        values["quality/loss"],
+        values["rate/learning_rate"],
         values["train/mae"],
         strict=True,
     ):
@@ -85,7 +85,7 @@ def test_epoch_curves(tmp_path):
     for tag, name in {
         "train/epoch_loss": "loss",
         "train/epoch_mae": "mae",
-        "validation/loss": "val_loss",
+        "quality/validation_loss": "val_loss",
         "validation/mae": "val_mae",
     }.items():
         steps, logged = zip(*values[tag], strict=True)
@@ -151,7 +151,7 @@ def test_a_resumed_run_goes_on_counting(tmp_path):
         with SummaryWriter(tmp_path) as writer:
             fit(model, TrainingMonitor(writer, every=100), epochs=1)
     assert [step for step, _ in sorted(read_values(tmp_path)["train/epoch_loss"])] == [7, 14]
-    assert [step for step, _ in sorted(read_values(tmp_path)["train/loss"])] == [6, 13]
+    assert [step for step, _ in sorted(read_values(tmp_path)["quality/loss"])] == [6, 13]
 
 
 def test_steps_are_updates_when_gradients_are_accumulated(tmp_path):
@@ -159,7 +159,7 @@ def test_steps_are_updates_when_gradients_are_accumulated(tmp_path):
         model = make_model(learning_rate=1e-12, gradient_accumulation_steps=2)
         fit(model, TrainingMonitor(writer, every=4), epochs=1)
     # After batches 5 and 6: two and three updates.
-    assert [step for step, _ in read_values(tmp_path)["train/loss"]] == [2, 3]
+    assert [step for step, _ in read_values(tmp_path)["quality/loss"]] == [2, 3]
 
 
 class Interrupt(keras.callbacks.Callback):
@@ -175,7 +175,7 @@ def test_interrupted_training_keeps_its_log(tmp_path):
     writer = SummaryWriter(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         fit(make_model(), TrainingMonitor(writer, every=1), Interrupt())
-    assert [step for step, _ in read_values(tmp_path)["train/loss"]] == [2, 3, 4]
+    assert [step for step, _ in read_values(tmp_path)["quality/loss"]] == [2, 3, 4]
     writer.close()
 
 

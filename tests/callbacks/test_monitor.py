@@ -188,9 +188,9 @@ def test_what_an_entry_holds(tmp_path, monkeypatch):
     # The mean over all batches so far: about that of the squares of 1 to 4.
     assert entry["loss"] == pytest.approx(30 / 4, rel=0.05)
     curves = read_values(tmp_path / "logs")
-    for tag in ("work/mfu", "work/padding", "train/gradient_norm", "work/flops_per_second"):
+    for tag in ("work/mfu", "work/padding", "rate/gradient_norm", "work/flops_per_second"):
         assert curves[tag][0] == (4, pytest.approx(entry[tag.split("/")[1]], rel=1e-5))
-    assert curves["validation/perplexity"] == [(7, 5.0)]
+    assert curves["quality/perplexity"] == [(7, 5.0)]
 
 
 def test_speed_after_a_resume_leaves_out_the_batch_that_compiles(tmp_path, monkeypatch):

@@ -197,25 +197,26 @@ def test_checkpoints_so_many_updates_apart_are_averaged(corpus, tmp_path):
     assert report["training"]["averaged_from"] == names
     assert report["evaluation"]["averaging"]["checkpoints"] == names
     logged = read_values(tmp_path / "run" / "logs")
-    assert "train/loss" in logged and not any(tag.startswith("attention/") for tag in logged)
+    assert "quality/loss" in logged and not any(tag.startswith("attention/") for tag in logged)
 
 
 def test_tensorboard_shows_curves_and_attention(finished):
     folder, report = finished
     values = read_values(folder / "logs")
-    curves = "train/loss train/learning_rate work/tokens_per_second train/epoch_loss".split()
-    curves += "train/gradient_norm work/padding work/flops_per_second work/mfu".split()
-    curves += "validation/perplexity validation/bleu validation/chrf".split()
+    curves = "quality/loss rate/learning_rate work/tokens_per_second train/epoch_loss".split()
+    curves += "rate/gradient_norm work/padding work/flops_per_second work/mfu".split()
+    curves += "quality/perplexity quality/bleu quality/chrf".split()
     curves += "with_average/test_bleu with_average/test_chrf".split()
     for tag in curves:
         assert tag in values, sorted(values)
         assert all(np.isfinite(value) for _, value in values[tag])
-    losses = read_values(folder / "logs" / "validation")["train/loss"]
+    losses = read_values(folder / "logs" / "validation")["quality/loss"]
+    assert "quality/validation_loss" not in values  # nothing is drawn twice
     epochs = [epoch for epoch in report["training"]["history"] if "val_loss" in epoch]
     assert [value for _, value in losses] == pytest.approx(
         [e["val_loss"] for e in epochs], rel=1e-6
     )
-    assert [step for step, _ in losses] == [step for step, _ in values["validation/perplexity"]]
+    assert [step for step, _ in losses] == [step for step, _ in values["quality/perplexity"]]
     # The report counts with the peak that the log counted with.
     cost = report["evaluation"]["training_cost"]
     logged = values["work/flops_per_second"][-1][1] / values["work/mfu"][-1][1]
@@ -248,7 +249,7 @@ def test_what_tensorboard_unfolds_has_the_loss_and_bleu(finished):
     curves = [tag for tag, points in values.items() if isinstance(points[0][1], float)]
     unfolded = sorted({tag.partition("/")[0] for tag in curves})[:2]
     shown = {tag for tag in curves if tag.partition("/")[0] in unfolded}
-    assert shown >= {"train/loss", "validation/bleu", "validation/perplexity"}
+    assert shown >= {f"quality/{name}" for name in ("loss", "bleu", "chrf", "perplexity")}
 
 
 @pytest.mark.backends("torch")

@@ -82,6 +82,8 @@ def test_the_tab_shows_the_weights_of_the_trained_model(tab, run_folder):
     translator = Translator.from_run(run_folder)
     model, tokenizer = translator.model, translator.tokenizer
     expect_text(frame.locator(".step"), f"step {UPDATES}")
+    # TensorBoard calls this run "."; the viewer names it by its folder.
+    expect_text(frame.get_by_label("Run", exact=True).locator("option"), "out")
     option = frame.get_by_label("Sentence").locator("option").first.inner_text()
     source = option.split(". ", 1)[1]
     sources = (run_folder.parent / "valid.en").read_text("utf-8").splitlines()

@@ -150,6 +150,17 @@ def test_in_a_notebook_the_frame_has_no_address(visits, tmp_path):
     frame.locator(".thumbs button").nth(1).click()
     frame.get_by_role("button", name="Matrix").click()
     expect_text(cell(frame, 0, 5), "0.80")
+    assert not frame.get_by_role("button", name="Copy link").is_visible()
+
+
+def test_brackets_that_need_option_or_altgr(visits):
+    page = visits.show(two_layers())
+    page.keyboard.press("Alt+[")
+    expect_text(page.locator(".step"), "step 0")
+    page.keyboard.press("Control+Alt+]")
+    expect_text(page.locator(".step"), "step 10")
+    page.keyboard.press("Control+[")
+    expect_text(page.locator(".step"), "step 10")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -192,6 +203,8 @@ def test_the_alignment_head_is_marked_and_its_links_are_drawn(visits):
     expect_pressed(page.get_by_role("button", name="read", exact=True))
     rows = page.locator(".columns .tokens").first.locator("li")
     assert texts(rows) == ["<s>", "the", "dog", "sleeps"]
+    expect_text(page.locator(".alignment-notes h3"), "AER of all measured sentences, by head")
+    assert not page.locator(".verdict").is_visible()
     first = page.locator(".alignment-notes .changes button").first
     assert texts(first.locator("span")) == ["★ layer 1 head 2", "AER 0.00"]
     expect_text(
@@ -212,6 +225,24 @@ def test_the_alignment_head_is_marked_and_its_links_are_drawn(visits):
     assert links[4:] == [[1, 0], [2, 1]]  # the head's do not, but stand for the next word
 
 
+def test_alignment_of_several_heads_and_of_heads_that_align_nothing(visits):
+    page = visits.show(aligned(steps=(0,)), "view=alignment&layer=1&heads=1,2")
+    expect_text(page.locator(".verdict"), "Even the best head has AER 0.67: none aligns the words.")
+    assert "the mean of 2 heads reads most" in page.locator(".alignment-notes").inner_text()
+    assert page.get_by_text("★").count() == 0
+    colors = {line[4] for line in svg_lines(saved_svg(page))}
+    assert colors == {GOLD, "#4F46E5"}  # not the colour of one of them
+    page.get_by_text("4 rows were measured: too few to say what a head does").wait_for()
+
+
+def test_a_page_without_steps_has_no_timeline(visits):
+    page = visits.show(two_layers(steps=(7,)))
+    assert not page.locator(".timeline").is_visible()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="SVG").click()
+    assert waiting.value.suggested_filename == "attention_cross_layer_2.svg"
+
+
 def test_runs_that_cannot_be_read_are_named_and_the_others_work(visits, tmp_path):
     page = visits.show(two_layers())
     html = (tmp_path / "0.html").read_text("utf-8")
@@ -223,10 +254,13 @@ def test_runs_that_cannot_be_read_are_named_and_the_others_work(visits, tmp_path
     (tmp_path / "broken.html").write_text(html, "utf-8")
     page = visits.open(f"file://{tmp_path}/broken.html#view=matrix&heads=1&layer=1")
     expect_text(cell(page, 0, 0), "0.80")
-    assert texts(page.locator(".messages p")) == [
-        "old: It has version 0.",
-        "run: A file ends early.",
-    ]
+    messages = page.locator(".messages")
+    assert texts(messages.locator("> p")) == ["run: A file ends early."]
+    old = messages.locator("details p")  # of other runs: folded away
+    assert texts(old) == ["old: It has version 0."]
+    assert not old.is_visible()
+    messages.locator("summary").click()
+    assert old.is_visible()
 
 
 def test_a_damaged_step_is_named_and_the_others_work(visits, tmp_path):

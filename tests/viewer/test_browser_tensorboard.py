@@ -1,6 +1,7 @@
 """The Attention tab of a real TensorBoard, in a real browser."""
 
 import re
+import shutil
 import time
 from importlib.metadata import entry_points
 
@@ -31,8 +32,8 @@ def write_run(folder, weights):
                 self_attention(*(pointing(range(S), S, w) for w in (0.5, weight))), step=step
             )
             writer.blobs(entry_tag(0), made.to_blobs(), step, PLUGIN_NAME)
-            writer.scalar("train/loss", 5 - weight, step)
-            writer.scalar("validation/bleu", 30 * weight, step)
+            writer.scalar("quality/loss", 5 - weight, step)
+            writer.scalar("quality/bleu", 30 * weight, step)
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +133,21 @@ def test_the_link_is_tensorboards_own_and_survives_another_tab(tab, visits):
     expect_text(cell(other, 1, 1), "0.95")
 
 
+def test_back_returns_within_the_tab(tab):
+    page, frame = tab()
+    title = frame.locator(".picture .title")
+    for head in (1, 2):
+        frame.locator(".thumbs button").nth(head - 1).click()
+        expect_text(title, f"Encoder · layer 1 · head {head}")
+    page.go_back()
+    expect_text(title, "Encoder · layer 1 · head 1")
+    page.go_back()
+    expect_text(title, "Encoder · layer 1 · all heads")
+    assert page.locator("iframe").first.evaluate(
+        "node => [node.contentDocument.documentElement.lang, node.contentDocument.title]"
+    ) == ["en", "Attention"]
+
+
 def test_play_pauses_while_another_tab_is_in_front(tab):
     page, frame = tab("&p.attention.step=0")
     frame.get_by_role("button", name="Play").click()
@@ -165,15 +181,34 @@ def test_keys_and_svg_in_the_tab(tab):
     assert waiting.value.suggested_filename == "attention_encoder_layer_1_head_1_step_100.svg"
 
 
-def test_new_records_appear_when_tensorboard_reloads(tab, folder):
-    """Last: it adds a run to those of the other tests."""
+def until(page, is_true):
+    """Waits for what TensorBoard and the tab read without being asked."""
+    deadline = time.monotonic() + 60
+    while not is_true() and time.monotonic() < deadline:
+        page.wait_for_timeout(500)
+    assert is_true()
+
+
+def test_new_runs_and_steps_appear_and_what_is_written_again_is_read_again(tab, folder):
+    """Last: it adds a run to those of the other tests. Nobody presses reload."""
     page, frame = tab()
     runs = frame.get_by_label("Run", exact=True).locator("option")
     assert texts(runs) == ["large", "small"]
     write_run(folder / "new", {0: 0.2, 100: 0.75})
-    deadline = time.monotonic() + 60
-    while runs.count() < 3 and time.monotonic() < deadline:
-        page.locator("button.reload-button").click()
-        page.wait_for_timeout(1000)
+    until(page, lambda: runs.count() == 3)
     assert texts(runs) == ["large", "new", "small"]
     expect_text(frame.locator(".step"), "step 200")
+
+    frame.get_by_label("Run", exact=True).select_option("new")
+    frame.get_by_role("button", name="Head 2", exact=True).click()
+    frame.get_by_role("button", name="Matrix").click()
+    expect_text(cell(frame, 1, 1), "0.75")
+    write_run(folder / "new", {200: 0.85})  # the run goes on
+    until(page, lambda: frame.locator(".step").text_content() == "step 200")
+    expect_text(cell(frame, 1, 1), "0.85")
+
+    shutil.rmtree(folder / "new")  # made again in the same folder, with the same steps
+    write_run(folder / "new", {0: 0.2, 100: 0.4, 200: 0.35})
+    until(page, lambda: cell(frame, 1, 1).text_content() == "0.35")
+    frame.get_by_role("slider", name="Step").press("ArrowLeft")
+    expect_text(cell(frame, 1, 1), "0.40")

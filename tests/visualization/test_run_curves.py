@@ -9,21 +9,31 @@ from keras_attention.visualization.run_curves import main, read_scalars, run_fig
 pytestmark = pytest.mark.backends("tensorflow")
 
 CURVES = {
-    "train/loss": [(10, 7.5), (20, 6.25), (30, 5.0)],
-    "validation/perplexity": [(15, 900.0), (30, 8.0)],
-    "validation/bleu": [(30, 12.5)],
-    "train/learning_rate": [(10, 0.5)],
+    "quality/loss": [(10, 7.5), (20, 6.25), (30, 5.0)],
+    "quality/perplexity": [(15, 900.0), (30, 8.0)],
+    "quality/bleu": [(30, 12.5)],
+    "rate/learning_rate": [(10, 0.5)],
 }
 
 
-def write(folder):
+# What runs of older versions call them.
+OLDER = dict(
+    zip(
+        CURVES,
+        "train/loss validation/perplexity validation/bleu train/learning_rate".split(),
+        strict=True,
+    )
+)
+
+
+def write(folder, names=None):
     # Two files, as a resumed run has.
     for part in (slice(0, 1), slice(1, None)):
         with SummaryWriter(folder) as writer:
             writer.image("picture", np.zeros((2, 3, 3), "uint8"), 5)
             for tag, points in CURVES.items():
                 for step, value in points[part]:
-                    writer.scalar(tag, value, step)
+                    writer.scalar((names or {}).get(tag, tag), value, step)
 
 
 def test_reads_what_was_written(tmp_path):
@@ -31,11 +41,12 @@ def test_reads_what_was_written(tmp_path):
     assert read_scalars(tmp_path) == CURVES
 
 
-def test_draws_loss_rate_perplexity_and_bleu(tmp_path):
-    write(tmp_path)
+@pytest.mark.parametrize("names", [None, OLDER], ids=["new", "older"])
+def test_draws_loss_rate_perplexity_and_bleu(tmp_path, names):
+    write(tmp_path, names)
     figure = run_figure(tmp_path, title="mine")
     drawn = [axes.lines[0].get_xydata().tolist() for axes in figure.axes if axes.lines]
-    order = "train/loss train/learning_rate validation/perplexity validation/bleu".split()
+    order = "quality/loss rate/learning_rate quality/perplexity quality/bleu".split()
     assert drawn == [[list(point) for point in CURVES[tag]] for tag in order]
     assert all(axes.get_xlabel() == "update" for axes in figure.axes)
     # The headline stands above the panels' titles.

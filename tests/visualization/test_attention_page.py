@@ -1,0 +1,89 @@
+"""What a page of a finished model takes from its run."""
+
+import base64
+import gzip
+import json
+import re
+
+import pytest
+
+from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.visualization import SummaryWriter, save_attention
+from keras_attention.visualization.attention_entries import attention_entries
+from keras_attention_viewer import measured
+from keras_attention_viewer.codec import PLUGIN_NAME, entry_tag
+from tests.visualization.test_attention_entries import PAIRS, Attending
+
+pytestmark = pytest.mark.backends("torch")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer.train([text for pair in PAIRS for text in pair], vocabulary_size=290)
+
+
+class Reads:
+    """Stands for a translator."""
+
+    def __init__(self, tokenizer):
+        self.model, self.tokenizer = Attending(0.08), tokenizer
+
+    def translate(self, texts):
+        raise AssertionError("the translation is given")
+
+
+def write_run(folder, tokenizer, steps=(10, 20), layers=1):
+    """A run whose records measure ten times the pairs; the importance of the heads names the step."""
+    with SummaryWriter(folder / "logs") as writer:
+        for step in steps:
+            entry, *more = attention_entries(Attending(0.08), tokenizer, PAIRS * 10, step=step)
+            if layers > 1:  # records of another model
+                for kind in entry.header["kinds"]:
+                    kind["layers"] = layers
+                    kind["first_blob"] = 1 + layers * entry.header["kinds"].index(kind)
+                    entry.weights[kind["name"]] *= layers
+                more = []
+            [entry] = measured([entry], more)
+            entry.header["importance"] = {"cross": [[step / 100, 0.0]]}
+            writer.blobs(entry_tag(0), entry.to_blobs(), step, PLUGIN_NAME)
+    return writer.path
+
+
+def header_of(path):
+    """The header of the only entry of a page."""
+    data = re.search(r'id="attention-data">(.*?)</script>', path.read_text("utf-8"))[1]
+    [sentence] = json.loads(data)["entries"]["model"].values()
+    [blobs] = sentence.values()
+    return json.loads(gzip.decompress(base64.b64decode(blobs[0])))
+
+
+def page_of(tmp_path, tokenizer, run):
+    path = tmp_path / "page.html"
+    return header_of(save_attention(path, Reads(tokenizer), *PAIRS[0], run=run, overwrite=True))
+
+
+def test_roles_and_importance_are_those_of_the_last_record(tmp_path, tokenizer):
+    write_run(tmp_path, tokenizer)
+    alone, with_run = (page_of(tmp_path, tokenizer, run) for run in (None, tmp_path))
+    [few, many] = (header["measures"]["encoder"][0][0] for header in (alone, with_run))
+    assert few["rows"] < 100 <= many["rows"]
+    assert few["labels"] == [] and many["labels"] == ["broad"]
+    assert alone["importance"] is None
+    assert with_run["importance"] == {"cross": [[0.2, 0.0]]}
+    others = {"measures", "importance", "alignment_rows", "gold"}
+    assert {key for key in alone if alone[key] != with_run[key]} <= others
+
+
+def test_a_run_that_has_no_such_record_changes_nothing(tmp_path, tokenizer):
+    alone = page_of(tmp_path, tokenizer, None)
+    assert page_of(tmp_path, tokenizer, tmp_path / "nowhere") == alone
+    write_run(tmp_path / "deeper", tokenizer, layers=2)
+    assert page_of(tmp_path, tokenizer, tmp_path / "deeper") == alone
+
+
+def test_a_damaged_log_is_read_up_to_the_damage(tmp_path, tokenizer):
+    path = write_run(tmp_path, tokenizer)
+    content = bytearray(path.read_bytes())
+    content[-30] ^= 0xFF  # in the last record
+    path.write_bytes(content)
+    assert page_of(tmp_path, tokenizer, tmp_path)["importance"] == {"cross": [[0.1, 0.0]]}
