@@ -105,7 +105,9 @@ def translated_entries(
             "`translation` must have a translation for each source text. Received: "
             f"{len(sources)} texts, {len(given)} translations"
         )
-    found = [best[0] for best in translator.translate(sources)] if given is None else None
+    # The whole beam: the best one does not depend on it.
+    beam = None if given is not None else translator.translate(sources, _beam_size(translator))
+    found = None if beam is None else [best[0] for best in beam]
     texts = [best.text for best in found] if found is not None else list(given or ())
     entries = attention_entries(
         translator.model,
@@ -113,5 +115,10 @@ def translated_entries(
         list(zip(sources, texts, strict=True)),
         target="reference" if found is None else "output",
         target_ids=None if found is None else [best.token_ids for best in found],
+        alternatives=beam,
     )
     return measured(entries)
+
+
+def _beam_size(translator: Any) -> int:
+    return getattr(translator, "beam_size", 1)

@@ -66,11 +66,14 @@ export function createViewMenu({ set, onView }) {
     (on) => set({ words: on }));
   const content = toggleButton("Content words only",
     "Leave out special tokens and punctuation, and divide each row by its sum (C)", (on) => set({ content: on }));
+  const measure = segments("Shown", (value) => set({ contribution: value === "contribution" }));
   const row = segments("A row is the word", (value) => set({ read: value === "read" }));
   const rowField = el("div", { class: "field" }, el("span", { text: "A row is the word" }), row.root);
-  const root = el("div", { class: "bar" }, view.root, words, content, rowField);
+  const root = el("div", { class: "bar view-menu" }, view.root, measure.root, words, content, rowField);
 
-  function update({ state, kind, header }) {
+  function update({ state, kind, header, known }) {
+    measure.update([["weight", "Weight"], ["contribution", "Contribution"]], state.contribution ? "contribution" : "weight");
+    measure.root.hidden = !known;
     view.update([["lines", "Lines"], ["matrix", "Matrix"],
       ...(header.kinds.some((one) => one.name === "cross") ? [["alignment", "Alignment"]] : [])], state.view);
     words.setAttribute("aria-pressed", String(state.words));
