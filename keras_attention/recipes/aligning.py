@@ -104,7 +104,7 @@ def alignment_head(
     if not pairs:
         raise ValueError("`alignments` is empty: there is nothing to choose a head by.")
     entries = attention_entries(
-        model, tokenizer, pairs, alignments=[alignments[pair] for pair in pairs]
+        model, tokenizer, pairs, alignments=[alignments[pair] for pair in pairs], predicted=0
     )
     layers, heads = len(entries[0].weights["cross"]), len(entries[0].weights["cross"][0])
     measured = Alignments(layers * heads, "read")

@@ -26,7 +26,7 @@ export function sentenceOf({ state, kind, layer, heads, panes, against }) {
   if (panes[0].picture.signed) {
     return [...start, `${what}; orange = more `, measure, ` than ${against.name}, blue = less.`];
   }
-  return [...start, `${what}; darker = more `, measure, "."];
+  return [...start, `${what}; the stronger the colour, the more `, measure, "."];
 }
 
 /** The sentence with its terms, and below it the legend. */

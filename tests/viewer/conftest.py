@@ -50,7 +50,7 @@ class Visits:
         self.requests = []
 
     def open(self, address, tour=False, **options):
-        """A new window of 1440 x 900 pixels (or `options`) at this address, of a visitor who knows the tour."""
+        """A new window of 1440 x 900 pixels (or `options`); only with `tour` it is a first visit."""
         context = self.browser.new_context(
             **{"viewport": {"width": 1440, "height": 900}, **options}
         )

@@ -125,6 +125,8 @@ def test_only_the_shown_pairs_are_predicted_and_what_is_suppressed_is_not(tokeni
     ]
     texts = {text for one in first.header["predictions"] for text, _ in one["others"]}
     assert tokenizer.id_to_token(unwanted) not in texts
+    (none,) = attention_entries(model, tokenizer, PAIRS[:1], predicted=0)
+    assert none.header["predictions"] is None
     with pytest.raises(ValueError, match="predicted"):
         attention_entries(model, tokenizer, PAIRS, predicted=-1)
 
