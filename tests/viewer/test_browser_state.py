@@ -261,7 +261,9 @@ def changes_while_crossing(page, tokens, right):
     }""")
     changes = []
     for i in range(0, tokens.count(), 67):
-        page.mouse.move(2, 2)  # a word that scrolls below the mouse is hovered before the count begins
+        page.mouse.move(
+            2, 2
+        )  # a word that scrolls below the mouse is hovered before the count begins
         tokens.nth(i).scroll_into_view_if_needed()
         page.evaluate(
             "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"

@@ -15,8 +15,6 @@ from keras_attention_viewer.thoughts import decode_norms
 from tests import oracle
 from tests.models.test_transformer import named_weights, randomized
 
-pytestmark = pytest.mark.backends("torch")
-
 PAIRS = [("the old dogs sleep.", "die alten Hunde schlafen."), ("a dog", "ein Hund")]
 SIZES = {"num_layers": 2, "hidden_dim": 12, "intermediate_dim": 16, "num_heads": 3}
 HEADS = SIZES["num_heads"]
