@@ -239,7 +239,9 @@ def decode_header(blob: bytes) -> dict[str, Any]:
 
 def encode_weights(weights: np.ndarray) -> bytes:
     """Return stored weights of one layer as a blob."""
-    return gzip.compress(weights.astype("<u2").tobytes(), 6, mtime=0)
+    # Weights hardly repeat one another: without a search for repeats, but of zeros, a blob is smaller.
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31, 9, zlib.Z_RLE)
+    return packer.compress(weights.astype("<u2").tobytes()) + packer.flush()
 
 
 def decode_weights(blob: bytes, shape: tuple[int, int, int]) -> np.ndarray:

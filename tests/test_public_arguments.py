@@ -85,6 +85,7 @@ MORE = {
     "WellFormedTrees.end_token_id": [11],
     "as_tf_dataset.batches": [[], np.ones(2)],
     "attention_entries.alignments": [[]],
+    "attention_entries.alternatives": [[]],
     "attention_entries.target_ids": [[]],
     "banned": [[" "]],
     "cooldown": [0.6],
