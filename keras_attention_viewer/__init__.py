@@ -31,6 +31,7 @@ _MODULES = {
     "Entry": "codec",
     "RecordError": "codec",
     "alignment_error_rate": "alignment",
+    "contributions": "contribution",
     "describe_tokens": "tokens",
     "make_entry": "codec",
     "measured": "measures",

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_attention_viewer.thoughts import encode_norms, thought_problem
 from keras_attention_viewer.tokens import Token
 
 VERSION = 1
@@ -95,6 +96,9 @@ def make_entry(
     target: str = "reference",
     alignment: Sequence[Sequence[int]] | None = None,
     loss: float | None = None,
+    predictions: Sequence[Mapping[str, Any]] | None = None,
+    alternatives: Sequence[Mapping[str, Any]] | None = None,
+    value_norms: Mapping[str, Sequence[Any]] | None = None,
 ) -> Entry:
     """Make an entry from the attention weights of one sentence.
 
@@ -111,6 +115,13 @@ def make_entry(
         alignment: The true alignment, if it is known: pairs of a source word and a target word, by
             their indices. Words are those of the tokens.
         loss: Loss of the sentence, if it is known.
+        predictions: What the model thought of each of the T tokens that it predicts, if it is known: a dict
+            with the probability of the token, `"p"`, and the likeliest `"others"`, pairs of a text and a
+            probability.
+        alternatives: What else the beam search found, the best first: dicts with `"text"`, `"score"` and
+            `"is_finished"`.
+        value_norms: By kind, for each layer the norms (N, S) or (N, T) of the transformed value of each
+            token that is read. A weight times its norm is that token's contribution.
 
     Returns:
         An `Entry`, without measures; see `measured`.
@@ -151,6 +162,11 @@ def make_entry(
         "alignment": None if alignment is None else sorted([int(s), int(t)] for s, t in alignment),
         "loss": None if loss is None or not np.isfinite(loss) else float(loss),
         "importance": None,
+        "predictions": None if predictions is None else [dict(one) for one in predictions],
+        "alternatives": None if alternatives is None else [dict(one) for one in alternatives],
+        "value_norms": None
+        if value_norms is None
+        else {name: encode_norms(norms) for name, norms in value_norms.items()},
     }
     _check_header(header, ValueError)
     return Entry(header, stored)
@@ -223,7 +239,9 @@ def decode_header(blob: bytes) -> dict[str, Any]:
 
 def encode_weights(weights: np.ndarray) -> bytes:
     """Return stored weights of one layer as a blob."""
-    return gzip.compress(weights.astype("<u2").tobytes(), 6, mtime=0)
+    # Weights hardly repeat one another: without a search for repeats, but of zeros, a blob is smaller.
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31, 9, zlib.Z_RLE)
+    return packer.compress(weights.astype("<u2").tobytes()) + packer.flush()
 
 
 def decode_weights(blob: bytes, shape: tuple[int, int, int]) -> np.ndarray:
@@ -281,7 +299,12 @@ def _check_header(header: Any, error: type[ValueError]) -> None:
             f"This attention record has version {version!r}; this viewer reads version {VERSION}. "
             "Write it again with the package that is installed now, or install the one that wrote it."
         )
-    problem = _token_problem(header) or _kind_problem(header) or _alignment_problem(header)
+    problem = (
+        _token_problem(header)
+        or _kind_problem(header)
+        or _alignment_problem(header)
+        or thought_problem(header)
+    )
     if problem:
         raise error(f"This attention record does not fit together: {problem}")
 

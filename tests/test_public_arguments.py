@@ -42,7 +42,15 @@ KINDS = {
     ".*": [3, "x"],  # a model, a tokenizer, batches, a function, ...
 }
 FROM_0 = {
-    *("seed", "step", "start_token_id", "end_token_id", "pad_token_id", "max_extra_length"),
+    *(
+        "seed",
+        "step",
+        "start_token_id",
+        "end_token_id",
+        "pad_token_id",
+        "max_extra_length",
+        "predicted",
+    ),
     *("validation_size", "test_size", "last_step", "process_index", "word_order", "min_length"),
     *("no_repeat_ngram_size", "length_penalty", "flops", "seconds_before", "average_minutes"),
     *("paper_training_cost.seconds", "select_checkpoints.minutes"),
@@ -85,6 +93,7 @@ MORE = {
     "WellFormedTrees.end_token_id": [11],
     "as_tf_dataset.batches": [[], np.ones(2)],
     "attention_entries.alignments": [[]],
+    "attention_entries.alternatives": [[]],
     "attention_entries.target_ids": [[]],
     "banned": [[" "]],
     "cooldown": [0.6],

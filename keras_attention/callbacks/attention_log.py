@@ -39,7 +39,9 @@ class AttentionLog(RunCallback):
     and which head aligns the words. The decoder reads the given translations, so that steps can be
     compared. Entries are written after 0, 1, 2, 5, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 120, ...
     updates, because heads form early, and at the end: 60 in a million updates. Between entries, nothing
-    is computed and nothing is read from the device. A model that has diverged is not logged.
+    is computed and nothing is read from the device. A model that has diverged is not logged. Of a
+    `Transformer`, an entry also has the probability of each word with its runners-up, and what each word
+    contributes to what a head passes on.
 
     Args:
         writer: A `SummaryWriter`. It stays open; the caller closes it.
@@ -50,8 +52,9 @@ class AttentionLog(RunCallback):
         alignments: For each pair its true alignment, or None; see `attention_entries`.
         token_ranks: Rank of each token by frequency; see `attention_entries`.
         translate: A function from source texts to lists of `Translation`, best first, such as
-            `Translator.translate`. The model's own translations of the shown pairs are then logged as
-            well, at the ends of epochs 1, 2, 5, 10, 12, ... and at the end. Defaults to None.
+            `Translator.translate`. The model's own translations of the shown pairs are then logged as well,
+            with those after the best as alternatives, at the ends of epochs 1, 2, 5, 10, 12, ... and at the
+            end. Defaults to None.
         importance: Whether to measure the importance of the heads at the end, on all pairs; see
             `keras_attention.evaluation.head_importance`. Defaults to False.
         monitor: A `TrainingMonitor`; its clock stops while attention is logged.
@@ -165,7 +168,8 @@ class AttentionLog(RunCallback):
             return
         self._logged = step
         with self._paused():
-            entries = self._entries(self.pairs, step=step, alignments=self.alignments)
+            options = {"alignments": self.alignments, "predicted": self.shown}
+            entries = self._entries(self.pairs, step=step, **options)
             if entries:
                 shown = measured(entries[: self.shown], entries[self.shown :])
                 self._write(shown, {"importance": self._importance() if with_importance else None})
@@ -178,13 +182,15 @@ class AttentionLog(RunCallback):
         with self._paused():
             sources = [source for source, _ in self.pairs[: self.shown]]
             try:
-                found = [best[0] for best in self.translate(sources)]
+                beams = self.translate(sources)
             except FloatingPointError as error:
                 warnings.warn(f"No translation was logged at step {step}. {error}", stacklevel=2)
                 return
+            found = [best[0] for best in beams]
             pairs = [(source, best.text) for source, best in zip(sources, found, strict=True)]
             ids = [best.token_ids for best in found]
-            entries = self._entries(pairs, step=step, target="output", target_ids=ids)
+            options = {"target": "output", "target_ids": ids, "alternatives": beams}
+            entries = self._entries(pairs, step=step, **options)
             if entries:
                 self._write(measured(entries), {})
 

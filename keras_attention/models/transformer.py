@@ -12,6 +12,7 @@ from keras_attention.layers.door import check_switch
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.masks import padding_mask
 from keras_attention.layers.recompute import recomputed_call
+from keras_attention.models.attention_details import AttentionDetails, norms_by_kind
 from keras_attention.models.declared import declared_transformer
 from keras_attention.models.guided_alignment import GuidedModel
 from keras_attention.models.parts import (
@@ -33,7 +34,7 @@ from keras_attention.models.token_ids import (
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec import TransformerSpec
 from keras_attention.spec.transformer import SUPPRESSED
-from keras_attention.utils.checks import depths_of, static_shape
+from keras_attention.utils.checks import check_integer, depths_of, static_shape
 
 Cache = list[dict[str, Any]]
 Memory = dict[str, Any]
@@ -322,11 +323,7 @@ class Transformer(Pretrained, GuidedModel):
             new_cache.append(
                 {k: ops.reshape(v, (batch_size, beam_size, *v.shape[1:])) for k, v in rows.items()}
             )
-        logits = at_least_float32(self._project(x))
-        if self.suppressed_token_ids:
-            suppressed = np.zeros(self.target_vocabulary_size, "float32")
-            suppressed[list(self.suppressed_token_ids)] = SUPPRESSED
-            logits = logits + ops.cast(suppressed, logits.dtype)
+        logits = self._suppress(at_least_float32(self._project(x)))
         shape = (batch_size, beam_size, self.target_vocabulary_size)
         return ops.reshape(logits, shape), new_cache
 
@@ -358,14 +355,46 @@ class Transformer(Pretrained, GuidedModel):
             `(B, N, T, T)` and `"cross"` `(B, N, T, S)`. Each row, along the last axis, sums to 1. A decoder
             with SSRUs has no `"decoder"`: a cell attends to nothing.
         """
+        return self._attend(encoder_token_ids, decoder_token_ids)[0]
+
+    def attention_details(
+        self, encoder_token_ids: Any, decoder_token_ids: Any, rows: int | None = None
+    ) -> AttentionDetails:
+        """Return the attention weights, the norms of the transformed values, and the logits, in one pass.
+
+        Args:
+            encoder_token_ids: Source ids `(B, S)`.
+            decoder_token_ids: Target ids shifted right, `(B, T)`.
+            rows: Number of sentences, from the first on, whose logits are wanted. Defaults to all.
+
+        Returns:
+            An `AttentionDetails`. A weight times the norm of the position that it reads is what that position
+            contributes: see `keras_attention.models.attention_details.value_norms`.
+        """
+        if rows is not None:
+            check_integer("rows", rows, 0)
+        scores, read, x = self._attend(encoder_token_ids, decoder_token_ids)
+        logits = self._suppress(at_least_float32(self._project(x[:rows])))
+        return AttentionDetails(scores, norms_by_kind(read), logits)
+
+    def _attend(
+        self, encoder_token_ids: Any, decoder_token_ids: Any
+    ) -> tuple[dict[str, list[Any]], dict[str, list[tuple[Any, Any]]], Any]:
+        """Return the weights, each attention layer with what it reads, and the last block's output."""
         pair = check_pair(encoder_token_ids, decoder_token_ids)
         self.check_data(dict(zip(INPUT_NAMES, pair, strict=True)))
         source, target = map(ops.convert_to_tensor, pair)
         mask = padding_mask(source, self.pad_token_id)
         scores: dict[str, list[Any]] = {kind: [] for kind in self.attention_layers}
-        encoded = self._encode(source, mask, training=False, scores=scores["encoder"])
+        read: dict[str, list[tuple[Any, Any]]] = {kind: [] for kind in scores}
+        encoded = self._encode(
+            source, mask, training=False, scores=scores["encoder"], read=read["encoder"]
+        )
         x = self._embed(target, "decoder", False)
         for block in self.decoder_blocks:
+            if "decoder" in scores:
+                read["decoder"].append(_self_attention_of(block, x))
+            read["cross"].append((getattr(block, "cross_attention", None), encoded))
             x, own, cross = block(
                 x,
                 encoded,
@@ -376,7 +405,15 @@ class Transformer(Pretrained, GuidedModel):
             scores["cross"].append(cross)
             if "decoder" in scores:
                 scores["decoder"].append(own)
-        return scores
+        return scores, read, x
+
+    def _suppress(self, logits: Any) -> Any:
+        """Return logits with those of `suppressed_token_ids` so low that their probability is 0."""
+        if not self.suppressed_token_ids:
+            return logits
+        suppressed = np.zeros(self.target_vocabulary_size, "float32")
+        suppressed[list(self.suppressed_token_ids)] = SUPPRESSED
+        return logits + ops.cast(suppressed, logits.dtype)
 
     def _embed(self, token_ids: Any, kind: str, training: Any, start_index: Any = 0) -> Any:
         """Return the input of the encoder or the decoder."""
@@ -392,6 +429,7 @@ class Transformer(Pretrained, GuidedModel):
         training: bool | None,
         scores: list[Any] | None = None,
         head_masks: list[Any] | None = None,
+        read: list[tuple[Any, Any]] | None = None,
     ) -> Any:
         x = self._embed(source, "encoder", training)
         head_masks = head_masks or [None] * len(self.encoder_blocks)
@@ -400,6 +438,8 @@ class Transformer(Pretrained, GuidedModel):
             if scores is None:
                 x = self._call_block(block, x, **masks, head_mask=heads)
             else:
+                if read is not None:
+                    read.append(_self_attention_of(block, x))
                 x, weights = block(x, **masks, return_attention_scores=True)
                 scores.append(weights)
         return self.encoder_normalization(x) if self.final_normalization else x
@@ -432,3 +472,11 @@ class Transformer(Pretrained, GuidedModel):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "Transformer":
         return cls(**config)
+
+
+def _self_attention_of(block: Any, inputs: Any) -> tuple[Any, Any]:
+    """Return a block's self-attention and what it reads; (None, inputs) of a user's own block."""
+    residual = getattr(block, "self_attention_residual", None)
+    if residual is None:
+        return None, inputs
+    return block.self_attention, residual.normalize_input(inputs)

@@ -160,7 +160,9 @@ def _error_rates(model: Any, tokenizer: Any, alignments: Mapping[tuple[str, str]
     shape: tuple[int, int] = (0, 0)
     measured = None
     while some := dict(itertools.islice(waiting, AT_ONCE)):
-        entries = attention_entries(model, tokenizer, [*some], alignments=[*some.values()])
+        entries = attention_entries(
+            model, tokenizer, [*some], alignments=[*some.values()], predicted=0
+        )
         for entry in entries:
             weights = entry.weights["cross"]
             shape = (len(weights), len(weights[0]))

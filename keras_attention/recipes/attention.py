@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -57,7 +58,7 @@ def attention_log(
         shown=SHOWN,
         alignments=[corpus.alignments.get(pair) for pair in pairs],
         token_ranks=_store_ranks(store, tokenizer),
-        translate=translator.translate,
+        translate=functools.partial(translator.translate, n_best=translator.beam_size),
         importance=True,
         monitor=monitor,
         stop=stop,

@@ -17,6 +17,7 @@ from keras_attention.utils.checks import (
     check_texts,
 )
 from keras_attention.utils.sides import encode_side, end_of, piece_of
+from keras_attention.visualization.predictions import predictions
 from keras_attention_viewer.codec import Entry, make_entry
 from keras_attention_viewer.tokens import (
     Token,
@@ -41,6 +42,8 @@ def attention_entries(
     target_ids: Sequence[Sequence[int]] | None = None,
     alignments: Sequence[Links | None] | None = None,
     token_ranks: Any = None,
+    alternatives: Sequence[Sequence[Any]] | None = None,
+    predicted: int | None = None,
 ) -> list[Entry]:
     """Read the attention of all layers and heads on sentence pairs, in one batch.
 
@@ -50,7 +53,8 @@ def attention_entries(
     Args:
         model: A `Transformer`, or another model with `attention_scores(encoder_token_ids,
             decoder_token_ids)`. The entries have the kinds of attention that this returns: a decoder with
-            SSRUs has none of its own.
+            SSRUs has none of its own. With `attention_details` as well, as a `Transformer` has, they also
+            have what each word contributes and what the model thought of each word that it predicts.
         tokenizer: The model's `Tokenizer`.
         pairs: Source texts and their translations.
         step: Number of updates of the model. Defaults to 0.
@@ -62,6 +66,9 @@ def attention_entries(
         token_ranks: Array `(V,)` with the rank of each token by frequency, 0 for the most frequent; see
             `token_ranks`. If source and target have vocabularies of their own, a dict with an array for
             `"source"` and one for `"target"`.
+        alternatives: For each pair what the beam search found: the `Translation`s, best first.
+        predicted: Number of pairs, from the first on, whose words get the model's probabilities and
+            runners-up; those of many pairs are slow to compute. Defaults to all.
 
     Returns:
         An entry for each pair.
@@ -79,30 +86,44 @@ def attention_entries(
     check_integer("step", step, 0)
     check_choice("target", target, ("reference", "output"))
     ranks = check_ranks(token_ranks, tokenizer)
-    named = {"target_ids": target_ids, "alignments": alignments}
+    if predicted is not None:
+        check_integer("predicted", predicted, 0)
+    named = {"target_ids": target_ids, "alignments": alignments, "alternatives": alternatives}
     for name, given in named.items():
         if given is not None:
             check_has(name, check_iterable(name, given), "a list", "__len__")
             if isinstance(given, Mapping) or not all(map(_ENTRIES[name], given)):
                 raise ValueError(
                     f"`{name}` must be a list with an entry for each pair: of `target_ids` a list of token "
-                    f"ids, of `alignments` a list of pairs of word numbers, or None. Received: {given!r}"
+                    "ids, of `alignments` a list of pairs of word numbers, or None, of `alternatives` a list "
+                    f"of translations. Received: {given!r}"
                 )
     if not pairs or any(given is not None and len(given) != len(pairs) for given in named.values()):
         raise ValueError(
-            "`pairs` must hold at least one pair; `target_ids` and `alignments` one entry for each. "
-            f"Received: {len(pairs)} pairs, target_ids={target_ids!r}, alignments={alignments!r}"
+            "`pairs` must hold at least one pair; `target_ids`, `alignments` and `alternatives` one entry "
+            f"for each. Received: {len(pairs)} pairs, target_ids={target_ids!r}, "
+            f"alignments={alignments!r}, alternatives={alternatives!r}"
         )
-    sources, read, predicted = _ids(tokenizer, pairs, target_ids)
+    sources, read, output = _ids(tokenizer, pairs, target_ids)
     pad = tokenizer.pad_token_id
-    scores = model.attention_scores(_padded(sources, pad), _padded(read, pad))
+    ids = _padded(sources, pad), _padded(read, pad)
+    thoughts: list[Any] = [None] * len(pairs)
+    norms: dict[str, list[np.ndarray]] = {}
+    if hasattr(model, "attention_details"):
+        scores, found_norms, logits = model.attention_details(*ids, rows=predicted)
+        if len(logits):
+            thoughts[: len(logits)] = predictions(logits, output[: len(logits)], tokenizer)
+        norms = {kind: [_array(layer) for layer in layers] for kind, layers in found_norms.items()}
+    else:
+        scores = model.attention_scores(*ids)
     arrays = {kind: [_array(layer) for layer in layers] for kind, layers in scores.items()}
     entries = []
     for row, (source_text, target_text) in enumerate(pairs):
         source = _tokens(tokenizer, sources[row], ranks["source"], "source")
         decoder_input = _tokens(tokenizer, read[row], ranks["target"])
         links = alignments[row] if alignments is not None else None
-        decoder_output = _tokens(tokenizer, predicted[row], ranks["target"])
+        decoder_output = _tokens(tokenizer, output[row], ranks["target"])
+        shapes = _shapes(len(source), len(read[row]))
         fits = _has_words_of(source, source_text) and _has_words_of(decoder_output, target_text)
         entries.append(
             make_entry(
@@ -114,11 +135,18 @@ def attention_entries(
                 decoder_output,
                 {
                     kind: [layer[row, :, : shape[0], : shape[1]] for layer in arrays[kind]]
-                    for kind, shape in _shapes(len(source), len(read[row])).items()
+                    for kind, shape in shapes.items()
                     if kind in arrays
                 },
                 target=target,
                 alignment=links if fits else None,
+                predictions=thoughts[row],
+                alternatives=None if alternatives is None else _described(alternatives[row]),
+                value_norms={
+                    kind: [layer[row, :, : shapes[kind][1]] for layer in layers]
+                    for kind, layers in norms.items()
+                }
+                or None,
             )
         )
     return entries
@@ -160,7 +188,27 @@ def _are_links(entry: Any) -> bool:
     return entry is None or (is_list and all(_are_ids(link) and len(link) == 2 for link in entry))
 
 
-_ENTRIES = {"target_ids": _are_ids, "alignments": _are_links}
+def _are_translations(entry: Any) -> bool:
+    parts = "text", "score", "is_finished"
+    return isinstance(entry, list | tuple) and all(
+        hasattr(one, part) for one in entry for part in parts
+    )
+
+
+_ENTRIES = {
+    "target_ids": _are_ids,
+    "alignments": _are_links,
+    "alternatives": _are_translations,
+}
+
+
+def _described(translations: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return what the beam search found, for the record."""
+    return [
+        {"text": one.text, "score": float(one.score), "is_finished": bool(one.is_finished)}
+        for one in translations
+        if np.isfinite(one.score)
+    ]
 
 
 def check_ranks(token_ranks: Any, tokenizer: Any) -> dict[str, Any]:

@@ -1,13 +1,20 @@
 // Which heads changed most between two steps, or differ most between two runs.
 
+import { contributionMap, normsOf } from "./contributions.js";
 import { el } from "./dom.js";
 import { allHeads, kindName } from "./measures.js";
 import { changeOf, headMaps } from "./weights.js";
 
 const MOST_CHANGES = 8;
 
+/** The maps of a layer as the picture shows them, weights or contributions. */
+function shownMaps(header, kind, layer, weights, contribution) {
+  const norms = contribution ? normsOf(header, kind, layer) : null;
+  return headMaps(weights).map((map, head) => (norms ? contributionMap(map, norms[head]) : map));
+}
+
 /** Heads of all kinds by how far they are apart: [{kind, layer, head, change}], the farthest first. */
-export async function rankChanges(reader, place, other) {
+export async function rankChanges(reader, place, other, contribution = false) {
   const [header, before] = await Promise.all([place, other].map((one) =>
     reader.header(one.run.name, one.sentence.tag, one.step)));
   const ranked = [];
@@ -18,7 +25,8 @@ export async function rankChanges(reader, place, other) {
       const [now, then] = await Promise.all([place, other].map((one) =>
         reader.weights(one.run.name, one.sentence.tag, one.step, kind.name, layer)));
       if (now.rows !== then.rows || now.columns !== then.columns || now.heads !== then.heads) continue;
-      const [maps, olds] = [headMaps(now), headMaps(then)];
+      const maps = shownMaps(header, kind, layer, now, contribution);
+      const olds = shownMaps(before, otherKind, layer, then, contribution);
       for (const { head } of allHeads({ layers: 1, heads: kind.heads })) {
         ranked.push({ kind: kind.name, layer, head, change: changeOf(maps[head], olds[head], now.columns) });
       }
@@ -42,7 +50,7 @@ export function createChanges({ onOpen }) {
     if (!wanted) return;
     heading.textContent = state.compare === "run" ? `Differ most from ${against.name}`
       : `Changed most between ${against.name} and step ${place.step}`;
-    const ranked = (await rankChanges(reader, place, against.place)).slice(0, MOST_CHANGES);
+    const ranked = (await rankChanges(reader, place, against.place, state.contribution)).slice(0, MOST_CHANGES);
     if (turn !== shown) return;
     root.hidden = !ranked.length;
     const largest = ranked[0]?.change || 1;

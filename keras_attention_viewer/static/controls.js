@@ -68,12 +68,15 @@ export function createViewMenu({ set, onView }) {
     (on) => set({ words: on }));
   const content = toggleButton("Content words only",
     "Leave out special tokens and punctuation, and divide each row by its sum (C)", (on) => set({ content: on }));
+  const measure = segments("Shown", (value) => set({ contribution: value === "contribution" }));
   const row = segments("A row is the word", (value) => set({ read: value === "read" }));
   const rowField = el("div", { class: "field" }, el("span", { text: "A row is the word" }), row.root);
   const whole = toggleButton("Whole matrix", "Make the matrix as small as the room for it", (on) => set({ whole: on }));
-  const root = el("div", { class: "bar" }, view.root, words, content, whole, rowField);
+  const root = el("div", { class: "bar view-menu" }, view.root, measure.root, words, content, whole, rowField);
 
-  function update({ state, kind, header }) {
+  function update({ state, kind, header, known }) {
+    measure.update([["weight", "Weight"], ["contribution", "Contribution"]], state.contribution ? "contribution" : "weight");
+    measure.root.hidden = !known;
     view.update([["lines", "Lines"], ["matrix", "Matrix"],
       ...(header.kinds.some((one) => one.name === "cross") ? [["alignment", "Alignment"]] : [])], state.view);
     words.setAttribute("aria-pressed", String(state.words));

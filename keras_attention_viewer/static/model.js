@@ -1,7 +1,10 @@
 // From the state to what is shown: reads, prepares and compares. Nothing here touches the page.
 
+import { knowsContributions, normsOf } from "./contributions.js";
 import { bestAlignment, kindName } from "./measures.js";
 import { differencePicture, makePicture, sameTokens } from "./weights.js";
+
+const NO_CONTRIBUTIONS = "This record has no contributions, so its weights are shown.";
 
 /** Where the state points to: {run, sentence, step, steps}; null if no run has attention. */
 export function findPlace(index, state) {
@@ -27,15 +30,18 @@ export function stepNear(steps, wanted) {
  * What is in front: {place, header, kind, layer, heads (indices), picture, panes, against, title, problem}.
  * `panes`: the pictures side by side, [{title, picture}]; one, unless two cannot be subtracted.
  */
-export async function buildModel(reader, index, state) {
-  const place = findPlace(index, state);
+export async function buildModel(reader, index, wanted) {
+  const place = findPlace(index, wanted);
   if (!place) return null;
   const header = await reader.header(place.run.name, place.sentence.tag, place.step);
   // It only says where to begin; if it is damaged, the step in front does.
   const newest = await reader.header(place.run.name, place.sentence.tag, place.steps.at(-1)).catch(() => header);
-  const chosen = chooseHeads(header, newest, state);
+  const chosen = chooseHeads(header, newest, wanted);
+  const known = knowsContributions(header, chosen.kind.name);
+  const state = { ...wanted, contribution: wanted.contribution && known };
   const own = await layerPicture(reader, place, header, chosen.kind, chosen.layer, state);
-  const model = { state, index, place, header, newest, ...chosen, picture: own, problem: "" };
+  const model = { state, index, place, header, newest, ...chosen, picture: own, known, problem: "" };
+  if (wanted.contribution && !known) model.problem = NO_CONTRIBUTIONS;
   model.title = headTitle(chosen.kind, chosen.layer, chosen.heads, state);
   model.panes = [{ title: `step ${place.step}`, picture: own }];
   model.against = findAgainst(index, state, place);
@@ -56,15 +62,15 @@ function chooseHeads(header, newest, state) {
   return { kind, layer, heads };
 }
 
-function headTitle(kind, layer, heads) {
+function headTitle(kind, layer, heads, state) {
   const some = heads.length === kind.heads && heads.length > 1 ? "all heads"
     : `${heads.length > 1 ? "heads" : "head"} ${heads.map((head) => head + 1).join(", ")}`;
-  return `${kindName(kind.name)} · layer ${layer + 1} · ${some}`;
+  return `${kindName(kind.name)} · layer ${layer + 1} · ${some}${state.contribution ? " · contribution" : ""}`;
 }
 
 export async function layerPicture(reader, place, header, kind, layer, state) {
   const weights = await reader.weights(place.run.name, place.sentence.tag, place.step, kind.name, layer);
-  return makePicture(header, kind, weights, state);
+  return makePicture(header, kind, weights, state, state.contribution ? normsOf(header, kind, layer) : null);
 }
 
 /** What the state compares with: {place, layer, head, name}; null if nothing, or nothing that is there. */
@@ -119,6 +125,9 @@ export async function againstPicture(reader, against, kind, layer, state) {
   if (!otherKind || !(otherLayer < otherKind.layers) || !((against.head ?? 0) < otherKind.heads)) {
     return `${against.name} has no ${kindName(kind.name).toLowerCase()} layer ${otherLayer + 1}` +
       `${against.head === undefined ? "" : ` head ${against.head + 1}`}: nothing to compare with.`;
+  }
+  if (state.contribution && !knowsContributions(header, kind.name)) {
+    return `${against.name} has no contributions: nothing to compare with.`;
   }
   return layerPicture(reader, against.place, header, otherKind, otherLayer, state);
 }

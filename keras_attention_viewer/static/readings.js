@@ -4,6 +4,7 @@ import { headColor } from "./colors.js";
 import { el, tokenText } from "./dom.js";
 import { readWord, readingsOf } from "./lines.js";
 import { MEASURES, alignsWell, measureText, measuresOf } from "./measures.js";
+import { ROLE_TERMS, term } from "./terms.js";
 import { weightText } from "./weights.js";
 
 const MOST_READINGS = 12;
@@ -43,12 +44,12 @@ export function createReadings() {
     const one = heads.length === 1 ? measuresOf(header, kind.name, layer, heads[0]) : {};
     root.classList.toggle("broad", heads.length > 3);
     roles.replaceChildren(...[...(alignsWell(one) ? ["★ best alignment"] : []), ...(one.labels ?? [])]
-      .map((label) => el("span", { class: "badge", text: label })));
+      .map((label) => term(label, ROLE_TERMS[label] ?? ROLE_TERMS.alignment, "badge")));
     measures.replaceChildren(...Object.keys(MEASURES).filter((key) => typeof one[key] === "number").flatMap((key) => [
-      el("dt", { text: MEASURES[key][0], title: MEASURES[key][1] }),
+      el("dt", {}, term(MEASURES[key][0], MEASURES[key][1])),
       el("dd", { "data-measure": key, text: measureText(one[key]) })]));
     if (one.rows) {
-      measures.append(el("dt", { text: "rows", title: "rows of all logged sentences that were measured" }),
+      measures.append(el("dt", {}, term("rows", "rows of all logged sentences that were measured")),
         el("dd", { text: String(one.rows) }));
     }
   }

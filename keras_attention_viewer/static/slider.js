@@ -1,5 +1,6 @@
 // The steps of a run: a slider with play, and the curves of loss and BLEU above it.
 
+import { drawAxes } from "./curve_axes.js";
 import { el, svgEl } from "./dom.js";
 
 const CURVES = { loss: ["loss", "#8B5CF6"], perplexity: ["perplexity", "#C2410C"], bleu: ["BLEU", "#0D9488"] };
@@ -16,10 +17,11 @@ export function createSlider({ onStep, onSpan }) {
   const legend = el("div", { class: "legend" });
   const curves = svgEl("svg", { class: "curves", viewBox: `0 0 ${CURVES_WIDTH} ${CURVES_HEIGHT}`,
     preserveAspectRatio: "none", "aria-hidden": "true" });
+  const axes = el("div", { class: "axes" });
   const ticks = el("div", { class: "ticks", "aria-hidden": "true" });
   const root = el("section", { class: "panel timeline", "aria-label": "Steps" },
     el("div", { class: "now" }, play, step),
-    el("div", { class: "track" }, curves, range, ticks), legend);
+    el("div", { class: "track" }, axes, curves, range, ticks), legend);
   let steps = [];
   let timer = 0;
 
@@ -81,6 +83,7 @@ export function createSlider({ onStep, onSpan }) {
     step.textContent = `step ${place.step.toLocaleString("en")}`;
     const other = state.compare === "step" && against?.place ? steps.indexOf(against.place.step) : -1;
     drawCurves(curves, steps, place.run.scalars ?? {}, at, other);
+    drawAxes(axes, CURVES, steps, place.run.scalars ?? {});
     drawTicks(ticks, steps);
     showLegend(legend, index, place);
     showPlay();

@@ -19,7 +19,8 @@ const FIELDS = {
   heads: [[], list], // []: all of the layer
   view: ["lines", plain], // lines, matrix, alignment
   word: ["", plain], // "r3": row 3 (a querying word) is chosen; "c3": column 3 (a word that is read)
-  words: [false, flag], // pieces of a word are merged
+  words: [true, flag], // pieces of a word are merged
+  contribution: [false, flag], // weight times the norm of the transformed value, as a share of the row
   content: [false, flag], // without special tokens and punctuation, renormalised
   read: [false, flag], // a decoder's row stands for the word it read last, not for the one it predicts
   compare: ["", plain], // "", step, head, run

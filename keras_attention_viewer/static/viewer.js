@@ -5,6 +5,7 @@ import { createChanges } from "./change.js";
 import { createColumns } from "./columns.js";
 import { createCompareMenu, createKindMenu, createPlaceMenu, createViewMenu, swappedState } from "./controls.js";
 import { el } from "./dom.js";
+import { caveatOf, createExplanation } from "./explain.js";
 import { createExportMenu } from "./export_menu.js";
 import { createGrid } from "./grid.js";
 import { createHeadMenu, toggledHeads } from "./heads.js";
@@ -17,11 +18,13 @@ import { createReader } from "./reader.js";
 import { createReadings } from "./readings.js";
 import { createSlider } from "./slider.js";
 import { createStore, flatState } from "./state.js";
+import { explainOnDemand } from "./terms.js";
+import { createThoughts, markUnsure } from "./thoughts.js";
+import { createTour } from "./tour.js";
 import { meanMap } from "./weights.js";
 
 /** The parts that only need the model. */
-const MODEL_PARTS = ["place", "slider", "kind", "grid", "heads", "view", "compare", "exports"];
-const CAVEAT = "A weight says what a head read, not why the model chose a word.";
+const MODEL_PARTS = ["place", "slider", "kind", "grid", "heads", "view", "compare", "exports", "explanation", "thoughts"];
 
 const NOTHING_LOGGED = "No attention has been logged here yet; the callback AttentionLog writes it.";
 
@@ -53,6 +56,7 @@ class Viewer {
     host.onReload(() => this.reload());
     new ResizeObserver(() => this.resized()).observe(this.parts.panes);
     listenForKeys(this);
+    explainOnDemand(this.root);
   }
 
   makeParts() {
@@ -77,21 +81,27 @@ class Viewer {
       readings: createReadings(),
       alignment: createAlignmentNotes({ onOpen: open }),
       exports: createExportMenu({ set, model: () => this.model }),
+      explanation: createExplanation(),
+      thoughts: createThoughts({ onWord: (word) => this.set({ word }) }),
+      caveat: el("p", {}),
+      tour: createTour(() => this.root),
     };
   }
 
   layOut() {
     const { place, slider, message, kind, grid, changes, title, heads, view, compare, note, panes, readings,
-      alignment, exports } = this.parts;
+      alignment, exports, explanation, thoughts, caveat, tour } = this.parts;
     readings.root.append(alignment.root);
     this.content = el("div", { class: "content", hidden: true },
-      place.root, slider.root,
+      tour.root, place.root, slider.root,
       el("div", { class: "halves" },
         el("div", { class: "left" }, kind.root, grid.root, changes.root),
         el("section", { class: "panel picture", "aria-label": "Attention" },
           el("header", {}, title, exports.root), view.root, el("div", { class: "bar" }, heads.root, compare.root), note,
-          el("div", { class: "stage" }, panes, readings.root),
-          el("footer", { class: "quiet caveat" }, el("p", { text: CAVEAT }), el("p", { text: KEYS_HELP })))));
+          explanation.root,
+          el("div", { class: "stage" }, panes, readings.root), thoughts.root,
+          el("footer", { class: "quiet caveat" }, caveat, el("p", { text: KEYS_HELP }),
+            el("button", { type: "button", text: "Show the tour", onclick: tour.start })))));
     return el("div", { class: "attention-viewer" }, message, this.content);
   }
 
@@ -157,6 +167,7 @@ class Viewer {
     const { model, parts } = this;
     for (const part of MODEL_PARTS) parts[part].update(model);
     parts.title.textContent = model.title;
+    parts.caveat.textContent = caveatOf(model.state);
     parts.note.hidden = !model.problem;
     parts.note.textContent = model.problem;
     parts.readings.describe(model);
@@ -165,6 +176,8 @@ class Viewer {
     if (turn !== this.turn) return;
     parts.grid.paint(pictures);
     await parts.changes.update(this.reader, model);
+    if (!this.toured) parts.tour.startOnce();
+    this.toured = true;
   }
 
   async drawPanes() {
@@ -193,6 +206,7 @@ class Viewer {
       }
     });
     parts.readings.update(model, state.word);
+    markUnsure(parts.panes.firstChild, model, model.panes[0].picture);
     return undefined;
   }
 
@@ -211,6 +225,7 @@ class Viewer {
     view.update({ rows: picture.rows, columns: picture.columns, names: sideNames(kind, model.state.read),
       word: model.state.word, lines: ofWord, boxes: () => [] });
     parts.readings.update({ ...model, picture }, model.state.word);
+    markUnsure(parts.panes.firstChild, model, picture);
     await parts.alignment.update(reader, model, alignment);
   }
 

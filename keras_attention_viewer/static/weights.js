@@ -1,6 +1,8 @@
 // From stored weights to the numbers that are shown. Nothing here touches the page.
 // A picture: {rows, columns (groups of tokens), maps (one Float32Array a head, rows x columns), signed}.
 
+import { contributionMap } from "./contributions.js";
+
 /** The token lists of one kind's rows and columns. `read`: a decoder's row is the word it read last. */
 export function tokenLists(header, kind, read) {
   const decoder = read ? header.tokens.decoder_input : header.tokens.decoder_output;
@@ -78,8 +80,11 @@ export function renormalise(map, columnCount) {
   return map;
 }
 
-/** One layer as it is shown. `options`: the state's words, content and read. */
-export function makePicture(header, kind, weights, options) {
+/**
+ * One layer as it is shown. `options`: the state's words, content and read; `norms`: those of the layer's
+ * values, where contributions are shown in place of weights.
+ */
+export function makePicture(header, kind, weights, options, norms = null) {
   const lists = tokenLists(header, kind, options.read);
   const chosen = (tokens) => {
     const all = groupTokens(tokens, options.words);
@@ -89,7 +94,8 @@ export function makePicture(header, kind, weights, options) {
   const rows = chosen(lists.rows);
   const columns = chosen(lists.columns);
   const untouched = columns.length === lists.columns.length && rows.length === lists.rows.length;
-  const maps = headMaps(weights).map((map) => {
+  const maps = headMaps(weights).map((weightMap, head) => {
+    const map = norms ? contributionMap(weightMap, norms[head]) : weightMap;
     const merged = untouched ? map : mergeMap(map, weights.columns, rows, columns);
     return options.content ? renormalise(merged, columns.length) : merged;
   });

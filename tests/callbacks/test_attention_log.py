@@ -1,7 +1,8 @@
 """When attention is logged, and what is logged."""
 
+import gzip
+import json
 import sys
-import types
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from keras_attention.callbacks import Stop
 from keras_attention.callbacks.attention_log import AttentionLog, next_entry
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.decoding.translation import Translation
 from keras_attention.models.transformer import Transformer
 from keras_attention.training.losses import LabelSmoothedCrossentropy
 from keras_attention.visualization.attention_entries import padded_pairs
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.backends("torch")
 
 PAIRS = [("the old dogs sleep.", "die alten Hunde schlafen."), ("a dog", "ein Hund"), ("a", "ein")]
 HEADS = 2
+OTHER = Translation("Hund", -2.0, (3,), True)
 
 
 class Attending(keras.Sequential):
@@ -91,6 +94,23 @@ def test_a_decoder_with_cells_has_no_attention_of_its_own(tmp_path, tokenizer):
     assert importance == {"encoder": (2, HEADS), "cross": (1, HEADS)}
 
 
+def test_what_the_model_thought_is_logged_of_the_shown_pairs(tmp_path, tokenizer):
+    sizes = {"num_layers": 1, "hidden_dim": 8, "intermediate_dim": 12, "num_heads": HEADS}
+    model = Transformer(tokenizer.vocabulary_size, **sizes, seed=1)
+    model.compile("sgd", LabelSmoothedCrossentropy())
+    source, decoder_input, target = padded_pairs(tokenizer, PAIRS)
+    inputs = {"encoder_token_ids": source, "decoder_token_ids": decoder_input}
+    with SummaryWriter(tmp_path) as writer:
+        log = AttentionLog(writer, tokenizer, PAIRS, shown=2)
+        model.fit(inputs, target, callbacks=[log], verbose=0)
+    for number, (_, text) in enumerate(PAIRS[:2]):
+        header = read(tmp_path)[f"attention/{number}/reference"][1].header
+        assert len(header["predictions"]) == len(tokenizer.encode(text)) + 1
+        assert set(header["value_norms"]) == {"encoder", "decoder", "cross"}
+        parts = json.dumps([header["predictions"], header["alternatives"]])
+        assert len(gzip.compress(parts.encode())) < 5000
+
+
 def test_entries_grow_apart_and_the_last_step_has_one(tmp_path, tokenizer):
     model = make_model()
     with SummaryWriter(tmp_path) as writer:
@@ -129,7 +149,7 @@ def test_the_models_own_translations_at_the_ends_of_epochs(tmp_path, tokenizer):
     def translate(sources):
         asked.append(list(sources))
         ids = tuple(tokenizer.encode("ein Hund"))
-        return [[types.SimpleNamespace(text="ein Hund", token_ids=ids)] for _ in sources]
+        return [[Translation("ein Hund", -0.5, ids, True), OTHER] for _ in sources]
 
     with SummaryWriter(tmp_path) as writer:
         log = AttentionLog(writer, tokenizer, PAIRS, shown=2, translate=translate)
@@ -140,12 +160,14 @@ def test_the_models_own_translations_at_the_ends_of_epochs(tmp_path, tokenizer):
     header = read(tmp_path)["attention/0/output"][21].header
     assert (header["target"], header["target_text"]) == ("output", "ein Hund")
     assert header["source_text"] == PAIRS[0][0]
+    found = [(one["text"], one["score"]) for one in header["alternatives"]]
+    assert found == [("ein Hund", -0.5), ("Hund", -2.0)]
 
 
 def test_a_training_in_two_parts_logs_what_one_logs(tmp_path, tokenizer, monkeypatch):
     def translate(sources):
         ids = tuple(tokenizer.encode("ein Hund"))
-        return [[types.SimpleNamespace(text="ein Hund", token_ids=ids)] for _ in sources]
+        return [[Translation("ein Hund", -0.5, ids, True), OTHER] for _ in sources]
 
     asked = []
     module = sys.modules[AttentionLog.__module__]

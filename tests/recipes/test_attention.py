@@ -66,7 +66,13 @@ def test_each_vocabulary_has_ranks_of_its_own(tmp_path):
             tokenizer = made(sides)
             store = TokenStore.build(tmp_path / "store", corpus.train, tokenizer)
             (log,) = attention_log(
-                writer, tokenizer, corpus, store, types.SimpleNamespace(translate=len), None, Stop()
+                writer,
+                tokenizer,
+                corpus,
+                store,
+                types.SimpleNamespace(translate=len, beam_size=4),
+                None,
+                Stop(),
             )
             found = log.token_ranks
             if isinstance(expected, dict):
@@ -83,7 +89,13 @@ def test_the_demo_is_logged_with_its_true_alignments(tmp_path, monkeypatch):
     store = TokenStore.build(tmp_path / "store", corpus.validation, tokenizer)
     with SummaryWriter(tmp_path / "events") as writer:
         (log,) = attention_log(
-            writer, tokenizer, corpus, store, types.SimpleNamespace(translate=len), None, Stop()
+            writer,
+            tokenizer,
+            corpus,
+            store,
+            types.SimpleNamespace(translate=len, beam_size=4),
+            None,
+            Stop(),
         )
     assert [corpus.alignments[pair] for pair in log.pairs] == log.alignments
     assert len(log.pairs) > log.shown == 5

@@ -49,13 +49,17 @@ class Visits:
         self.errors = []
         self.requests = []
 
-    def open(self, address, **options):
-        """A new window of 1440 x 900 pixels (or `options`) at this address."""
+    def open(self, address, tour=False, **options):
+        """A new window of 1440 x 900 pixels (or `options`); only with `tour` it is a first visit."""
         context = self.browser.new_context(
             **{"viewport": {"width": 1440, "height": 900}, **options}
         )
         self.contexts.append(context)
         context.set_default_timeout(WAIT)
+        if not tour:
+            context.add_init_script(
+                "try { localStorage.setItem('keras-attention-viewer-tour', 'done') } catch {}"
+            )
         context.on("request", lambda request: self.requests.append(request.url))
         page = context.new_page()
         page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -65,12 +69,16 @@ class Visits:
         return page
 
     def show(self, entries, state="", scalars=None, **options):
-        """The viewer's HTML file of these entries, opened from disk with a state in the link."""
+        """The viewer's HTML file of these entries, opened from disk with a state in the link.
+
+        Pieces are apart unless the state says something of words: most matrices of tests are of pieces.
+        """
         from keras_attention_viewer.page import page as document
 
         html = document(entries, scalars=scalars)
         path = self.folder / f"{len(self.contexts)}.html"
         path.write_text(html, "utf-8")
+        state = state if "words=" in state else f"{state}&words=0"
         page = self.open(f"file://{path}#{state}", **options)
         page.locator(".picture .title").wait_for()
         return page

@@ -24,7 +24,9 @@ def test_the_page_shows_what_the_layers_computed(visits, tmp_path):
     read = [tokenizer.start_token_id, *tokenizer.encode(TARGET)]
     scores = model.attention_scores(np.array([source]), np.array([read]))
 
-    page = visits.open(f"file://{path}#view=matrix", viewport={"width": 2600, "height": 1400})
+    page = visits.open(
+        f"file://{path}#view=matrix&words=0", viewport={"width": 2600, "height": 1400}
+    )
     for kind in ("encoder", "decoder", "cross"):
         page.get_by_role("button", name=kind.capitalize(), exact=True).click()
         page.get_by_label("Layer", exact=True).select_option("2")

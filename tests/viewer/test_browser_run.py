@@ -68,7 +68,10 @@ def tab(visits, run_folder):
                 break
             time.sleep(0.2)
         viewport = {"width": 2600, "height": 1500}
-        page = visits.open(f"{server.address}#attention&p.attention.view=matrix", viewport=viewport)
+        page = visits.open(
+            f"{server.address}#attention&p.attention.view=matrix&p.attention.words=0",
+            viewport=viewport,
+        )
         frame = page.frame_locator("iframe")
         frame.locator(".picture .title").wait_for()
         yield page, frame

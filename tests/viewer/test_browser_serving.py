@@ -38,7 +38,7 @@ def test_one_types_and_sees_translation_and_attention(visits):
         text.fill("The cat  sleeps.\n")
         expect_text(translation, "Die Katze schläft.")
         page.locator(".matrix-body").wait_for()  # as it was chosen
-        page.get_by_text("▁Katze").first.wait_for()
+        page.locator(".tokens").get_by_text("Katze", exact=True).first.wait_for()
         expect_text(page.locator("#message"), "")
 
         text.fill("<img src=x onerror=alert(1)>")

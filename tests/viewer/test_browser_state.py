@@ -146,6 +146,7 @@ def test_in_a_notebook_the_frame_has_no_address(visits, tmp_path):
     cell_output = show(two_layers())._repr_html_()
     (tmp_path / "notebook.html").write_text(f"<!DOCTYPE html><body>{cell_output}", "utf-8")
     frame = visits.open(f"file://{tmp_path}/notebook.html").frame_locator("iframe")
+    frame.get_by_role("button", name="Whole words").click()
     expect_text(frame.locator(".picture .title"), "Cross · layer 2 · all heads")
     frame.locator(".thumbs button").nth(1).click()
     frame.get_by_role("button", name="Matrix").click()
@@ -252,7 +253,7 @@ def test_runs_that_cannot_be_read_are_named_and_the_others_work(visits, tmp_path
     html = html.replace(sound, '"problems": ["A file ends early."]')
     html = html.replace('"runs": [', '"runs": [' + broken)
     (tmp_path / "broken.html").write_text(html, "utf-8")
-    page = visits.open(f"file://{tmp_path}/broken.html#view=matrix&heads=1&layer=1")
+    page = visits.open(f"file://{tmp_path}/broken.html#view=matrix&heads=1&layer=1&words=0")
     expect_text(cell(page, 0, 0), "0.80")
     messages = page.locator(".messages")
     assert texts(messages.locator("> p")) == ["run: A file ends early."]
@@ -268,7 +269,7 @@ def test_a_damaged_step_is_named_and_the_others_work(visits, tmp_path):
     html = (tmp_path / "0.html").read_text("utf-8")
     start = html.index('"10": ["') + len('"10": ["')
     (tmp_path / "damaged.html").write_text(html[:start] + "AAAA" + html[start + 4 :], "utf-8")
-    page = visits.open(f"file://{tmp_path}/damaged.html#view=matrix&heads=1&layer=1")
+    page = visits.open(f"file://{tmp_path}/damaged.html#view=matrix&heads=1&layer=1&words=0")
     expect_text(
         page.locator(".messages p"), "The record of run, attention/0/reference, step 10 is damaged."
     )
@@ -294,7 +295,13 @@ def changes_while_crossing(page, tokens, right):
     }""")
     changes = []
     for i in range(0, tokens.count(), 67):
+        page.mouse.move(
+            2, 2
+        )  # a word that scrolls below the mouse is hovered before the count begins
         tokens.nth(i).scroll_into_view_if_needed()
+        page.evaluate(
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
         page.evaluate("window.changes = 0")
         box = tokens.nth(i).bounding_box()
         page.mouse.move(box["x"] + box["width"] / 2 + right, box["y"] + box["height"] / 2)

@@ -95,7 +95,7 @@ def test_the_first_picture_needs_three_answers(tab, visits):
 
 
 def test_layer_head_word_step_run_and_difference(tab):
-    page, frame = tab("&p.attention.view=matrix")
+    page, frame = tab("&p.attention.view=matrix&p.attention.words=0")
     frame.get_by_role("button", name="Head 2", exact=True).click()
     expect_text(cell(frame, 1, 1), "0.95")
     frame.get_by_role("slider", name="Step").press("ArrowLeft")
@@ -123,6 +123,8 @@ def test_the_link_is_tensorboards_own_and_survives_another_tab(tab, visits):
     page.wait_for_url("**#attention&p.attention.layer=1&p.attention.heads=2")
     frame.get_by_role("button", name="Matrix").click()
     page.wait_for_url("**p.attention.view=matrix")
+    frame.get_by_role("button", name="Whole words").click()
+    page.wait_for_url("**p.attention.words=0")
     link = page.url
     page.get_by_role("tab", name=re.compile("scalars", re.IGNORECASE)).first.click()
     page.wait_for_url("**#scalars*")
@@ -174,7 +176,7 @@ def test_keys_and_svg_in_the_tab(tab):
     page.keyboard.press("[")
     expect_text(frame.locator(".step"), "step 100")
     page.keyboard.press("w")
-    expect_pressed(frame.get_by_role("button", name="Whole words"))
+    expect_pressed(frame.get_by_role("button", name="Whole words"), False)
     frame.get_by_role("button", name="SVG").scroll_into_view_if_needed()
     with page.expect_download() as waiting:
         frame.get_by_role("button", name="SVG").click()

@@ -6,15 +6,18 @@ import json
 import numpy as np
 import pytest
 
-from keras_attention_viewer import Entry, RecordError, make_entry
+from keras_attention_viewer import Entry, RecordError, make_entry, measured
 from keras_attention_viewer.codec import (
+    KINDS,
     decode_header,
     decode_weights,
+    encode_header,
     encode_weights,
     entry_tag,
     parse_tag,
     quantize,
 )
+from keras_attention_viewer.thoughts import decode_norms
 from tests.viewer.entries import SOURCE, TARGET, random_entry, sentence_entry, softmax_weights
 
 pytestmark = pytest.mark.backends("torch")
@@ -55,6 +58,75 @@ def test_tags():
     wrong = ["attention/01/output", "attention/-1/output", "attention/1/other", "x", "attention/1"]
     for other in [*wrong, "attention/1/output/2"]:
         assert parse_tag(other) is None
+
+
+def thinking(**changed):
+    """An entry with everything beside its weights, one layer of two heads."""
+    weights = {"cross": [softmax_weights(np.random.default_rng(3), 2, len(TARGET), len(SOURCE))]}
+    norms = np.arange(2 * len(SOURCE)).reshape(2, len(SOURCE)) / 7
+    given = {
+        "predictions": [{"p": i / 7, "others": [["a", 0.5]]} for i in range(len(TARGET))],
+        "alternatives": [{"text": "b", "score": -1.25, "is_finished": True}],
+        "value_norms": {"cross": [norms]},
+    }
+    return sentence_entry(weights, **{**given, **changed}), norms
+
+
+def test_what_a_model_thought_is_kept():
+    entry, norms = thinking()
+    header = Entry.from_blobs(entry.to_blobs()).header
+    assert [one["p"] for one in header["predictions"]] == [i / 7 for i in range(len(TARGET))]
+    assert header["alternatives"] == [{"text": "b", "score": -1.25, "is_finished": True}]
+    stored = decode_norms(header["value_norms"]["cross"], (1, 2, len(SOURCE)))
+    np.testing.assert_allclose(stored[0], norms, rtol=1e-7)
+    for name in ("predictions", "alternatives", "value_norms"):
+        del header[name]  # as older versions wrote it
+    Entry.from_blobs([encode_header(header), *entry.to_blobs()[1:]])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"predictions": [{"p": 0.5, "others": []}]}, "a prediction for each of 5 tokens"),
+        ({"predictions": [{"p": 1.5, "others": []}] * 5}, "has no probability"),
+        ({"predictions": [{"p": np.nan, "others": []}] * 5}, "has no probability"),
+        ({"predictions": [{"p": 0.5, "others": [["a"]]}] * 5}, "runners-up"),
+        ({"alternatives": [{"text": "b", "score": -1.0}]}, "each of its alternatives"),
+        ({"value_norms": {"cross": [np.ones((2, 3))]}}, "bytes of norms"),
+        ({"value_norms": {"cross": [-np.ones((2, 7))]}}, "at least 0"),
+        ({"value_norms": {"encoder": [np.ones((2, 7))]}}, "kinds that it does not have"),
+    ],
+)
+def test_thoughts_that_do_not_fit_are_refused(changed, message):
+    with pytest.raises(ValueError, match=message):
+        thinking(**changed)
+
+
+@pytest.mark.parametrize("norms", ["AAAA", "?", 3, {}])
+def test_damaged_norms_are_refused(norms):
+    header = {**thinking()[0].header, "value_norms": {"cross": norms}}
+    with pytest.raises(RecordError, match="norms"):
+        decode_header(encode_header(header))
+
+
+def test_an_entry_at_base_size_has_at_most_three_and_a_half_megabytes():
+    """Five sentences of 60 tokens, with everything that an entry may have."""
+    rng, n = np.random.default_rng(5), 60
+    names = [f"▁piece{i}" for i in range(n - 1)] + ["</s>"]
+
+    def layers(causal=False):
+        return [softmax_weights(rng, 8, n, n, causal) for _ in range(6)]
+
+    others = [[f"▁other{i}", 0.012345 * i] for i in range(1, 6)]
+    entry = sentence_entry(
+        {"encoder": layers(), "decoder": layers(causal=True), "cross": layers()},
+        source=names,
+        translation=names,
+        predictions=[{"p": 0.123456, "others": others}] * n,
+        value_norms={name: list(rng.gamma(2, size=(6, 8, n))) for name in KINDS},
+    )
+    (entry,) = measured([entry])
+    assert 5 * sum(map(len, entry.to_blobs())) < 3.5e6
 
 
 @pytest.mark.parametrize(
