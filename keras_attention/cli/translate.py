@@ -145,7 +145,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
         nargs=2,
         type=int,
         metavar=("LAYER", "HEAD"),
-        help="the head of the cross-attention that says so, counted from 0 (the mean of all)",
+        help="the head of the cross-attention that says so, counted from 0 (of a run, the one "
+        "that learned alignments, or that aligned its validation set best if true ones were known; else the "
+        "mean of all)",
     )
     add(
         "--source-prefix",

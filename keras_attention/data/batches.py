@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import multiprocessing
 import os
 import warnings
@@ -13,9 +12,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attention.data.buckets import BatchShape, choose_buckets, round_up
+from keras_attention.data.buckets import BatchShape, choose_buckets, round_up, with_varied_start
+from keras_attention.data.token_alignments import TokenAlignments
 from keras_attention.data.token_store import TokenStore
-from keras_attention.utils.checks import check_boolean, check_integer, divisors
+from keras_attention.utils.checks import check_boolean, check_has, check_integer, divisors
 
 PADDING_ROW = -1
 # Views and caches, which are made again in a copy.
@@ -28,7 +28,8 @@ class TokenBatches(keras.utils.PyDataset):
     A batch is `({"encoder_token_ids": (B, S), "decoder_token_ids": (B, T)}, labels)` with labels (B, T),
     all int32 and padded with the padding id. Labels are the target with its end token. The decoder input
     is the target shifted right by one: it begins with the padding id, whose embedding is the zero vector,
-    and lacks the end token.
+    and lacks the end token. With `alignments`, the inputs also have `"alignments"`, float32 (B, T, S), for
+    guided alignment; see `Transformer.compile`.
 
     **Shapes.** Pairs are sorted into buckets by source and target length. The buckets are chosen from the
     lengths in the store so that there is little padding. All full batches of a bucket have the same shape
@@ -69,6 +70,7 @@ class TokenBatches(keras.utils.PyDataset):
         length_multiple: S and T are multiples of this. Some accelerators prefer 8. Defaults to 1.
         epochs_per_pass: Number of epochs that show every pair once; more than 1 suits a large corpus.
             Defaults, with `shuffle`, to the number of `samples` of the text in the store, else to 1.
+        alignments: The `TokenAlignments` of the store. Defaults to none.
 
     Raises:
         ValueError: If no pair is left, or a batch cannot hold the longest pair on every replica.
@@ -103,6 +105,7 @@ class TokenBatches(keras.utils.PyDataset):
         max_shapes: int = 24,
         length_multiple: int = 1,
         epochs_per_pass: int | None = None,
+        alignments: TokenAlignments | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(store, TokenStore):
@@ -124,6 +127,13 @@ class TokenBatches(keras.utils.PyDataset):
             )
         if max_length is not None:
             check_integer("max_length", max_length, 1)
+        if alignments is not None:
+            check_has("alignments", alignments, "TokenAlignments", "padded", "pairs")
+            if len(alignments) != len(store):
+                raise ValueError(
+                    f"`alignments` must be those of the {len(store)} pairs in the store. Received: "
+                    f"alignments of {len(alignments)} pairs"
+                )
         self.store = store
         self.batch_tokens = batch_tokens
         self.shuffle = shuffle
@@ -131,6 +141,7 @@ class TokenBatches(keras.utils.PyDataset):
         self.max_length = max_length
         self.num_replicas = num_replicas
         self.epochs_per_pass = epochs_per_pass
+        self.alignments = alignments
 
         lengths = np.stack([store.source_lengths, store.target_lengths])
         kept = _kept_pairs(lengths, max_length)
@@ -256,7 +267,11 @@ class TokenBatches(keras.utils.PyDataset):
 
         source = tensor({shape.source_length for shape in self._shapes})
         target = tensor({shape.target_length for shape in self._shapes})
-        return {"encoder_token_ids": source, "decoder_token_ids": target}, target
+        inputs = {"encoder_token_ids": source, "decoder_token_ids": target}
+        if self.alignments is not None:
+            shape = (None, target.shape[1], source.shape[1])
+            inputs["alignments"] = keras.KerasTensor(shape, "float32")
+        return inputs, target
 
     def batch(self, epoch: int, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Return batch `index` of an epoch: inputs and labels."""
@@ -270,6 +285,9 @@ class TokenBatches(keras.utils.PyDataset):
                 labels, self.store.pad_token_id, self.store.start_token_id
             ),
         }
+        if self.alignments is not None:
+            lengths = (shape.target_length, shape.source_length)
+            inputs["alignments"] = self.alignments.padded(pairs, *lengths)
         return inputs, labels
 
     def pairs(self, epoch: int, index: int) -> np.ndarray:
@@ -457,19 +475,6 @@ def _shifted_right(labels: np.ndarray, pad: int, start: int) -> np.ndarray:
     shifted = np.full_like(labels, start)
     shifted[:, 1:] = labels[:, :-1]
     return np.where(labels == pad, pad, shifted)
-
-
-def with_varied_start(
-    plan: list[tuple[BatchShape, np.ndarray]],
-) -> list[tuple[BatchShape, np.ndarray]]:
-    """Move two batches to the front that differ in S and in T, if there are such batches."""
-    lengths = [(shape.source_length, shape.target_length) for shape, _ in plan]
-    varied = [axis for axis in (0, 1) if len({length[axis] for length in lengths}) > 1]
-    for first, second in itertools.combinations(range(len(plan)), 2):
-        if all(lengths[first][axis] != lengths[second][axis] for axis in varied):
-            others = [batch for i, batch in enumerate(plan) if i not in (first, second)]
-            return [plan[first], plan[second], *others]
-    return plan
 
 
 def _kept_pairs(lengths: np.ndarray, max_length: int | None) -> np.ndarray:

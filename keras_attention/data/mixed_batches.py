@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.data.batches import PADDING_ROW, TokenBatches, with_varied_start
-from keras_attention.data.buckets import BatchShape
+from keras_attention.data.batches import PADDING_ROW, TokenBatches
+from keras_attention.data.buckets import BatchShape, with_varied_start
 from keras_attention.data.mixture import Stage
 from keras_attention.data.token_store import TokenStore
 from keras_attention.utils.checks import check_has

@@ -13,7 +13,7 @@ from keras_attention.utils.files import DamagedFile
 from keras_attention.utils.run_folder import RunFolder
 
 # Of a run, what is said elsewhere in the card.
-ELSEWHERE = ("corpus", "languages", "start_from")
+ELSEWHERE = ("corpus", "languages", "start_from", "guided_alignment")
 # What a corpus has as language if nobody named one.
 UNNAMED = ("source", "target")
 
@@ -57,6 +57,7 @@ def card_of_run(run: RunFolder) -> dict[str, Any]:
                 "best_checkpoint": training.get("best_checkpoint"),
                 "settings": others,
             },
+            "alignment": report.get("alignment") or {"head": settings.get("guided_alignment_head")},
             "environment": report.get("environment"),
             "scores": {
                 **{name: v for name, v in test.items() if name not in ("examples", "seconds")},

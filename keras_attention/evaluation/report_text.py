@@ -29,6 +29,7 @@ def report_text(report: Mapping[str, Any], title: str = "") -> str:
             *([["decoding", decoding]] if decoding else []),
             *text_form_rows(report["text"]),
             *_best_rows(report),
+            *_alignment_rows(report),
         ]
     )
     for key, name, section in (
@@ -52,6 +53,27 @@ def _best_rows(report: Mapping[str, Any]) -> list[list[str]]:
         ["best checkpoint", f"{best['name']}, by validation {best['by']} {best['value']:.2f}"],
         ["result", list(report["systems"])[-1]],
     ]
+
+
+def _alignment_rows(report: Mapping[str, Any]) -> list[list[str]]:
+    found = report.get("alignment")
+    if found is None:
+        return []
+    return [["alignment error rate", alignment_text(found)]]
+
+
+def alignment_text(found: Mapping[str, Any]) -> str:
+    """Return in words how well a run aligns words.
+
+    >>> alignment_text(
+    ...     {"head": [1, 0], "is_guided": True, "error_rate": 0.0625, "split": "test", "sentences": 500}
+    ... )
+    '0.062 on 500 test pairs, by layer 1, head 0, which learned alignments'
+    """
+    layer, head = found["head"]
+    how = "which learned alignments" if found["is_guided"] else "the best one on the validation set"
+    where = f"{found['sentences']:,} {found['split']} pairs"
+    return f"{found['error_rate']:.3f} on {where}, by layer {layer}, head {head}, {how}"
 
 
 def text_form_rows(text: Mapping[str, Any]) -> list[list[str]]:

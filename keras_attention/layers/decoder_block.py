@@ -69,6 +69,8 @@ class TransformerDecoderBlock(TransformerBlock):
         self_head_mask: `(B, N)`, 0 for self-attention heads that are switched off; see
             `MultiHeadAttention`.
         cross_head_mask: The same for the cross-attention.
+        return_cross_attention_scores: Whether to return the weights of the cross-attention alone as well. The
+            self-attention can then be fused.
 
     Returns:
         Tensor of shape `(B, T, D)`; then, if asked for, the self-attention weights `(B, N, T, T)`, or None
@@ -214,6 +216,7 @@ class TransformerDecoderBlock(TransformerBlock):
         encoder_sequence_mask: Any = None,
         self_head_mask: Any = None,
         cross_head_mask: Any = None,
+        return_cross_attention_scores: bool = False,
     ) -> Any:
         if encoder_sequence is None and memory is None:
             raise ValueError(
@@ -236,14 +239,14 @@ class TransformerDecoderBlock(TransformerBlock):
             None if memory is not None else encoder_sequence,
             value_mask=first_given(encoder_padding_mask, encoder_sequence_mask),
             attention_mask=encoder_attention_mask,
-            return_attention_scores=return_attention_scores,
+            return_attention_scores=return_attention_scores or return_cross_attention_scores,
             training=training,
             cache=memory,
             **given(head_mask=cross_head_mask),
         )
-        if return_attention_scores:
+        if return_attention_scores or return_cross_attention_scores:
             update, cross_scores = update
-            results.insert(1, cross_scores)
+            results.insert(1 if return_attention_scores else 0, cross_scores)
         x = self.cross_attention_residual(x, update, training=training)
 
         x = self._apply_feed_forward(x, training)
@@ -295,20 +298,23 @@ class TransformerDecoderBlock(TransformerBlock):
         return_attention_scores: bool = False,
         memory: State | None = None,
         cache: State | None = None,
+        return_cross_attention_scores: bool = False,
         **_: Any,
     ) -> Any:
         batch, length, _ = decoder_sequence.shape
         results: list[Any] = [keras.KerasTensor(decoder_sequence.shape, dtype=self.compute_dtype)]
-        if return_attention_scores:
+        if return_attention_scores or return_cross_attention_scores:
             source = (memory["key"] if memory is not None else encoder_sequence).shape[1]
-            if self.decoder_cell == "ssru":
+            if self.decoder_cell == "ssru" and return_attention_scores:
                 raise ValueError(
                     "An SSRU has no attention scores, and a functional model of Keras takes no None in their "
                     f"place: leave `return_attention_scores` of {self.name} out, or call it with tensors."
                 )
-            own = length if cache is None else cache["key"].shape[1]
-            for attended in (own, source):
-                shape = (batch, self.num_heads, length, attended)
+            attended = [source]
+            if return_attention_scores:
+                attended.insert(0, length if cache is None else cache["key"].shape[1])
+            for size in attended:
+                shape = (batch, self.num_heads, length, size)
                 results.append(keras.KerasTensor(shape, dtype=self.compute_dtype))
         if cache is not None and self.decoder_cell == "ssru":
             shape, dtype = cache["state"].shape, state_dtype(self.compute_dtype)

@@ -1,7 +1,7 @@
 """One optimizer update from a batch that is processed in slices of its rows, on each backend.
 
 The three steps do the same: count the real tokens of the whole update, sum over the slices the
-gradients of `loss.token_sum(slice) / count`, apply the sum once. Memory is that of one slice.
+gradients of `sum_of_losses(slice) / count`, apply the sum once. Memory is that of one slice.
 """
 
 from typing import Any
@@ -49,7 +49,7 @@ def _tensorflow(model, steps, data):
         x, y, sample_weight = _map(lambda t: t[:, index], slices)
         with tf.GradientTape() as tape:
             y_pred = model(x, training=True)
-            value = model.loss.token_sum(y, y_pred, sample_weight) / count
+            value = model.sum_of_losses(x, y, y_pred, sample_weight) / count
             scaled = model.optimizer.scale_loss(value)
         new = tape.gradient(
             scaled, [w.value for w in weights], unconnected_gradients=tf.UnconnectedGradients.ZERO
@@ -87,7 +87,7 @@ def _jax(model, steps, state, data):
 
     def slice_loss(trainable, non_trainable, x, y, sample_weight):
         y_pred, non_trainable = model.stateless_call(trainable, non_trainable, x, training=True)
-        value = model.loss.token_sum(y, y_pred, sample_weight) / count
+        value = model.sum_of_losses(x, y, y_pred, sample_weight) / count
         with keras.StatelessScope(_mapping(model.optimizer.variables, optimizer_state)):
             scaled = model.optimizer.scale_loss(value)
         return scaled, (value, y_pred, non_trainable)
@@ -128,7 +128,7 @@ def _torch(model, steps, data):
     for index in range(steps):
         part = _map(lambda t: t[index::steps], (x, y, sample_weight))  # noqa: B023
         y_pred = model(part[0], training=True)
-        value = model.loss.token_sum(part[1], y_pred, part[2]) / count
+        value = model.sum_of_losses(part[0], part[1], y_pred, part[2]) / count
         model.optimizer.scale_loss(value).backward()  # Adds to the gradients of the slices before.
         total = total + value.detach()
         with torch.no_grad():

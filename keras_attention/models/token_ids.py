@@ -10,6 +10,7 @@ import numpy as np
 from keras_attention.utils.checks import check_choice, check_has, check_numbers, static_shape
 
 INPUT_NAMES = SOURCE, TARGET = ("encoder_token_ids", "decoder_token_ids")
+ALIGNMENTS = "alignments"  # which may stand beside them in training; no ids
 ATTENTIONS = ("encoder", "decoder", "cross")
 
 
@@ -52,7 +53,8 @@ def _check(
 ) -> None:
     if isinstance(value, dict):
         for key, part in value.items():
-            _check(repr(key), part, sizes, max_length, SOURCE if key == SOURCE else side)
+            if key != ALIGNMENTS:
+                _check(repr(key), part, sizes, max_length, SOURCE if key == SOURCE else side)
         ids = {key: value[key] for key in INPUT_NAMES if isinstance(value.get(key), np.ndarray)}
         rows = {key: len(part) for key, part in ids.items()}
         if len({*rows.values()}) > 1:

@@ -157,6 +157,35 @@ class TrainableModel(keras.Model):
             kwargs.setdefault("input_signature", [self.input_signature()])
         super().export(filepath, *args, **kwargs)
 
+    def added_sum(self, x: Any) -> Any:
+        """Return what is added to the sum of the tokens' losses, after a forward pass in training; or None.
+
+        Args:
+            x: The inputs of that pass.
+        """
+        return None
+
+    def sum_of_losses(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
+        """Return the sum of all losses of a slice of an update, to be divided by its `token_count`."""
+        added = self.added_sum(x)
+        total = self.loss.token_sum(y, y_pred, sample_weight)
+        return total if added is None else keras.ops.add(total, added)
+
+    def compute_loss(
+        self,
+        x: Any = None,
+        y: Any = None,
+        y_pred: Any = None,
+        sample_weight: Any = None,
+        training: bool = True,
+    ) -> Any:
+        """Keras' `compute_loss`, with `added_sum`."""
+        added = self.added_sum(x) if training else None
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        if added is None:
+            return loss
+        return loss + added / self.loss.token_count(y, sample_weight, added.dtype)
+
     def train_step(self, *args: Any) -> Any:
         """Keras' `train_step`, in slices if compiled so, and of all processes on PyTorch."""
         if process_count() > 1:

@@ -13,6 +13,7 @@ from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.masks import padding_mask
 from keras_attention.layers.recompute import recomputed_call
 from keras_attention.models.declared import declared_transformer
+from keras_attention.models.guided_alignment import GuidedModel
 from keras_attention.models.parts import (
     Parts,
     check_arguments,
@@ -29,7 +30,6 @@ from keras_attention.models.token_ids import (
     check_sequences,
     check_token_ids,
 )
-from keras_attention.models.trainable import TrainableModel
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec import TransformerSpec
 from keras_attention.spec.transformer import SUPPRESSED
@@ -40,7 +40,7 @@ Memory = dict[str, Any]
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class Transformer(Pretrained, TrainableModel):
+class Transformer(Pretrained, GuidedModel):
     """The encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017, section 3).
 
     Defaults are the paper's base model: post-norm, sinusoidal positions, no biases in the attention, one
@@ -96,7 +96,8 @@ class Transformer(Pretrained, TrainableModel):
             must be switched on.
 
     Call arguments:
-        inputs: Dict of `encoder_token_ids` `(B, S)` and `decoder_token_ids` `(B, T)`, integers.
+        inputs: Dict of `encoder_token_ids` `(B, S)` and `decoder_token_ids` `(B, T)`, integers; for training
+            with guided alignment also `alignments` `(B, T, S)`, see `compile`.
         training: Whether dropout is on.
         head_masks: Dict with any of the keys of `attention_layers`. A value has for each layer None, or
             `(B, N)` with 0 for heads that are switched off; see `MultiHeadAttention`.
@@ -229,16 +230,22 @@ class Transformer(Pretrained, TrainableModel):
         own_heads, cross_heads = (heads.get(kind, none) for kind in ("decoder", "cross"))
         encoded = self._encode(source, source_mask, training, head_masks=heads.get("encoder"))
         x = self._embed(target, "decoder", training)
-        for block, own, cross in zip(self.decoder_blocks, own_heads, cross_heads, strict=True):
-            x = self._call_block(
-                block,
-                x,
-                encoded,
-                encoder_padding_mask=source_mask,
-                training=training,
-                self_head_mask=own,
-                cross_head_mask=cross,
+        guided = self.guided_layer(inputs, training)
+        blocks = zip(self.decoder_blocks, own_heads, cross_heads, strict=True)
+        for index, (block, own, cross) in enumerate(blocks):
+            masks = {
+                "encoder_padding_mask": source_mask,
+                "self_head_mask": own,
+                "cross_head_mask": cross,
+            }
+            if index != guided:
+                x = self._call_block(block, x, encoded, training=training, **masks)
+                continue
+            # Not computed again in the backward pass, even with `recompute`, which is for one output.
+            x, weights = block(
+                x, encoded, training=training, return_cross_attention_scores=True, **masks
             )
+            self.keep_weights(weights)
         return self._project(x)
 
     def encode(self, encoder_token_ids: Any) -> Memory:

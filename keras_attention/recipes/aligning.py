@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
+from keras_attention.data.word_alignments import word_positions
 from keras_attention.decoding.translator import Translation, Translator
 from keras_attention.recipes.scoring import batches_of, padded, token_log_probabilities
 from keras_attention.utils.checks import check_has
@@ -16,8 +18,14 @@ from keras_attention.utils.sides import encode_side, end_of, piece_of
 from keras_attention.visualization.attention_entries import attention_entries
 from keras_attention_viewer.alignment import Alignments
 from keras_attention_viewer.codec import dequantize
-from keras_attention_viewer.tokens import describe_tokens, is_sentence_pieces, words_between_spaces
+from keras_attention_viewer.tokens import is_sentence_pieces
 
+if TYPE_CHECKING:
+    from keras_attention.data.corpus import Corpus
+    from keras_attention.recipes.run import Run
+
+# Pairs whose true alignments are compared, and how many of them are read at once.
+MEASURED, AT_ONCE = 500, 50
 # A head: number of its layer and its own, both from 0.
 Head = tuple[int, int]
 
@@ -26,7 +34,7 @@ def with_details(
     translator: Translator,
     texts: Sequence[str],
     translations: Sequence[Sequence[Translation]],
-    head: Head | None = None,
+    head: Sequence[int] | None = None,
 ) -> list[list[Translation]]:
     """Return translations with their word alignments and the scores of their tokens.
 
@@ -40,7 +48,9 @@ def with_details(
         texts: The source texts.
         translations: For each of them its translations, as `translator.translate` has returned them.
         head: The head of the cross-attention to ask, as its layer and its number, from 0; see
-            `alignment_head`. Defaults to the mean of all heads, which aligns worse than the best one.
+            `alignment_head`. Defaults to the one that the model's card names: of a run, the head that learned
+            alignments or aligned best on its validation set. Else to the mean of all heads, which aligns
+            worse than the best one.
 
     Returns:
         The same translations, with `alignment` and `token_scores`.
@@ -55,6 +65,9 @@ def with_details(
             f"Every text needs its translations. Received: {len(texts)} texts, {len(translations)} "
             "lists of translations"
         )
+    if head is None:
+        known = translator.card.get("alignment")
+        head = known.get("head") if isinstance(known, Mapping) else None
     pairs = [
         (row, column) for row, found in enumerate(translations) for column in range(len(found))
     ]
@@ -100,21 +113,65 @@ def alignment_head(
     Raises:
         ValueError: If no pair has a link to compare with.
     """
-    pairs = list(alignments)
-    if not pairs:
+    rates = _error_rates(model, tokenizer, alignments)
+    layer, head = map(int, np.unravel_index(rates.argmin(), rates.shape))
+    return (layer, head), float(rates[layer, head])
+
+
+def alignment_figures(run: Run, split: str) -> dict[str, Any]:
+    """Return how well a run aligns words, where true alignments are known; else nothing.
+
+    Args:
+        run: The run. Of a model without guided alignment, the head that aligns its validation set best.
+        split: Which part of the text is aligned.
+
+    Returns:
+        `{"alignment": {"head", "is_guided", "error_rate", "split", "sentences"}}`, or an empty dict.
+    """
+    known, chosen_by = (_known(run.corpus, part) for part in (split, "validation"))
+    head = run.settings.get("guided_alignment_head")
+    if not known or not (head or chosen_by):
+        return {}
+    is_guided = head is not None
+    if head is None:
+        head, _ = alignment_head(run.model, run.tokenizer, chosen_by)
+    rates = _error_rates(run.model, run.tokenizer, known)
+    figures = {
+        "head": [*head],
+        "is_guided": is_guided,
+        "error_rate": float(rates[tuple(head)]),
+        "split": split,
+        "sentences": len(known),
+    }
+    return {"alignment": figures}
+
+
+def _known(corpus: Corpus, split: str) -> dict[tuple[str, str], Any]:
+    """Return the true links of the first pairs of a part, as far as the corpus has them."""
+    if not corpus.alignments:
+        return {}
+    pairs = itertools.islice(corpus.splits[split], MEASURED)
+    return {pair: links for pair in pairs if (links := corpus.alignments.get(pair))}
+
+
+def _error_rates(model: Any, tokenizer: Any, alignments: Mapping[tuple[str, str], Any]) -> Any:
+    """Return the alignment error rate of each head, (layers, heads)."""
+    waiting = iter(alignments.items())
+    shape: tuple[int, int] = (0, 0)
+    measured = None
+    while some := dict(itertools.islice(waiting, AT_ONCE)):
+        entries = attention_entries(model, tokenizer, [*some], alignments=[*some.values()])
+        for entry in entries:
+            weights = entry.weights["cross"]
+            shape = (len(weights), len(weights[0]))
+            measured = measured or Alignments(shape[0] * shape[1], "read")
+            measured.add(dequantize(weights), entry)
+    if measured is None:
         raise ValueError("`alignments` is empty: there is nothing to choose a head by.")
-    entries = attention_entries(
-        model, tokenizer, pairs, alignments=[alignments[pair] for pair in pairs]
-    )
-    layers, heads = len(entries[0].weights["cross"]), len(entries[0].weights["cross"][0])
-    measured = Alignments(layers * heads, "read")
-    for entry in entries:
-        measured.add(dequantize(entry.weights["cross"]), entry)
     rates = measured.error_rates()
     if rates is None:
         raise ValueError("`alignments` has no link between words of the pairs' texts.")
-    best = int(rates.argmin())
-    return divmod(best, heads), float(rates[best])
+    return rates.reshape(shape)
 
 
 def _weights(
@@ -122,7 +179,7 @@ def _weights(
     tokenizer: Any,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
-    head: Head | None,
+    head: Sequence[int] | None,
 ) -> np.ndarray:
     """Return the weights (B, T, S) of the row in which the decoder reads each target token."""
     pad, most = tokenizer.pad_token_id, getattr(model, "max_length", None)
@@ -153,11 +210,9 @@ def _links(
     # A translation may have no word's start at all.
     is_marked = is_sentence_pieces(pieces[0] + pieces[1])
     columns, rows = (
-        _members(part, [token == tokenizer.end_token_id for token in ids], is_marked)
-        for part, ids in zip(pieces, (source, target), strict=True)
+        _members(word_positions(tokenizer, ids, side, is_marked), len(ids))
+        for side, ids in (("source", source), ("target", target))
     )
-    # What the tokenizer puts before a source is no word of it.
-    columns = columns[len((getattr(tokenizer, "source_prefix", None) or "").split()) :]
     if not len(rows) or not len(columns):
         return ()
     # Weights are summed over the pieces of the word that is read from, and averaged over those that read.
@@ -166,11 +221,9 @@ def _links(
     return tuple((int(word), number) for number, word in enumerate(words.argmax(axis=1)))
 
 
-def _members(pieces: Sequence[str], ends: Sequence[bool], is_marked: bool) -> np.ndarray:
-    """Return which pieces belong to which word between spaces, as zeros and ones (words, T)."""
-    tokens = describe_tokens(pieces, {position for position, end in enumerate(ends) if end})
-    words = words_between_spaces(tokens, is_marked)
-    members = np.zeros((len(words), len(pieces)))
+def _members(words: Sequence[Sequence[int]], length: int) -> np.ndarray:
+    """Return which tokens belong to which word, as zeros and ones (words, length)."""
+    members = np.zeros((len(words), length))
     for number, word in enumerate(words):
         members[number, word] = 1
     return members

@@ -80,6 +80,12 @@ class TranslationConfig:
             it stays at the peak, so the budget of a run may change. With none, it falls along half a cosine
             from the end of the warm-up on, and the budget of a run may not change.
         label_smoothing: The paper's epsilon_ls.
+        guided_alignment: A file of word alignments that one head of the cross-attention learns, a line in
+            Pharaoh form (0-0 1-2) for each training pair; or gold for the true ones of the corpus, as the
+            demo has them.
+        guided_alignment_weight: Weight of the loss of that head, beside that of the translation.
+        guided_alignment_head: Which head that is: its layer and its number in it, from 0; by default the
+            first head of the last layer but one.
         checkpoint_minutes: Minutes between two checkpoints; none for one per epoch, and every ten minutes
             one that is not averaged but lets a stopped run continue.
         checkpoint_updates: Updates between two checkpoints that are averaged, instead of minutes.
@@ -124,6 +130,9 @@ class TranslationConfig:
     peak_learning_rate: float | None = None
     cooldown: float | None = None
     label_smoothing: float = 0.1
+    guided_alignment: str | None = None
+    guided_alignment_weight: float = 0.05
+    guided_alignment_head: tuple[int, int] | None = None
     checkpoint_minutes: float | None = None
     checkpoint_updates: int | None = None
     averaged_checkpoints: int = 5
@@ -172,7 +181,39 @@ class TranslationConfig:
                 )
         self._check_combinations()
 
+    def _check_guided_alignment(self) -> None:
+        if self.guided_alignment is None:
+            for name in ("guided_alignment_weight", "guided_alignment_head"):
+                if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                    raise ValueError(
+                        f"`{name}` needs `guided_alignment`, the alignments to learn: give them, or leave "
+                        f"`{name}` out."
+                    )
+            return
+        check_text("guided_alignment", self.guided_alignment)
+        if self.mixture:
+            raise ValueError(
+                "`guided_alignment` cannot be combined with `mixture`: the lines of one file do not say to "
+                "which text they belong. Leave one of them out."
+            )
+        if self.freeze == "decoder":
+            raise ValueError(
+                "`guided_alignment` trains a head of the decoder, which freeze='decoder' keeps as it is. "
+                "Leave one of them out."
+            )
+        head = self.guided_alignment_head
+        if head is not None:
+            if not isinstance(head, list | tuple) or len(head) != 2:
+                raise ValueError(
+                    "`guided_alignment_head` must be two numbers from 0, a layer and a head of it. Received: "
+                    f"{head!r}"
+                )
+            for number in head:
+                check_integer("guided_alignment_head", number, 0)
+            object.__setattr__(self, "guided_alignment_head", tuple(head))
+
     def _check_combinations(self) -> None:
+        self._check_guided_alignment()
         object.__setattr__(self, "symbols", tuple(checked_symbols(self.symbols)))
         object.__setattr__(self, "mixture", tuple(check_texts("mixture", self.mixture)))
         parse_mixture(self.mixture)
@@ -228,7 +269,8 @@ class TranslationConfig:
     def changeable(self) -> tuple[str, ...]:
         """The settings that may change between two starts: not a budget that a learning rate follows.
 
-        The names of the corpus and of the model that it starts from may: fingerprints say what they hold.
+        The names of the corpus, of the model that it starts from and of a file of alignments may:
+        fingerprints say what they hold.
         """
         followed: tuple[str, ...] = ("steps",) if self.is_weighted else ()
         if self.peak_learning_rate is not None and self.cooldown is None:
@@ -236,6 +278,7 @@ class TranslationConfig:
         return (
             "corpus",
             "start_from",
+            "guided_alignment",
             *(name for name in RESUMABLE_FIELDS if name not in followed),
         )
 
@@ -257,7 +300,10 @@ MEASURES = {
     "chrf": ("val_chrf", "max"),
 }
 # Settings that runs did not have at first: at their defaults they are not in a run's config.json.
-NEWER = ("best_by", "final_model", "symbols", "source_prefix", "mixture", "ema")
+NEWER = (
+    *("best_by", "final_model", "symbols", "source_prefix", "mixture", "ema"),
+    *("guided_alignment", "guided_alignment_weight", "guided_alignment_head"),
+)
 # What `model_arguments` may say of a pretrained model: what is not in its weights.
 NOT_IN_A_MODEL = ("dropout", "attention_dropout", "activation_dropout")
 # The smallest value of every integer; the settings that must be positive, or at least 0 and below 1.
@@ -280,7 +326,10 @@ LEAST_INTEGERS = {
     "seed": 0,
 }
 LARGEST_TIMES = {"minutes": 5_000_000, "checkpoint_minutes": 5_000_000}  # almost ten years
-POSITIVE = ("minutes", "learning_rate_factor", "peak_learning_rate", "checkpoint_minutes")
+POSITIVE = (
+    *("minutes", "learning_rate_factor", "peak_learning_rate", "checkpoint_minutes"),
+    "guided_alignment_weight",
+)
 FRACTIONS = ("bpe_dropout", "label_smoothing")
 LARGEST = 10**12
 LARGEST_VOCABULARY = 10**6  # as of a tokenizer

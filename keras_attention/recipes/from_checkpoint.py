@@ -15,7 +15,7 @@ from keras_attention.utils.checks import check_path, check_text
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
 
 # What the card of a run says of its checkpoints, too.
-KNOWN = ("languages", "corpus")
+KNOWN = ("languages", "corpus", "alignment")
 
 
 def checkpoint_translator(

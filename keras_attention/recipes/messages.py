@@ -16,6 +16,7 @@ from keras_attention.data.corpora import Corpus
 from keras_attention.data.filters import FilteredText, describe
 from keras_attention.data.model_card import other_direction
 from keras_attention.data.preset_folders import Preset
+from keras_attention.evaluation.report_text import alignment_text
 from keras_attention.utils.run_folder import RunFolder
 
 # Below this BLEU nobody would call the output a translation.
@@ -143,6 +144,8 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
                 f"Before training, BLEU on {name} was {split['before']['bleu']:.2f}; it is "
                 f"{split['bleu']:.2f} now (p = {split['p_value']:.4f})."
             )
+    if "alignment" in report:
+        lines.append(f"The alignment error rate is {alignment_text(report['alignment'])}.")
     if harm := what_training_harmed(report):
         lines.append(harm)
     last, mean = report["last_validation_perplexity"], report["validation_perplexity"]

@@ -256,6 +256,7 @@ def plan_training(
     if folder is None:  # Nothing is written into the folder of a run that is only planned.
         run.shared = _plan_folder(corpus, config)
     run.resolved.check(corpus.train)
+    _ = run.alignments  # Wrong ones are refused before the tokenizer is trained.
     stages = parse_mixture(config.mixture, corpus.parts)
     batches = run.batches
     statistics, shapes = batches.statistics(), batches.shape_statistics()

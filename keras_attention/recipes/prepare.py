@@ -19,12 +19,14 @@ from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import ParallelText
 from keras_attention.data.presets import Preset
 from keras_attention.data.symbols import check_tags, tags_of
+from keras_attention.data.token_alignments import TokenAlignments
 from keras_attention.data.token_store import TokenStore
 from keras_attention.data.tokenizer import MAX_SENTENCES, Tokenizer
+from keras_attention.data.word_alignments import WordAlignments
 from keras_attention.models.declared import assign_weights
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.config import ModelArguments, TranslationConfig
-from keras_attention.recipes.start import model_arguments, start_of
+from keras_attention.recipes.start import guided_head, model_arguments, start_of
 from keras_attention.spec.presets import preset_arguments
 from keras_attention.training.distribution import available_devices
 from keras_attention.training.learning_rate import (
@@ -137,6 +139,7 @@ class Resolved:
         config = self.config
         if self.start is None:
             preset_arguments(config.preset)
+        guided_head(config)
         names = inspect.signature(Transformer).parameters
         for name in config.model_arguments:
             if name not in names:
@@ -234,7 +237,11 @@ class Resolved:
         return tokenizer
 
     def batches(
-        self, corpus: Corpus, tokenizer: Tokenizer, folder: Path
+        self,
+        corpus: Corpus,
+        tokenizer: Tokenizer,
+        folder: Path,
+        alignments: WordAlignments | None = None,
     ) -> tuple[TokenBatches, TokenBatches]:
         """Batches of the training and the validation set, from token stores in a folder, made if absent."""
         stores = {
@@ -249,7 +256,10 @@ class Resolved:
                 f"The perplexity of the validation part leaves out {validation.dropped_long:,} pair(s) with "
                 f"over {self.config.batch_tokens:,} tokens on a side, which no batch can hold."
             )
-        return self._training_batches(stores), validation
+        aligned = None
+        if alignments is not None:  # Then there is no mixture.
+            aligned = TokenAlignments.build(stores[corpus.name], alignments, tokenizer)
+        return self._training_batches(stores, aligned), validation
 
     def _training_texts(self, corpus: Corpus) -> dict[str, ParallelText]:
         """Return the texts with stores of their own: the parts of a mixture, or one."""
@@ -279,7 +289,9 @@ class Resolved:
             None if validation is None else self._validation_batches(validation),
         )
 
-    def _training_batches(self, stores: Mapping[str, TokenStore]) -> TokenBatches:
+    def _training_batches(
+        self, stores: Mapping[str, TokenStore], alignments: TokenAlignments | None = None
+    ) -> TokenBatches:
         options: dict[str, Any] = {
             "batch_tokens": self.config.batch_tokens,
             "seed": self.config.seed,
@@ -290,7 +302,7 @@ class Resolved:
         if self.config.mixture:
             return MixedBatches(stores, parse_mixture(self.config.mixture, stores), **options)
         (store,) = stores.values()
-        return TokenBatches(store, **options)
+        return TokenBatches(store, alignments=alignments, **options)
 
     def _validation_batches(self, store: TokenStore) -> TokenBatches:
         """Return the batches that a run's perplexity is measured on: all pairs that a batch can hold."""
@@ -346,6 +358,8 @@ class Resolved:
             ),
             loss=LabelSmoothedCrossentropy(config.label_smoothing, model.pad_token_id),
             accumulation_steps=config.accumulation_steps,
+            alignment_head=guided_head(config),
+            alignment_weight=config.guided_alignment_weight,
         )
         return model
 

@@ -70,6 +70,7 @@ def evaluation_figures(
             "examples": _examples(text.sources, evaluation["translations"], text.references),
         },
         **_old_domain_figures(evaluation.get(OLD_DOMAIN)),
+        **{name: evaluation[name] for name in ("alignment",) if name in evaluation},
     }
 
 

@@ -21,6 +21,7 @@ from keras_attention.evaluation.perplexity import PerplexityMeter
 from keras_attention.evaluation.report import Sentences, evaluation_report, write_report
 from keras_attention.evaluation.training_cost import training_cost
 from keras_attention.models.transformer import Transformer
+from keras_attention.recipes.aligning import alignment_figures
 from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
 from keras_attention.recipes.config import BUDGET, TranslationConfig
 from keras_attention.recipes.environment import environment
@@ -167,7 +168,7 @@ class Run(Start):
     def _batches(self) -> tuple[Any, Any]:  # None for a finished run whose stores are gone
         text, tokenizer = self.text, self.tokenizer
         with chief_first():
-            return self.resolved.batches(text, tokenizer, self.shared / "store")
+            return self.resolved.batches(text, tokenizer, self.shared / "store", self.alignments)
 
     @property
     def batches(self) -> TokenBatches:
@@ -343,7 +344,7 @@ class Run(Start):
         split = "validation" if self.corpus.test is None else "test"
         text = self.sentences(split, f"{self.corpus.name}, {split} part")
         evaluation = self.evaluation(text, devices=self.resolved.replicas)
-        evaluation |= old_domain(self)
+        evaluation |= old_domain(self) | alignment_figures(self, split)
         report = {
             **run_figures(self),
             "training": self.training,

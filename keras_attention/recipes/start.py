@@ -10,10 +10,12 @@ from typing import Any
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.mixture import parse_mixture
 from keras_attention.data.presets import Preset, read_preset
+from keras_attention.data.word_alignments import WordAlignments
 from keras_attention.evaluation.moses_bleu import check_moses
 from keras_attention.recipes.config import BUDGET, NEWER, NOT_IN_A_MODEL, TranslationConfig
+from keras_attention.spec.presets import preset_arguments
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.checks import check_boolean, check_has
+from keras_attention.utils.checks import check_boolean, check_has, depths_of
 from keras_attention.utils.cooldown import finishing_steps
 from keras_attention.utils.run_folder import RunFolder
 
@@ -52,6 +54,30 @@ def model_arguments(config: TranslationConfig) -> dict[str, Any]:
     return {**own, **config.model_arguments}
 
 
+def guided_head(config: TranslationConfig) -> tuple[int, int] | None:
+    """Return the head that learns given alignments, its layer and its number; None if none does.
+
+    Raises:
+        ValueError: If the model has no such head.
+    """
+    if config.guided_alignment is None:
+        return None
+    if config.start_from is None:
+        arguments = {**preset_arguments(config.preset), **config.model_arguments}
+        layers, heads = depths_of(arguments["num_layers"])[1], arguments["num_heads"]
+    else:
+        spec = start_of(config.start_from).spec
+        layers, heads = len(spec.decoder.blocks), spec.num_heads
+    # The paper's choice: the last layer but one.
+    layer, head = config.guided_alignment_head or (max(0, layers - 2), 0)
+    if layer >= layers or head >= heads:
+        raise ValueError(
+            f"`guided_alignment_head` must be a layer from 0 to {layers - 1} and a head from 0 to "
+            f"{heads - 1}, which the model's decoder has. Received: {config.guided_alignment_head}"
+        )
+    return layer, head
+
+
 class Start:
     """What a run begins from, and whether its folder allows it.
 
@@ -87,6 +113,12 @@ class Start:
         self.folder = folder
         self.finish = finish
 
+    @functools.cached_property
+    def alignments(self) -> WordAlignments | None:
+        """The word alignments that a head learns, if there are some."""
+        given = self.config.guided_alignment
+        return None if given is None else WordAlignments(self.corpus, given)
+
     def check(self) -> None:
         """Refuse what this start asks of the folder, as far as that is known without a backend.
 
@@ -119,6 +151,10 @@ class Start:
         parse_mixture(config.mixture, corpus.parts)  # Refuses other names.
         if config.mixture:
             settings["parts"] = {name: text.fingerprint() for name, text in corpus.parts.items()}
+        head = guided_head(config)
+        if head is not None and self.alignments is not None:
+            settings["guided_alignment_head"] = [*head]
+            settings["alignments_fingerprint"] = self.alignments.fingerprint
         if config.start_from is None:  # as runs had it before there was a choice
             del settings["start_from"], settings["freeze"]
         else:

@@ -1,0 +1,137 @@
+"""Which words of training pairs are translations of each other, given by a file or by the corpus."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from keras_attention.data.corpus import Corpus
+from keras_attention.data.text_files import existing_file, read_lines
+from keras_attention.utils.checks import check_text
+from keras_attention.utils.sides import piece_of
+from keras_attention_viewer.tokens import describe_tokens, split_words, words_between_spaces
+
+Links = tuple[tuple[int, int], ...]
+# In place of a file: the true links that the corpus has.
+GOLD = "gold"
+LINK = re.compile(r"(\d+)-(\d+)", re.ASCII)
+
+
+class WordAlignments:
+    """The word alignments of the training pairs of a corpus, all of them checked.
+
+    A file has a line for each pair in Pharaoh form, such as `0-0 1-2`: numbers of a source and a target word,
+    from 0, where a word is what stands between spaces. A line may be empty. The true links of a corpus count
+    punctuation at the beginning or end of a word as a separate word, as `Corpus.alignments` does.
+
+    Args:
+        corpus: The `Corpus`. Only its training part is used.
+        given: The file, plain or packed, or `"gold"` for the links in `corpus.alignments`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file has another number of lines than the text has pairs, a line is not in Pharaoh
+            form or has a word that is not there, or the corpus cannot have alignments.
+    """
+
+    def __init__(self, corpus: Corpus, given: str):
+        check_text("guided_alignment", given)
+        self.text = corpus.train
+        self.is_gold = given == GOLD
+        if corpus.vocabulary is not None:
+            raise ValueError(
+                f"`guided_alignment` needs plain text, but '{corpus.name}' is already split into subwords. "
+                "Leave it out."
+            )
+        if self.is_gold:
+            if not any(corpus.alignments.get(pair) for pair in self.text):
+                raise ValueError(
+                    f"`guided_alignment` is 'gold', but no training pair of '{corpus.name}' has true links. "
+                    "Give a file of alignments, a line for each training pair."
+                )
+            self._lines: Callable[[], Iterator[Any]] = lambda: (
+                corpus.alignments.get(pair, ()) for pair in self.text
+            )
+        else:
+            file = existing_file(given)
+            self._lines = lambda: read_lines(file)
+        self._name = "`Corpus.alignments`" if self.is_gold else f"'{given}'"
+        self.fingerprint = self._checked()
+
+    def words(self, text: str) -> list[str]:
+        """Return the words of a text, as the links number them."""
+        return split_words(text) if self.is_gold else text.split()
+
+    def links(self) -> Iterator[Links]:
+        """Yield the links of each training pair."""
+        for number, line in enumerate(self._lines(), start=1):
+            yield line if self.is_gold else self._parsed(number, line)
+
+    def _checked(self) -> str:
+        """Check all links; return the fingerprint of them and of how words are counted."""
+        digest = hashlib.sha256(b"gold" if self.is_gold else b"between spaces")
+        pairs = lines = 0
+        for pair, links in itertools.zip_longest(self.text, self.links()):
+            pairs, lines = pairs + (pair is not None), lines + (links is not None)
+            if pair is None or links is None:
+                continue
+            sizes = [len(self.words(text)) for text in pair]
+            for link in links:
+                for side, number, size in zip(("source", "target"), link, sizes, strict=True):
+                    if not 0 <= number < size:
+                        raise ValueError(
+                            f"{self._where(pairs)}: the link {link[0]}-{link[1]} has a {side} word that is "
+                            f"not there: the {side} of training pair {pairs} has {size} words, counted "
+                            "from 0. Align the text that is trained on."
+                        )
+            digest.update(f"{sorted({*map(tuple, links)})}\n".encode())
+        if lines != pairs:
+            raise ValueError(
+                f"{self._name} has {lines:,} lines, but '{self.text.name}' has {pairs:,} training pairs. "
+                "Give a line for each pair, empty where nothing is aligned. Pairs that filters leave out, or "
+                "that are held out for validation and test because no --validation-files or --test-files are "
+                "given, are not trained on."
+            )
+        return digest.hexdigest()
+
+    def _parsed(self, number: int, line: str) -> Links:
+        found = [(word, LINK.fullmatch(word)) for word in line.split()]
+        for word, match in found:
+            if match is None:
+                raise ValueError(
+                    f"{self._where(number)}: expected links such as 0-0 1-2, a source and a target word "
+                    f"each. Received: {word!r}"
+                )
+        return tuple((int(match[1]), int(match[2])) for _, match in found if match)
+
+    def _where(self, number: int) -> str:
+        return f"{self._name}, {'pair' if self.is_gold else 'line'} {number:,}"
+
+
+def word_positions(
+    tokenizer: Any, ids: Sequence[int], side: str, is_marked: bool, splits_punctuation: bool = False
+) -> list[list[int]]:
+    """Return the positions of the tokens of each word of a text; its end token is no word.
+
+    Args:
+        tokenizer: The `Tokenizer`. What it puts before a source is no word of it.
+        ids: The token ids.
+        side: `"source"` or `"target"`.
+        is_marked: Whether SentencePiece marks beginnings of words, even if none of these tokens begins one.
+        splits_punctuation: Whether punctuation at the beginning or end of a word is a word of its own.
+            Defaults to False: a word is what stands between spaces.
+    """
+    pieces = [piece_of(tokenizer, token, side) for token in ids]
+    ends = {position for position, token in enumerate(ids) if token == tokenizer.end_token_id}
+    tokens = describe_tokens(pieces, ends)
+    words = words_between_spaces(tokens, is_marked)
+    prefix = getattr(tokenizer, "source_prefix", None) if side == "source" else None
+    words = words[len((prefix or "").split()) :]
+    if not splits_punctuation:
+        return words
+    positions = itertools.chain.from_iterable(words)
+    groups = itertools.groupby(positions, key=lambda position: tokens[position]["word"])
+    return [list(group) for _, group in groups]

@@ -1,0 +1,114 @@
+"""Guided alignment: one head of the cross-attention learns given alignments of words (Garg et al. 2019)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from keras import ops
+
+from keras_attention.models.trainable import TrainableModel
+from keras_attention.ops.reference import at_least_float32
+from keras_attention.utils.checks import check_integer, check_number
+
+# A weight of the head may be 0 after rounding.
+LEAST_WEIGHT = 1e-9
+# The head's weights between a forward pass and its loss: of this thread, for TensorFlow traces each replica
+# in a thread of its own.
+_read = threading.local()
+
+
+class GuidedModel(TrainableModel):
+    """A `TrainableModel` with cross-attention, one head of which may be trained to align words.
+
+    If the inputs of `fit` have `"alignments"`, float32 `(B, T, S)`, the loss of an update is the model's own
+    plus `alignment_weight` times `-sum_tn a_tn log p_tn / tokens`: the cross-entropy between the alignment
+    of a target token and the weights of the head, over the number of real target tokens of the whole
+    update. A row that is 0 has no loss.
+
+    Reference: [Jointly Learning to Align and Translate with Transformer Models (Garg et al.,
+    2019)](https://arxiv.org/abs/1909.02074), equation 6.
+    """
+
+    alignment_head: tuple[int, int] | None = None
+    alignment_weight = 0.05
+    attention_layers: dict[str, int]
+    num_heads: int
+
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        accumulation_steps: int = 1,
+        alignment_head: Sequence[int] | None = None,
+        alignment_weight: float = 0.05,
+        **kwargs: Any,
+    ) -> None:
+        """Keras' `compile`, with gradient accumulation and guided alignment.
+
+        Args:
+            optimizer, loss, accumulation_steps, **kwargs: See `TrainableModel.compile`.
+            alignment_head: Layer and number, from 0, of the head of the cross-attention that learns the
+                `"alignments"` of the inputs, as `TokenBatches(..., alignments=...)` has them. It needs a
+                loss with `token_count`, such as `LabelSmoothedCrossentropy`. Defaults to none, which
+                ignores them.
+            alignment_weight: Weight of the loss of the head, the paper's lambda. Defaults to 0.05.
+
+        Raises:
+            ValueError: If there is no such head, the weight is not positive, or as `TrainableModel.compile`.
+        """
+        if alignment_head is not None:
+            layers, heads = self.attention_layers["cross"], self.num_heads
+            alignment_head = checked_head("alignment_head", alignment_head, layers, heads)
+            if not hasattr(loss, "token_count"):
+                raise ValueError(
+                    "Guided alignment needs a loss with the method `token_count`: use keras_attention."
+                    f"LabelSmoothedCrossentropy, or leave out `alignment_head`. Received: loss={loss!r}"
+                )
+        check_number("alignment_weight", alignment_weight, above=0)
+        super().compile(optimizer, loss, accumulation_steps, **kwargs)
+        self.alignment_head, self.alignment_weight = alignment_head, float(alignment_weight)
+
+    def guided_layer(self, inputs: Any, training: Any) -> int | None:
+        """Return the number of the decoder block whose cross-attention is asked for its weights."""
+        _read.weights = None
+        is_guided = training and self.alignment_head is not None and "alignments" in inputs
+        return self.alignment_head[0] if is_guided and self.alignment_head is not None else None
+
+    def keep_weights(self, weights: Any) -> None:
+        """Keep the guided head's weights, of those of its layer (B, N, T, S), for the loss that follows."""
+        assert self.alignment_head is not None
+        _read.weights = weights[:, self.alignment_head[1]]
+
+    def added_sum(self, x: Any) -> Any:
+        """Return the weighted sum of the losses of alignments; None if there are none."""
+        weights = getattr(_read, "weights", None)
+        _read.weights = None
+        if weights is None:
+            return None
+        logs = ops.log(ops.add(at_least_float32(weights), LEAST_WEIGHT))
+        losses = ops.multiply(ops.cast(x["alignments"], logs.dtype), logs)
+        return ops.multiply(ops.sum(losses), -self.alignment_weight)
+
+    def get_compile_config(self) -> dict[str, Any]:
+        config = super().get_compile_config()
+        if not config or self.alignment_head is None:
+            return config
+        own = {"alignment_head": [*self.alignment_head], "alignment_weight": self.alignment_weight}
+        return {**config, **own}
+
+
+def checked_head(name: str, head: Any, layers: int, heads: int) -> tuple[int, int]:
+    """Return a head, its layer and its number; raise a ValueError unless there is one."""
+    is_pair = isinstance(head, Sequence) and not isinstance(head, str) and len(head) == 2
+    if not is_pair:
+        raise ValueError(f"`{name}` must be a layer and a head of it, from 0. Received: {head!r}")
+    for size, number, what in ((layers, head[0], "layer"), (heads, head[1], "head")):
+        check_integer(name, number, least=0)
+        if number >= size:
+            raise ValueError(
+                f"`{name}` must be a layer from 0 to {layers - 1} and a head from 0 to {heads - 1}. "
+                f"Received: {what} {number}"
+            )
+    return head[0], head[1]

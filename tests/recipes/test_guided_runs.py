@@ -1,0 +1,209 @@
+"""Runs with guided alignment: exact resuming, error rates in the report, the head that translators ask."""
+
+import dataclasses
+import json
+import signal
+
+import numpy as np
+import pytest
+
+from keras_attention import ParallelText, Translator, load_corpus
+from keras_attention.recipes import (
+    TranslationConfig,
+    checkpoint_translator,
+    plan_training,
+    train_translation,
+)
+from keras_attention.recipes.aligning import with_details
+from keras_attention.recipes.run import Run
+from keras_attention.recipes.start import guided_head
+from tests.recipes.small_runs import SMALL, write_files
+from tests.recipes.test_resumed_runs import TINY, same_state, stopped, train, train_alone
+
+pytestmark = pytest.mark.backends("torch")  # the loss of each backend: ../models/
+
+SIZES = {"num_layers": (1, 3), "hidden_dim": 16, "intermediate_dim": 24, "num_heads": 2}
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    """Some pairs of the demo corpus, with their true links."""
+    whole = load_corpus("demo")
+    texts = {
+        name: ParallelText(name, list(text)[:count])
+        for (name, text), count in zip(whole.splits.items(), (300, 30, 40), strict=True)
+    }
+    return dataclasses.replace(whole, **texts)
+
+
+@pytest.fixture(scope="module")
+def guided(corpus, tmp_path_factory):
+    """The folders and the reports of a run with guided alignment, and of the same one without."""
+    folder = tmp_path_factory.mktemp("guided")
+    plain = dataclasses.replace(
+        SMALL, model_arguments=SIZES, steps=80, batch_tokens=900, attention_log=False
+    )
+    config = dataclasses.replace(
+        plain, guided_alignment="gold", guided_alignment_weight=2.0, guided_alignment_head=None
+    )
+    runs = {"plain": plain, "guided": config}
+    return folder, {name: train_translation(corpus, c, folder / name) for name, c in runs.items()}
+
+
+def test_the_guided_head_aligns_and_the_report_says_how_well(guided):
+    folder, reports = guided
+    found, plain = (reports[name]["alignment"] for name in ("guided", "plain"))
+    assert found["head"] == [1, 0] and found["is_guided"]  # of three layers the last but one
+    assert not plain["is_guided"]
+    for figures in (found, plain):
+        assert (figures["split"], figures["sentences"]) == ("test", 40)
+    assert found["error_rate"] < plain["error_rate"] - 0.2
+    text = (folder / "guided" / "report.txt").read_text("utf-8")
+    said = (
+        f"{found['error_rate']:.3f} on 40 test pairs, by layer 1, head 0, which learned alignments"
+    )
+    assert said in " ".join(text.split())
+    assert "the best one on the validation set" in (folder / "plain" / "report.txt").read_text()
+    settings = json.loads((folder / "guided" / "config.json").read_text("utf-8"))
+    assert settings["guided_alignment_head"] == [1, 0]
+    assert len(settings["alignments_fingerprint"]) == 64
+    plain_settings = json.loads((folder / "plain" / "config.json").read_text("utf-8"))
+    assert not any("align" in name for name in plain_settings)
+
+
+def test_translators_ask_the_guided_head(guided, corpus, tmp_path):
+    folder, reports = guided
+    texts = list(corpus.test.sources())[:6]
+    for name in ("guided", "plain"):
+        translator = Translator.from_run(folder / name, show_progress=False)
+        found = translator.translate(texts)
+        head = reports[name]["alignment"]["head"]
+        asked = with_details(translator, texts, found)
+        assert asked == with_details(translator, texts, found, head)
+        others = {
+            tuple(best[0].alignment for best in with_details(translator, texts, found, (layer, n)))
+            for layer in range(3)
+            for n in range(2)
+        }
+        assert len(others) > 1
+    last = checkpoint_translator(folder / "guided", "last", show_progress=False)
+    assert last.card["alignment"]["head"] == [1, 0]
+    card = last.card | Translator.from_run(folder / "guided", show_progress=False).card
+    assert "guided_alignment" not in card["training"]["settings"]
+
+
+def test_a_finished_run_opens_without_its_alignments(guided):
+    run = Run.open(guided[0] / "guided")
+    assert run.batches is not None and run.batches.alignments is None
+    assert run.report["alignment"]["is_guided"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_files(tmp_path_factory.mktemp("text"), "mine", 0, 60)
+
+
+def aligned_config(files, corpus_pairs, path, **more):
+    """Links of the first word of each training pair of these files, and of some more."""
+    random = np.random.default_rng(4)
+    lines = []
+    for source, target in corpus_pairs:
+        sizes = len(source.split()), len(target.split())
+        links = {(0, 0)} | {tuple(map(int, random.integers(0, sizes))) for _ in range(4)}
+        lines.append(" ".join(f"{s}-{t}" for s, t in sorted(links)))
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    given = {"attention_log": False, "guided_alignment": str(path), **more}
+    return dataclasses.replace(TINY, **given)
+
+
+def test_a_run_goes_on_exactly(files, tmp_path, capsys):
+    from keras_attention.data.corpora import corpus_from_files
+
+    pairs = list(corpus_from_files(files).train)
+    config = aligned_config(files, pairs, tmp_path / "links")
+    folder, whole, plain = (tmp_path / name for name in ("run", "whole", "plain"))
+    assert stopped(files, folder, signal.SIGINT, 6, 10, config) == 130
+    train_alone(files, folder, 10, config)
+    train_alone(files, whole, 10, config)
+    assert same_state(folder, whole, 10)
+    train_alone(files, plain, 10, dataclasses.replace(config, guided_alignment=None))
+    assert not same_state(plain, whole, 10)
+
+    # The name of the file may change, its links may not.
+    lines = (tmp_path / "links").read_text("utf-8").splitlines()
+    moved = tmp_path / "moved"
+    moved.write_text("\n".join(lines) + "\n", "utf-8")
+    train_alone(files, folder, 12, dataclasses.replace(config, guided_alignment=str(moved)))
+    capsys.readouterr()
+    moved.write_text("\n".join([*lines[:-1], "0-0"]) + "\n", "utf-8")
+    with pytest.raises(SystemExit):
+        train(files, folder, 14, dataclasses.replace(config, guided_alignment=str(moved)))
+    assert "alignments_fingerprint" in capsys.readouterr().err
+
+
+def test_wrong_files_are_refused_before_anything_is_made(files, tmp_path, capsys):
+    short = tmp_path / "short"
+    short.write_text("0-0\n", "utf-8")
+    for given, message in (
+        (short, "has 1 lines, but"),
+        (tmp_path / "absent", "does not exist"),
+        ("gold", "no training pair of 'mine' has true links"),
+    ):
+        config = dataclasses.replace(TINY, guided_alignment=str(given))
+        with pytest.raises(SystemExit):
+            train(files, tmp_path / "run", 5, config)
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_plan_refuses_them_too(corpus, tmp_path):
+    short = tmp_path / "short"
+    short.write_text("0-0\n", "utf-8")
+    config = dataclasses.replace(SMALL, guided_alignment=str(short))
+    with pytest.raises(ValueError, match="1 lines, but 'train' has 300"):
+        plan_training(corpus, config, tmp_path / "plan", try_longest=False)
+    assert not (tmp_path / "plan").exists()
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"mixture": ("a:1",), "guided_alignment": "gold"}, "combined with `mixture`"),
+        (
+            {"start_from": "demo_en_de", "freeze": "decoder", "guided_alignment": "gold"},
+            "head of the decoder",
+        ),
+        ({"guided_alignment_head": (1, 0)}, "`guided_alignment_head` needs `guided_alignment`"),
+        ({"guided_alignment_weight": 0.5}, "`guided_alignment_weight` needs `guided_alignment`"),
+        ({"guided_alignment": "gold", "guided_alignment_weight": 0.0}, "guided_alignment_weight"),
+        ({"guided_alignment": "gold", "guided_alignment_head": 1}, "two numbers from 0"),
+        ({"guided_alignment": "gold", "guided_alignment_head": (-1, 0)}, "guided_alignment_head"),
+        ({"guided_alignment": ""}, "guided_alignment"),
+    ],
+)
+def test_settings_that_do_not_fit(options, message):
+    with pytest.raises(ValueError, match=message):
+        TranslationConfig(steps=5, **options)
+
+
+def test_which_head_it_is():
+    def head(layers, given=None, **options):
+        sizes = {**SIZES, "num_layers": layers}
+        options = {"model_arguments": sizes, **options}
+        return guided_head(
+            dataclasses.replace(
+                SMALL, guided_alignment="gold", guided_alignment_head=given, **options
+            )
+        )
+
+    assert guided_head(SMALL) is None
+    assert [head(1), head(2), head((1, 6))] == [(0, 0), (0, 0), (4, 0)]
+    assert head((1, 6), (5, 1)) == (5, 1)
+    for given in ((2, 0), (0, 2)):
+        with pytest.raises(ValueError, match="a layer from 0 to 1 and a head from 0 to 1"):
+            head((6, 2), given)
+    fine_tuned = dataclasses.replace(
+        SMALL, model_arguments={}, start_from="demo_en_de", guided_alignment="gold"
+    )
+    layer, number = guided_head(fine_tuned)
+    assert layer >= 0 and number == 0
