@@ -191,6 +191,8 @@ class TranslationConfig:
                     )
             return
         check_text("guided_alignment", self.guided_alignment)
+        if not self.guided_alignment.strip():
+            raise ValueError("`guided_alignment` is empty. Leave it out, or give a file or gold.")
         if self.mixture:
             raise ValueError(
                 "`guided_alignment` cannot be combined with `mixture`: the lines of one file do not say to "

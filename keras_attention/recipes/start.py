@@ -154,7 +154,7 @@ class Start:
         head = guided_head(config)
         if head is not None and self.alignments is not None:
             settings["guided_alignment_head"] = [*head]
-            settings["alignments_fingerprint"] = self.alignments.fingerprint
+            settings["guided_alignment_sha256"] = self.alignments.fingerprint
         if config.start_from is None:  # as runs had it before there was a choice
             del settings["start_from"], settings["freeze"]
         else:

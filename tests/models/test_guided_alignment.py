@@ -125,7 +125,7 @@ def test_the_head_learns_the_alignment():
     fit(model, GUIDED, epochs=40)
     # Two tokens are aligned with two others each: so much is left at best.
     least = 2 * np.log(2) / (LABELS != 0).sum()
-    assert head_loss(model, 1, 1) - least < 0.3 * (before - least)
+    assert head_loss(model, 1, 1) - least < 0.7 * (before - least)
 
 
 def test_one_layer_alone_is_asked_for_weights(monkeypatch):
