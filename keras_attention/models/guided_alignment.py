@@ -14,9 +14,18 @@ from keras_attention.utils.checks import check_integer, check_number
 
 # A weight of the head may be 0 after rounding.
 LEAST_WEIGHT = 1e-9
-# The head's weights between a forward pass and its loss: of this thread, for TensorFlow traces each replica
-# in a thread of its own.
-_read = threading.local()
+
+
+class Kept(threading.local):
+    """A head's weights between a forward pass and its loss.
+
+    They are those of this thread, for TensorFlow traces each replica in a thread of its own.
+    """
+
+    weights: Any = None
+
+
+_read = Kept()
 
 
 class GuidedModel(TrainableModel):
@@ -83,8 +92,7 @@ class GuidedModel(TrainableModel):
 
     def added_sum(self, x: Any) -> Any:
         """Return the weighted sum of the losses of alignments; None if there are none."""
-        weights = getattr(_read, "weights", None)
-        _read.weights = None
+        weights, _read.weights = _read.weights, None
         if weights is None:
             return None
         logs = ops.log(ops.add(at_least_float32(weights), LEAST_WEIGHT))
