@@ -68,8 +68,8 @@ def export_saved_model(
     Raises:
         ImportError: If TensorFlow or tensorflow-text is not installed.
         NonFiniteModel: If a weight is infinite or NaN.
-        ValueError: If tensorflow-text has no such tokenizer, TensorFlow's engine cannot run the model
-            (attention windows), the tokenizer belongs to another model, Keras runs on another backend, an
+        ValueError: If tensorflow-text has no such tokenizer, TensorFlow's engine cannot run the model,
+            the tokenizer belongs to another model, Keras runs on another backend, an
             option is out of range, or the path holds anything but an exported model.
 
     Example:

@@ -211,6 +211,15 @@ class ModelOperations:
             for block in spec.decoder.blocks
         ]
 
+    def _within_windows(self, bias: Any, ago: Any) -> Any:
+        """Return `Step.history_bias` from a bias (B, W, P) and how many steps ago slots were written."""
+        masked = self._operations.masked
+        biases = [
+            bias if window is None else tf.where(ago < window, bias, masked)
+            for window in self.spec.decoder.windows
+        ]
+        return tf.stack(biases)[:, :, None]
+
     def log_probabilities(self, source_ids: Any, target_ids: Any) -> Any:
         """Return log P (B,) of targets (B, T), padded behind."""
         memory, memory_bias = self._encode(source_ids)
@@ -218,8 +227,11 @@ class ModelOperations:
         starts = tf.fill((rows, 1), self.spec.start_token_id)
         inputs = tf.concat([starts, target_ids[:, :-1]], axis=1)
         # The tokens of a target are what beams are in a step, but that they see those before them.
-        later = 1.0 - tf.linalg.band_part(tf.ones((1, 1, length, length)), -1, 0)
-        step = Step(inputs, self._positions[1][:length], None, later * self._operations.masked)
+        ago = tf.range(length)[:, None] - tf.range(length)
+        bias = self._within_windows(
+            tf.where(ago < 0, self._operations.masked, 0.0)[None], ago[None]
+        )
+        step = Step(inputs, self._positions[1][:length], None, bias)
         (logits, _), _ = decode(
             self._operations,
             self._weights,
@@ -260,12 +272,13 @@ class ModelOperations:
         def advance(*carried: Any) -> _Beams:
             old = _Beams(*carried)
             bias = tf.concat([old.history_bias, own_bias], axis=2)
+            ago = old.index - tf.range(tf.shape(bias)[2]) // beam_size
             lines = tf.range(rows)[:, None] * beam_size + old.parents
             step = Step(
                 old.tokens,
                 self._positions[1][old.index : old.index + 1],
                 None,
-                bias[:, None],
+                self._within_windows(bias, ago),
                 tf.reshape(lines, (-1,)),
             )
             (logits, _), buffers = decode(

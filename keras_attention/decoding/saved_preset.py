@@ -193,9 +193,7 @@ def _routes(preset: Preset) -> Iterator[Translator]:
     """Yield translators by different engines, in float32; the first is the usual one."""
     from keras_attention.decoding.translator import Translator
 
-    with contextlib.suppress(
-        SpecError
-    ):  # As for a model with windows, which the plain search runs.
+    with contextlib.suppress(SpecError):  # Without Keras there may be no engine for it.
         yield Translator.from_preset(preset, precision="float32", show_progress=False)
 
     from keras_attention.models.transformer import Transformer

@@ -74,6 +74,11 @@ class SteppingEngine(Engine):
         blocks = enumerate(self.spec.decoder.blocks)
         return tuple(i for i, block in blocks if isinstance(block.self_attention, SSRUSpec))
 
+    @functools.cached_property
+    def windows(self) -> tuple[int | None, ...]:
+        """The windows of the decoder's self-attention, each once; None for no window."""
+        return self.spec.decoder.windows
+
     @abc.abstractmethod
     def start(self, token_ids: np.ndarray, beam_size: int, max_length: int) -> State:
         """Encode sources.
@@ -227,8 +232,9 @@ class State(abc.ABC):
             token_ids: int32 (B, W), the tokens at position `index`.
             index: Their position, 0 for the start token.
             start: Slot of the buffer for the first beam's keys and values; beam k's is `start + k`.
-            history_bias: float32 (B, W, P), 0 at the slots that are a beam's history, its new one
-                included, else `masked`.
+            history_bias: float32 (windows, B, W, P), for each of the engine's `windows` 0 at the slots
+                that are a beam's history, its new one included, as far as the window reaches; else
+                `masked`.
             width: How many continuations are wanted; None for the logits, in which to choose.
 
         Returns:

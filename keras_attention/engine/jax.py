@@ -91,7 +91,7 @@ class JaxState(State):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         shape = (*token_ids.shape, -1)
         parents = self.parent_rows()
-        step = Step(token_ids, None, np.int32(start), history_bias[:, None], parents)
+        step = Step(token_ids, None, np.int32(start), history_bias[:, :, None], parents)
         (scores, ids), self._buffers = self.engine.step_program(
             width,
             self.engine.weights,

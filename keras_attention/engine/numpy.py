@@ -131,7 +131,7 @@ class NumPyState(State):
         history_bias: np.ndarray,
         width: int | None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        seen = history_bias[:, None, :, : start + token_ids.shape[1]]
+        seen = history_bias[:, :, None, :, : start + token_ids.shape[1]]
         position = self._positions[index : index + 1]
         step = Step(token_ids, position, start, seen, self.parent_rows())
         weights, memory = self.engine.weights, (self._memory, self._memory_bias)

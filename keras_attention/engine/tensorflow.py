@@ -171,7 +171,7 @@ class TensorFlowEngine(SteppingEngine):
             found, new = decode(
                 self.operations,
                 self._weights,
-                Step(token_ids, position, slots, bias[:, None], next(states, None)),
+                Step(token_ids, position, slots, bias[:, :, None], next(states, None)),
                 buffers,
                 _pairs(state[: ends[0]]),
                 memory_bias,
@@ -189,7 +189,7 @@ class TensorFlowEngine(SteppingEngine):
             tf.TensorSpec((None, beam_size), "int32"),
             tf.TensorSpec((1, spec.hidden_dim), "float32"),
             tf.TensorSpec((None,), "int32"),
-            tf.TensorSpec((None, beam_size, None), "float32"),
+            tf.TensorSpec((len(self.windows), None, beam_size, None), "float32"),
             tf.TensorSpec((None, 1, 1, None), dtype),
             *[key, value] * (ends[1] // 2),
             *[state] * len(cells),
@@ -226,7 +226,7 @@ class TensorFlowState(State):
         width: int | None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         rows, beam_size = token_ids.shape
-        capacity = history_bias.shape[2] // beam_size
+        capacity = history_bias.shape[3] // beam_size
         heads = self.engine.spec.num_heads
         first = start // beam_size
         slots = np.arange(first, rows * heads * capacity, capacity, dtype="int32")

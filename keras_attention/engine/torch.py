@@ -217,7 +217,7 @@ class TorchState(State):
         width: int | None,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         operations, (rows, beam_size) = self.engine.operations, token_ids.shape
-        seen = history_bias[:, None, :, : start + beam_size]
+        seen = history_bias[:, :, None, :, : start + beam_size]
         bias = self.engine.as_tensor(seen).to(self._memory_bias.dtype)
         step = Step(
             self.engine.as_tensor(token_ids), self._positions[index : index + 1], start, bias

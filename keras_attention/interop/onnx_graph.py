@@ -221,7 +221,7 @@ class _Writer:
         stack, padding = self._spec.encoder, self._padding(MASK)
         length = self._length(IDS, 1)
         biases: dict[int | None, str] = {None: padding}
-        for window in _windows(stack):
+        for window in stack.windows:
             if window is not None:
                 bias = self._bias(0, length, window, is_causal=False)
                 biases[window] = self._add("Add", padding, bias)
@@ -246,7 +246,7 @@ class _Writer:
         padding = self._padding(SOURCE_MASK)
         biases = {
             window: self._bias(past, total, window, is_causal=True)
-            for window in _windows(spec.decoder)
+            for window in spec.decoder.windows
         }
         table = "embedding" if spec.target_embedding is None else "target_embedding"
         x = self._embedded(spec.output_embedding, table, spec.decoder, "decoder", past, total)
@@ -486,9 +486,3 @@ class _Writer:
         logits = self._add("Gemm", rows, matrix, *added, transB=int(is_tied))
         shape = self._add("Concat", self._add("Shape", IDS), [spec.target_vocabulary_size], axis=0)
         return self._add("Reshape", logits, shape)
-
-
-def _windows(stack: StackSpec) -> list[int | None]:
-    """Return the windows of a stack's self-attention, each once; None for no window."""
-    parts = (getattr(block.self_attention, "window", None) for block in stack.blocks)
-    return list(dict.fromkeys(parts))

@@ -1,4 +1,4 @@
-"""Every option of `Transformer`: each engine finds what the plain search finds, or refuses by name."""
+"""Every option of `Transformer`: each engine finds what the plain search finds."""
 
 import dataclasses
 import inspect
@@ -34,17 +34,17 @@ COMPUTED = {
     "final_normalization": True,
     "decoder_cell": "ssru",
     "use_logits_bias": True,
+    "attention_window": 2,
 }
 # Those that do not: rates and what training keeps; and ids, which the tokenizer decides.
 OTHERS = {"dropout", "attention_dropout", "activation_dropout", "recompute", "seed"}
 IDS = {"vocabulary_size", "pad_token_id", "end_token_id"}
 # Those that need another tokenizer, too: tests/engine/test_spec_options.py has them.
 ELSEWHERE = {"target_vocabulary_size", "start_token_id", "suppressed_token_ids"}
-REFUSED = {"attention_window"}  # by every engine: the plain search decodes
 BRANCHES = [
     {"branch_feed_forward": "shared", "branched_decoder": "self"},
     {"branch_feed_forward": "split", "intermediate_dim": 12, "normalize_first": True},
-    {"branch_feed_forward": "shared", "activation": "gelu"},
+    {"branch_feed_forward": "shared", "activation": "gelu", "attention_window": 3},
 ]
 VARIANTS = [
     {"position_layout": "learned", "max_length": 30, "normalize_first": True, "num_layers": 2},
@@ -52,13 +52,13 @@ VARIANTS = [
     {"hidden_dim": 15, "num_heads": 1, "intermediate_dim": 9, "tie_weights": False},
     {"position_layout": "halves", "layer_norm_epsilon": 0.1, "activation": "gelu"},
     {"decoder_cell": "ssru", "final_normalization": True, "use_logits_bias": True},
-    {"decoder_cell": "ssru", "num_layers": (1, 2), "normalize_first": True},
+    {"decoder_cell": "ssru", "num_layers": (1, 2), "normalize_first": True, "attention_window": 2},
 ]
 
 
 def test_every_option_is_in_a_variant():
     options = set(inspect.signature(Transformer).parameters) - {"kwargs"}
-    assert options == {*COMPUTED} | OTHERS | IDS | ELSEWHERE | REFUSED | {*BRANCHES[0]}
+    assert options == {*COMPUTED} | OTHERS | IDS | ELSEWHERE | {*BRANCHES[0]}
     assert {name for variant in VARIANTS for name in variant} == {*COMPUTED}
 
 
@@ -125,12 +125,11 @@ def test_what_no_engine_runs_is_decoded_plainly(change):
         dataclasses.replace(translator, engine=BACKEND)
 
 
-@pytest.mark.backends("torch")
-def test_windows_are_refused_by_name():
-    model = small_model(seed=11, attention_window=3)
-    translator = Translator(model, LetterTokenizer(), beam_size=2, max_extra_length=5)
-    choice = translator.engine_for(1)
-    assert choice.name == "plain" and "encoder block 1 has one" in choice.reason
-    assert len(translator(["bed"])) == 1  # longer than the window: the ring goes round
-    with pytest.raises(ValueError, match="encoder block 1 has one"):
-        dataclasses.replace(translator, engine=BACKEND)
+@pytest.mark.parametrize("window", [1, 2, 7, 40] if BACKEND == "torch" else [2])
+@pytest.mark.parametrize("engine", [*ENGINES, *["numpy"] * (BACKEND == "torch")])
+def test_windows(engine, window):
+    """Shorter than the texts, so that the plain search's ring goes round, and longer."""
+    pytest.importorskip(engine)
+    model = small_model(seed=11, num_layers=2, attention_window=window)
+    assert Translator(model, LetterTokenizer()).engine_for(1).name != "plain"
+    assert_as_plain(model, engine, random_texts(5, longest=21))

@@ -92,7 +92,7 @@ def decoded(selector, tokens, parents, length, room=4):
             used, dropped = number, dropped + used - number
         bias[:, slots, used + slots] = 0.0
         histories = np.concatenate([histories, fed[:, :, None]], axis=2)
-        scores, ids = search.step(fed, index, used, bias, V + 1)
+        scores, ids = search.step(fed, index, used, bias[None], V + 1)
         used += K
         assert scores.shape == ids.shape == (B, K, V)
     assert len(tokens) <= room or is_fixed or dropped
@@ -158,7 +158,8 @@ def test_the_plain_operations_are_the_definition():
             bias[:, 0] = bias[np.arange(B)[:, None], 0, parents]
             bias[:, 0, range(K), range(K, 2 * K)] = 0.0
         (scores, ids), buffers = decode(
-            operations, weights, Step(tokens[index], positions[index : index + 1], index * K, bias),
+            operations, weights,
+            Step(tokens[index], positions[index : index + 1], index * K, bias[None]),
             buffers, memory, memory_bias, 2,
         )  # fmt: skip
     histories = np.stack([np.take_along_axis(tokens[0], parents, 1), tokens[1]], axis=-1)
@@ -176,10 +177,10 @@ def test_rows_that_go_on_alone():
     bias = np.full((B, 1, 4), search.masked, "float32")
     for index in range(2):
         bias[:, :, index] = 0.0
-        search.step(tokens[index], index, index, bias, 1)
+        search.step(tokens[index], index, index, bias[None], 1)
     search.select_rows(np.array([1]))
     bias[:, :, 2] = 0.0
-    scores, ids = search.step(tokens[2, 1:], 2, 2, bias[1:], 1)
+    scores, ids = search.step(tokens[2, 1:], 2, 2, bias[None, 1:], 1)
     histories = np.repeat(tokens.transpose(1, 2, 0), K, axis=1)
     wanted = expected(model, histories)[1, 0]
     assert ids.shape == (1, 1, 1) and ids[0, 0, 0] == wanted.argmax()

@@ -155,6 +155,71 @@ def test_onnxruntime_finds_what_the_papers_say(options, beam_size, tmp_path):
     assert_equal(hypotheses(engine, beam_size), expected(frozenset(options), beam_size))
 
 
+# Of each block of the encoder and the decoder; the last is longer than every text, others differ.
+WINDOWS = [(1,) * 4, (2,) * 4, (7,) * 4, (40,) * 4, (2, 3, 5, 1), (None, 2, 17, None)]
+
+
+@functools.cache
+def windowed(windows):
+    spec, own = random_spec(), iter(windows)
+    stacks = {}
+    for kind, stack in (("encoder", spec.encoder), ("decoder", spec.decoder)):
+        blocks = [
+            dataclasses.replace(
+                block,
+                self_attention=dataclasses.replace(block.self_attention, window=next(own)),
+            )
+            for block in stack.blocks
+        ]
+        stacks[kind] = dataclasses.replace(stack, blocks=tuple(blocks))
+    return dataclasses.replace(spec, **stacks)
+
+
+@functools.cache
+def expected_within(windows, beam_size):
+    return best_of(windowed(windows), beam_size)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("windows", WINDOWS, ids=str)
+@pytest.mark.parametrize("engine", [BACKEND, *["numba", "numpy"] * NUMBA])
+def test_windows_are_those_of_each_block(engine, windows, beam_size):
+    pytest.importorskip(engine)
+    wanted = expected_within(windows, beam_size)
+    assert_equal(searched(windowed(windows), engine, beam_size), wanted)
+    assert (wanted == expected(frozenset(), beam_size)) == (min(map(str, windows)) == "40")
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize("windows", WINDOWS, ids=str)
+def test_onnxruntime_has_the_windows_of_each_block(windows, tmp_path):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    write_onnx(windowed(windows), tmp_path, max_length=max(LIMITS), beam_size=4)
+    engine = OnnxSelector(OnnxModel(tmp_path), None, "auto").engine()
+    assert_equal(hypotheses(engine, 4), expected_within(windows, 4))
+
+
+@pytest.mark.backends("torch")
+def test_windows_that_are_refused():
+    """By a format that has none, and where they mean nothing: between two sequences."""
+    for name in ("ctranslate2", *ENGINES):
+        pytest.importorskip(name)
+        found = refusal(name, windowed((2,) * 4), "float32")
+        assert (found is None) == (name != "ctranslate2")
+    assert "no attention windows. A model with attention_window=2" in refusal(
+        "ctranslate2", windowed((2,) * 4), "float32"
+    )
+    assert "have one attention window" in refusal("ctranslate2", windowed(WINDOWS[-1]), "float32")
+    spec = random_spec()
+    last = spec.decoder.blocks[1]
+    cross = dataclasses.replace(last.cross_attention, window=2)
+    blocks = (spec.decoder.blocks[0], dataclasses.replace(last, cross_attention=cross))
+    wrong = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, blocks=blocks))
+    for name in ENGINES:
+        assert "window in cross-attention; decoder block 2" in refusal(name, wrong, "float32")
+
+
 @pytest.mark.backends("torch")
 def test_ctranslate2_has_no_ssru():
     pytest.importorskip("ctranslate2")

@@ -26,8 +26,9 @@ CHUNK = 256
 SELF, SELF_OUTPUT, INNER, OUTER, CROSS, CROSS_OUTPUT, MEMORY = range(7)
 SELF_NORM, FEED_FORWARD_NORM, CROSS_NORM = range(3)
 # Options of a block: is it pre-norm, its activation, the matrix that has branches before it, or -1, and
-# whether it has a cell in place of self-attention.
-PRE_NORM, ACTIVATION, BRANCHED, CELL = range(4)
+# whether it has a cell in place of self-attention; and the window of its self-attention.
+PRE_NORM, ACTIVATION, BRANCHED, CELL, WINDOW = range(5)
+NO_WINDOW = 1 << 40
 ACTIVATIONS = ("relu", "linear", "gelu", "silu", "tanh", "sigmoid")
 RELU, LINEAR, GELU, SILU, TANH, SIGMOID = range(len(ACTIVATIONS))
 NEG_INF, ZERO, ONE = np.float32(-np.inf), np.float32(0.0), np.float32(1.0)
@@ -39,7 +40,7 @@ class Stack(NamedTuple):
     matrices: np.ndarray  # int64 (blocks, 7, MATRIX)
     norms: np.ndarray  # float32 (blocks, 3, 2, D): gains and offsets
     epsilons: np.ndarray  # float32 (blocks, 3)
-    options: np.ndarray  # int64 (blocks, 4), see `PRE_NORM`, ..
+    options: np.ndarray  # int64 (blocks, 5), see `PRE_NORM`, ..
     branches: np.ndarray  # int64 (blocks, N, MATRIX): a head's hidden layer
     alphas: np.ndarray  # float32 (blocks, N): its factor
     last_norm: np.ndarray  # float32 (0 or 1, 2, D)

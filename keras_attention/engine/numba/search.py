@@ -27,9 +27,11 @@ from keras_attention.engine.numba.layers import (
     CROSS_OUTPUT,
     MEMORY,
     NEG_INF,
+    NO_WINDOW,
     SELF,
     SELF_NORM,
     SELF_OUTPUT,
+    WINDOW,
     attend_row,
     attention_inputs,
     attention_output,
@@ -147,7 +149,10 @@ def encode(model, workspace, group, source, state):
         for task in range(group.rank, (len(bounds) - 1) * heads, group.size):
             sentence, head = task // heads, task % heads
             queries = bounds[sentence], bounds[sentence + 1]
-            attend_to_source(model, workspace, group, source, memory, sentence, head, queries)
+            window = stack.options[block, WINDOW]
+            attend_to_source(
+                model, workspace, group, source, memory, sentence, head, queries, window
+            )
         attention_output(model, stack, workspace, group, block, SELF_OUTPUT, SELF_NORM, rows)
         feed_forward(model, stack, workspace, group, block, rows)
     last_norm_pack(model, stack, workspace, group, rows)
@@ -189,7 +194,9 @@ def step(model, workspace, group, source, rules, state, found, active, index):
         for task in range(group.rank, active * heads, group.size):
             place, head = task // heads, task % heads
             sentence, queries = state.sentences[place], (place * beams, (place + 1) * beams)
-            attend_to_source(model, workspace, group, source, memory, sentence, head, queries)
+            attend_to_source(
+                model, workspace, group, source, memory, sentence, head, queries, NO_WINDOW
+            )
         attention_output(model, stack, workspace, group, block, CROSS_OUTPUT, CROSS_NORM, rows)
         feed_forward(model, stack, workspace, group, block, rows)
     last_norm_pack(model, stack, workspace, group, rows)
@@ -223,6 +230,8 @@ def run_cells(workspace, state, first, last, block, index):
 def attend_to_history(model, workspace, group, state, active, block, index):
     """Store every beam's new keys and values, and attend to its history; threads share the heads."""
     heads, key_dim, value_dim = model.heads
+    first = max(0, index + 1 - model.decoder.options[block, WINDOW])
+    count = index + 1 - first
     beams = state.tokens.shape[1]
     for task in range(group.rank, active * heads, group.size):
         place, head = task // heads, task % heads
@@ -243,22 +252,27 @@ def attend_to_history(model, workspace, group, state, active, block, index):
         head_keys = (address(keys, 0, head * key_dim), keys.strides[0])
         head_values = (address(values, 0, head * value_dim), values.strides[0])
         for beam in range(beams):
-            slots, row = state.history[index % 2, sentence, beam].ctypes.data, place * beams + beam
-            attend_row(model, workspace, group, head_keys, head_values, slots, index + 1, row, head)
+            slots = state.history[index % 2, sentence, beam, first:].ctypes.data
+            row = place * beams + beam
+            attend_row(model, workspace, group, head_keys, head_values, slots, count, row, head)
 
 
 @njit
-def attend_to_source(model, workspace, group, source, memory, sentence, head, queries):
-    """Attend with one head of a range of rows to the tokens of a sentence in `memory` (T, ..)."""
+def attend_to_source(model, workspace, group, source, memory, sentence, head, queries, window):
+    """Attend with one head of a range of rows to the tokens of a sentence in `memory` (T, ..).
+
+    With a window, the rows are those of the tokens themselves.
+    """
     heads, key_dim, value_dim = model.heads
     begin, end = source.bounds[sentence], source.bounds[sentence + 1]
-    keys = (address(memory, begin, head * key_dim), memory.strides[0])
-    values = (address(memory, begin, heads * key_dim + head * value_dim), memory.strides[0])
     slots = source.slots.ctypes.data
     for row in range(queries[0], queries[1]):
         if is_stopped(group):
             break
-        attend_row(model, workspace, group, keys, values, slots, end - begin, row, head)
+        first, last = max(begin, row + 1 - window), min(end, row + window)
+        keys = (address(memory, first, head * key_dim), memory.strides[0])
+        values = (address(memory, first, heads * key_dim + head * value_dim), memory.strides[0])
+        attend_row(model, workspace, group, keys, values, slots, last - first, row, head)
 
 
 @njit
