@@ -343,7 +343,7 @@ class Run(Start):
         split = "validation" if self.corpus.test is None else "test"
         text = self.sentences(split, f"{self.corpus.name}, {split} part")
         evaluation = self.evaluation(text, devices=self.resolved.replicas)
-        evaluation |= old_domain(self)
+        evaluation |= old_domain(self) | self.more_evaluation(text, evaluation["translations"])
         report = {
             **run_figures(self),
             "training": self.training,
@@ -359,6 +359,15 @@ class Run(Start):
         write_report(evaluation, self.folder.path, self.settings, figures=report)
         show(results_text(self.folder, report, can_go_on="steps" in self.config.changeable))
         return self.folder.finished_report() or report
+
+    def more_evaluation(self, text: Sentences, translations: Sequence[str]) -> dict[str, Any]:
+        """Return further sections of the report; none here.
+
+        Args:
+            text: The test set.
+            translations: What the run's result makes of it.
+        """
+        return {}
 
     def evaluation(
         self,
