@@ -22,6 +22,9 @@ RESTRICTIONS = {
 # Files with a line for each line of the input, by the names as arguments of `Translator.translate`.
 BESIDE = {"prefixes": "prefix_file", "phrases": "phrases_file"}
 
+# What is said of one sentence, not of a paragraph, beside the files above.
+OF_SENTENCES = ("mbr", "json", "alignment")
+
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:
     """Add the options to a parser."""
@@ -52,6 +55,12 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="for each line of the input a line of phrases that its translation contains, with tabs between",
     )
+    add(
+        "--split-sentences",
+        type=str,
+        metavar="CODE",
+        help="split each line into sentences of this language, such as en, translate these and join them",
+    )
     group = parser.add_argument_group("several models, several candidates")
     add = group.add_argument
     add(
@@ -75,6 +84,7 @@ def translator_choices(options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ValueError: If an option is out of range or needs another one.
     """
+    from keras_attention.decoding.paragraphs import check_split_sentences
     from keras_attention.decoding.restrictions import Restrictions
     from keras_attention.decoding.sampling import Sampling
 
@@ -89,6 +99,16 @@ def translator_choices(options: argparse.Namespace) -> dict[str, Any]:
         raise ValueError("--no-repeat-ngram must be at least 1. Received: 0")
     if restricted:
         found["restrictions"] = Restrictions(**restricted)
+    if options.split_sentences is not None:
+        check_split_sentences(options.split_sentences)
+        given = {name: getattr(options, name) for name in (*BESIDE.values(), *OF_SENTENCES)}
+        given["n_best"] = options.n_best > 1
+        for name in (name for name, value in given.items() if value not in (None, False)):
+            raise ValueError(
+                f"--{name.replace('_', '-')} cannot be combined with --split-sentences: it is of a single "
+                "sentence. Split the text before, and leave out --split-sentences."
+            )
+        found["split_sentences"] = options.split_sentences
     for name in BESIDE.values():
         if getattr(options, name) is not None:
             setattr(options, name, existing_file(getattr(options, name)))
@@ -97,7 +117,15 @@ def translator_choices(options: argparse.Namespace) -> dict[str, Any]:
 
 def refuse_choices(options: argparse.Namespace, other: str) -> None:
     """Raise a ValueError if one of the options was given beside another that excludes it."""
-    others = ("sample", "ensemble", "mbr", *SAMPLING, *RESTRICTIONS.values(), *BESIDE.values())
+    others = (
+        "sample",
+        "ensemble",
+        "mbr",
+        "split_sentences",
+        *SAMPLING,
+        *RESTRICTIONS.values(),
+        *BESIDE.values(),
+    )
     for name in others:
         if getattr(options, name) not in (None, False):
             shown = "with" if name == "ensemble" else name.replace("_", "-")

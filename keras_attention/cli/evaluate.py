@@ -103,6 +103,10 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--name", type=typed_text, metavar="TEXT", help=name)
     language = "language code of the references, if no MODEL is a run or a preset, which know it"
     add("--target-language", type=typed_text, metavar="CODE", help=language)
+    ter = "score TER, too: word edits and moves for 100 words; minutes for 1,000 bad translations"
+    add("--ter", action="store_true", help=ter)
+    comet = "score COMET, too, by this model, such as Unbabel/wmt22-comet-da (pip install unbabel-comet)"
+    add("--comet", type=str, metavar="NAME", help=comet)
     samples = "resamples of the paired bootstrap (1000)"
     add("--samples", type=int, default=1000, metavar="N", help=samples)
     cost = parser.add_argument_group("cost, by the paper's formula")
@@ -135,6 +139,17 @@ def _check_numbers(options: argparse.Namespace) -> None:
     from keras_attention.evaluation.moses_bleu import check_moses
 
     check_moses()
+    if options.comet is not None:
+        from keras_attention.evaluation.comet import check_comet
+
+        check_comet(options.comet)
+        if options.source_file is None:
+            raise ValueError("--comet reads the sources: give --source-file and --reference-file.")
+    for name in ("ter", "comet"):
+        if getattr(options, name) and (
+            options.beam_size or options.length_penalty or options.precision
+        ):
+            raise ValueError(f"--{name} cannot be combined with the options --try-...")
     for name in ("samples", "devices"):
         check_integer(f"--{name}", getattr(options, name), least=1)
     for value in options.beam_size or ():
@@ -226,7 +241,8 @@ def _compare_models(options: argparse.Namespace) -> None:
                 f"{key} {chosen.get(key, getattr(Translator, key))}" for key in SEARCH_SETTINGS
             )
             decoding[f"{title}:"] = " ".join(search)
-    text = Sentences(sources, references, options.name or name, options.target_language)
+    more = {"ter": options.ter, "comet": options.comet}
+    text = Sentences(sources, references, options.name or name, options.target_language, **more)
     report = runs_report(translations, text, decoding=decoding, samples=options.samples)
     _show(report, " and ".join(models), options.output)
 
@@ -244,7 +260,11 @@ def _evaluate_run(options: argparse.Namespace, model: str) -> None:
             f"'{model}' translates into {language}. Received: --target-language "
             f"{options.target_language}"
         )
-    text = Sentences(sources, references, options.name or options.source_file.name, language)
+    name, more = (
+        options.name or options.source_file.name,
+        {"ter": options.ter, "comet": options.comet},
+    )
+    text = Sentences(sources, references, name, language, **more)
     report = run.evaluation(
         text, devices=options.devices, device=options.gpu, samples=options.samples
     )

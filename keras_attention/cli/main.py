@@ -12,6 +12,7 @@ from keras_attention.cli.exits import BAD_INPUT, orderly_exit
 PROGRAM = "keras-attention"
 COMMANDS = {
     "train": "train a Transformer to translate, and score it",
+    "distill": "train a small model on the translations of a large one",
     "plan": "show what a training run will read, cost and need",
     "translate": "translate lines with a trained model",
     "serve": "answer requests for translations over HTTP, and show them on a page",

@@ -118,7 +118,7 @@ def run(
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     named = _early_corpus(given, None if default_corpus == "demo" else default_corpus)
-    shown = _shown_defaults(recipes.get(named or OWN_FILES), recipes.values())
+    shown = shown_defaults(recipes.get(named or OWN_FILES), recipes.values())
     text = {"corpus": default_corpus, "target_language": default_target_language}
     parser = _parser(description, program, shown, text)
     with orderly_exit(parser.prog):
@@ -142,7 +142,7 @@ def _run(
             raise ValueError(
                 f"{option} none: leave it out, or write ./none for a file of this name."
             )
-    text = TextOptions(**_part(options, TextOptions))
+    text = TextOptions(**part_of(options, TextOptions))
     plan = plan or "plan_json" in options
     _check_outputs(options, text, plan)
     if plan or "dump_config" in options:
@@ -151,7 +151,7 @@ def _run(
         if unused:
             say(f"Nothing is trained: {' and '.join(unused)} will not be used.")
     name = OWN_FILES if text.is_own else text.corpus or default_corpus
-    recipe = _recipe(name, options, recipes)
+    recipe = named_recipe(name, options, recipes)
     if options.get("start_from") is not None:
         _check_start_from(options)
         recipe = None
@@ -159,19 +159,23 @@ def _run(
         raise ValueError("--old-domain-files needs --from: a new model has no old domain.")
     if options.get("guided_alignment") not in (None, GOLD):
         options["guided_alignment"] = str(existing_file(options["guided_alignment"]))
-    # Wrong settings are refused before anything is read, and before the backend starts.
+    check_settings(recipe, options)
+    if not options.pop("dump_config", False):
+        return _train(options, text, name, recipe, plan)
+    if recipe is None:
+        recipe = sized_recipe(len(text.load(default_corpus).train), options)
+    config = configured(recipe, options)
+    print(as_toml({**part_of(options, TextOptions), **dataclasses.asdict(config)}), end="")
+    return dataclasses.asdict(config)
+
+
+def check_settings(recipe: TranslationConfig | None, options: Mapping[str, Any]) -> None:
+    """Refuse wrong settings before anything is read, and before the backend starts."""
     if "preset" in options:
         from keras_attention.spec.presets import preset_arguments
 
         preset_arguments(options["preset"])
-    configured(recipe or _by_size(0, options), options)
-    if not options.pop("dump_config", False):
-        return _train(options, text, name, recipe, plan)
-    if recipe is None:
-        recipe = _by_size(len(text.load(default_corpus).train), options)
-    config = configured(recipe, options)
-    print(as_toml({**_part(options, TextOptions), **dataclasses.asdict(config)}), end="")
-    return dataclasses.asdict(config)
+    configured(recipe or sized_recipe(0, options), options)
 
 
 def _train(
@@ -183,7 +187,7 @@ def _train(
 ) -> dict[str, Any]:
     with activity("reading the text"):
         corpus = text.load(name)
-    recipe = recipe or _by_size(len(corpus.train), options)
+    recipe = recipe or sized_recipe(len(corpus.train), options)
     config = configured(recipe, options)
     finish = options.get("finish", False)
     if "output_dir" in options and not plan:
@@ -213,7 +217,7 @@ def _train(
     return report
 
 
-def _shown_defaults(
+def shown_defaults(
     recipe: TranslationConfig | None, recipes: Iterable[TranslationConfig]
 ) -> dict[str, Any]:
     """Return what the help names as defaults: those of this recipe, or what holds for all texts."""
@@ -326,7 +330,7 @@ def _add_run_options(group: Any) -> None:
         )
 
 
-def _part(options: Mapping[str, Any], cls: type) -> dict[str, Any]:
+def part_of(options: Mapping[str, Any], cls: type) -> dict[str, Any]:
     """Return the options that are fields of a dataclass."""
     names = {field.name for field in dataclasses.fields(cls)}
     return {name: value for name, value in options.items() if name in names}
@@ -371,7 +375,7 @@ def _check_outputs(options: dict[str, Any], text: TextOptions, plan: bool) -> No
             pass
 
 
-def _recipe(
+def named_recipe(
     name: str, options: Mapping[str, Any], recipes: Mapping[str, TranslationConfig]
 ) -> TranslationConfig | None:
     """Return the settings of a corpus; of the direction and of the size of model, where it has such."""
@@ -390,7 +394,7 @@ def _recipe(
     return recipes[found[-1]] if found else None
 
 
-def _by_size(pairs: int, options: Mapping[str, Any]) -> TranslationConfig:
+def sized_recipe(pairs: int, options: Mapping[str, Any]) -> TranslationConfig:
     """Return the settings for a text with this many pairs, of a new model or of a pretrained one."""
     start = options.get("start_from")
     return recipe_for(pairs) if start is None else fine_tuning_recipe(pairs, start)
@@ -403,7 +407,7 @@ def _check_start_from(options: Mapping[str, Any]) -> None:
     decided = [
         name for name in ("preset", "vocabulary_size", "tokenizer_algorithm") if name in options
     ]
-    sizes = ModelOptions(**_part(options, ModelOptions)).given()
+    sizes = ModelOptions(**part_of(options, ModelOptions)).given()
     decided += [name for name in sizes if name not in NOT_IN_A_MODEL]
     if decided:
         raise ValueError(
@@ -415,7 +419,7 @@ def _check_start_from(options: Mapping[str, Any]) -> None:
 
 def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> TranslationConfig:
     """Return the recipe with what was asked for on the command line."""
-    asked = _part(options, TranslationConfig)
+    asked = part_of(options, TranslationConfig)
     if asked.get("tokenizer_algorithm", "bpe") != "bpe":
         asked = {"bpe_dropout": 0.0, **asked}
     # One of these in the recipe gives way to the other on the command line.
@@ -432,7 +436,7 @@ def configured(recipe: TranslationConfig, options: Mapping[str, Any]) -> Transla
 
         kept = {k: v for k, v in recipe.model_arguments.items() if k not in SIZES}
         asked = {"model_arguments": kept, **asked}
-    model = ModelOptions(**_part(options, ModelOptions)).given()
+    model = ModelOptions(**part_of(options, ModelOptions)).given()
     if model:
         own = asked.get("model_arguments", recipe.model_arguments)
         asked["model_arguments"] = {**own, **model}

@@ -79,13 +79,18 @@ def main(arguments: Sequence[str], program: str) -> None:
         name = str(options.input or "the standard input")
         progress = files.enter_context(Progress(None, name, enabled=shows))
         details = _details(translator, options) if options.alignment else None
-        unusual = UnusualTexts("lines", first=1)
+        is_split = options.split_sentences is not None
+        unusual = UnusualTexts("sentences" if is_split else "lines", first=1)
         beside = LinesBeside(options, files)
 
         def answer(number: int, chunk: list[str]) -> None:
             how = (options.n_best, options.json, options.unique, unusual)
             asked = {"mbr": options.mbr, **beside.take(number, len(chunk)), "details": details}
-            for text in result_lines(translator, chunk, number, *how, **asked):
+            if is_split:
+                lines = (" ".join(text.splitlines()) for text in translator(chunk, unusual))
+            else:
+                lines = result_lines(translator, chunk, number, *how, **asked)
+            for text in lines:
                 written.write(f"{text}\n")
             written.flush()
             progress.values(f"{number + len(chunk):,} lines")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # What an export takes over if its search has it, and what none has.
 SEARCH_OPTIONS = ("beam_size", "length_penalty", "max_extra_length")
-NOT_EXPORTED = ("constraint", "sampling", "restrictions")
+NOT_EXPORTED = ("constraint", "sampling", "restrictions", "split_sentences")
 
 
 class Pretrained:

@@ -18,6 +18,7 @@ from keras_attention.decoding.ensemble import Ensemble
 from keras_attention.decoding.hypotheses import check_search_options
 from keras_attention.decoding.mbr import most_useful
 from keras_attention.decoding.model_search import ModelSearch
+from keras_attention.decoding.paragraphs import check_split_sentences, translate_by_sentences
 from keras_attention.decoding.pretrained import Pretrained
 from keras_attention.decoding.requests import SHOWN_LETTERS, Request, WrongText, read_requests
 from keras_attention.decoding.restrictions import Restrictions, check_restrictions
@@ -111,6 +112,9 @@ class Translator(Pretrained):
             of each sentence, and `beam_size` plays no part. Defaults to none.
         restrictions: `Restrictions` on the translations: banned words, no n-gram twice, least and greatest
             length. Defaults to none.
+        split_sentences: Language code of the texts, such as `"en"`: a call then splits each text into
+            sentences (by `sentencex`), translates these, and joins them. `translate`, whose scores and lists
+            are of one sentence, is refused. Defaults to none.
         longest_source: Number of tokens of the longest source in the training, end token included, beyond
             which texts are unusual. Defaults to None, not known.
         model_options: Arguments of `Transformer` that are not in a spec, such as `dropout`, for
@@ -153,6 +157,7 @@ class Translator(Pretrained):
     constraint: TextConstraint | None = None
     sampling: Sampling | None = None
     restrictions: Restrictions | None = None
+    split_sentences: str | None = None
     longest_source: int | None = dataclasses.field(default=None, repr=False)
     model_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     card: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
@@ -162,6 +167,7 @@ class Translator(Pretrained):
         check_boolean("show_progress", self.show_progress)
         check_sampling(self.sampling)
         check_restrictions(self.restrictions)
+        check_split_sentences(self.split_sentences)
         if self.longest_source is not None:
             check_integer("longest_source", self.longest_source, 1)
         for name in ("model_options", "card"):
@@ -189,18 +195,30 @@ class Translator(Pretrained):
 
     def __getstate__(self) -> dict[str, Any]:
         # What was compiled stays behind: a copy in another process compiles for itself.
-        return {name: value for name, value in self.__dict__.items() if name != "_search"}
+        compiled = ("_search", "_of_sentences")
+        return {name: value for name, value in self.__dict__.items() if name not in compiled}
 
     @overload
-    def __call__(self, texts: str) -> str: ...  # type: ignore[overload-overlap]
+    def __call__(self, texts: str, unusual: Any = ...) -> str: ...  # type: ignore[overload-overlap]
     @overload
-    def __call__(self, texts: Iterable[str]) -> list[str]: ...
+    def __call__(self, texts: Iterable[str], unusual: Any = ...) -> list[str]: ...
 
-    def __call__(self, texts):
-        """Return the best translation of a string (str), or of each of several (list of str)."""
+    def __call__(self, texts, unusual=None):
+        """Return the best translation of a string (str), or of each of several (list of str).
+
+        Args:
+            texts: A string, or an iterable of strings.
+            unusual: As of `translate`.
+        """
         if isinstance(texts, str):
-            return self.translate(texts)[0].text
-        return [best[0].text for best in self.translate(texts)]
+            return self([texts], unusual)[0]
+        if self.split_sentences is None:
+            return [best[0].text for best in self.translate(texts, unusual=unusual)]
+        texts = check_texts("texts", texts)
+        plain = self._of_sentences
+        return translate_by_sentences(
+            lambda sentences: plain(sentences, unusual), texts, self.split_sentences
+        )
 
     @overload
     def translate(self, texts: str, n_best: int = ..., **options: Any) -> list[Translation]: ...
@@ -244,6 +262,11 @@ class Translator(Pretrained):
             own = [None if part is None else [part] for part in (prefixes, phrases)]
             asked = {"unique": unique, "unusual": unusual, "prefixes": own[0], "phrases": own[1]}
             return self.translate([texts], n_best, **asked)[0]
+        if self.split_sentences is not None:
+            raise ValueError(
+                "`translate` has scores, n best, prefixes and phrases of sentences, which do not go with "
+                f"`split_sentences` ({self.split_sentences!r}). Call the translator itself, or leave it out."
+            )
         is_unique = self.sampling is None if unique is None else check_boolean("unique", unique)
         check_integer("n_best", n_best, 1)
         if self.sampling is None and n_best > self.beam_size:
@@ -379,6 +402,11 @@ class Translator(Pretrained):
             self.sampling,
             None if self.restrictions is None else self.restrictions.token_rules(self.tokenizer),
         )
+
+    @functools.cached_property
+    def _of_sentences(self) -> Translator:
+        """The translator of single sentences."""
+        return dataclasses.replace(self, split_sentences=None)
 
     @property
     def _beams(self) -> int:

@@ -1,6 +1,6 @@
 """How good a model is, and what it cost: BLEU, chrF, perplexity, FLOPs, and one report of it all."""
 
-from keras_attention.evaluation.bleu import CorpusScore, corpus_bleu, corpus_chrf
+from keras_attention.evaluation.bleu import CorpusScore, corpus_bleu, corpus_chrf, corpus_ter
 from keras_attention.evaluation.bracketing import bracketing_f1
 from keras_attention.evaluation.comparison import (
     PairedDifference,
@@ -34,6 +34,7 @@ __all__ = [
     "corpus_bleu",
     "corpus_chrf",
     "corpus_scores",
+    "corpus_ter",
     "evaluation_report",
     "flops_utilization",
     "head_importance",

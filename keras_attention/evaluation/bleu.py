@@ -1,4 +1,4 @@
-"""BLEU and chrF of translations, computed by sacreBLEU.
+"""BLEU, chrF and TER of translations, computed by sacreBLEU.
 
 Two BLEU numbers are comparable only if text, tokenisation and smoothing agree; the signature names them.
 Every score of this package compares text in one form: both sides are normalised as a `Tokenizer` does it.
@@ -20,8 +20,8 @@ class CorpusScore:
     """A corpus score, with everything needed to repeat it. It prints as one line.
 
     Attributes:
-        metric: "BLEU" or "chrF2".
-        score: 0 to 100, higher is better.
+        metric: "BLEU", "chrF2", "TER" or "COMET".
+        score: 0 to 100, higher is better; but of TER, errors for 100 words, lower.
         signature: sacreBLEU's description of how it was computed.
         details: Parts of the score; for BLEU the four precisions, the brevity penalty and the lengths.
     """
@@ -108,6 +108,32 @@ def corpus_chrf(
     check_integer("word_order", word_order, 0, 10)
     check_boolean("lowercase", lowercase)
     return _scored(CHRF(word_order=word_order, lowercase=lowercase), hypotheses, references)
+
+
+def corpus_ter(hypotheses: Iterable[str], references: Iterable[str]) -> CorpusScore:
+    """Return the translation edit rate (Snover et al. 2006), one reference for each: lower is better.
+
+    It counts the words to insert, delete or replace and the phrases to move, for 100 words of the reference;
+    case is ignored. sacreBLEU takes up to a second for a long translation that is all wrong.
+
+    Args:
+        hypotheses: Translations as plain text, not tokenised.
+        references: The reference of each translation, in the same order.
+
+    Returns:
+        A `CorpusScore`.
+
+    Raises:
+        ValueError: If the lists are empty, differ in length or hold anything but strings.
+
+    Example:
+
+    >>> corpus_ter(["a dog barked small today"], ["a small dog barked"]).score  # one moved, one deleted
+    50.0
+    """
+    from sacrebleu.metrics import TER
+
+    return _scored(TER(), *comparable_lines(hypotheses, references))
 
 
 def _scored(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> CorpusScore:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from keras_attention.data.normalization import FORM
-from keras_attention.evaluation.bleu import check_lines, comparable_lines
+from keras_attention.evaluation.bleu import check_lines, comparable_lines, corpus_ter
+from keras_attention.evaluation.comet import check_comet, corpus_comet
 from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
 from keras_attention.evaluation.report_text import report_text
 from keras_attention.utils.checks import (
+    check_boolean,
     check_callable,
     check_has,
     check_integer,
@@ -41,6 +43,8 @@ class Sentences:
         references: Their reference translations.
         name: Name of the text, such as `"newstest2014"`.
         language: Language of the translations, for the Moses tokenizer.
+        ter: Whether to score TER, too; see `corpus_ter`.
+        comet: Name of the COMET model that scores, too, such as "Unbabel/wmt22-comet-da"; none if None.
 
     Example:
 
@@ -52,10 +56,17 @@ class Sentences:
     references: Sequence[str]
     name: str = "test set"
     language: str = "de"
+    ter: bool = False
+    comet: str | None = None
 
     def __post_init__(self) -> None:
         check_text("name", self.name)
         check_text("language", self.language)
+        check_boolean("ter", self.ter)
+        if self.comet is not None:
+            check_comet(self.comet)
+            if self.sources == ():
+                raise ValueError("`comet` reads the sources, but `sources` is (). Give them.")
         given = self.references if self.sources == () else self.sources
         sources, references = check_lines(given, self.references, "sources")
         object.__setattr__(self, "sources", () if self.sources == () else sources)
@@ -149,6 +160,10 @@ def evaluation_report(
 def system_scores(translations: Sequence[str], text: Sentences) -> dict[str, Any]:
     """Return the scores of one system's translations, each with its signature."""
     scores = corpus_scores(translations, text.references, text.language)
+    if text.ter:
+        scores["ter"] = corpus_ter(translations, text.references)
+    if text.comet is not None:
+        scores["comet"] = corpus_comet(text.sources, translations, text.references, text.comet)
     return {name: dataclasses.asdict(score) for name, score in scores.items()}
 
 

@@ -344,7 +344,8 @@ class Run(Start):
         split = "validation" if self.corpus.test is None else "test"
         text = self.sentences(split, f"{self.corpus.name}, {split} part")
         evaluation = self.evaluation(text, devices=self.resolved.replicas)
-        evaluation |= old_domain(self) | alignment_figures(self, split)
+        more = self.more_evaluation(text, evaluation["translations"])
+        evaluation |= old_domain(self) | alignment_figures(self, split) | more
         report = {
             **run_figures(self),
             "training": self.training,
@@ -359,6 +360,15 @@ class Run(Start):
         write_report(evaluation, self.folder.path, self.settings, figures=report)
         show(results_text(self.folder, report, can_go_on="steps" in self.config.changeable))
         return self.folder.finished_report() or report
+
+    def more_evaluation(self, text: Sentences, translations: Sequence[str]) -> dict[str, Any]:
+        """Return further sections of the report; none here.
+
+        Args:
+            text: The test set.
+            translations: What the run's result makes of it.
+        """
+        return {}
 
     def evaluation(
         self,

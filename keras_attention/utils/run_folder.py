@@ -68,6 +68,7 @@ class RunFolder:
         validation_logs: Folder in `logs` for the loss of the validation set.
         metrics: Log of the training, `metrics.jsonl`.
         branches: Log of the branch weights of a Weighted Transformer, `branches.jsonl`.
+        distilled: Folder of the text that a teacher translated for the run, which is made before the run.
 
     Example:
 
@@ -95,6 +96,7 @@ class RunFolder:
         self.validation_logs = self.logs / "validation"
         self.metrics = self.path / "metrics.jsonl"
         self.branches = self.path / "branches.jsonl"
+        self.distilled = self.path / "distilled"
 
     @property
     def name(self) -> str:
@@ -308,7 +310,7 @@ class RunFolder:
 
     def _foreign_files(self) -> list[Path]:
         """Return all files except the temporary ones that a run killed at its start leaves."""
-        own = (f"{PARTIAL}{self.config.name}", f"{LOCK}{self.config.name}")
+        own = (*(f"{mark}{self.config.name}" for mark in (PARTIAL, LOCK)), self.distilled.name)
         return [path for path in self.path.iterdir() if path.name not in own]
 
     def has_trained(self) -> bool:

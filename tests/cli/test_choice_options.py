@@ -2,8 +2,10 @@
 
 import dataclasses
 import io
+import re
 import shutil
 import sys
+import types
 
 import keras
 import pytest
@@ -35,6 +37,21 @@ def translated(run, monkeypatch, capsys):
         return capsys.readouterr().out.splitlines()
 
     return run_command
+
+
+@pytest.fixture
+def split(monkeypatch):
+    """A package that splits behind full stops, and keeps the language."""
+    fake = types.ModuleType("sentencex")
+    fake.languages = []
+
+    def segment(language, text):
+        fake.languages.append(language)
+        return re.findall(r"[^.]*(?:\.\s*|$)", text)
+
+    fake.segment = segment
+    monkeypatch.setitem(sys.modules, "sentencex", fake)
+    return fake
 
 
 def as_lines(texts):
@@ -123,9 +140,19 @@ def test_a_line_without_room_is_named(translated, tmp_path, capsys):
         (["--mbr", "2", "--n-best", "2"], "cannot be combined with --n-best"),
         (["--sample", "--output-dir", "new", "--input", __file__], "--sample cannot be combined"),
         (["--ban", "x", "--engine", "ctranslate2"], "has no restrictions"),
+        (["--split-sentences", "no such thing"], "must be the language code"),
+        (["--split-sentences", "en", "--n-best", "2"], "--n-best cannot be combined with --split"),
+        (["--split-sentences", "en", "--json"], "--json cannot be combined with --split-sentences"),
+        (["--split-sentences", "en", "--mbr", "2"], "--mbr cannot be combined with --split"),
+        (["--split-sentences", "en", "--alignment"], "--alignment cannot be combined with --split"),
+        (["--split-sentences", "en", "--prefix-file", __file__], "--prefix-file cannot be"),
+        (
+            ["--split-sentences", "en", "--output-dir", "new", "--input", __file__],
+            "--split-sentences cannot be combined with --output-dir",
+        ),
     ],
 )
-def test_what_does_not_go_together_is_refused(translated, capsys, options, message):
+def test_what_does_not_go_together_is_refused(translated, split, capsys, options, message):
     if "ctranslate2" in options:
         pytest.importorskip("ctranslate2")
     with pytest.raises(SystemExit):
@@ -138,3 +165,12 @@ def test_an_ensemble_with_another_vocabulary_is_refused(translated, capsys, tmp_
     with pytest.raises(SystemExit):
         translated("--with", other)
     assert "has another vocabulary than" in capsys.readouterr().err
+
+
+def test_paragraphs_are_translated_sentence_by_sentence(translated, translator, split, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "LINES", [*LINES, "The dog sleeps. A woman  runs."])
+    first, second = as_lines(translator(["The dog sleeps.", "A woman  runs."]))
+    assert first and second
+    whole = as_lines(translator(LINES))
+    assert translated("--split-sentences", "de") == [*whole, f"{first} {second}"]
+    assert set(split.languages) == {"de"}

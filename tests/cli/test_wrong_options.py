@@ -96,6 +96,7 @@ def test_a_wrong_value_is_refused(
     source, target = map(str, pairs)
     right = {
         "train": ["--output-dir", "new"],
+        "distill": [str(run), "--output-dir", "new"],
         "plan": [],
         "translate": [str(run), "--input", source, "--output", "new.txt"],
         "score": [str(run), "--source-file", source, "--target-file", target],

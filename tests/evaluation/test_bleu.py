@@ -1,6 +1,10 @@
-"""BLEU and chrF against the vectors of the facts and a chrF counted by hand."""
+"""BLEU, chrF, TER and COMET against the vectors of the facts and what is counted by hand."""
 
+import importlib.metadata
+import importlib.util
 import math
+import sys
+import types
 import unicodedata
 
 import numpy as np
@@ -8,9 +12,13 @@ import pytest
 
 from keras_attention.data.normalization import NORMALIZATIONS
 from keras_attention.data.tokenizer import Tokenizer
-from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf
+from keras_attention.evaluation import comet
+from keras_attention.evaluation.bleu import corpus_bleu, corpus_chrf, corpus_ter
 from keras_attention.evaluation.comparison import corpus_scores, paired_bootstrap
 from keras_attention.evaluation.moses_bleu import tokenized_bleu
+from keras_attention.evaluation.report import Sentences
+from keras_attention.evaluation.report_text import report_text
+from keras_attention.recipes.compare import runs_report
 
 pytestmark = pytest.mark.backends("tensorflow")
 
@@ -67,20 +75,109 @@ def test_chrf_by_hand():
     assert "nw:2" in corpus_chrf(["a b"], ["a b"], word_order=2).signature
 
 
+@pytest.mark.parametrize(
+    ("hypothesis", "reference", "errors"),
+    [
+        ("a b c d e", "a b c d e", 0),
+        ("c d a b e", "a b c d e", 1),  # one phrase moved: two words, one edit
+        ("a x c d", "a b c d e", 2),  # one replaced, one inserted
+        ("A b c d e f", "a b c d e", 1),  # case is ignored, one deleted
+    ],
+)
+def test_ter_by_hand(hypothesis, reference, errors):
+    """Errors and words are summed over the corpus: here with a pair of 3 words, of which 1 is wrong."""
+    assert corpus_ter([hypothesis], [reference]).score == pytest.approx(100 * errors / 5)
+    score = corpus_ter([hypothesis, "x b c"], [reference, "a b c"])
+    assert score.score == pytest.approx(100 * (errors + 1) / 8)
+    assert score.metric == "TER" and "tok:tercom" in score.signature
+
+
+@pytest.fixture
+def fake_comet(monkeypatch):
+    """A package of COMET that scores the share of shared words, and keeps what it was given."""
+    seen = []
+
+    class Model:
+        def predict(self, rows, batch_size, gpus):
+            seen.extend(rows)
+            print("Predicting")  # As progress lines do.
+            shares = [
+                len({*r["mt"].split()} & {*r["ref"].split()}) / len(r["ref"].split()) for r in rows
+            ]
+            return types.SimpleNamespace(system_score=sum(shares) / len(shares), scores=shares)
+
+    fake = types.ModuleType("comet")
+    fake.download_model = lambda name: f"/models/{name}"
+    fake.load_from_checkpoint = lambda path: seen.append(path) or Model()
+    monkeypatch.setitem(sys.modules, "comet", fake)
+    real = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: "9.8" if name == "unbabel-comet" else real(name)
+    )
+    monkeypatch.setattr(comet, "_gpus", lambda: 0)
+    comet._loaded.cache_clear()
+    yield seen
+    comet._loaded.cache_clear()
+
+
+def test_comet_gets_what_bleu_gets(fake_comet, capsys):
+    sources = ["Die Katze saß auf der Matte", "Ein kleiner Hund bellte"]
+    score = comet.corpus_comet(
+        map(FORMS["nfd"], sources),
+        HYPOTHESES,
+        ["\ufeff" + REFERENCES[0], REFERENCES[1]],
+        "one/model",
+    )
+    path, *rows = fake_comet
+    assert path == "/models/one/model"
+    assert rows == [
+        {"src": s, "mt": m, "ref": r}
+        for s, m, r in zip(sources, HYPOTHESES, REFERENCES, strict=True)
+    ]
+    # 5 of the 6 different words of a reference of 7, 4 of 5.
+    assert score.score == pytest.approx(100 * (5 / 7 + 4 / 5) / 2)
+    assert score.metric == "COMET" and score.signature == "model:one/model|scale:100|version:9.8"
+    assert capsys.readouterr().out == ""
+    with pytest.raises(ValueError, match="1 sources and 2 references"):
+        comet.corpus_comet(sources[:1], HYPOTHESES, REFERENCES, "one/model")
+
+
+def test_ter_and_comet_are_rows_of_a_report(fake_comet):
+    text = Sentences(["eins", "zwei"], REFERENCES, ter=True, comet="one/model")
+    report = runs_report({"one": HYPOTHESES, "other": REFERENCES}, text, samples=3)
+    for name, lines in {"one": HYPOTHESES, "other": REFERENCES}.items():
+        scores = report["systems"][name]["scores"]
+        assert scores["ter"]["score"] == corpus_ter(lines, REFERENCES).score
+    assert report["systems"]["other"]["scores"]["comet"]["score"] == pytest.approx(
+        100 * (6 / 7 + 1) / 2  # "the" stands twice
+    )
+    printed = [line.split() for line in report_text(report).splitlines()]
+    assert ["TER", f"{corpus_ter(HYPOTHESES, REFERENCES).score:.2f}", "0.00"] in printed
+    assert ["COMET", "75.71", "92.86"] in printed
+    with pytest.raises(ValueError, match="`comet` reads the sources"):
+        Sentences((), REFERENCES, comet="one/model")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("comet") is not None, reason="COMET is installed")
+def test_comet_that_is_not_installed_is_named():
+    with pytest.raises(ImportError, match="pip install unbabel-comet"):
+        Sentences(["eins"], ["one"], comet="one/model")
+
+
 def bootstrapped(hypotheses, references):
     reversed_words = [" ".join(line.split()[::-1]) for line in HYPOTHESES]
     return paired_bootstrap({"a": hypotheses, "b": iter(reversed_words)}, references, samples=20)
 
 
 @pytest.mark.parametrize(
-    "score", [corpus_bleu, corpus_chrf, tokenized_bleu, corpus_scores, bootstrapped]
+    "score", [corpus_bleu, corpus_chrf, corpus_ter, tokenized_bleu, corpus_scores, bootstrapped]
 )
 @pytest.mark.parametrize("kind", [iter, np.array, tuple, lambda lines: np.array(lines, object)])
 def test_whatever_holds_lines_is_scored_as_a_list_is(score, kind):
     assert score(kind(HYPOTHESES), kind(REFERENCES)) == score(HYPOTHESES, REFERENCES)
 
 
-@pytest.mark.parametrize("score", [corpus_bleu, corpus_chrf])
+@pytest.mark.parametrize("score", [corpus_bleu, corpus_chrf, corpus_ter])
 @pytest.mark.parametrize(
     "hypotheses, references, message",
     [
@@ -106,7 +203,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("changed", ["hypotheses", "references"])
 @pytest.mark.parametrize(
-    "score", [corpus_bleu, corpus_chrf, tokenized_bleu, corpus_scores, bootstrapped]
+    "score", [corpus_bleu, corpus_chrf, corpus_ter, tokenized_bleu, corpus_scores, bootstrapped]
 )
 def test_both_sides_are_compared_in_one_form(score, form, changed):
     """What nobody sees is no error. Each side alone is in another form."""

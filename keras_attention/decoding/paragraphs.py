@@ -1,0 +1,78 @@
+"""Paragraphs, split into sentences before they are translated and joined behind, by `sentencex`."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Sequence
+
+LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{2,8})*")
+
+
+def check_split_sentences(language: str | None) -> None:
+    """Refuse what is no language code, and any if `sentencex` is not installed.
+
+    Raises:
+        ImportError: If `sentencex` is not installed.
+        ValueError: If it is no language code.
+    """
+    if language is None:
+        return
+    if not isinstance(language, str) or not LANGUAGE.fullmatch(language):
+        raise ValueError(
+            "`split_sentences` must be the language code of the texts, such as 'en'. "
+            f"Received: split_sentences={language!r}"
+        )
+    if "sentencex" not in sys.modules and importlib.util.find_spec("sentencex") is None:
+        raise ImportError(
+            f"`split_sentences` ({language!r}) needs the package sentencex: pip install sentencex"
+        )
+
+
+def translate_by_sentences(
+    translate: Callable[[list[str]], Sequence[str]], texts: Sequence[str], language: str
+) -> list[str]:
+    """Translate each sentence of each text by itself.
+
+    What stands between two sentences stays: a space, or the empty lines between paragraphs. Where nothing
+    does, as in Chinese, a space comes between the translations.
+
+    Args:
+        translate: Returns the translations of a list of sentences.
+        texts: Texts of any number of sentences.
+        language: Language code of the texts.
+
+    Returns:
+        The translations of the texts.
+    """
+    import sentencex
+
+    texts_parts = [_parts(sentencex.segment(language, text)) for text in texts]
+    sentences = [sentence for parts in texts_parts for sentence, _ in parts]
+    found = iter(translate(sentences))
+    results = []
+    for parts in texts_parts:
+        # What has no translation leaves no gap.
+        translated = [(next(found), gap) for _, gap in parts]
+        results.append("".join(text + gap for text, gap in translated if text).strip())
+    return results
+
+
+def _parts(segments: Sequence[str]) -> list[tuple[str, str]]:
+    """Return each sentence and the white space behind it.
+
+    >>> _parts(["One. ", "Two!", "\\n\\n", "Three", "Four"])
+    [('One.', ' '), ('Two!', '\\n\\n'), ('Three', ' '), ('Four', '')]
+    """
+    parts: list[tuple[str, str]] = []
+    for segment in segments:
+        sentence = segment.strip()
+        start = segment[: len(segment) - len(segment.lstrip())]
+        if parts and start:
+            parts[-1] = parts[-1][0], parts[-1][1] + start
+        if sentence:
+            if parts and not parts[-1][1]:
+                parts[-1] = parts[-1][0], " "
+            parts.append((sentence, segment[len(segment.rstrip()) :]))
+    return parts

@@ -1,0 +1,123 @@
+"""The commands and the code of docs/recipes.md, one after the other, with few updates and a small student."""
+
+import contextlib
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from keras_attention.cli import train
+from keras_attention.cli.main import main
+from keras_attention.data.corpora import corpus_from_files
+from keras_attention.recipes import distillation
+from keras_attention.utils.files import read_json, write_json
+from tests.recipes.small_runs import untrained_run, write_files
+
+pytestmark = pytest.mark.backends("torch")
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "recipes.md").read_text("utf-8")
+SMALL = (
+    "--batch-tokens 1500 --max-shapes 2 --steps 2 --no-attention-log --preset tiny --hidden-dim 16"
+)
+SMALL = [*SMALL.split(), "--intermediate-dim", "24", "--num-heads", "2"]
+
+
+def blocks(section):
+    """Kind and text of each block of code of a section."""
+    (text,) = (part for part in re.split("^## ", TEXT, flags=re.M) if part.startswith(section))
+    return re.findall(r"```(sh|python)\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with a text, and with models that babble where the page trains them."""
+    monkeypatch.chdir(tmp_path)
+    for name, first in {"train": 0, "more": 20, "web": 30}.items():
+        write_files(tmp_path, name, first, 20)
+    (tmp_path / "more.en").unlink()
+    corpus = corpus_from_files(("train.en", "train.de"), name="train")
+    for name in ("TEACHER", "BACK"):
+        folder = tmp_path / name
+        folder.mkdir()
+        untrained_run(folder)
+        settings = read_json(folder / "config.json")
+        texts = {f"{part}_fingerprint": text.fingerprint() for part, text in corpus.splits.items()}
+        write_json(folder / "config.json", {**settings, **texts, "vocabulary_size": 320})
+        for file in ("translations.txt", "references.txt"):
+            lines = list(corpus.test.targets())
+            (folder / file).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return tmp_path
+
+
+def follow(section, skipped=()):
+    """Run the blocks of a section; models that are there are not trained again."""
+    namespace = {"corpus": corpus_from_files(("train.en", "train.de"), name="train")}
+    for kind, text in blocks(section):
+        if kind == "python":
+            exec(text, namespace)
+            continue
+        for line in text.splitlines():
+            line, _, output = line.partition(" > ")
+            program, *words = shlex.split(line)
+            if program == "sed":
+                found = subprocess.run([program, *words], capture_output=True, check=True)
+                Path(output).write_bytes(found.stdout)
+                continue
+            assert program == "keras-attention"
+            folder = (
+                Path(words[words.index("--output-dir") + 1]) if "--output-dir" in words else None
+            )
+            if folder is not None and folder.exists():
+                train._parser(None, "train", {}, {}).parse_args(words[1:])
+                continue
+            if words[0] in ("train", "distill"):
+                words += SMALL
+            if words[0] == "train":
+                words += ["--vocabulary-size", "320"]
+            with contextlib.ExitStack() as stack:
+                if output:
+                    file = stack.enter_context(open(output, "w", encoding="utf-8"))
+                    stack.enter_context(contextlib.redirect_stdout(file))
+                main(words)
+
+
+def test_a_student(place, monkeypatch):
+    asked = []
+    monkeypatch.setattr(distillation, "distill", distilling := distillation.distill)
+
+    def record(teacher, corpus, config, output_dir, **options):
+        asked.append((config.preset, config.model_arguments.get("num_layers"), options))
+        if len(asked) == 1:
+            return distilling(teacher, corpus, config, output_dir, **options)
+        return {}
+
+    monkeypatch.setattr(distillation, "distill", record)
+    follow("A small student")
+    assert asked[0][1] == asked[1][1] == (6, 2) and asked[1][0] == "small"
+    report = read_json(place / "STUDENT" / "report.json")
+    assert set(report["evaluation"]["teacher"]["systems"]) == {"teacher", "student"}
+    lines = (place / "STUDENT" / "distilled" / "target.txt").read_text("utf-8").splitlines()
+    assert len(lines) == 20 - len(corpus_from_files(("train.en", "train.de")).validation) - 1
+
+
+def test_back_translation(place):
+    follow("Back-translation")
+    tagged = (place / "tagged.en").read_text("utf-8").splitlines()
+    back = (place / "more.en").read_text("utf-8").splitlines()
+    assert tagged == [f"<bt> {line}" for line in back] and len(back) == 20
+    assert read_json(place / "RUN" / "report.json")["config"]["symbols"] == ["<bt>"]
+    assert read_json(place / "RUN" / "config.json")["mixture"] == ["clean:1", "back:1"]
+
+
+def test_filtering(place):
+    follow("Filtering")
+    scores = [float(line) for line in (place / "scores.txt").read_text("utf-8").splitlines()]
+    web = [(place / f"web.{side}").read_text("utf-8").splitlines() for side in ("en", "de")]
+    rated = [s / (len(t.split()) + 1) for s, t in zip(scores, web[1], strict=True)]
+    worst = sorted(range(20), key=rated.__getitem__)[:4]
+    for side, lines in zip(("en", "de"), web, strict=True):
+        kept = (place / f"kept.{side}").read_text("utf-8").splitlines()
+        assert kept == [line for i, line in enumerate(lines) if i not in worst]
+    assert (place / "FILTERED" / "model.keras").is_file()
