@@ -7,7 +7,7 @@ import contextlib
 import copy
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -86,6 +86,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         def answer(number: int, chunk: list[str]) -> None:
             how = (options.n_best, options.json, options.unique, unusual)
             asked = {"mbr": options.mbr, **beside.take(number, len(chunk)), "details": details}
+            lines: Iterable[str]
             if is_split:
                 lines = (" ".join(text.splitlines()) for text in translator(chunk, unusual))
             else:

@@ -18,7 +18,11 @@ from keras_attention.utils.progress import Progress, say
 from keras_attention.utils.sides import encode_side, piece_of
 from keras_attention_viewer.tokens import is_sentence_pieces
 
-ARRAYS = {"starts": np.dtype("<i8"), "targets": np.dtype("<u2"), "sources": np.dtype("<u2")}
+ARRAYS: dict[str, np.dtype[Any]] = {
+    "starts": np.dtype("<i8"),
+    "targets": np.dtype("<u2"),
+    "sources": np.dtype("<u2"),
+}
 
 
 class TokenAlignments:
@@ -138,13 +142,14 @@ def _write(file: Path, store: TokenStore, alignments: WordAlignments, tokenizer:
         raise ValueError(
             "Alignments need sentences of at most 65,536 tokens. Leave out longer ones."
         )
-    arrays = {
+    arrays: dict[str, Any] = {
         "starts": np.concatenate([[0], np.cumsum(counts)]),
         "targets": of_all[:, 0],
         "sources": of_all[:, 1],
     }
     with atomic_file(file) as opened:
-        np.savez(opened, **{name: arrays[name].astype(dtype) for name, dtype in ARRAYS.items()})
+        typed: dict[str, Any] = {name: arrays[name].astype(dtype) for name, dtype in ARRAYS.items()}
+        np.savez(opened, **typed)
 
 
 def _kept(

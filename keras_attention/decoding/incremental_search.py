@@ -145,7 +145,8 @@ class _Beams:
         """Drop the slots that no beam sees from step `index` on; return those (B, P') that stay."""
         is_history = (self.history_bias[:, :, : self.used] == 0.0).any(axis=1)
         if None not in self.windows:
-            is_history &= index - self.steps[:, : self.used] < max(self.windows)
+            widest = max(window for window in self.windows if window is not None)
+            is_history &= index - self.steps[:, : self.used] < widest
         number = int(is_history.sum(axis=1).max())
         number += -number % self.beam_size
         # In order; a sentence with fewer slots in use keeps some that no beam sees.

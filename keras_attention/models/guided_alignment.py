@@ -42,8 +42,12 @@ class GuidedModel(TrainableModel):
 
     alignment_head: tuple[int, int] | None = None
     alignment_weight = 0.05
-    attention_layers: dict[str, int]
     num_heads: int
+
+    @property
+    def attention_layers(self) -> dict[str, int]:
+        """Number of layers of each kind of attention."""
+        raise NotImplementedError
 
     def compile(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import Any
 
@@ -58,7 +57,7 @@ def attention_log(
         shown=SHOWN,
         alignments=[corpus.alignments.get(pair) for pair in pairs],
         token_ranks=_store_ranks(store, tokenizer),
-        translate=functools.partial(translator.translate, n_best=translator.beam_size),
+        translate=lambda texts: translator.translate(texts, n_best=translator.beam_size),
         importance=True,
         monitor=monitor,
         stop=stop,
