@@ -23,6 +23,7 @@ from keras_attention.cli.train import (
     shown_defaults,
     sized_recipe,
 )
+from keras_attention.data.corpora import LOADERS
 from keras_attention.recipes.catalog import RECIPES
 from keras_attention.recipes.config import ModelOptions, TranslationConfig
 from keras_attention.recipes.text import OWN_FILES, TextOptions
@@ -54,6 +55,11 @@ def main(arguments: Sequence[str], program: str) -> None:
     check_settings(None, options)
     settings = teacher.settings(("languages",))
     name = OWN_FILES if text.is_own else text.corpus or settings.get("corpus", OWN_FILES)
+    if name != OWN_FILES and name not in LOADERS:
+        raise ValueError(
+            f"The text of '{teacher.path}', called {name!r}, is not one of {', '.join(LOADERS)}. Give its "
+            "files as they were given when that run was trained: --source-file and --target-file, or --tsv."
+        )
     recipe = named_recipe(name, options, RECIPES)
     languages = dict(
         zip(("source_language", "target_language"), settings["languages"], strict=True)
@@ -102,7 +108,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     own = [f.name for f in dataclasses.fields(TextOptions) if f.name != "old_domain_files"]
     add_options(text, TextOptions, own)
     shown = shown_defaults(None, RECIPES.values())
-    taught = [name for name in TRAINING if name != "mixture"]
+    taught = [n for n in TRAINING if n != "mixture" and not n.startswith("guided_alignment")]
     budget = parser.add_argument_group("budget: whichever ends first")
     add_options(budget, TranslationConfig, BUDGET, shown)
     model = parser.add_argument_group("the student")

@@ -140,11 +140,12 @@ def _check_numbers(options: argparse.Namespace) -> None:
 
     check_moses()
     if options.comet is not None:
-        from keras_attention.evaluation.comet import check_comet
+        from keras_attention.evaluation.comet import check_comet, fetch_comet
 
         check_comet(options.comet)
         if options.source_file is None:
             raise ValueError("--comet reads the sources: give --source-file and --reference-file.")
+        fetch_comet(options.comet)
     for name in ("ter", "comet"):
         if getattr(options, name) and (
             options.beam_size or options.length_penalty or options.precision

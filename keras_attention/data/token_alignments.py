@@ -127,21 +127,26 @@ def _write(file: Path, store: TokenStore, alignments: WordAlignments, tokenizer:
             words = _words(store, number, tokenizer, alignments.is_gold)
             if [*map(len, words)] == [len(alignments.words(text)) for text in pair]:
                 of_tokens = np.array(token_links(links, *words), "int64").reshape(-1, 2)
+                if of_tokens.size and of_tokens.max() > np.iinfo(ARRAYS["targets"]).max:
+                    raise ValueError(
+                        "Alignments need sentences of at most 65,536 tokens. Leave out longer ones."
+                    )
                 counts[number] = len(of_tokens)
-                found.append(of_tokens)
+                found.append(of_tokens.astype(ARRAYS["targets"]))
             else:
                 unlike += 1
             progress.add(1)
+    if unlike == len(store):
+        raise ValueError(
+            "No pair can be aligned: the tokens of each have another number of words than its text, as "
+            "word-pieces have, which split punctuation off. Use byte-pair encoding."
+        )
     if unlike:
         say(
             f"Alignments of {unlike:,} of {len(store):,} pairs are left out: their tokens have another "
             "number of words than their text."
         )
-    of_all = np.concatenate(found or [np.zeros((0, 2), "int64")])
-    if of_all.size and of_all.max() > np.iinfo(ARRAYS["targets"]).max:
-        raise ValueError(
-            "Alignments need sentences of at most 65,536 tokens. Leave out longer ones."
-        )
+    of_all = np.concatenate(found)
     arrays: dict[str, Any] = {
         "starts": np.concatenate([[0], np.cumsum(counts)]),
         "targets": of_all[:, 0],

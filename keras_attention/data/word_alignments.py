@@ -24,8 +24,8 @@ class WordAlignments:
     """The word alignments of the training pairs of a corpus, all of them checked.
 
     A file has a line for each pair in Pharaoh form, such as `0-0 1-2`: numbers of a source and a target word,
-    from 0, where a word is what stands between spaces. A line may be empty. The true links of a corpus count
-    punctuation at the beginning or end of a word as a separate word, as `Corpus.alignments` does.
+    from 0, where a word is what stands between spaces or tabs. A line may be empty. The true links of a
+    corpus count punctuation at the beginning or end of a word as a separate word, as `Corpus.alignments` does.
 
     Args:
         corpus: The `Corpus`. Only its training part is used.
@@ -63,7 +63,8 @@ class WordAlignments:
 
     def words(self, text: str) -> list[str]:
         """Return the words of a text, as the links number them."""
-        return split_words(text) if self.is_gold else text.split()
+        # Aligners split at spaces and tabs alone. Text with others has other words once it is normalised.
+        return split_words(text) if self.is_gold else re.findall(r"[^ \t]+", text)
 
     def links(self) -> Iterator[Links]:
         """Yield the links of each training pair."""

@@ -46,6 +46,22 @@ def corpus_comet(
     return CorpusScore("COMET", score, signature, f"COMET = {score:.2f}")
 
 
+def fetch_comet(model: str) -> None:
+    """Download a model of COMET unless it is here already, so that a wrong name is refused before work.
+
+    Raises:
+        ImportError: If `unbabel-comet` is not installed.
+        ValueError: If there is no such model, or it needs a login.
+    """
+    check_comet(model)
+    import comet
+
+    try:
+        comet.download_model(model)
+    except Exception as error:  # of huggingface_hub, requests or COMET itself
+        raise ValueError(f"COMET's model {model!r} cannot be had: {error}") from error
+
+
 def check_comet(model: str) -> None:
     """Refuse what is no name of a model, and any if COMET is not installed.
 

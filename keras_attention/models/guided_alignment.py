@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from keras import ops
+from keras.backend import standardize_dtype
 
 from keras_attention.models.trainable import TrainableModel
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.utils.checks import check_integer, check_number
 
-# A weight of the head may be 0 after rounding.
-LEAST_WEIGHT = 1e-9
+# A weight of the head may be 0 after rounding. In float16 its gradient must stay below 65,504.
+LEAST_WEIGHT, LEAST_HALF_WEIGHT = 1e-9, 1e-4
 
 
 class Kept(threading.local):
@@ -99,7 +100,9 @@ class GuidedModel(TrainableModel):
         weights, _read.weights = _read.weights, None
         if weights is None:
             return None
-        logs = ops.log(ops.add(at_least_float32(weights), LEAST_WEIGHT))
+        is_half = standardize_dtype(weights.dtype) == "float16"
+        least = LEAST_HALF_WEIGHT if is_half else LEAST_WEIGHT
+        logs = ops.log(ops.add(at_least_float32(weights), least))
         losses = ops.multiply(ops.cast(x["alignments"], logs.dtype), logs)
         return ops.multiply(ops.sum(losses), -self.alignment_weight)
 

@@ -113,7 +113,9 @@ def alignment_head(
     Raises:
         ValueError: If no pair has a link to compare with.
     """
-    rates = _error_rates(model, tokenizer, alignments)
+    rates, _ = _error_rates(model, tokenizer, alignments)
+    if rates is None:
+        raise ValueError("`alignments` has no link between words of the pairs' texts.")
     layer, head = map(int, np.unravel_index(rates.argmin(), rates.shape))
     return (layer, head), float(rates[layer, head])
 
@@ -133,15 +135,20 @@ def alignment_figures(run: Run, split: str) -> dict[str, Any]:
     if not known or not (head or chosen_by):
         return {}
     is_guided = head is not None
+    rates, sentences = _error_rates(run.model, run.tokenizer, known)
+    if rates is None:
+        return {}
     if head is None:
-        head, _ = alignment_head(run.model, run.tokenizer, chosen_by)
-    rates = _error_rates(run.model, run.tokenizer, known)
+        chosen, _ = _error_rates(run.model, run.tokenizer, chosen_by)
+        if chosen is None:
+            return {}
+        head = [int(i) for i in np.unravel_index(chosen.argmin(), chosen.shape)]
     figures = {
         "head": [*head],
         "is_guided": is_guided,
         "error_rate": float(rates[tuple(head)]),
         "split": split,
-        "sentences": len(known),
+        "sentences": sentences,
     }
     return {"alignment": figures}
 
@@ -154,11 +161,13 @@ def _known(corpus: Corpus, split: str) -> dict[tuple[str, str], Any]:
     return {pair: links for pair in pairs if (links := corpus.alignments.get(pair))}
 
 
-def _error_rates(model: Any, tokenizer: Any, alignments: Mapping[tuple[str, str], Any]) -> Any:
-    """Return the alignment error rate of each head, (layers, heads)."""
+def _error_rates(
+    model: Any, tokenizer: Any, alignments: Mapping[tuple[str, str], Any]
+) -> tuple[Any, int]:
+    """Return the alignment error rate of each head, (layers, heads), or None; and the number of sentences."""
     waiting = iter(alignments.items())
     shape: tuple[int, int] = (0, 0)
-    measured = None
+    measured, sentences = None, 0
     while some := dict(itertools.islice(waiting, AT_ONCE)):
         entries = attention_entries(
             model, tokenizer, [*some], alignments=[*some.values()], predicted=0
@@ -168,12 +177,11 @@ def _error_rates(model: Any, tokenizer: Any, alignments: Mapping[tuple[str, str]
             shape = (len(weights), len(weights[0]))
             measured = measured or Alignments(shape[0] * shape[1], "read")
             measured.add(dequantize(weights), entry)
+            sentences += entry.header["alignment"] is not None
     if measured is None:
         raise ValueError("`alignments` is empty: there is nothing to choose a head by.")
     rates = measured.error_rates()
-    if rates is None:
-        raise ValueError("`alignments` has no link between words of the pairs' texts.")
-    return rates.reshape(shape)
+    return None if rates is None else rates.reshape(shape), sentences
 
 
 def _weights(

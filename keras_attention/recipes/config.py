@@ -198,6 +198,11 @@ class TranslationConfig:
                 "`guided_alignment` cannot be combined with `mixture`: the lines of one file do not say to "
                 "which text they belong. Leave one of them out."
             )
+        if self.tokenizer_algorithm == "wordpiece" and self.guided_alignment != "gold":
+            raise ValueError(
+                "`guided_alignment` with a file needs tokenizer_algorithm='bpe': word-pieces split "
+                "punctuation off, which the words of the file do not."
+            )
         if self.freeze == "decoder":
             raise ValueError(
                 "`guided_alignment` trains a head of the decoder, which freeze='decoder' keeps as it is. "

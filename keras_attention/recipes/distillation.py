@@ -23,6 +23,7 @@ from keras_attention.recipes.run import Run
 from keras_attention.recipes.teacher import check_distillation
 from keras_attention.training import processes
 from keras_attention.training.agreement import chief_first
+from keras_attention.training.joining import check_launch, check_workers
 from keras_attention.utils.checks import check_boolean, check_integer
 from keras_attention.utils.files import atomic_file
 from keras_attention.utils.progress import Progress
@@ -76,6 +77,9 @@ def distill(
     beam_size = check_distillation(teacher, corpus, config, output_dir)
     number = n_best or beam_size
     early = DistilledRun(teacher, corpus, config, output_dir, finish=finish)
+    early.check_packages()
+    check_workers()
+    check_launch(config.strategy)
     early.set_budget()
     early.resolved.check(corpus.train)  # before the translations, which may take hours
     if (processes.launched() or (0, 1))[1] > 1:

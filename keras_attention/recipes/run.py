@@ -352,7 +352,9 @@ class Run(Start):
             **evaluation_figures(evaluation, split, text),
         }
         write_atomically(self.folder.references, "\n".join([*text.references, ""]))
-        write_atomically(self.folder.translations, "\n".join([*evaluation["translations"], ""]))
+        # A model may write a line break, of byte pieces; line i of the file belongs to sentence i.
+        lines = [" ".join(text.splitlines()) for text in evaluation["translations"]]
+        write_atomically(self.folder.translations, "\n".join([*lines, ""]))
         with SummaryWriter(self.folder.logs, resumes=False) as writer:
             for metric in ("bleu", "chrf"):
                 value, updates = report["test"][metric], self.training["updates"]

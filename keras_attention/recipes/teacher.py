@@ -44,9 +44,11 @@ def check_distillation(
             f"'{run.path}' has the tokenizer of another program's model, which a new model cannot take. "
             "Distil a run that was trained without --from."
         )
-    if config.start_from is not None or config.mixture:
-        name = "mixture" if config.mixture else "start_from"
-        raise ValueError(f"A student is a new model that learns one text: leave out `{name}`.")
+    for name in ("mixture", "start_from", "guided_alignment"):
+        if getattr(config, name):
+            raise ValueError(
+                f"A student is a new model that learns its teacher's translations alone: leave out `{name}`."
+            )
     if student.path.exists() and not student.distilled.is_dir():
         if not student.path.is_dir() or any(student.path.iterdir()):
             raise OccupiedPath(

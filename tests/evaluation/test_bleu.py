@@ -158,6 +158,17 @@ def test_ter_and_comet_are_rows_of_a_report(fake_comet):
         Sentences((), REFERENCES, comet="one/model")
 
 
+def test_a_model_of_comet_that_is_not_to_be_had_is_named_before_work(fake_comet):
+    def fail(name):
+        raise KeyError(name)
+
+    comet.fetch_comet("one/model")
+    sys.modules["comet"].download_model = fail
+    with pytest.raises(ValueError, match="'no/model' cannot be had"):
+        comet.fetch_comet("no/model")
+    assert not fake_comet  # nothing was loaded
+
+
 @pytest.mark.skipif(importlib.util.find_spec("comet") is not None, reason="COMET is installed")
 def test_comet_that_is_not_installed_is_named():
     with pytest.raises(ImportError, match="pip install unbabel-comet"):

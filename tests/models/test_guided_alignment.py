@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_attention import LabelSmoothedCrossentropy, Transformer
 from keras_attention.ops.reference import DEFINITIONS
@@ -176,3 +177,16 @@ def test_refusals(options, message):
     model = Transformer(11, 3, 8, 12, 2)
     with pytest.raises(ValueError, match=message):
         model.compile(**{"loss": LabelSmoothedCrossentropy(), **options})
+
+
+def test_a_weight_that_is_zero_in_float16_leaves_the_scaled_gradient_finite():
+    """Else the loss scale falls, and updates are left out, whenever a head is sharp."""
+    model = model_of(dtype="mixed_float16", optimizer="adam")
+    weights = ops.convert_to_tensor(np.zeros((4, 2, 6, 5), "float16"))
+    model.keep_weights(weights)
+    half = float(model.added_sum(GUIDED))
+    assert half == pytest.approx(-WEIGHT * ALIGNED.sum() * np.log(1e-4), rel=1e-3)
+    model.keep_weights(ops.cast(weights, "float32"))
+    assert float(model.added_sum(GUIDED)) == pytest.approx(-WEIGHT * ALIGNED.sum() * np.log(1e-9))
+    # The slope at 0, times the paper's weight and Keras' first loss scale, over a thousand tokens.
+    assert 0.05 / np.exp(-half / WEIGHT / ALIGNED.sum()) * 2**15 / 1000 < np.finfo("float16").max

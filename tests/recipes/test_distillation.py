@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import sys
 
 import pytest
 import sacrebleu
@@ -200,6 +201,10 @@ def test_the_command_does_the_same_and_goes_on(taught, tmp_path, capsys, monkeyp
             },
             "num_heads|divi",
         ),
+        (
+            lambda folder, _: {"config": dataclasses.replace(STUDENT, guided_alignment="gold")},
+            "leave out `guided_alignment`",
+        ),
         (lambda folder, taught: {"output_dir": taught / "teacher"}, "not the folder of a distill"),
         (lambda folder, _: {"finish": True}, "has no checkpoint yet"),
     ],
@@ -219,6 +224,16 @@ def test_what_cannot_be_is_refused_before_anything_is_translated(
     }
     with pytest.raises(ValueError, match=message):
         distill(**given)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_package_of_the_report_is_asked_for_before_anything_is_translated(
+    taught, tmp_path, monkeypatch
+):
+    folder, corpus, _ = taught
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(ImportError, match="pip install sacremoses"):
+        distill(folder / "teacher", corpus, STUDENT, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 

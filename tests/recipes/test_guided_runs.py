@@ -219,6 +219,7 @@ def test_a_plan_refuses_them_too(corpus, tmp_path):
         ({"guided_alignment": "gold", "guided_alignment_head": 1}, "two numbers from 0"),
         ({"guided_alignment": "gold", "guided_alignment_head": (-1, 0)}, "guided_alignment_head"),
         ({"guided_alignment": ""}, "guided_alignment"),
+        ({"guided_alignment": "links", "tokenizer_algorithm": "wordpiece"}, "'bpe': word-pieces"),
     ],
 )
 def test_settings_that_do_not_fit(options, message):
