@@ -23,7 +23,6 @@ from keras_attention.cli.train import (
     shown_defaults,
     sized_recipe,
 )
-from keras_attention.data.corpora import LOADERS
 from keras_attention.recipes.catalog import RECIPES
 from keras_attention.recipes.config import ModelOptions, TranslationConfig
 from keras_attention.recipes.text import OWN_FILES, TextOptions
@@ -55,6 +54,8 @@ def main(arguments: Sequence[str], program: str) -> None:
     check_settings(None, options)
     settings = teacher.settings(("languages",))
     name = OWN_FILES if text.is_own else text.corpus or settings.get("corpus", OWN_FILES)
+    from keras_attention.data.corpora import LOADERS
+
     if name != OWN_FILES and name not in LOADERS:
         raise ValueError(
             f"The text of '{teacher.path}', called {name!r}, is not one of {', '.join(LOADERS)}. Give its "

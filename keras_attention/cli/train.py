@@ -17,7 +17,6 @@ from keras_attention.cli.exits import naming_the_folder, orderly_exit
 from keras_attention.cli.options import Parser, add_options, as_toml, read_toml
 from keras_attention.cli.quiet import start_backend
 from keras_attention.data.text_files import existing_file, is_pipe, read_lines
-from keras_attention.data.word_alignments import GOLD
 from keras_attention.recipes.catalog import BY_SIZE, RECIPES, fine_tuning_recipe, recipe_for
 from keras_attention.recipes.config import NOT_IN_A_MODEL, ModelOptions, TranslationConfig
 from keras_attention.recipes.text import OWN_FILES, PAIRS, PATHS, TextOptions
@@ -157,8 +156,11 @@ def _run(
         recipe = None
     elif text.old_domain_files is not None:
         raise ValueError("--old-domain-files needs --from: a new model has no old domain.")
-    if options.get("guided_alignment") not in (None, GOLD):
-        options["guided_alignment"] = str(existing_file(options["guided_alignment"]))
+    if options.get("guided_alignment") is not None:
+        from keras_attention.data.word_alignments import GOLD
+
+        if options["guided_alignment"] != GOLD:
+            options["guided_alignment"] = str(existing_file(options["guided_alignment"]))
     check_settings(recipe, options)
     if not options.pop("dump_config", False):
         return _train(options, text, name, recipe, plan)

@@ -25,7 +25,7 @@ class WordAlignments:
 
     A file has a line for each pair in Pharaoh form, such as `0-0 1-2`: numbers of a source and a target word,
     from 0, where a word is what stands between spaces or tabs. A line may be empty. The true links of a
-    corpus count punctuation at the beginning or end of a word as a separate word, as `Corpus.alignments` does.
+    corpus count punctuation at the beginning or end of a word as a separate word: `Corpus.alignments`.
 
     Args:
         corpus: The `Corpus`. Only its training part is used.
