@@ -119,7 +119,7 @@ def make_entry(
         predictions: What the model thought of each of the T tokens that it predicts, if it is known: a dict
             with the probability of the token, `"p"`, and the likeliest `"others"`, pairs of a text and a
             probability.
-        alternatives: What else the beam search found, the best first: dicts with `"text"`, `"score"` and
+        alternatives: What the beam search found, the best first: dicts with `"text"`, `"score"` and
             `"is_finished"`.
         value_norms: By kind, for each layer the norms (N, S) or (N, T) of the transformed value of each
             token that is read. A weight times its norm is that token's contribution.

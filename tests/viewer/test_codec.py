@@ -104,7 +104,9 @@ def test_thoughts_that_do_not_fit_are_refused(changed, message):
 
 def test_a_long_translation_is_kept():
     beam = [{"text": "so " * 10_000, "score": -1.0, "is_finished": False}]
-    assert Entry.from_blobs(thinking(alternatives=beam)[0].to_blobs()).header["alternatives"] == beam
+    assert (
+        Entry.from_blobs(thinking(alternatives=beam)[0].to_blobs()).header["alternatives"] == beam
+    )
 
 
 @pytest.mark.parametrize("norms", ["AAAA", "?", 3, {}])
