@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention_viewer.thoughts import encode_norms, thought_problem
+from keras_attention_viewer.thoughts import LARGEST_INTEGER, encode_norms, thought_problem
 from keras_attention_viewer.tokens import Token
 
 VERSION = 1
@@ -34,6 +34,7 @@ KINDS = {
 TOKEN_LISTS = ("source", "decoder_input", "decoder_output")
 WEIGHT_TOLERANCE = 0.02  # bfloat16 weights that sum to 1 may exceed it a little
 MOST_HEADER_BYTES = 1 << 25
+LARGEST_SIZE = (1 << 31) - 1
 MOST_WEIGHT_BYTES = 1 << 30
 _TAG = re.compile(r"attention/(0|[1-9][0-9]{0,8})/(reference|output)")
 
@@ -118,7 +119,7 @@ def make_entry(
         predictions: What the model thought of each of the T tokens that it predicts, if it is known: a dict
             with the probability of the token, `"p"`, and the likeliest `"others"`, pairs of a text and a
             probability.
-        alternatives: What else the beam search found, the best first: dicts with `"text"`, `"score"` and
+        alternatives: What the beam search found, the best first: dicts with `"text"`, `"score"` and
             `"is_finished"`.
         value_norms: By kind, for each layer the norms (N, S) or (N, T) of the transformed value of each
             token that is read. A weight times its norm is that token's contribution.
@@ -330,17 +331,20 @@ def _token_problem(header: dict[str, Any]) -> str | None:
 def _kind_problem(header: dict[str, Any]) -> str | None:
     if header.get("target") not in TARGETS or not _is_index(header.get("step")):
         return f"its target should be one of {TARGETS}, its step a number of updates."
+    if not all(isinstance(header.get(name), str) for name in ("source_text", "target_text")):
+        return "its source and its target should be texts."
     kinds = header.get("kinds")
     if not isinstance(kinds, list) or not kinds:
         return "it should have kinds of attention."
     first = 1
     for kind in kinds:
         name = kind.get("name") if isinstance(kind, dict) else None
-        if name not in KINDS or (kind.get("rows"), kind.get("columns")) != KINDS[name]:
+        is_known = isinstance(name, str) and name in KINDS
+        if not is_known or (kind.get("rows"), kind.get("columns")) != KINDS[name]:
             return f"its kinds should be of {sorted(KINDS)}, with their rows and columns."
         sizes = kind.get("layers"), kind.get("heads")
         if (
-            not all(_is_index(size) and size > 0 for size in sizes)
+            not all(_is_index(size) and 0 < size <= LARGEST_SIZE for size in sizes)
             or kind.get("first_blob") != first
         ):
             return f"layers, heads or the first part of {name!r} are wrong."
@@ -367,4 +371,5 @@ def _alignment_problem(header: dict[str, Any]) -> str | None:
 
 
 def _is_index(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return is_integer and 0 <= value < LARGEST_INTEGER

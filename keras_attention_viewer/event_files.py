@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import BinaryIO
 
 # A record: length (8 bytes), its checksum (4), the data, their checksum (4).
-_HEAD = struct.Struct("<QI")
-_FOOT_BYTES = 4
+HEAD_BYTES, FOOT_BYTES = 12, 4
+
+
+def record_end(records: BinaryIO, position: int, size: int) -> int | None:
+    """Return where the record at `position` ends; None if it is cut off or its length is damaged.
+
+    The data are not read: their checksum takes seconds in Python. `records` then stands at their beginning.
+    """
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+    records.seek(position)
+    head = records.read(HEAD_BYTES)
+    if len(head) < HEAD_BYTES:
+        return None
+    length, checksum = struct.unpack("<QI", head)
+    end = position + HEAD_BYTES + length + FOOT_BYTES
+    return None if end > size or masked_crc32c(head[:8]) != checksum else end
 
 
 class EventFiles:
@@ -32,8 +48,6 @@ class EventFiles:
 
     def _is_whole(self, file: Path) -> bool:
         """Whether the file consists of whole records; reads their lengths, not their data."""
-        from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
-
         try:
             size = file.stat().st_size
             with file.open("rb") as records:
@@ -41,13 +55,8 @@ class EventFiles:
                 if position > size:  # another file by now
                     position = 0
                 while position < size:
-                    records.seek(position)
-                    head = records.read(_HEAD.size)
-                    if len(head) < _HEAD.size:
-                        return False
-                    length, checksum = _HEAD.unpack(head)
-                    end = position + _HEAD.size + length + _FOOT_BYTES
-                    if end > size or masked_crc32c(head[:8]) != checksum:
+                    end = record_end(records, position, size)
+                    if end is None:
                         return False
                     self._whole[file] = position = end
         except OSError:

@@ -7,13 +7,34 @@ from typing import Any
 
 from keras_attention_viewer.codec import VERSION, parse_tag
 
-# Curve that is drawn over the steps -> its possible tags in TensorBoard, the best first.
+# Curve that is drawn over the steps -> its possible tags in TensorBoard, the best first. Tags in one group
+# name the same numbers in several versions, so their points are joined; of the groups, the first is drawn.
 SCALAR_TAGS = {
-    "loss": ("quality/loss", "train/loss", "train/epoch_loss", "epoch/loss", "epoch_loss", "loss"),
-    "bleu": ("quality/bleu", "validation/bleu", "bleu"),
-    "perplexity": ("quality/perplexity", "validation/perplexity", "perplexity"),
+    "loss": (
+        ("quality/loss", "train/loss"),
+        ("train/epoch_loss",),
+        ("epoch/loss",),
+        ("epoch_loss",),
+        ("loss",),
+    ),
+    "bleu": (("quality/bleu", "validation/bleu"), ("bleu",)),
+    "perplexity": (("quality/perplexity", "validation/perplexity"), ("perplexity",)),
 }
 Curve = Sequence[Sequence[float]]
+
+
+def join_curves(curves: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the points of curves that a run has under several names, the best first, sorted by step.
+
+    >>> join_curves([[(20, 2.0), (30, 1.0)], [(10, 4.0), (20, 3.0)]])
+    [(10, 4.0), (20, 2.0), (30, 1.0)]
+    """
+    steps: set[Any] = set()
+    points: list[Any] = []
+    for curve in curves:
+        points += [point for point in curve if point[0] not in steps]
+        steps.update(point[0] for point in curve)
+    return sorted(points, key=lambda point: point[0])
 
 
 def make_index(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

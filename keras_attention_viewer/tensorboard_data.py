@@ -19,11 +19,19 @@ from keras_attention_viewer.codec import (
     weight_shape,
 )
 from keras_attention_viewer.event_files import EventFiles
-from keras_attention_viewer.index import SCALAR_TAGS, make_index, run_index, sentence_index
+from keras_attention_viewer.index import (
+    SCALAR_TAGS,
+    join_curves,
+    make_index,
+    run_index,
+    sentence_index,
+)
 
 # `downsample` of the provider: more than TensorBoard keeps.
 ALL = 1_000_000
 CURVE_POINTS = 1000
+# What the index needs of a header: it is kept, and a whole header is large.
+INDEXED = ("kinds", "source_text", "target_text")
 # The folder of a run's event files, below the folder that has the run's name.
 LOG_FOLDER = "logs"
 
@@ -83,6 +91,10 @@ class AttentionData:
             problems += self._file_problems(run)
             unique = list(dict.fromkeys(problems))
             runs.append(run_index(run, sentences, curves.get(run), unique, titles[run]))
+        there = {(experiment, run, tag) for run, series in everything.items() for tag in series}
+        for kept in (self._looked, self._steps):
+            for place in [one for one in kept if one[0] == experiment and one not in there]:
+                del kept[place]
         return make_index(runs)
 
     def header(self, ctx: Any, experiment: str, run: str, tag: str, step: int) -> bytes:
@@ -163,14 +175,15 @@ class AttentionData:
     def _look_at(
         self, ctx: Any, tag: str, steps: dict[int, _Step]
     ) -> tuple[dict[str, Any] | None, list[str]]:
-        """Return the first header of a sentence that can be read, and what is wrong with the sentence.
+        """Return what the index needs of the first header that can be read, and what is wrong.
 
         Only the first and the last step are read: a run may have hundreds.
         """
         headers, problems = [], []
         for step in sorted({min(steps), max(steps)}):
             try:
-                headers.append(decode_header(self._blob(ctx, steps[step], 0)))
+                header = decode_header(self._blob(ctx, steps[step], 0))
+                headers.append({key: header[key] for key in INDEXED})
             except (RecordError, NotFound) as error:
                 problems.append(f"Step {step} of '{tag}': {error}")
         if len(headers) == 2 and headers[0]["kinds"] != headers[1]["kinds"]:
@@ -189,7 +202,7 @@ class AttentionData:
 
     def _curves(self, ctx: Any, experiment: str) -> dict[str, dict[str, list[list[float]]]]:
         """By run and name, the curves that are drawn over the steps."""
-        tags = [tag for names in SCALAR_TAGS.values() for tag in names]
+        tags = [tag for groups in SCALAR_TAGS.values() for group in groups for tag in group]
         found = self._provider.read_scalars(
             ctx,
             experiment_id=experiment,
@@ -199,11 +212,16 @@ class AttentionData:
         )
         curves: dict[str, dict[str, list[list[float]]]] = {}
         for run, series in found.items():
-            for name, candidates in SCALAR_TAGS.items():
-                for tag in (tag for tag in candidates if tag in series):
-                    points = [[datum.step, float(datum.value)] for datum in series[tag]]
+            for name, groups in SCALAR_TAGS.items():
+                group = next((one for one in groups if any(tag in series for tag in one)), ())
+                points = join_curves(
+                    [
+                        [[datum.step, float(datum.value)] for datum in series.get(tag, ())]
+                        for tag in group
+                    ]
+                )
+                if group:
                     curves.setdefault(run, {})[name] = [p for p in points if p[1] - p[1] == 0]
-                    break
         return curves
 
     def _titles(self, runs: Sequence[str]) -> dict[str, str]:

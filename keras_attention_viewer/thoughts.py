@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-LONGEST_TEXT = 10_000
+LARGEST_INTEGER = 2**53  # JavaScript has no exact larger ones, and a float may not hold them
 
 
 def encode_norms(norms: Sequence[Any]) -> str:
@@ -103,7 +103,9 @@ def _norm_problem(header: Mapping[str, Any]) -> str | None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) < LARGEST_INTEGER
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _is_probability(value: Any) -> bool:
@@ -119,7 +121,6 @@ def _is_alternative(one: Any) -> bool:
     return (
         isinstance(one, dict)
         and isinstance(one.get("text"), str)
-        and len(one["text"]) <= LONGEST_TEXT
         and _is_number(one.get("score"))
         and isinstance(one.get("is_finished"), bool)
     )

@@ -52,9 +52,9 @@ class AttentionLog(RunCallback):
         alignments: For each pair its true alignment, or None; see `attention_entries`.
         token_ranks: Rank of each token by frequency; see `attention_entries`.
         translate: A function from source texts to lists of `Translation`, best first, such as
-            `Translator.translate`. The model's own translations of the shown pairs are then logged as well,
-            with those after the best as alternatives, at the ends of epochs 1, 2, 5, 10, 12, ... and at the
-            end. Defaults to None.
+            `lambda texts: translator.translate(texts, n_best=4)`. The model's own translations of the shown
+            pairs are then logged as well, with all that the beam search found, at the ends of epochs 1, 2,
+            5, 10, 12, ... and at the end. Defaults to None.
         importance: Whether to measure the importance of the heads at the end, on all pairs; see
             `keras_attention.evaluation.head_importance`. Defaults to False.
         monitor: A `TrainingMonitor`; its clock stops while attention is logged.

@@ -19,7 +19,7 @@ from keras_attention.interop.export_folder import (
 from keras_attention.interop.hugging_face_export import MarianFiles, is_marian_tokenizer
 from keras_attention.interop.onnx_graph import decoder_model, encoder_model, library
 from keras_attention.interop.onnx_model import DECODER_FILE, ENCODER_FILE, SETTINGS, ids_of
-from keras_attention.spec.parts import as_array
+from keras_attention.spec.parts import SpecError, as_array
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import atomic_folder
@@ -70,8 +70,8 @@ def export_onnx(
 
     Raises:
         ImportError: If onnx is not installed.
-        ValueError: If no spec describes the model, the tokenizer belongs to another model, or the path holds
-            anything but an exported model.
+        ValueError: If no spec describes the model, it has a window in cross-attention, the tokenizer belongs
+            to another model, or the path holds anything but an exported model.
 
     Example:
 
@@ -85,6 +85,12 @@ def export_onnx(
     check_integer("beam_size", beam_size, 1)
     check_integer("max_length", max_length, 2, MOST_POSITIONS)
     spec, path = begin_export(model, tokenizer, folder, overwrite, "id_to_token", "save")
+    for index, block in enumerate(spec.decoder.blocks):
+        if getattr(block.cross_attention, "window", None) is not None:
+            raise SpecError(
+                "The export to ONNX has no window in cross-attention. Decoder block "
+                f"{index + 1} has one: window={block.cross_attention.window}"
+            )
     library()
     with atomic_folder(path, replace=overwrite) as partial:
         write_onnx(spec, partial, max_length, beam_size)

@@ -14,7 +14,7 @@ class AttentionDetails(NamedTuple):
 
     Attributes:
         scores: The weights, as `Transformer.attention_scores` returns them.
-        value_norms: By kind, for each layer the norms of the transformed values `(B, N, S)`, float32. A kind
+        value_norms: By kind, for each layer the norms of the transformed values `(R, N, S)`, float32. A kind
             is absent if a layer of it does not sum transformed values, as a Weighted Transformer's branches.
         logits: Of the next token at each target position, as `Transformer.decode_step` returns them,
             `(R, T, V)`, of the first R sentences.
@@ -47,13 +47,21 @@ def value_norms(layer: Any, inputs: Any) -> Any:
         return None
     if layer.output_dense.quantization_mode is not None:
         return None
-    values = ops.cast(layer.project_key_value(inputs)["value"], "float32")
-    kernel = ops.cast(layer.output_dense.kernel, "float32")
-    transformed = ops.einsum("bsnu,nud->bnsd", values, kernel)
-    return ops.sqrt(ops.sum(ops.square(transformed), axis=-1))
+    values = ops.stop_gradient(layer.project_key_value(inputs)["value"])
+    kernel = ops.cast(ops.stop_gradient(layer.output_dense.kernel), "float32")
+    # With W_O^T = Q R, a vector's length after W_O is that after R^T: U numbers in place of D, and no
+    # differences of squares, as a Gram matrix has.
+    _, triangle = ops.qr(ops.transpose(kernel, (0, 2, 1)))
+    turned = ops.einsum("bsnu,nku->bnsk", ops.cast(values, "float32"), triangle)
+    return ops.sqrt(ops.sum(ops.square(turned), axis=-1))
 
 
-def norms_by_kind(read: dict[str, list[tuple[Any, Any]]]) -> dict[str, list[Any]]:
-    """Return the value norms of all layers, from each layer and what it read."""
-    found = {kind: [value_norms(*each) for each in layers] for kind, layers in read.items()}
+def norms_by_kind(
+    read: dict[str, list[tuple[Any, Any]]], rows: int | None = None
+) -> dict[str, list[Any]]:
+    """Return the value norms of all layers in the first sentences, from each layer and what it read."""
+    found = {
+        kind: [value_norms(layer, inputs[:rows]) for layer, inputs in layers]
+        for kind, layers in read.items()
+    }
     return {kind: norms for kind, norms in found.items() if all(each is not None for each in norms)}

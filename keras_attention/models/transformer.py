@@ -365,7 +365,7 @@ class Transformer(Pretrained, GuidedModel):
         Args:
             encoder_token_ids: Source ids `(B, S)`.
             decoder_token_ids: Target ids shifted right, `(B, T)`.
-            rows: Number of sentences, from the first on, whose logits are wanted. Defaults to all.
+            rows: Number of sentences, from the first on, whose norms and logits are wanted. Defaults to all.
 
         Returns:
             An `AttentionDetails`. A weight times the norm of the position that it reads is what that position
@@ -375,7 +375,7 @@ class Transformer(Pretrained, GuidedModel):
             check_integer("rows", rows, 0)
         scores, read, x = self._attend(encoder_token_ids, decoder_token_ids)
         logits = self._suppress(at_least_float32(self._project(x[:rows])))
-        return AttentionDetails(scores, norms_by_kind(read), logits)
+        return AttentionDetails(scores, norms_by_kind(read, rows), logits)
 
     def _attend(
         self, encoder_token_ids: Any, decoder_token_ids: Any

@@ -67,8 +67,8 @@ def attention_entries(
             `token_ranks`. If source and target have vocabularies of their own, a dict with an array for
             `"source"` and one for `"target"`.
         alternatives: For each pair what the beam search found: the `Translation`s, best first.
-        predicted: Number of pairs, from the first on, whose words get the model's probabilities and
-            runners-up; those of many pairs are slow to compute. Defaults to all.
+        predicted: Number of pairs, from the first on, whose entries have what each word contributes and the
+            probabilities and runners-up; those of many pairs are slow to compute. Defaults to all.
 
     Returns:
         An entry for each pair.
@@ -145,6 +145,7 @@ def attention_entries(
                 value_norms={
                     kind: [layer[row, :, : shapes[kind][1]] for layer in layers]
                     for kind, layers in norms.items()
+                    if row < len(layers[0])
                 }
                 or None,
             )

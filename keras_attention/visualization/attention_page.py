@@ -124,8 +124,12 @@ def translated_entries(
             "`translation` must have a translation for each source text. Received: "
             f"{len(sources)} texts, {len(given)} translations"
         )
-    # The whole beam: the best one does not depend on it.
-    beam = None if given is not None else translator.translate(sources, _beam_size(translator))
+    # The whole beam: the best one does not depend on it. Samples are of no beam.
+    beam_size = getattr(translator, "beam_size", None)
+    has_beam = beam_size is not None and getattr(translator, "sampling", None) is None
+    beam = None
+    if given is None:
+        beam = translator.translate(sources, *([beam_size] if has_beam else []))
     found = None if beam is None else [best[0] for best in beam]
     texts = [best.text for best in found] if found is not None else list(given or ())
     entries = attention_entries(
@@ -134,7 +138,7 @@ def translated_entries(
         list(zip(sources, texts, strict=True)),
         target="reference" if found is None else "output",
         target_ids=None if found is None else [best.token_ids for best in found],
-        alternatives=beam,
+        alternatives=beam if has_beam else None,
     )
     return _with_logged_heads(measured(entries), run)
 
@@ -150,7 +154,3 @@ def _with_logged_heads(entries: list[Entry], run: str | os.PathLike[str] | None)
         return entries
     fields = {key: logged[key] for key in LOGGED_FIELDS if key in logged}
     return [dataclasses.replace(one, header={**one.header, **fields}) for one in entries]
-
-
-def _beam_size(translator: Any) -> int:
-    return getattr(translator, "beam_size", 1)

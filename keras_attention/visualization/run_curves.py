@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from keras_attention.visualization.event_reader import read_events
 from keras_attention.visualization.figures import Canvas
+from keras_attention_viewer.index import join_curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,8 +53,12 @@ def run_figure(folder: str | os.PathLike[str], title: str = "") -> Figure:
         ("quality/perplexity", "validation/perplexity"): ("validation perplexity", "a token"),
         ("quality/bleu", "validation/bleu"): ("validation BLEU", "0 to 100"),
     }
-    found = {tag: labels for tags, labels in wanted.items() for tag in tags if tag in curves}
-    panels = [(labels, curves[tag]) for tag, labels in found.items()]
+    # A run that was resumed with another version has both.
+    joined = [
+        (labels, join_curves([curves.get(tag, []) for tag in tags]))
+        for tags, labels in wanted.items()
+    ]
+    panels = [(labels, points) for labels, points in joined if points]
     canvas = Canvas(3.8 * len(panels) + 0.3, 3.6 + 0.3 * bool(title))
     for index, ((name, unit), points) in enumerate(panels):
         axes = canvas.axes(0.8 + 3.8 * index, 0.4 + 0.3 * bool(title), 2.9, 2.5)

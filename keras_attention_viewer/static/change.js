@@ -1,6 +1,6 @@
 // Which heads changed most between two steps, or differ most between two runs.
 
-import { contributionMap, normsOf } from "./contributions.js";
+import { contributionMap, knowsContributions, normsOf } from "./contributions.js";
 import { el } from "./dom.js";
 import { allHeads, kindName } from "./measures.js";
 import { changeOf, headMaps } from "./weights.js";
@@ -21,6 +21,8 @@ export async function rankChanges(reader, place, other, contribution = false) {
   for (const kind of header.kinds) {
     const otherKind = before.kinds.find((one) => one.name === kind.name);
     if (!otherKind) continue;
+    // Contributions are never compared with weights.
+    if (contribution && ![header, before].every((one) => knowsContributions(one, kind.name))) continue;
     for (let layer = 0; layer < Math.min(kind.layers, otherKind.layers); layer++) {
       const [now, then] = await Promise.all([place, other].map((one) =>
         reader.weights(one.run.name, one.sentence.tag, one.step, kind.name, layer)));

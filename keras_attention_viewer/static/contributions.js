@@ -8,9 +8,18 @@ export function knowsContributions(header, kindName) {
   return typeof header.value_norms?.[kindName] === "string";
 }
 
+const decoded = new WeakMap(); // header -> by kind, the norms of its layers
+
 /** The norms of one layer, one array a head, a number a column; null if the record has none. */
 export function normsOf(header, kind, layer) {
   if (!knowsContributions(header, kind.name)) return null;
+  if (!decoded.has(header)) decoded.set(header, {});
+  const known = decoded.get(header);
+  known[kind.name] ??= decodeNorms(header, kind);
+  return known[kind.name][layer];
+}
+
+function decodeNorms(header, kind) {
   const bytes = atob(header.value_norms[kind.name]);
   const count = bytes.length / BYTES_A_NORM;
   const view = new DataView(new ArrayBuffer(BYTES_A_NORM));
@@ -19,10 +28,10 @@ export function normsOf(header, kind, layer) {
     return view.getFloat32(0, true);
   };
   const columns = header.tokens[kind.columns].length;
-  return Array.from({ length: kind.heads }, (_, head) => {
+  return Array.from({ length: kind.layers }, (_, layer) => Array.from({ length: kind.heads }, (_, head) => {
     const first = (layer * kind.heads + head) * columns;
     return Float32Array.from({ length: columns }, (_, i) => normAt(first + i));
-  });
+  }));
 }
 
 /** A map of weights, as shares of contribution; a row that nothing contributes to stays 0. */

@@ -5,6 +5,12 @@ import { tokenLists } from "./weights.js";
 
 const MOST_BYTES = 150e6;
 
+/** About how many bytes a header takes, with its norms once as text and once as numbers. */
+function headerBytes({ predictions, value_norms: norms }) {
+  const texts = Object.values(norms ?? {}).reduce((sum, text) => sum + text.length, 0);
+  return 20000 + 2 * texts + 300 * (predictions?.length ?? 0);
+}
+
 /** Adds shapes and a memory to a source. */
 export function createReader(source) {
   const kept = new Map(); // key -> {promise, bytes}, the least used first
@@ -41,7 +47,7 @@ export function createReader(source) {
   }
 
   const header = (run, tag, step) =>
-    remember(keyOf(run, tag, step), () => 20000, () => source.header(run, tag, step));
+    remember(keyOf(run, tag, step), headerBytes, () => source.header(run, tag, step));
   async function readWeights(run, tag, step, kind, layer) {
     const about = await header(run, tag, step);
     return shapeWeights(about, kind, await source.weights(run, tag, step, kind, layer, about));

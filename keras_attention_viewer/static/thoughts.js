@@ -35,6 +35,17 @@ export function markUnsure(pane, model, { rows }) {
   }
 }
 
+/** The rows of the picture in front; that of an alignment has whole words. */
+function shownRows({ header, kind, state, picture }) {
+  const isAligned = state.view === "alignment" && kind.name === "cross";
+  return isAligned ? groupTokens(tokenLists(header, kind, state.read).rows, true) : picture.rows;
+}
+
+/** The place of the group that has a token; -1 if none has. */
+function groupOf(groups, member) {
+  return groups.findIndex((group) => group.members.includes(member));
+}
+
 /** `onWord(word)`: the row "r3" of a word was chosen. */
 export function createThoughts({ onWord }) {
   const heading = el("h3", { text: "What the model thought" });
@@ -42,19 +53,27 @@ export function createThoughts({ onWord }) {
   const words = el("div", { class: "thought-words", role: "group", "aria-label": "Predicted words" });
   const details = el("div", { class: "thought-details" });
   const alternatives = el("ol", { class: "alternatives" });
-  const beam = el("div", {}, el("h3", { text: "What else the beam search found" }),
+  const beam = el("div", {}, el("h3", { text: "What the beam search found" }),
     el("p", { class: "quiet", text: "The score is the log-probability, divided by the length penalty; higher is better." }), alternatives);
   const root = el("section", { class: "thoughts", "aria-label": "What the model thought", hidden: true },
     el("div", { class: "thought-part" }, heading, note, words, details), beam);
   let model = null;
   let groups = [];
+  let pointed = -1;
+  let said = {}; // the header and the words that the buttons are of
 
   words.addEventListener("click", (event) => {
     const at = Number(event.target.closest("button")?.dataset.at ?? -1);
     if (at < 0) return;
     point(at);
-    if (model.kind.rows === "decoder" && !model.state.read && model.state.view !== "alignment") onWord(`r${at}`);
+    const row = predictsRows() ? groupOf(shownRows(model), groups[at].members[0]) : -1;
+    if (row >= 0) onWord(`r${row}`);
   });
+
+  /** Whether the rows in front stand for the words that are predicted. */
+  function predictsRows() {
+    return model.kind.rows === "decoder" && !model.state.read;
+  }
 
   function update(next) {
     model = next;
@@ -69,9 +88,18 @@ export function createThoughts({ onWord }) {
     const own = header.target === "output";
     note.textContent = `Below each word its probability, given the source and the words of ${own ? "its own translation" : "the reference"} `
       + `before it. Dotted: unsure, below ${UNSURE}. Choose a word to see its runners-up.`;
-    groups = thoughtWords(header, state.words);
-    words.replaceChildren(...groups.map((group, at) => wordButton(group, at)));
-    point(readWord({ rows: groups, columns: [] }, state.read || model.kind.rows !== "decoder" ? "" : state.word)?.index ?? leastSure());
+    if (said.header !== header || said.words !== state.words) { // else the keyboard's place is kept
+      said = { header, words: state.words };
+      pointed = -1;
+      groups = thoughtWords(header, state.words);
+      words.replaceChildren(...groups.map((group, at) => wordButton(group, at)));
+    }
+    const rows = predictsRows() ? shownRows(model) : [];
+    const row = rows[readWord({ rows, columns: [] }, state.word)?.index];
+    // A row may have several pieces: the one that was chosen stays.
+    const stays = row?.members.includes(groups[pointed]?.members[0]);
+    const at = stays ? pointed : row ? groupOf(groups, row.members[0]) : -1;
+    point(at < 0 ? leastSure() : at);
   }
 
   /** The word that is worth a look first. */
@@ -80,6 +108,7 @@ export function createThoughts({ onWord }) {
   }
 
   function point(at) {
+    pointed = at;
     [...words.children].forEach((button, i) => button.setAttribute("aria-pressed", String(i === at)));
     details.replaceChildren(...groups[at].members.map((i) => tokenDetails(model.header, i)));
   }

@@ -273,6 +273,13 @@ def test_refuses_what_cannot_be(tmp_path, monkeypatch):
         export_onnx(model, Tokenizer.train(TARGETS, 285), folder)
     with pytest.raises(ValueError, match="max_length.*from 2 to"):
         export_onnx(model, tokenizer, folder, max_length=1)
+    spec = model.spec()
+    first = spec.decoder.blocks[0]
+    cross = dataclasses.replace(first.cross_attention, window=2)
+    blocks = (dataclasses.replace(first, cross_attention=cross), *spec.decoder.blocks[1:])
+    wrong = dataclasses.replace(spec, decoder=dataclasses.replace(spec.decoder, blocks=blocks))
+    with pytest.raises(SpecError, match="no window in cross-attention. Decoder block 1.*window=2"):
+        export_onnx(wrong, tokenizer, folder)
     with monkeypatch.context() as without, pytest.raises(ImportError, match="pip install 'onnx>"):
         without.setitem(sys.modules, "onnx", None)
         export_onnx(model, tokenizer, folder)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_attention_viewer.contribution import contributions
-from tests.viewer.heads import SOURCE, TARGET, cross, entry, pointing
+from tests.viewer.heads import SOURCE, TARGET, cross, entry, pointing, self_attention
 from tests.viewer.looks import cell, expect_pressed, expect_text, texts
 
 pytestmark = pytest.mark.backends("torch")
@@ -27,7 +27,7 @@ NORMS = np.array([1.0, 2.0, 8.0, 0.5, 0.0, 3.0])
 
 def thought(step=0, columns=(0, 1, 3, 5), weight=0.5, norms=NORMS, **options):
     # Two layers of two heads; the norms of the second head of layer 2 are those of the test.
-    heads = cross(pointing((5, 5, 5, 5), S), pointing(columns, S, weight), layers=2)
+    heads = cross(pointing((5,) * len(columns), S), pointing(columns, S, weight), layers=2)
     all_norms = [np.ones((2, S)), np.stack([np.ones(S), norms])]
     given = {"predictions": PREDICTIONS, "alternatives": BEAM, "value_norms": {"cross": all_norms}}
     return entry(heads, step=step, **{**given, **options})
@@ -120,6 +120,52 @@ def test_a_word_of_pieces_has_the_product_of_their_probabilities(visits):
     page = visits.show([made], "layer=2&heads=2&words=1")
     assert texts(page.locator(".thought .number")) == ["0.90", "0.24", "1.00"]  # 0.3 * 0.8
     assert texts(page.locator(".thought-details caption q")) == ["▁do", "g"]
+
+
+def test_a_thought_marks_its_own_word_among_content_words_and_whole_words(visits):
+    """Rows that are left out, or made of pieces, do not shift what is marked."""
+    target = ["▁the", ".", "▁do", "g", "</s>"]
+    options = {
+        "target": target,
+        "predictions": [{"p": p, "others": []} for p in (0.9, 0.2, 0.8, 0.7, 1.0)],
+        "columns": (0, 1, 3, 5, 4),
+    }
+    page = visits.show([thought(**options)], "layer=2&heads=2&content=1")
+    words = page.locator(".thought")
+    rows = page.locator(".columns .tokens").first.locator("li")
+    assert texts(rows) == ["▁the", "▁do", "g"]
+    words.nth(2).click()
+    expect_text(page.locator(".columns [aria-selected=true]"), "▁do")
+    expect_pressed(words.nth(2))
+    assert page.evaluate("document.activeElement.dataset.at") == "2"  # the keyboard's place is kept
+    words.nth(1).click()  # no row is the full stop: it is opened, and the mark stays
+    expect_pressed(words.nth(1))
+    expect_text(page.locator(".columns [aria-selected=true]"), "▁do")
+    rows.nth(2).click()
+    expect_pressed(words.nth(3))
+
+    page.get_by_role("button", name="Alignment").click()
+    expect_text(rows.nth(2), "dog")
+    words.nth(3).click()
+    expect_text(page.locator(".columns [aria-selected=true]"), "dog")
+    expect_pressed(words.nth(3))
+    rows.nth(1).click()
+    expect_text(page.locator(".columns [aria-selected=true]"), ".")
+    expect_pressed(words.nth(1))
+
+
+def test_contributions_are_never_compared_with_weights(visits):
+    weights = {**cross(*[pointing((5, 5, 5, 5), S)] * 2, layers=2)}
+    weights |= self_attention(pointing(range(S), S, 0.5))
+    of_cross = {"cross": [np.ones((2, S)), np.stack([NORMS, NORMS])]}
+    both = {**of_cross, "encoder": [np.stack([NORMS])]}
+    made = [entry(weights, value_norms=of_cross), entry(weights, step=10, value_norms=both)]
+    page = visits.show(made, "kind=cross&view=matrix&contribution=1&compare=step&against=0")
+    changes = page.locator(".changes button")
+    changes.first.wait_for()
+    assert len(texts(changes)) == 4 and all("Cross" in text for text in texts(changes))
+    page.keyboard.press("k")
+    changes.nth(4).wait_for()  # of weights, the encoder's head is there, too
 
 
 def test_a_record_without_thoughts_opens_as_before(visits):

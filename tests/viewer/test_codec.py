@@ -102,6 +102,13 @@ def test_thoughts_that_do_not_fit_are_refused(changed, message):
         thinking(**changed)
 
 
+def test_a_long_translation_is_kept():
+    beam = [{"text": "so " * 10_000, "score": -1.0, "is_finished": False}]
+    assert (
+        Entry.from_blobs(thinking(alternatives=beam)[0].to_blobs()).header["alternatives"] == beam
+    )
+
+
 @pytest.mark.parametrize("norms", ["AAAA", "?", 3, {}])
 def test_damaged_norms_are_refused(norms):
     header = {**thinking()[0].header, "value_norms": {"cross": norms}}
@@ -180,6 +187,18 @@ def cross_kind(**changes):
         (changed(target="else"), "target"),
         (changed(step=-1), "step"),
         (changed(alignment=[[0]]), "pairs of word indices"),
+        (changed(step=10**400), "step"),
+        (changed(kinds=[cross_kind(name=[])]), "kinds should be"),
+        (changed(kinds=[cross_kind(heads=10**400)]), "layers, heads"),
+        (changed(kinds=[cross_kind(layers=2**31)]), "layers, heads"),
+        (changed(source_text=None), "texts"),
+        (changed(target_text=["a"]), "texts"),
+        (changed(predictions=[{"p": 10**400, "others": []}] * 5), "has no probability"),
+        (changed(predictions=[{"p": 0, "others": [["a", 10**400]]}] * 5), "runners-up"),
+        (
+            changed(alternatives=[{"text": "b", "score": -(10**400), "is_finished": True}]),
+            "each of its alternatives",
+        ),
     ],
     # Gzip's bytes hold the time, and pytest-xdist wants the same names in all of its processes.
     ids=lambda value: value if isinstance(value, str) else "blob",

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from importlib.metadata import entry_points
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from keras_attention.visualization.summary_writer import SummaryWriter
 from keras_attention_viewer import Entry
 from keras_attention_viewer.codec import PLUGIN_NAME, encode_header, entry_tag
+from keras_attention_viewer.tensorboard_data import AttentionData
 from tests.viewer.entries import random_entry
 from tests.viewer.served import ROOT, tensorboard
 
@@ -48,6 +50,8 @@ def write_runs(folder):
     with SummaryWriter(folder / "good", resumes=False) as writer:
         for step in (0, 50):
             writer.scalar("train/loss", 5 - step / 100, step)
+        writer.scalar("quality/loss", 3.25, 70)  # resumed with a newer version
+        writer.scalar("epoch_loss", 9.0, 1)  # counted in epochs
         writer.scalar("validation/bleu", 27.5, 50)
     with SummaryWriter(folder / "no_attention") as writer:
         writer.scalar("train/loss", 1.0, 1)
@@ -127,7 +131,7 @@ def test_all_steps_are_there_and_are_what_was_logged(server):
     assert output["steps"] == [590]
     assert reference["text"] == "the old dogs sleep."
     assert reference["target_text"] == "alte Hunde schlafen."
-    assert run["scalars"] == {"loss": [[0, 5.0], [50, 4.5]], "bleu": [[50, 27.5]]}
+    assert run["scalars"] == {"loss": [[0, 5.0], [50, 4.5], [70, 3.25]], "bleu": [[50, 27.5]]}
     assert run["problems"] == []
     for step in (0, 300, 590):
         assert_equal(stored(server, "good", step), entry_at(step))
@@ -218,6 +222,42 @@ def test_the_tab_is_there_with_its_files(server):
         status, content = server.get(f"data/plugin/attention/{file.name}")
         assert (status, content) == (200, file.read_bytes())
     assert "Traceback" not in server.log
+
+
+class Provider:
+    """Stands for TensorBoard's: runs of one sentence whose blobs are their keys."""
+
+    def __init__(self):
+        self.runs = {}
+
+    def read_blob_sequences(self, ctx, **options):
+        return {
+            name: {TAG: [SimpleNamespace(step=0, wall_time=1.0, values=values)]}
+            for name, values in self.runs.items()
+        }
+
+    def read_scalars(self, ctx, **options):
+        return {}
+
+    def list_runs(self, ctx, **options):
+        return [SimpleNamespace(run_name=name) for name in self.runs]
+
+    def read_blob(self, ctx, blob_key):
+        return blob_key
+
+
+def test_of_runs_that_are_gone_nothing_is_kept():
+    provider = Provider()
+    values = [SimpleNamespace(blob_key=blob) for blob in entry_at(0).to_blobs()]
+    provider.runs = {"one": values, "two": values}
+    data = AttentionData(provider, None)
+    assert [len(run["sentences"]) for run in data.index(None, "e")["runs"]] == [1, 1]
+    assert data.index(None, "e")["runs"][0]["sentences"][0]["text"] == "the old dogs sleep."
+    kept = [set(header) for _, header in data._looked.values()]
+    assert kept == [{"kinds", "source_text", "target_text"}] * 2
+    del provider.runs["one"]
+    assert len(data.index(None, "e")["runs"]) == 1
+    assert set(data._looked) == set(data._steps) == {("e", "two", TAG)}
 
 
 def test_the_plugin_loads_without_keras():

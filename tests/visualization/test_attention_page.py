@@ -8,6 +8,7 @@ import re
 import pytest
 
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.decoding.translation import Translation
 from keras_attention.visualization import SummaryWriter, save_attention
 from keras_attention.visualization.attention_entries import attention_entries
 from keras_attention_viewer import measured
@@ -32,9 +33,22 @@ class Reads:
         raise AssertionError("the translation is given")
 
 
-def write_run(folder, tokenizer, steps=(10, 20), layers=1):
+class Says(Reads):
+    """Stands for a translator of one's own, without a beam, or with one."""
+
+    def __init__(self, tokenizer, **options):
+        super().__init__(tokenizer)
+        self.__dict__.update(options)
+
+    def translate(self, texts, n_best=1):
+        ids = tuple(self.tokenizer.encode(PAIRS[0][1]))
+        found = [Translation(PAIRS[0][1], -1.0, ids, True), Translation("x", -2.5, (3,), False)]
+        return [found[:n_best] for _ in texts]
+
+
+def write_run(folder, tokenizer, steps=(10, 20), layers=1, scale=100, **options):
     """A run whose records measure ten times the pairs; the importance of the heads names the step."""
-    with SummaryWriter(folder / "logs") as writer:
+    with SummaryWriter(folder / "logs", **options) as writer:
         for step in steps:
             entry, *more = attention_entries(Attending(0.08), tokenizer, PAIRS * 10, step=step)
             if layers > 1:  # records of another model
@@ -44,7 +58,7 @@ def write_run(folder, tokenizer, steps=(10, 20), layers=1):
                     entry.weights[kind["name"]] *= layers
                 more = []
             [entry] = measured([entry], more)
-            entry.header["importance"] = {"cross": [[step / 100, 0.0]]}
+            entry.header["importance"] = {"cross": [[step / scale, 0.0]]}
             writer.blobs(entry_tag(0), entry.to_blobs(), step, PLUGIN_NAME)
     return writer.path
 
@@ -74,11 +88,44 @@ def test_roles_and_importance_are_those_of_the_last_record(tmp_path, tokenizer):
     assert {key for key in alone if alone[key] != with_run[key]} <= others
 
 
+@pytest.mark.parametrize(
+    ("options", "texts"),
+    [
+        ({}, None),
+        ({"beam_size": 2, "sampling": None}, [PAIRS[0][1], "x"]),
+        ({"beam_size": 2, "sampling": "drawn"}, None),
+    ],
+)
+def test_a_page_has_what_a_beam_search_found(tmp_path, tokenizer, options, texts):
+    path = tmp_path / "page.html"
+    header = header_of(save_attention(path, Says(tokenizer, **options), PAIRS[0][0]))
+    assert header["target_text"] == PAIRS[0][1]
+    found = header["alternatives"]
+    assert (found and [one["text"] for one in found]) == texts
+
+
 def test_a_run_that_has_no_such_record_changes_nothing(tmp_path, tokenizer):
     alone = page_of(tmp_path, tokenizer, None)
     assert page_of(tmp_path, tokenizer, tmp_path / "nowhere") == alone
     write_run(tmp_path / "deeper", tokenizer, layers=2)
     assert page_of(tmp_path, tokenizer, tmp_path / "deeper") == alone
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_a_run_that_was_started_again_tells_of_its_last_record(tmp_path, tokenizer, marks):
+    """Records of an older run go further; of equal steps the later one counts."""
+    write_run(tmp_path, tokenizer, steps=(5, 10, 40))
+    write_run(tmp_path, tokenizer, steps=(10,), scale=1000, resumes=marks)
+    assert page_of(tmp_path, tokenizer, tmp_path)["importance"] == {"cross": [[0.01, 0.0]]}
+
+
+def test_a_damaged_restart_falls_back_to_what_came_before_it(tmp_path, tokenizer):
+    write_run(tmp_path, tokenizer, steps=(5, 10, 40))
+    path = write_run(tmp_path, tokenizer, steps=(10,), scale=1000)
+    content = bytearray(path.read_bytes())
+    content[-30] ^= 0xFF
+    path.write_bytes(content)
+    assert page_of(tmp_path, tokenizer, tmp_path)["importance"] == {"cross": [[0.05, 0.0]]}
 
 
 def test_a_damaged_log_is_read_up_to_the_damage(tmp_path, tokenizer):

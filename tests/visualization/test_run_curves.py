@@ -58,6 +58,17 @@ def test_draws_loss_rate_perplexity_and_bleu(tmp_path, names):
     assert scales == ["linear", "linear", "log", "linear"]
 
 
+def test_a_run_resumed_with_another_version_has_one_curve(tmp_path):
+    with SummaryWriter(tmp_path) as writer:
+        for step, value in [(10, 7.0), (20, 6.0), (30, 9.0)]:
+            writer.scalar("train/loss", value, step)
+    with SummaryWriter(tmp_path) as writer:
+        for step, value in [(30, 5.0), (40, 4.0)]:
+            writer.scalar("quality/loss", value, step)
+    (axes,) = run_figure(tmp_path).axes
+    assert axes.lines[0].get_xydata().tolist() == [[10, 7], [20, 6], [30, 5], [40, 4]]
+
+
 def test_command(tmp_path):
     write(tmp_path)
     main([str(tmp_path), str(tmp_path / "curves.png")])

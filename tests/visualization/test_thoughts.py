@@ -73,6 +73,8 @@ def test_contributions_are_those_of_the_paper_in_numpy(model, tokenizer, monkeyp
             # They sum to what the layer returns, over positions and heads.
             np.testing.assert_allclose(of_positions.sum((1, 3)), call["outputs"], atol=1e-9)
             expected = np.linalg.norm(of_positions, axis=-1)
+            # Nothing is kept for gradients on PyTorch.
+            assert not getattr(details.value_norms[kind][layer], "requires_grad", False)
             weights, norms = (
                 keras.ops.convert_to_numpy(part[kind][layer])
                 for part in (details.scores, details.value_norms)
@@ -115,7 +117,8 @@ def test_only_the_shown_pairs_are_predicted_and_what_is_suppressed_is_not(tokeni
     model = randomized(Transformer(tokenizer.vocabulary_size, **options, seed=5))
     first, second = attention_entries(model, tokenizer, PAIRS, predicted=1)
     assert second.header["predictions"] is None
-    assert second.header["value_norms"].keys() == set(KINDS)
+    assert first.header["value_norms"].keys() == set(KINDS)
+    assert second.header["value_norms"] is None
     ids = tokenizer.encode(PAIRS[0][1])
     own = [one["p"] for token, one in zip(ids, first.header["predictions"], strict=False)]
     assert [p for token, p in zip(ids, own, strict=True) if token == unwanted] == [
@@ -124,7 +127,7 @@ def test_only_the_shown_pairs_are_predicted_and_what_is_suppressed_is_not(tokeni
     texts = {text for one in first.header["predictions"] for text, _ in one["others"]}
     assert tokenizer.id_to_token(unwanted) not in texts
     (none,) = attention_entries(model, tokenizer, PAIRS[:1], predicted=0)
-    assert none.header["predictions"] is None
+    assert none.header["predictions"] is None and none.header["value_norms"] is None
     with pytest.raises(ValueError, match="predicted"):
         attention_entries(model, tokenizer, PAIRS, predicted=-1)
 
