@@ -339,8 +339,11 @@ def _kind_problem(header: dict[str, Any]) -> str | None:
     first = 1
     for kind in kinds:
         name = kind.get("name") if isinstance(kind, dict) else None
-        is_known = isinstance(name, str) and name in KINDS
-        if not is_known or (kind.get("rows"), kind.get("columns")) != KINDS[name]:
+        if (
+            not isinstance(name, str)
+            or name not in KINDS
+            or (kind.get("rows"), kind.get("columns")) != KINDS[name]
+        ):
             return f"its kinds should be of {sorted(KINDS)}, with their rows and columns."
         sizes = kind.get("layers"), kind.get("heads")
         if (

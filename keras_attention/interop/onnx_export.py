@@ -86,7 +86,7 @@ def export_onnx(
     check_integer("max_length", max_length, 2, MOST_POSITIONS)
     spec, path = begin_export(model, tokenizer, folder, overwrite, "id_to_token", "save")
     for index, block in enumerate(spec.decoder.blocks):
-        if getattr(block.cross_attention, "window", None) is not None:
+        if block.cross_attention is not None and block.cross_attention.window is not None:
             raise SpecError(
                 "The export to ONNX has no window in cross-attention. Decoder block "
                 f"{index + 1} has one: window={block.cross_attention.window}"

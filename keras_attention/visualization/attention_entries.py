@@ -66,7 +66,7 @@ def attention_entries(
         token_ranks: Array `(V,)` with the rank of each token by frequency, 0 for the most frequent; see
             `token_ranks`. If source and target have vocabularies of their own, a dict with an array for
             `"source"` and one for `"target"`.
-        alternatives: For each pair what the beam search found: the `Translation`s, best first.
+        alternatives: For each pair what the beam search found, each a `Translation`, best first.
         predicted: Number of pairs, from the first on, whose entries have what each word contributes and the
             probabilities and runners-up; those of many pairs are slow to compute. Defaults to all.
 

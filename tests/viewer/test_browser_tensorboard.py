@@ -193,7 +193,7 @@ def until(page, is_true):
 
 def test_new_runs_and_steps_appear_and_what_is_written_again_is_read_again(tab, folder):
     """Last: it adds a run to those of the other tests. Nobody presses reload."""
-    page, frame = tab()
+    page, frame = tab("&p.attention.words=0")
     runs = frame.get_by_label("Run", exact=True).locator("option")
     assert texts(runs) == ["large", "small"]
     write_run(folder / "new", {0: 0.2, 100: 0.75})
