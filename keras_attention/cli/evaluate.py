@@ -103,7 +103,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--name", type=typed_text, metavar="TEXT", help=name)
     language = "language code of the references, if no MODEL is a run or a preset, which know it"
     add("--target-language", type=typed_text, metavar="CODE", help=language)
-    ter = "score TER, too: word edits and moves for 100 words; minutes for 1,000 bad translations"
+    ter = "score TER, too: word edits and moves for 100 words; slow where translations are bad"
     add("--ter", action="store_true", help=ter)
     comet = "score COMET, too, by this model, such as Unbabel/wmt22-comet-da (pip install unbabel-comet)"
     add("--comet", type=str, metavar="NAME", help=comet)
@@ -140,9 +140,8 @@ def _check_numbers(options: argparse.Namespace) -> None:
 
     check_moses()
     if options.comet is not None:
-        from keras_attention.evaluation.comet import check_comet, fetch_comet
+        from keras_attention.evaluation.comet import fetch_comet
 
-        check_comet(options.comet)
         if options.source_file is None:
             raise ValueError("--comet reads the sources: give --source-file and --reference-file.")
         fetch_comet(options.comet)
@@ -242,8 +241,8 @@ def _compare_models(options: argparse.Namespace) -> None:
                 f"{key} {chosen.get(key, getattr(Translator, key))}" for key in SEARCH_SETTINGS
             )
             decoding[f"{title}:"] = " ".join(search)
-    more = {"ter": options.ter, "comet": options.comet}
-    text = Sentences(sources, references, options.name or name, options.target_language, **more)
+    name, more = options.name or name, {"ter": options.ter, "comet": options.comet}
+    text = Sentences(sources, references, name, options.target_language, **more)
     report = runs_report(translations, text, decoding=decoding, samples=options.samples)
     _show(report, " and ".join(models), options.output)
 
@@ -261,11 +260,8 @@ def _evaluate_run(options: argparse.Namespace, model: str) -> None:
             f"'{model}' translates into {language}. Received: --target-language "
             f"{options.target_language}"
         )
-    name, more = (
-        options.name or options.source_file.name,
-        {"ter": options.ter, "comet": options.comet},
-    )
-    text = Sentences(sources, references, name, language, **more)
+    name = options.name or options.source_file.name
+    text = Sentences(sources, references, name, language, ter=options.ter, comet=options.comet)
     report = run.evaluation(
         text, devices=options.devices, device=options.gpu, samples=options.samples
     )

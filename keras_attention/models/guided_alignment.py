@@ -11,7 +11,7 @@ from keras.backend import standardize_dtype
 
 from keras_attention.models.trainable import TrainableModel
 from keras_attention.ops.reference import at_least_float32
-from keras_attention.utils.checks import check_integer, check_number
+from keras_attention.utils.checks import check_integer, check_number, depths_of
 
 # A weight of the head may be 0 after rounding. In float16 its gradient must stay below 65,504.
 LEAST_WEIGHT, LEAST_HALF_WEIGHT = 1e-9, 1e-4
@@ -43,12 +43,8 @@ class GuidedModel(TrainableModel):
 
     alignment_head: tuple[int, int] | None = None
     alignment_weight = 0.05
+    num_layers: Any
     num_heads: int
-
-    @property
-    def attention_layers(self) -> dict[str, int]:
-        """Number of layers of each kind of attention."""
-        raise NotImplementedError
 
     def compile(
         self,
@@ -73,8 +69,8 @@ class GuidedModel(TrainableModel):
             ValueError: If there is no such head, the weight is not positive, or as `TrainableModel.compile`.
         """
         if alignment_head is not None:
-            layers, heads = self.attention_layers["cross"], self.num_heads
-            alignment_head = checked_head("alignment_head", alignment_head, layers, heads)
+            _, layers = depths_of(self.num_layers)
+            alignment_head = checked_head("alignment_head", alignment_head, layers, self.num_heads)
             if not hasattr(loss, "token_count"):
                 raise ValueError(
                     "Guided alignment needs a loss with the method `token_count`: use keras_attention."
