@@ -87,11 +87,7 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = Parser(
-        prog=program,
-        description=DESCRIPTION,
-        epilog=EXAMPLE,
-    )
+    parser = Parser(prog=program, description=DESCRIPTION, epilog=EXAMPLE)
     add = parser.add_argument
     models = f"{MODEL_HELP}; several are compared with the first"
     add("model", nargs="+", metavar="MODEL", help=models)

@@ -7,12 +7,7 @@ import itertools
 import sys
 from collections.abc import Sequence
 
-from keras_attention.cli.bulk_options import (
-    add_bulk_options,
-    expanded,
-    refuse_spread,
-    spread,
-)
+from keras_attention.cli.bulk_options import add_bulk_options, expanded, refuse_spread, spread
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend

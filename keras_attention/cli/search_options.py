@@ -18,9 +18,7 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     add("--length-penalty", type=float, metavar="X", help="the paper's alpha (the run's)")
     add("--batch-tokens", type=int, metavar="N", help="source positions in a batch (2048)")
     add(
-        "--precision",
-        metavar="NAME",
-        help="float32, bfloat16, float16 or int8 (that of the model)",
+        "--precision", metavar="NAME", help="float32, bfloat16, float16 or int8 (that of the model)"
     )
     add(
         "--engine",

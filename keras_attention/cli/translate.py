@@ -11,12 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from keras_attention.cli.bulk_options import (
-    add_bulk_options,
-    expanded,
-    refuse_spread,
-    spread,
-)
+from keras_attention.cli.bulk_options import add_bulk_options, expanded, refuse_spread, spread
 from keras_attention.cli.choice_options import (
     LinesBeside,
     add_choice_options,

@@ -48,11 +48,7 @@ OWN = (LOCK, PARTIAL, REPLACED)  # files of running and of killed writers
 
 def main(arguments: Sequence[str], program: str) -> None:
     """Compare the checksums of folders and files."""
-    parser = Parser(
-        prog=program,
-        description=DESCRIPTION,
-        epilog=EXAMPLE,
-    )
+    parser = Parser(prog=program, description=DESCRIPTION, epilog=EXAMPLE)
     parser.add_argument(
         "paths",
         type=Path,

@@ -20,13 +20,7 @@ from typing import BinaryIO, NamedTuple
 from filelock import Timeout
 
 from keras_attention.data.text_files import check_packed
-from keras_attention.utils.files import (
-    OccupiedPath,
-    flush,
-    locked,
-    sha256_of,
-    write_atomically,
-)
+from keras_attention.utils.files import OccupiedPath, flush, locked, sha256_of, write_atomically
 from keras_attention.utils.progress import Progress, activity
 
 CHUNK_BYTES = 1 << 16

@@ -20,11 +20,7 @@ from keras_attention.data.sentence_pieces import SentencePieces
 from keras_attention.data.symbols import checked_prefix, checked_symbols
 from keras_attention.data.text_files import existing_file, read_lines
 from keras_attention.data.word_pieces import WordPieces
-from keras_attention.utils.checks import (
-    check_choice,
-    check_integer,
-    check_number,
-)
+from keras_attention.utils.checks import check_choice, check_integer, check_number
 
 PAD_TOKEN_ID = 0
 END_TOKEN_ID = 1

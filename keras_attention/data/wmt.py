@@ -10,12 +10,7 @@ from keras_attention.data.archives import begins_like_archive, check_is_archive,
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.download import check_recorded, download
 from keras_attention.data.filters import Filters
-from keras_attention.data.parallel_text import (
-    ChainedPairs,
-    FilePairs,
-    Pair,
-    ParallelText,
-)
+from keras_attention.data.parallel_text import ChainedPairs, FilePairs, Pair, ParallelText
 from keras_attention.data.text_files import PathLike, packed_or_plain, unpacked_name
 from keras_attention.utils.cache import cache_folder
 

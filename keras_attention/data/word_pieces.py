@@ -104,11 +104,7 @@ class WordPieces:
             reserved += [*symbols, " "]  # A space beside a symbol is a piece of its own.
         counts = collections.Counter(itertools.chain.from_iterable(map(split_words, sentences)))
         pieces = wordpiece_tokenizer_learner_lib.learn(
-            counts,
-            vocabulary_size,
-            reserved,
-            joiner=JOINER,
-            max_input_tokens=MOST_WORDS,
+            counts, vocabulary_size, reserved, joiner=JOINER, max_input_tokens=MOST_WORDS
         )
         pieces = list(dict.fromkeys(pieces) if symbols else pieces)[:vocabulary_size]
         if len(pieces) <= len(reserved) + 1:

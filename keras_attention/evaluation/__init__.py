@@ -2,11 +2,7 @@
 
 from keras_attention.evaluation.bleu import CorpusScore, corpus_bleu, corpus_chrf, corpus_ter
 from keras_attention.evaluation.bracketing import bracketing_f1
-from keras_attention.evaluation.comparison import (
-    PairedDifference,
-    corpus_scores,
-    paired_bootstrap,
-)
+from keras_attention.evaluation.comparison import PairedDifference, corpus_scores, paired_bootstrap
 from keras_attention.evaluation.cost import (
     ModelSizes,
     flops_utilization,

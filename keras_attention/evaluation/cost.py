@@ -96,13 +96,7 @@ class ModelSizes:
         if not isinstance(model, Mapping):
             check_has("model", model, "a Transformer, or its arguments", "get_config")
         config = model if isinstance(model, Mapping) else model.get_config()
-        required = (
-            "vocabulary_size",
-            "num_layers",
-            "hidden_dim",
-            "intermediate_dim",
-            "num_heads",
-        )
+        required = ("vocabulary_size", "num_layers", "hidden_dim", "intermediate_dim", "num_heads")
         absent = [name for name in required if name not in config]
         if absent:
             raise ValueError(

@@ -18,18 +18,9 @@ from keras_attention.interop.export_folder import (
     begin_export,
     write_manifest,
 )
-from keras_attention.spec import (
-    AttentionSpec,
-    BlockSpec,
-    DenseSpec,
-    NormSpec,
-    TransformerSpec,
-)
+from keras_attention.spec import AttentionSpec, BlockSpec, DenseSpec, NormSpec, TransformerSpec
 from keras_attention.spec.parts import as_array
-from keras_attention.utils.checks import (
-    check_choice,
-    check_integer,
-)
+from keras_attention.utils.checks import check_choice, check_integer
 from keras_attention.utils.files import atomic_folder
 from keras_attention.utils.sides import end_of, piece_of, target_size_of, unknown_of
 

@@ -14,11 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.interop.export_folder import (
-    MOST_POSITIONS,
-    begin_export,
-    write_manifest,
-)
+from keras_attention.interop.export_folder import MOST_POSITIONS, begin_export, write_manifest
 from keras_attention.interop.foreign import permute_hidden
 from keras_attention.interop.hugging_face import (
     CONFIG_FILE,
@@ -159,11 +155,7 @@ def _check_exportable(spec: TransformerSpec) -> None:
         ("branch_feed_forward" in options, "no branched attention", "branches"),
         (options["decoder_cell"] == "ssru", "self-attention in every decoder", "an SSRU"),
         (options["attention_window"] is not None, "no attention windows", "attention windows"),
-        (
-            layout != "interleaved",
-            "the paper's positions",
-            f"position_layout={layout!r}",
-        ),
+        (layout != "interleaved", "the paper's positions", f"position_layout={layout!r}"),
         (activation not in ACTIVATIONS, f"the activations {list(ACTIVATIONS)}", f"{activation!r}"),
         (
             width % heads or width % 2 or widest * heads > width,

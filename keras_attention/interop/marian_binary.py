@@ -12,13 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.interop.foreign import (
-    BinaryFile,
-    Settings,
-    attention_of,
-    checked,
-    with_row,
-)
+from keras_attention.interop.foreign import BinaryFile, Settings, attention_of, checked, with_row
 from keras_attention.spec.parts import (
     BlockSpec,
     DenseSpec,

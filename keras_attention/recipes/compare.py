@@ -17,9 +17,7 @@ from keras_attention.utils.run_folder import RunFolder
 PLAIN = "plain"
 
 
-def own_translations(
-    runs: Mapping[str, RunFolder],
-) -> tuple[dict[str, list[str]], list[str]]:
+def own_translations(runs: Mapping[str, RunFolder]) -> tuple[dict[str, list[str]], list[str]]:
     """Return the translations of their own test set that finished runs have kept, and its references.
 
     Args:

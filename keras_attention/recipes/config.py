@@ -422,12 +422,7 @@ class ModelOptions:
         for name, value in self.given().items():
             if name == "num_layers":
                 check_depths(name, value)
-            elif name in (
-                "hidden_dim",
-                "intermediate_dim",
-                "num_heads",
-                "attention_window",
-            ):
+            elif name in ("hidden_dim", "intermediate_dim", "num_heads", "attention_window"):
                 check_integer(name, value, 1)
             elif name in ("dropout", "attention_dropout"):
                 check_number(name, value, least=0, below=1)

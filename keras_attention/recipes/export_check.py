@@ -362,10 +362,7 @@ class _Check:
         pairs = [(self._texts[i], theirs[i]) for i in rows]
         again = _probe(self._original, ORIGINAL, ORIGINAL, self._search, [], pairs)
         for i, other in zip(rows, again["scores"], strict=True):
-            scores = (
-                (self._scores[i], other),
-                (found["scores"][i], found["own_scores"][i]),
-            )
+            scores = ((self._scores[i], other), (found["scores"][i], found["own_scores"][i]))
             self.differences.append(Difference(name, self._texts[i], ours[i], theirs[i], *scores))
 
 

@@ -133,7 +133,7 @@ def results_text(folder: RunFolder, report: Mapping[str, Any], can_go_on: bool =
         f"BLEU {test['bleu']:.2f}, chrF {test['chrf']:.2f} on {test['sentences']:,} {test['split']} "
         f"pairs{synthetic}; validation perplexity {report['validation_perplexity']:.3f}; "
         f"{training['updates']:,} updates in {training['training_minutes']:.1f} minutes of training "
-        f"({training['minutes']:.1f} with compiling and validation), {weights}",
+        f"({training['minutes']:.1f} with compiling and validation), {weights}"
     ]
     for name, split in (
         ("the old domain", report.get("old_domain")),

@@ -99,11 +99,7 @@ class Start:
     scores_translations = True
 
     def __init__(
-        self,
-        corpus: Corpus,
-        config: TranslationConfig,
-        folder: RunFolder,
-        finish: bool = False,
+        self, corpus: Corpus, config: TranslationConfig, folder: RunFolder, finish: bool = False
     ):
         check_has("corpus", corpus, "a Corpus", "splits", "train", "validation")
         check_has("config", config, "a TranslationConfig", "preset", "steps")

@@ -5,14 +5,7 @@ import difflib
 from typing import Any
 
 # The arguments that are the size of a model; what else a recipe sets is no matter of its size.
-SIZES = (
-    "num_layers",
-    "hidden_dim",
-    "intermediate_dim",
-    "num_heads",
-    "key_dim",
-    "value_dim",
-)
+SIZES = ("num_layers", "hidden_dim", "intermediate_dim", "num_heads", "key_dim", "value_dim")
 
 # Table 3, "base": what the other rows leave unchanged.
 BASE: dict[str, Any] = {

@@ -43,10 +43,7 @@ class DamagedCheckpoint(DamagedFile):
 
 
 def write_checkpoint(
-    path: str | os.PathLike[str],
-    model: keras.Model,
-    record: dict[str, Any],
-    replace: bool = False,
+    path: str | os.PathLike[str], model: keras.Model, record: dict[str, Any], replace: bool = False
 ) -> None:
     """Write the whole state of a model as a checkpoint.
 
@@ -136,9 +133,7 @@ def read_manifest(path: str | os.PathLike[str], verify: bool = True) -> dict[str
 
 
 def load_checkpoint(
-    model: keras.Model,
-    path: str | os.PathLike[str],
-    allow_average: bool = False,
+    model: keras.Model, path: str | os.PathLike[str], allow_average: bool = False
 ) -> dict[str, Any]:
     """Load the state of a checkpoint into a model: weights, optimizer, random generators.
 
@@ -311,10 +306,7 @@ def _variables(model: keras.Model) -> list[Any]:
 
 def _named_variables(model: keras.Model) -> dict[str, list[Any]]:
     optimizer = _optimizer(model)
-    parts = {
-        "model": model.weights,
-        "optimizer": [] if optimizer is None else optimizer.variables,
-    }
+    parts = {"model": model.weights, "optimizer": [] if optimizer is None else optimizer.variables}
     return {part: [[v.path, list(v.shape)] for v in variables] for part, variables in parts.items()}
 
 

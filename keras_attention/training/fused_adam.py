@@ -23,11 +23,7 @@ class AdamStep(NamedTuple):
 
 
 def tensorflow_adam_update(
-    variable: Any,
-    momentum: Any,
-    velocity: Any,
-    gradient: Any,
-    step: AdamStep,
+    variable: Any, momentum: Any, velocity: Any, gradient: Any, step: AdamStep
 ) -> bool:
     """Update a TensorFlow variable and its moments in one pass over memory, if that is possible.
 

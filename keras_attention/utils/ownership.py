@@ -11,11 +11,7 @@ from keras_attention.utils.files import read_signed_json, verify_files
 
 
 def is_own_folder(
-    folder: Path,
-    manifest: str,
-    *keys: str,
-    verify: bool = True,
-    beside: tuple[str, ...] = (),
+    folder: Path, manifest: str, *keys: str, verify: bool = True, beside: tuple[str, ...] = ()
 ) -> bool:
     """Whether a folder holds what this package wrote, all of it, unchanged, and nothing else.
 

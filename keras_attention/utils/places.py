@@ -13,12 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from keras_attention.utils.checks import check_path
-from keras_attention.utils.files import (
-    PARTIAL,
-    atomic_file,
-    locked,
-    remove_leftovers,
-)
+from keras_attention.utils.files import PARTIAL, atomic_file, locked, remove_leftovers
 
 if TYPE_CHECKING:
     from upath import UPath
