@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_attention.callbacks.base import RunCallback, Stop
-from keras_attention.callbacks.monitor import updates_of
+from keras_attention.callbacks.base import RunCallback, Stop, updates_of
 from keras_attention.callbacks.nonfinite import has_diverged
 from keras_attention.evaluation.head_importance import head_importance
 from keras_attention.training.distribution import computing_alone

@@ -81,6 +81,11 @@ class RunCallback(keras.callbacks.Callback):
             self.after_epoch(epoch, {} if logs is None else logs)
 
 
+def updates_of(model: keras.Model) -> int:
+    """Return the number of optimizer updates so far; waits for the device."""
+    return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
+
+
 def logged_numbers(logs: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers in Keras' logs, to which a user's callback may add anything.
 

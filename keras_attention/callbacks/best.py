@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import keras
-
-from keras_attention.callbacks.base import RunCallback, Stop
+from keras_attention.callbacks.base import RunCallback, Stop, updates_of
 from keras_attention.utils.checks import check_choice, check_has, check_text
 
 if TYPE_CHECKING:
@@ -45,6 +43,7 @@ class BestCheckpoint(RunCallback):
     Example:
 
     >>> import tempfile
+    >>> import keras
     >>> import numpy as np
     >>> from keras_attention.callbacks.checkpoints import Checkpoints
     >>> model = keras.Sequential([keras.layers.Dense(1)])
@@ -123,8 +122,7 @@ class BestCheckpoint(RunCallback):
         value = logs.get(self.monitor)
         if value is None:
             return
-        updates = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
-        found = (float(value), updates)
+        found = (float(value), updates_of(self.model))
         if self.stop.within_epoch:
             self._end = found if self._is_better(found, self._whole) else None
         elif self._is_better(found, self._whole):

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.callbacks.base import RunCallback
+from keras_attention.callbacks.base import RunCallback, updates_of
 from keras_attention.callbacks.metrics_log import MetricsLog
 
 WEIGHTS = ("kappa", "alpha")
@@ -31,7 +31,7 @@ class BranchLog(RunCallback):
         self.every = every
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        self._updates = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        self._updates = updates_of(self.model)
         self.log.keep_until(self._updates)
         self._written = max((entry["update"] for entry in self.log.read()), default=-1)
         self._write_if_due()

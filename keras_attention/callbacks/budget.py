@@ -8,9 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import keras
-
-from keras_attention.callbacks.base import RunCallback
+from keras_attention.callbacks.base import RunCallback, updates_of
 from keras_attention.training.distribution import chief_says
 from keras_attention.training.learning_rate import BudgetSchedule, CooldownToBudget
 from keras_attention.utils.checks import check_integer, check_iterable, check_number
@@ -226,7 +224,7 @@ class Budget(RunCallback):
         self._cools = Cooldown(self.updates, self.seconds, steps, limits)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self.updates = int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
+        self.updates = updates_of(self.model)
         self._compiling = 0.0
         self._measured = (0, 0.0)
         self._batch_began = None

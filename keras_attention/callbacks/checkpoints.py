@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_attention.callbacks.base import RunCallback, Stop, logged_numbers
+from keras_attention.callbacks.base import RunCallback, Stop, logged_numbers, updates_of
 from keras_attention.training.checkpoint_store import (
     MANIFEST,
     DamagedCheckpoint,
@@ -269,7 +269,7 @@ class Checkpoints(RunCallback):
     def _entry(self, epoch: int, logs: dict[str, Any]) -> dict[str, Any]:
         return {
             "epoch": epoch + 1,
-            "updates": int(keras.ops.convert_to_numpy(self.model.optimizer.iterations)),
+            "updates": updates_of(self.model),
             "seconds": round(self.seconds, 3),
             **logged_numbers(logs),
         }

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.callbacks.base import RunCallback
+from keras_attention.callbacks.base import RunCallback, updates_of
 from keras_attention.callbacks.budget import Budget
 from keras_attention.callbacks.metrics_log import MetricsLog
 from keras_attention.utils.checks import (
@@ -301,11 +301,6 @@ def spoken_name(name: str) -> str:
     """
     words = name.replace("val_", "validation_").split("_")
     return " ".join({"bleu": "BLEU", "chrf": "chrF"}.get(word, word) for word in words)
-
-
-def updates_of(model: keras.Model) -> int:
-    """Return the number of optimizer updates so far; waits for the device."""
-    return int(number(model.optimizer.iterations))
 
 
 def number(value: Any) -> float:

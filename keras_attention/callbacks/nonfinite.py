@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.callbacks.base import RunCallback
+from keras_attention.callbacks.base import RunCallback, updates_of
 from keras_attention.training.checkpoint_store import first_nonfinite
 from keras_attention.utils.checks import check_has, check_integer
 from keras_attention.utils.sides import decode_side
@@ -56,7 +56,7 @@ class StopOnNonFinite(RunCallback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.error = None
-        self._good_updates = _updates(self.model)
+        self._good_updates = updates_of(self.model)
 
     def before_update(self, batch: int) -> None:
         if batch % self.every == 0:
@@ -67,7 +67,7 @@ class StopOnNonFinite(RunCallback):
         found = None if self.error is not None else first_nonfinite(self.model)
         if found is not None:
             self._stop(
-                f"By update {_updates(self.model):,}, {found} are no longer finite. A lower learning "
+                f"By update {updates_of(self.model):,}, {found} are no longer finite. A lower learning "
                 "rate, more warm-up steps or float32 may help."
             )
 
@@ -85,11 +85,11 @@ class StopOnNonFinite(RunCallback):
         elif not all(map(math.isfinite, _losses(model))):
             self._stop(
                 f"The loss is no longer finite since one of the updates {self._good_updates + 1:,} "
-                f"to {_updates(model):,}. The optimizer {type(model.optimizer).__name__} does not "
+                f"to {updates_of(model):,}. The optimizer {type(model.optimizer).__name__} does not "
                 "know which; keras_attention's Adam would, and would keep the last good weights."
             )
         else:
-            self._good_updates = _updates(model)
+            self._good_updates = updates_of(model)
 
     def _stop(self, message: str) -> None:
         self.error = NonFiniteTraining(message)
@@ -131,7 +131,3 @@ def _losses(model: keras.Model) -> list[float]:
         for metric in model.metrics
         if metric.name == "loss" and isinstance(metric, keras.metrics.Mean)
     ]
-
-
-def _updates(model: keras.Model) -> int:
-    return int(keras.ops.convert_to_numpy(model.optimizer.iterations))

@@ -106,26 +106,16 @@ class ModelSizes:
             )
         key_dim = config.get("key_dim") or config["hidden_dim"] // config["num_heads"]
         learned = config.get("position_layout") == "learned"
-        return cls(
-            **{name: config[name] for name in required if name != "num_layers"},
-            num_layers=check_depths("num_layers", config["num_layers"]),
-            key_dim=key_dim,
-            value_dim=config.get("value_dim") or key_dim,
-            use_attention_bias=config.get("use_attention_bias", False),
-            normalize_first=config.get("normalize_first", False),
-            final_normalization=config.get("normalize_first", False)
-            or bool(config.get("final_normalization")),
-            tie_weights=config.get("tie_weights", True),
-            learned_positions=config.get("max_length", 256) if learned else 0,
-            attention_dropout=config.get("attention_dropout", 0.0),
-            recompute=config.get("recompute", False),
-            branch_feed_forward=config.get("branch_feed_forward"),
-            branched_decoder=config.get("branched_decoder", "cross"),
-            attention_window=config.get("attention_window"),
-            decoder_cell=config.get("decoder_cell", "attention"),
-            target_vocabulary_size=config.get("target_vocabulary_size"),
-            use_logits_bias=config.get("use_logits_bias", False),
-        )
+        is_last = config.get("normalize_first") or config.get("final_normalization")
+        derived = {
+            "num_layers": check_depths("num_layers", config["num_layers"]),
+            "key_dim": key_dim,
+            "value_dim": config.get("value_dim") or key_dim,
+            "final_normalization": bool(is_last),
+            "learned_positions": config.get("max_length", 256) if learned else 0,
+        }
+        names = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: config[name] for name in names & {*config}} | derived)
 
     @property
     def depths(self) -> tuple[int, int]:

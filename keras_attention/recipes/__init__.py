@@ -1,39 +1,19 @@
 """Whole runs, from a corpus to a trained model, its translations and its report."""
 
-import importlib
-from typing import Any
+from keras_attention.utils.lazily import imported_lazily
 
-# Name -> its module, imported on the first use: the command line reads settings without Keras.
-_MODULES = {
-    "RECIPES": "catalog",
-    "Plan": "plan",
-    "TranslationConfig": "config",
-    "check_export": "export_check",
-    "checkpoint_translator": "from_checkpoint",
-    "distill": "distillation",
-    "plan_training": "plan",
-    "prepare_corpus": "bulk_store",
-    "score_corpus": "bulk",
-    "train_translation": "run",
-    "translate_corpus": "bulk",
-}
-
-__all__ = [
-    "RECIPES",
-    "Plan",
-    "TranslationConfig",
-    "check_export",
-    "checkpoint_translator",
-    "distill",
-    "plan_training",
-    "prepare_corpus",
-    "score_corpus",
-    "train_translation",
-    "translate_corpus",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# On the first use of a name: the command line reads settings without Keras.
+__getattr__, __dir__, __all__ = imported_lazily(
+    __name__,
+    {
+        "bulk": ("score_corpus", "translate_corpus"),
+        "bulk_store": ("prepare_corpus",),
+        "catalog": ("RECIPES",),
+        "config": ("TranslationConfig",),
+        "distillation": ("distill",),
+        "export_check": ("check_export",),
+        "from_checkpoint": ("checkpoint_translator",),
+        "plan": ("Plan", "plan_training"),
+        "run": ("train_translation",),
+    },
+)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from keras_attention.callbacks.base import RunCallback, Stop
+from keras_attention.callbacks.base import RunCallback, Stop, updates_of
 from keras_attention.callbacks.best import BestCheckpoint
 from keras_attention.callbacks.branch_log import BranchLog
 from keras_attention.callbacks.budget import Budget
@@ -129,7 +129,7 @@ class TrainingLoop:
             measure = spoken_measure(self.run.config.best_by)
             say(f"The validation {measure} stopped improving. To train on, raise --patience.")
         # Also if a callback ended it, and the process was killed before the report.
-        is_over = budget.is_over(run_updates(model)) or (
+        is_over = budget.is_over(updates_of(model)) or (
             checkpoints.finished and budget.has_same_limits
         )
         return not (is_over or (self.patience.is_over and budget.cools_from is None))
@@ -207,7 +207,7 @@ class TrainingLoop:
         """Return the progress line, after a line on the budget, which comes again when the speed is known."""
         run, budget = self.run, self.budget
         forecast = Forecast.of(run.config, run.text, len(run.batches))
-        told = _tell(forecast, budget, run_updates(run.model))
+        told = _tell(forecast, budget, updates_of(run.model))
 
         def announce() -> None:
             _tell(told, budget, budget.updates, is_advised=bool(told.advice))
@@ -299,11 +299,6 @@ def train(run: Run) -> Checkpoints:
                 loop.measure_start()
             loop.fit()
         return loop.checkpoints
-
-
-def run_updates(model: keras.Model) -> int:
-    """Return the number of updates of a model."""
-    return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
 
 
 def _tell(forecast: Forecast, budget: Budget, updates: int, is_advised: bool = False) -> Forecast:

@@ -11,7 +11,7 @@ from typing import Any
 
 import keras
 
-from keras_attention.callbacks.base import checked_callbacks
+from keras_attention.callbacks.base import checked_callbacks, updates_of
 from keras_attention.data.batches import TokenBatches
 from keras_attention.data.corpora import Corpus
 from keras_attention.data.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ from keras_attention.recipes.aligning import alignment_figures
 from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
 from keras_attention.recipes.config import BUDGET, TranslationConfig
 from keras_attention.recipes.environment import environment
-from keras_attention.recipes.loop import run_updates, train
+from keras_attention.recipes.loop import train
 from keras_attention.recipes.messages import (
     batches_text,
     corpus_text,
@@ -289,7 +289,7 @@ class Run(Start):
         say(model_text(self.model, self._model_name, self.batches))
         checkpoints = train(self)
         self.training = {
-            "updates": run_updates(self.model),
+            "updates": updates_of(self.model),
             "minutes": round(checkpoints.seconds / 60, 2),
             "training_minutes": round(checkpoints.stateful["Budget"].seconds / 60, 2),
             "history": checkpoints.history,
