@@ -22,6 +22,7 @@ from keras_attention.spec import AttentionSpec, BlockSpec, DenseSpec, NormSpec, 
 from keras_attention.spec.parts import as_array
 from keras_attention.utils.checks import check_choice, check_integer
 from keras_attention.utils.files import atomic_folder
+from keras_attention.utils.lazily import needed
 from keras_attention.utils.sides import end_of, piece_of, target_size_of, unknown_of
 
 # Name of an activation in a spec -> its name in CTranslate2.
@@ -168,13 +169,13 @@ def write_model(
 
 def _library() -> SimpleNamespace:
     """CTranslate2's modules that describe models."""
-    try:
-        from ctranslate2.specs import common_spec, transformer_spec
-    except ImportError as error:
-        raise ImportError(
-            "The export needs CTranslate2, which is not installed: pip install 'ctranslate2>=4.8'."
-        ) from error
-    return SimpleNamespace(common=common_spec, transformer=transformer_spec)
+    message = (
+        "The export needs CTranslate2, which is not installed: pip install 'ctranslate2>=4.8'."
+    )
+    common, transformer = (
+        needed(f"ctranslate2.specs.{name}_spec", message) for name in ("common", "transformer")
+    )
+    return SimpleNamespace(common=common, transformer=transformer)
 
 
 def check_exportable(spec: TransformerSpec) -> None:

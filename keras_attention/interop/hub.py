@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from keras_attention.utils.lazily import needed
+
 SCHEMES = ("hf", "kaggle")
 # Only what a model is read from: a repository also has files for other programs, and several times the
 # same weights.
@@ -56,18 +58,15 @@ def _from_hugging_face(handle: str, name: str) -> Path:
         raise ValueError(
             f"{handle!r} must have the form hf://owner/name, or hf://owner/name@revision."
         )
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise ImportError(
-            f"{handle!r} is downloaded by huggingface_hub, which is not installed: "
-            "pip install huggingface_hub"
-        ) from error
+    hub = needed(
+        "huggingface_hub",
+        f"{handle!r} is downloaded by huggingface_hub, which is not installed: pip install huggingface_hub",
+    )
     repository, _, revision = name.partition("@")
 
     def snapshot(patterns: list[str], offline: bool = False) -> Path:
         return Path(
-            huggingface_hub.snapshot_download(
+            hub.snapshot_download(
                 repository,
                 revision=revision or None,
                 allow_patterns=patterns,
@@ -98,14 +97,12 @@ def _from_kaggle(handle: str, name: str) -> Path:
         raise ValueError(
             f"{handle!r} must have the form kaggle://{KAGGLE_PARTS}, with /number for a version."
         )
+    message = (
+        f"{handle!r} is downloaded by kagglehub, which is not installed: pip install kagglehub"
+    )
+    hub = needed("kagglehub", message)
     try:
-        import kagglehub
-    except ImportError as error:
-        raise ImportError(
-            f"{handle!r} is downloaded by kagglehub, which is not installed: pip install kagglehub"
-        ) from error
-    try:
-        return Path(kagglehub.model_download(name))
+        return Path(hub.model_download(name))
     except Exception as error:  # of the network, in many types of several libraries
         raise ConnectionError(
             _by_hand(handle, f"https://www.kaggle.com/models/{name}", error)

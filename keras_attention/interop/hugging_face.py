@@ -37,6 +37,7 @@ from keras_attention.spec.parts import (
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_choice
 from keras_attention.utils.files import DamagedFile
+from keras_attention.utils.lazily import needed
 
 CONFIG_FILE, GENERATION_FILE = "config.json", "generation_config.json"
 SAFE_WEIGHTS, OLD_WEIGHTS = "model.safetensors", "pytorch_model.bin"
@@ -127,27 +128,21 @@ def _read_weights(folder: Path) -> tuple[Path, Mapping[str, np.ndarray]]:
 
 
 def _read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    message = f"'{path}' is read by safetensors, which is not installed: pip install safetensors"
+    library = needed("safetensors", message)
     try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError as error:
-        raise ImportError(
-            f"'{path}' is read by safetensors, which is not installed: pip install safetensors"
-        ) from error
-    try:
-        with safe_open(path, framework="np") as file:
+        with library.safe_open(path, framework="np") as file:
             return {name: file.get_tensor(name) for name in file.keys()}
-    except (SafetensorError, ValueError, TypeError, AttributeError, OverflowError) as error:
+    except (library.SafetensorError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise DamagedFile(f"'{path}' cannot be read: {error}. Download it again.") from None
 
 
 def _read_pickle(path: Path) -> dict[str, np.ndarray]:
-    try:
-        import torch
-    except ImportError as error:
-        raise ImportError(
-            f"'{path}' is read by PyTorch, which is not installed: pip install torch. A model.safetensors "
-            "needs none."
-        ) from error
+    torch = needed(
+        "torch",
+        f"'{path}' is read by PyTorch, which is not installed: pip install torch. A model.safetensors "
+        "needs none.",
+    )
     try:
         if zipfile.is_zipfile(path):  # Nothing in it may be larger than it is in the file.
             with zipfile.ZipFile(path) as archive:

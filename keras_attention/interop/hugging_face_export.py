@@ -35,6 +35,7 @@ from keras_attention.spec.parts import (
 from keras_attention.spec.transformer import TransformerSpec
 from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import atomic_folder
+from keras_attention.utils.lazily import needed
 from keras_attention.utils.sides import unknown_of
 
 # Name of an activation in a spec -> its name in transformers.
@@ -109,13 +110,16 @@ def export_hugging_face(
             f"algorithm={tokenizer.algorithm!r}, normalization={tokenizer.normalization!r}, "
             f"source_prefix={tokenizer.source_prefix!r}, ends_source={tokenizer.ends_source}"
         )
-    save = _library()
+    message = (
+        "The export needs safetensors, which is not installed: pip install 'safetensors>=0.6'."
+    )
+    library = needed("safetensors.numpy", message)
     exported = _Export(spec.map_weights(as_array), tokenizer)
     with atomic_folder(path, replace=overwrite) as partial:
         weights = {
             name: np.ascontiguousarray(array) for name, array in exported.weights(max_length)
         }
-        save(weights, partial / SAFE_WEIGHTS, metadata={"format": "pt"})
+        library.save_file(weights, partial / SAFE_WEIGHTS, metadata={"format": "pt"})
         exported.write(partial, beam_size, max_length)
         write_manifest(partial, "hugging_face")
     return path
@@ -125,16 +129,6 @@ def is_marian_tokenizer(tokenizer: Any) -> bool:
     """Whether `MarianTokenizer` can give the same ids: it splits by SentencePiece and adds the end token."""
     models: Any = getattr(tokenizer, "sentence_piece_models", dict)()
     return len(models) == 2 and tokenizer.ends_source
-
-
-def _library() -> Any:
-    try:
-        from safetensors.numpy import save_file
-    except ImportError as error:
-        raise ImportError(
-            "The export needs safetensors, which is not installed: pip install 'safetensors>=0.6'."
-        ) from error
-    return save_file
 
 
 def _check_exportable(spec: TransformerSpec) -> None:

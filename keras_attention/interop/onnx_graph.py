@@ -25,6 +25,7 @@ from keras_attention.spec.parts import (
     StackSpec,
 )
 from keras_attention.spec.transformer import TransformerSpec
+from keras_attention.utils.lazily import needed
 
 # LayerNormalization is there from 17 on. onnxruntime and onnxruntime-web read these versions since 2022.
 OPSET, IR_VERSION = 17, 8
@@ -49,18 +50,15 @@ SOURCE_MASK, IS_CONTINUED = f"encoder_{MASK}", "use_cache_branch"
 
 def library() -> Any:
     """Return what is used of onnx."""
-    try:
-        from onnx import TensorProto, checker, helper, numpy_helper, save_model
-    except ImportError as error:
-        raise ImportError(
-            "The export needs onnx, which is not installed: pip install 'onnx>=1.20'."
-        ) from error
+    onnx = needed(
+        "onnx", "The export needs onnx, which is not installed: pip install 'onnx>=1.20'."
+    )
     return SimpleNamespace(
-        TensorProto=TensorProto,
-        check=checker.check_model,
-        helper=helper,
-        from_array=numpy_helper.from_array,
-        save=save_model,
+        TensorProto=onnx.TensorProto,
+        check=onnx.checker.check_model,
+        helper=onnx.helper,
+        from_array=onnx.numpy_helper.from_array,
+        save=onnx.save_model,
     )
 
 

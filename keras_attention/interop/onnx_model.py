@@ -16,6 +16,7 @@ import numpy as np
 from keras_attention.interop.onnx_graph import ENCODED, IDS, IS_CONTINUED, MASK, SOURCE_MASK
 from keras_attention.spec.parts import SpecError
 from keras_attention.utils.files import DamagedFile
+from keras_attention.utils.lazily import needed
 
 ENCODER_FILE, DECODER_FILE = "encoder_model.onnx", "decoder_model_merged.onnx"
 # Name of our entry in a file's metadata.
@@ -154,12 +155,10 @@ def _settings(folder: Path, sessions: Sequence[Any]) -> dict[str, int]:
 
 
 def _session(path: Path) -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ImportError(
-            f"'{path}' is run by onnxruntime, which is not installed: pip install 'onnxruntime>=1.23'."
-        ) from error
+    message = (
+        f"'{path}' is run by onnxruntime, which is not installed: pip install 'onnxruntime>=1.23'."
+    )
+    onnxruntime = needed("onnxruntime", message)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     if hasattr(os, "sched_getaffinity"):

@@ -103,7 +103,11 @@ def available_devices(strategy: str | None) -> int:
         return len(_tensorflow_devices())
     if strategy is None:
         return 1
-    return backend_choice("A strategy", torch=_torch_process_count, default=_keras_device_count)()
+    return backend_choice(
+        "A strategy",
+        torch=lambda: (processes.launched() or (0, 1))[1],
+        default=lambda: len(_keras_devices()),
+    )()
 
 
 def has_accelerator() -> bool:
@@ -166,7 +170,10 @@ def chief_says(value: float) -> float:
     All processes must call it at the same point. For clocks and signals, which differ between them.
     """
     chiefs = backend_choice(
-        "Training", jax=_jax_chief_says, torch=_torch_chief_says, default=lambda own: own
+        "Training",
+        jax=_jax_chief_says,
+        torch=lambda own: float(processes.values_of_all(own)[0]),
+        default=lambda own: own,
     )
     return chiefs(value)
 
@@ -305,10 +312,6 @@ def _jax_chief_says(value: float) -> float:
     return float(multihost_utils.broadcast_one_to_all(np.float32(value)))
 
 
-def _torch_chief_says(value: float) -> float:
-    return float(processes.values_of_all(value)[0])
-
-
 def _tensorflow_sum(value: Any) -> Any:
     import tensorflow as tf
 
@@ -338,14 +341,6 @@ def _jax() -> Any:
 
 def _keras_devices() -> list[str]:
     return keras.distribution.list_devices()
-
-
-def _keras_device_count() -> int:
-    return len(_keras_devices())
-
-
-def _torch_process_count() -> int:
-    return (processes.launched() or (0, 1))[1]
 
 
 def _torch_devices() -> list[str]:  # PyTorch has no `keras.distribution`.

@@ -1,4 +1,4 @@
-"""Lazy imports: a package imports its names on their first use."""
+"""Lazy imports: of a package's own names, and of packages that not everybody has."""
 
 from __future__ import annotations
 
@@ -33,3 +33,11 @@ def imported_lazily(
         return sorted({*vars(sys.modules[package]), *place_of, *(places if modules_too else ())})
 
     return get, names, sorted(place_of)
+
+
+def needed(module: str, message: str) -> Any:
+    """Import a module of another package; raise an ImportError with this message if it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(message) from error
