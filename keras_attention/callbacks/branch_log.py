@@ -19,10 +19,6 @@ class BranchLog(RunCallback):
     An entry has the number of the update and, under names such as
     `"encoder_block_1/self_attention/kappa"`, lists of weights. A resumed run removes the entries of
     updates that it repeats.
-
-    Args:
-        log: The `MetricsLog` to write to.
-        every: Number of updates between two entries. Defaults to 50.
     """
 
     def __init__(self, log: MetricsLog, every: int = 50):

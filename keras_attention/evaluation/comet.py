@@ -20,13 +20,8 @@ def corpus_comet(
     """COMET of a corpus (Rei et al. 2020), 100 times the mean of the model's scores of all sentences.
 
     Args:
-        sources: The sentences that were translated.
-        hypotheses: The translation of each.
-        references: The reference of each.
+        sources, hypotheses, references: The sentences, their translations, their references.
         model: Name of the model, such as `"Unbabel/wmt22-comet-da"`, which is downloaded at its first use.
-
-    Returns:
-        A `CorpusScore`.
 
     Raises:
         ImportError: If `unbabel-comet` is not installed.

@@ -184,13 +184,6 @@ def transformer_flops(model: Any, source_length: Any, target_length: Any) -> Any
 def flops_by_part(model: Any, source_length: Any, target_length: Any) -> dict[str, Any]:
     """Return the FLOPs of each part of the model; `transformer_flops` is their sum.
 
-    Args:
-        model: A `Transformer`, or its arguments; see `ModelSizes.of`.
-        source_length: S, end token counted: an int, or an integer array with one entry per row.
-        target_length: T, likewise.
-
-    Example:
-
     >>> from keras_attention.models import PRESETS
     >>> base = {**PRESETS["base"], "vocabulary_size": 37000}
     >>> flops_by_part(base, 7, 5)["encoder: scores and sums"] == 6 * 2 * 2 * 512 * 7 * 7

@@ -88,13 +88,7 @@ def split_hyphens(text: str) -> str:
 
 
 def moses_tokenizer(language: str = "de") -> Callable[[str], str]:
-    """Return the function from a plain line to its tokens, hyphens split, joined by single spaces.
-
-    Args:
-        language: A language code of Moses, such as `"de"`.
-
-    Raises:
-        ImportError: If sacremoses is not installed.
+    """Return the function from a plain line of a language to its tokens, hyphens split, with single spaces.
 
     >>> moses_tokenizer("de")("„Das“ kostet 3,50 € (z. B. im E-Shop)…")
     '„ Das &quot; kostet 3,50 € ( z. B. im E ##AT##-##AT## Shop ) ...'

@@ -55,11 +55,8 @@ class PerplexityMeter:
     """`perplexity` of one model, compiled once for all measurements; each uses the current weights.
 
     Args:
-        model: As for `perplexity`.
+        model: As for `perplexity`, which has the call's argument, too.
         loss: A `LabelSmoothedCrossentropy` to measure, too.
-
-    Call arguments:
-        batches: As for `perplexity`.
 
     Attributes:
         last_loss: Mean `loss` per target token in the last measurement, without dropout; None before the

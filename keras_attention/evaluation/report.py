@@ -176,12 +176,7 @@ def compared(
 ) -> dict[str, Any]:
     """Return the text of a report, and whether its systems differ by more than chance.
 
-    Args:
-        translations: The translations of each system, by its title.
-        text: What was translated.
-        decoding: Search settings.
-        samples: Resamples of the paired bootstrap.
-        baselines: All are compared with the first of these that there is, or else with the first system.
+    All are compared with the first of the baselines that there is, or else with the first system.
     """
     differences = []
     if len(translations) > 1:

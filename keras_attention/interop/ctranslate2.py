@@ -148,15 +148,9 @@ def write_model(
     max_length: int = 2048,
     target_tokenizer: Any = None,
 ) -> None:
-    """Write a spec for CTranslate2 into an existing folder, as `export_ctranslate2` does.
+    """Write a complete spec for CTranslate2 into an existing folder, as `export_ctranslate2` does.
 
-    Args:
-        spec: A complete spec.
-        tokenizer: An object with `vocabulary_size`, `id_to_token` and `unknown_token_id`.
-        folder: The folder.
-        quantization: As for `export_ctranslate2`.
-        max_length: The same.
-        target_tokenizer: The same of the target, if it has a tokenizer of its own.
+    The tokenizers need `vocabulary_size`, `id_to_token` and `unknown_token_id` alone.
     """
     check_exportable(spec)
     # Copies: CTranslate2 quantizes in place, and an array may share the model's memory.

@@ -149,11 +149,7 @@ class Arrays:
 
 
 def read_foreign_json(path: Path, kind: type) -> Any:
-    """Read a JSON file of another program.
-
-    Args:
-        path: The file.
-        kind: What it must hold: `dict` or `list`.
+    """Read a JSON file of another program, which must hold a dict or a list.
 
     Raises:
         DamagedFile: If the file is no JSON, or holds something else.
@@ -236,12 +232,7 @@ def with_row(table: EmbeddingSpec) -> EmbeddingSpec:
 
 
 def permute_hidden(spec: TransformerSpec, order: np.ndarray) -> TransformerSpec:
-    """Return the same model with the hidden dimensions in another order.
-
-    Args:
-        spec: A spec of NumPy arrays.
-        order: The old index (D,) of each new one.
-    """
+    """Return the same model, of arrays, with the hidden dimensions in the order of these old indices (D,)."""
     # Both go through the weights in the same order.
     fields = (field for field in weight_fields(spec) if field.value is not None)
 
@@ -255,13 +246,10 @@ def permute_hidden(spec: TransformerSpec, order: np.ndarray) -> TransformerSpec:
 
 
 def as_transformers(spec: TransformerSpec) -> TransformerSpec:
-    """Return the model with the positions that transformers computes for Marian's models.
+    """Return the model, of NumPy arrays, with the positions that transformers computes for Marian's models.
 
     They have the paper's frequencies, sines first. With hidden dimensions in another order, that is the
     layout `"interleaved"`.
-
-    Args:
-        spec: A spec of NumPy arrays with sinusoids.
 
     Raises:
         SpecError: If the width is odd.

@@ -38,12 +38,6 @@ def download(handle: str) -> Path:
         ImportError: If the hub's library is not installed.
         ConnectionError: If the files are neither in the cache nor to be had. The message says what to
             download by hand, and where to put it.
-
-    Example:
-
-    >>> download("hf://opus")
-    Traceback (most recent call last):
-    ValueError: 'hf://opus' must have the form hf://owner/name, or hf://owner/name@revision.
     """
     scheme, _, name = handle.partition("://")
     if scheme == "hf":

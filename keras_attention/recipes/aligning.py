@@ -103,12 +103,8 @@ def alignment_head(
 ) -> tuple[Head, float]:
     """Return the head of the cross-attention that aligns best, and its alignment error rate.
 
-    Content words count, and the head's row of the word that the decoder reads, as in `with_details`.
-
-    Args:
-        model: A Keras `Transformer`.
-        tokenizer: Its tokenizer.
-        alignments: True alignments of pairs of text, as `Corpus.alignments` holds them.
+    Content words count, and the head's row of the word that the decoder reads, as in `with_details`. The true
+    alignments are those of pairs of text, as `Corpus.alignments` holds them.
 
     Raises:
         ValueError: If no pair has a link to compare with.
@@ -121,14 +117,10 @@ def alignment_head(
 
 
 def alignment_figures(run: Run, split: str) -> dict[str, Any]:
-    """Return how well a run aligns words, where true alignments are known; else nothing.
+    """Return how well a run aligns words, where true alignments are known; else an empty dict.
 
-    Args:
-        run: The run. Of a model without guided alignment, the head that aligns its validation set best.
-        split: Which part of the text is aligned.
-
-    Returns:
-        `{"alignment": {"head", "is_guided", "error_rate", "split", "sentences"}}`, or an empty dict.
+    The head of a model without guided alignment is the one that aligns its validation set best. The dict is
+    `{"alignment": {"head", "is_guided", "error_rate", "split", "sentences"}}`.
     """
     known, chosen_by = (_known(run.corpus, part) for part in (split, "validation"))
     head = run.settings.get("guided_alignment_head")

@@ -38,14 +38,8 @@ def attention_log(
 ) -> list[AttentionLog]:
     """Return the callback that logs the attention on validation pairs; none if all are too long to show.
 
-    Args:
-        writer: Where to write.
-        tokenizer: The run's tokenizer.
-        corpus: The run's corpus.
-        store: Its training set, for the frequencies of tokens.
-        translator: Translates with the current weights of the model in training.
-        monitor: Its clock is stopped while attention is logged.
-        stop: The `Stop` of the training.
+    The store, that of the training set, gives the frequencies of tokens. The translator has the current
+    weights of the model in training, and the monitor's clock is stopped meanwhile.
     """
     pairs = middling_pairs(corpus, tokenizer)
     if not pairs:

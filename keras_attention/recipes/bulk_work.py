@@ -55,13 +55,7 @@ def run_chunks(
     show_progress: bool = True,
     what: str = "translating",
 ) -> list[Place]:
-    """Process the missing chunks of a folder.
-
-    Args:
-        folder: Inputs and outputs.
-        job: Called once in each worker; returns the function from lines to a result.
-        share, ray, workers, show_progress: As in `translate_corpus`.
-        what: Text of the progress line.
+    """Process the missing chunks of a folder, as `translate_corpus` does, by the work that `job` returns.
 
     Returns:
         The results, one for each input; an empty list while other shares are missing.

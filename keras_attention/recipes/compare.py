@@ -18,10 +18,7 @@ PLAIN = "plain"
 
 
 def own_translations(runs: Mapping[str, RunFolder]) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the translations of their own test set that finished runs have kept, and its references.
-
-    Args:
-        runs: Folders of finished runs, by name.
+    """Return the translations of their test set that finished runs have kept, by name, and its references.
 
     Raises:
         ValueError: If a run has kept none, or its test set is another one than that of the first run.
@@ -82,16 +79,7 @@ def compare_precisions(
     precisions: Sequence[str],
     **decoding: Any,
 ) -> dict[str, dict[str, float]]:
-    """Translate the same lines in several precisions.
-
-    Args:
-        model: A trained `Transformer`.
-        tokenizer: Its tokenizer.
-        sources: Lines to translate.
-        references: Their translations.
-        precisions: Precisions of a `Translator`, or `"plain"` for the plain search in float32. All are
-            compared with the first.
-        **decoding: Further arguments of `Translator`.
+    """Translate the same lines in several precisions; "plain" is the plain search in float32.
 
     Returns:
         A dict for each precision: `bleu` (sacreBLEU), `differs` (the number of lines that differ from
@@ -180,15 +168,6 @@ def compare_searches(
     **decoding: Any,
 ) -> list[SearchScore]:
     """Translate the same lines with every beam size and every length penalty.
-
-    Args:
-        model: A trained `Transformer`.
-        tokenizer: Its tokenizer.
-        sources: Lines to translate.
-        references: Their translations.
-        beam_sizes: Each is tried with each penalty.
-        length_penalties: Values of alpha.
-        **decoding: Further arguments of `Translator`.
 
     Returns:
         A score for each setting, with the beam sizes in the outer loop.

@@ -94,12 +94,8 @@ def distilled_corpus(
 ) -> Corpus:
     """Return the corpus with the teacher's translations as targets; what is there already is taken.
 
-    Args:
-        teacher: Folder of a finished run.
-        corpus: Its text.
-        folder: Gets `source.txt`, `target.txt`, and in `n_best/` the translations to choose from.
-        n_best: Number of them.
-        **search: Arguments of `translate_corpus`.
+    The folder gets `source.txt`, `target.txt`, and in `n_best/` the translations to choose from. `search` are
+    arguments of `translate_corpus`.
     """
     source, target = folder / "source.txt", folder / "target.txt"
     folder.mkdir(parents=True, exist_ok=True)

@@ -22,14 +22,9 @@ FLOPS_WITHOUT_ACCELERATOR = 5e11  # some ten seconds on two CPU cores
 
 @dataclasses.dataclass(frozen=True)
 class StepProbe:
-    """Time and memory of a training step.
+    """What a training step takes: seconds of the first, compilation included, and of the second; peak memory.
 
-    Attributes:
-        first_seconds: Seconds of the first step, compilation included.
-        seconds: Seconds of the second step.
-        peak_bytes: Peak memory during both, of the accelerator or, without one, of the process; None if
-            unknown.
-        device: Whose memory that is: "accelerator" or "process".
+    The memory is that of the accelerator or, without one, of the process, as `device` says; None if unknown.
     """
 
     first_seconds: float
@@ -51,16 +46,9 @@ def worth_trying(flops: float, memory: TrainingMemory) -> bool:
 
 
 def probe_step(model: keras.Model, rows: int, source_length: int, target_length: int) -> StepProbe:
-    """Train a compiled translation model for two steps on random sentences that fill a batch.
+    """Train a compiled translation model for two steps on random sentences that fill a batch (B, S, T).
 
-    Args:
-        model: The two steps change it, so do not pass a model that you want to keep.
-        rows: B, sentences.
-        source_length: S, tokens of each.
-        target_length: T, tokens of each.
-
-    Returns:
-        A `StepProbe`.
+    The steps change the model, so do not pass one that you want to keep.
 
     Raises:
         MemoryError: The step does not fit.

@@ -29,16 +29,7 @@ def log_probabilities(
 ) -> list[float]:
     """log P(translation | source) of each pair: the sum over its tokens, end token included.
 
-    Args:
-        model: A trained `Transformer`.
-        tokenizer: Its tokenizer.
-        sources: Sentences.
-        translations: Their translations.
-        show_progress: Whether a progress line is shown.
-        unusual: Collects the sources unlike those of the training.
-
-    Returns:
-        Natural logarithms, one per pair.
+    Sources unlike those of the training are added to `unusual`.
 
     Raises:
         ValueError: If the lists differ in length.
@@ -66,7 +57,7 @@ def token_log_probabilities(
     targets: Sequence[Sequence[int]],
     show_progress: bool = True,
 ) -> list[np.ndarray]:
-    """log P(token | source, tokens before it) of each token of each target.
+    """log P(token | source, tokens before it) of each token of each target: an array (T,) for each target.
 
     Args:
         model: A trained `Transformer`.
@@ -74,9 +65,6 @@ def token_log_probabilities(
         sources: Token ids, as the encoder reads them: with the end token.
         targets: Token ids of the translations, with the end token.
         show_progress: Whether a progress line is shown.
-
-    Returns:
-        An array (T,) of natural logarithms for each target.
 
     Raises:
         NonFiniteModel: If a weight of the model is infinite or NaN.

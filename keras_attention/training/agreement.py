@@ -29,10 +29,7 @@ def largest_of_all(values: Sequence[float]) -> list[float]:
 
 
 def values_of_all(value: Any) -> list[Any]:
-    """Return each process's value, in the order of the processes. All must call this at the same point.
-
-    Args:
-        value: Anything that JSON can hold.
+    """Return each process's JSON value, in the order of the processes. All must call this at the same point.
 
     >>> values_of_all({"seed": 3})
     [{'seed': 3}]
@@ -59,10 +56,7 @@ def _values_on_jax(value: Any) -> list[Any]:
 
 
 def check_agreement(facts: Mapping[str, Any]) -> None:
-    """Check that all processes have the same settings.
-
-    Args:
-        facts: Settings by name; JSON must be able to hold the values.
+    """Check that all processes have the same settings, by name, which JSON must be able to hold.
 
     Raises:
         ValueError: In every process, if a setting differs. The message names it and two processes.
@@ -80,10 +74,7 @@ def check_agreement(facts: Mapping[str, Any]) -> None:
 
 
 def check_same_texts(texts: Mapping[str, Any]) -> None:
-    """Check that all processes have the same text. They tell each other checksums, not the text.
-
-    Args:
-        texts: Parallel texts by the name of their part, such as `"train"`.
+    """Check that all processes have the same text of each part. They tell each other checksums, not the text.
 
     Raises:
         ValueError: In every process, if a text differs. The message names it, and the first pair that is

@@ -45,32 +45,22 @@ class DamagedCheckpoint(DamagedFile):
 def write_checkpoint(
     path: str | os.PathLike[str], model: keras.Model, record: dict[str, Any], replace: bool = False
 ) -> None:
-    """Write the whole state of a model as a checkpoint.
+    """Write the whole state of a compiled and built model as a checkpoint.
 
     Weights and optimizer go into `model.weights.h5`. `manifest.json` holds the record, the sha256 of that
     file, the names and shapes of all variables, and what Keras does not save: the states of the random
-    generators and the running metrics. Everything is written under a temporary name, flushed to the disk
-    and renamed: if the process is killed at any moment, the checkpoint is complete or absent.
+    generators and the running metrics. If the process is killed at any moment, the checkpoint is complete or
+    absent.
 
     Args:
         path: The folder to make.
-        model: A compiled and built model.
+        model: The model.
         record: Further JSON-serialisable entries of the manifest.
         replace: Whether to delete an existing folder of that name once the new one is written. If False,
-            it is renamed instead. Defaults to False.
+            it is renamed instead.
 
     Raises:
         OSError: If the checkpoint cannot be written; an existing one is then unchanged.
-
-    Example:
-
-    >>> import tempfile
-    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    >>> model.compile("sgd", "mse")
-    >>> path = Path(tempfile.mkdtemp()) / "first"
-    >>> write_checkpoint(path, model, {"epoch": 3})
-    >>> read_manifest(path)["epoch"]
-    3
     """
     path = Path(path)
     try:
@@ -104,14 +94,7 @@ def save_weights(model: keras.Model, file: Path) -> None:
 
 
 def read_manifest(path: str | os.PathLike[str], verify: bool = True) -> dict[str, Any]:
-    """Read the manifest of a checkpoint and verify its checksum.
-
-    Args:
-        path: The folder of a checkpoint.
-        verify: Whether to verify the files that the manifest lists as well. Defaults to True.
-
-    Returns:
-        The manifest: the record given to `write_checkpoint`, and the entries that it added.
+    """Read the manifest of a checkpoint and verify its checksum, and by default those of the files it lists.
 
     Raises:
         DamagedCheckpoint: If a file is missing or was changed. The message names it.

@@ -197,14 +197,10 @@ def update_where(
     variables: Sequence[Any],
     learning_rate: Any,
 ) -> None:
-    """Update variables on every replica of TensorFlow's strategy, if a condition holds.
+    """Update Keras variables on every replica of TensorFlow's strategy, if a condition holds.
 
-    Args:
-        condition: Boolean scalar tensor, equal on all replicas.
-        update: Called with a gradient, a `tf.Variable` and the learning rate.
-        gradients: One for each variable, equal on all replicas.
-        variables: Keras variables.
-        learning_rate: Scalar.
+    The condition, a boolean scalar, and the gradients are equal on all replicas. `update` is called with a
+    gradient, a `tf.Variable` and the learning rate.
     """
     import tensorflow as tf
 

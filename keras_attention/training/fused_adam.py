@@ -25,19 +25,12 @@ class AdamStep(NamedTuple):
 def tensorflow_adam_update(
     variable: Any, momentum: Any, velocity: Any, gradient: Any, step: AdamStep
 ) -> bool:
-    """Update a TensorFlow variable and its moments in one pass over memory, if that is possible.
+    """Update a TensorFlow variable and its moments, Keras variables, in one pass over memory.
 
     The formula is Keras' own, `m * lr * sqrt(1 - beta_2^t) / (1 - beta_1^t) / (sqrt(v) + epsilon)`.
 
-    Args:
-        variable: The `tf.Variable` to update.
-        momentum: Its first moment, a Keras variable.
-        velocity: Its second moment, a Keras variable.
-        gradient: Dense gradient.
-        step: The update.
-
     Returns:
-        True if the variable was updated; False if there is no fused operation for it.
+        Whether the variable was updated; not if there is no fused operation for it.
     """
     import tensorflow as tf
 
@@ -70,18 +63,12 @@ def torch_adam_updates(
     step: AdamStep,
     is_good: Any,
 ) -> bool:
-    """Update all PyTorch variables and their moments in one call, without waiting for the device.
+    """Update Keras variables and their moments on PyTorch in one call, without waiting for the device.
 
-    Args:
-        variables: Keras variables.
-        momentums: Their first moments, Keras variables.
-        velocities: Their second moments, Keras variables.
-        gradients: Dense gradients of the variables.
-        step: The update.
-        is_good: Boolean scalar tensor: where it is False, nothing changes.
+    Where the boolean scalar `is_good` is False, nothing changes.
 
     Returns:
-        True if this call handled the update; False if there is no fused operation for the variables.
+        Whether this call handled the update; not if there is no fused operation for the variables.
     """
     import torch
     from torch.optim.adam import adam

@@ -217,13 +217,6 @@ def label_weights(
 
     A graph cannot raise an error. So with a `vocabulary_size`, a label outside the vocabulary has the
     weight NaN: the loss becomes NaN, and the model does not learn a wrong word.
-
-    Args:
-        y_true: Labels `(B, T)`.
-        pad_token_id: Label of padding.
-        sample_weight: Optional weights, `(B,)` or broadcastable to `(B, T)`.
-        vocabulary_size: Number of tokens V, or None to leave the labels unchecked. Defaults to None.
-        dtype: Of the weights. Defaults to float32.
     """
     y_true = ops.convert_to_tensor(check_numbers("y_true", y_true))
     weights = ops.ones_like(y_true, dtype=dtype)

@@ -42,11 +42,7 @@ def with_moving_average(model: keras.Model) -> Iterator[None]:
 
 
 def load_moving_average(model: keras.Model, paths: Sequence[str | os.PathLike[str]]) -> None:
-    """Set the weights of a model to the moving average that the last of some checkpoints holds.
-
-    Args:
-        model: A built model with the weights of the checkpoint; it need not be compiled.
-        paths: Checkpoints of a training with `Adam(moving_average=...)`.
+    """Set the weights of a built model to the moving average that the last of some checkpoints holds.
 
     Raises:
         ValueError: If the checkpoint holds no moving average, or is another model's.

@@ -75,13 +75,7 @@ def check_number(
     above: float | None = None,
     below: float | None = None,
 ) -> float:
-    """Raise ValueError unless a value is a finite number in a range.
-
-    Args:
-        name: Name of the parameter.
-        value: The value to check.
-        least, most: Inclusive bounds.
-        above, below: Exclusive bounds.
+    """Raise ValueError unless a value is a finite number in a range, whose bounds are inclusive or exclusive.
 
     >>> check_number("dropout", 0.1, least=0, below=1)
     0.1
@@ -194,13 +188,7 @@ def check_callable(name: str, value: Any) -> Callable[..., Any]:
 
 
 def check_has(name: str, value: Any, what: str, *attributes: str) -> Any:
-    """Raise a ValueError unless a value has the attributes that are needed.
-
-    Args:
-        name: Name of the parameter.
-        value: The value to check.
-        what: What it should be, such as `"a Tokenizer"`.
-        *attributes: Names of the attributes.
+    """Raise a ValueError unless a value has the attributes of what it should be, such as "a Tokenizer".
 
     >>> check_has("text", "one two", "a text", "split")
     'one two'

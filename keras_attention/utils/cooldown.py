@@ -4,11 +4,7 @@ from __future__ import annotations
 
 
 def cooldown_start(steps: int, share: float) -> int:
-    """Return after which update of a budget the cool-down begins.
-
-    Args:
-        steps: All updates of the budget.
-        share: The share of them that is the cool-down.
+    """Return after which update of a budget the cool-down, its last share, begins.
 
     >>> cooldown_start(2000, 0.2)
     1600
@@ -17,13 +13,9 @@ def cooldown_start(steps: int, share: float) -> int:
 
 
 def finishing_steps(updates: int, share: float) -> int:
-    """Return the budget whose cool-down begins after this many updates, which are done.
+    """Return the budget whose cool-down, a share of at most a half, begins after this many updates.
 
     A run that cools down from there is a run that had this budget from the start.
-
-    Args:
-        updates: Updates that are done, at least 1.
-        share: The share of the budget that is the cool-down, at most a half; 0 for none.
 
     >>> finishing_steps(506, 0.2), finishing_steps(506, 0.0)
     (632, 506)

@@ -26,29 +26,22 @@ def check_destination(
     sources: Iterable[PathLike] = (),
     option: str = "`overwrite=True`",
 ) -> Path:
-    """Raise unless a user's path may be written to. Call it before the work begins.
+    """Refuse a user's path that may not be written to, before the work begins; else return it.
 
     Something existing is replaced only if this package wrote it and the user passed `overwrite`.
 
     Args:
         path: Path to write to.
-        folder: Whether a folder will be written, not a file. Defaults to False.
-        ours: A function that tells from its content whether this package wrote what exists at the path.
-            None if that cannot be told; nothing is replaced then.
-        overwrite: Whether to replace what this package wrote. Defaults to False.
+        folder: Whether a folder will be written, not a file.
+        ours: Tells from its content whether this package wrote what exists at the path. None if that cannot
+            be told; nothing is replaced then.
+        overwrite: Whether to replace what this package wrote.
         sources: Files that are read to produce the result.
-        option: What a user writes to have it replaced, for the message. Defaults to the argument.
+        option: What a user writes to have it replaced, for the message.
 
     Raises:
-        OccupiedPath: If something exists that may not be replaced, a link or device among them, or the
-            path is one of the sources.
+        OccupiedPath: If something exists that may not be replaced, or the path is one of the sources.
         ValueError: If the path's folder does not exist or cannot be written to.
-
-    Example:
-
-    >>> import tempfile
-    >>> check_destination(tempfile.mkdtemp() + "/new.txt").name
-    'new.txt'
     """
     path = check_path("path", path)
     for source in sources:

@@ -44,15 +44,7 @@ LOCK = ".keras_attention-lock-"
 
 
 def write_atomically(path: PathLike, content: str | bytes) -> None:
-    """Write a file so that a crash or a full disk leaves the old one or the new one.
-
-    Args:
-        path: The file; an existing one is replaced.
-        content: Bytes, or text to be written as UTF-8.
-
-    Raises:
-        OSError: If the file cannot be written. The message names it.
-    """
+    """Write bytes or text to a file, so that a crash or a full disk leaves the old one or the new one."""
     with atomic_file(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
@@ -68,17 +60,6 @@ def atomic_file(path: PathLike, mode: str = "wb") -> Iterator[IO[Any]]:
     Raises:
         OccupiedPath: If something other than a file exists at the path.
         OSError: If the file cannot be written. The message names it.
-
-    Example:
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "lines.txt"
-    >>> with atomic_file(path, "w") as file:
-    ...     _ = file.write("first")
-    ...     path.exists()
-    False
-    >>> path.read_text()
-    'first'
     """
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     with atomic_path(path) as partial, open(partial, mode, **text) as file:
@@ -207,17 +188,13 @@ def write_json(path: PathLike, value: Mapping[str, Any]) -> None:
 
 
 def read_json(path: PathLike, remedy: str = "") -> dict[str, Any]:
-    """Read a JSON object.
+    """Return the JSON object in a file, without the checksum that earlier versions wrote.
 
     Args:
         path: The file.
         remedy: A sentence for the error message: what the user can do.
 
-    Returns:
-        The object, without the checksum that earlier versions wrote.
-
     Raises:
-        FileNotFoundError: If there is no such file.
         DamagedFile: If it holds no JSON object.
     """
     value = parse_json(Path(path).read_bytes(), path, remedy)
@@ -248,9 +225,6 @@ def verify_files(folder: PathLike, sha256: Mapping[str, str], remedy: str = "") 
         folder: The folder.
         sha256: Checksum of each file, by its name, or its path in the folder, with "/".
         remedy: A sentence for the error message: what the user can do.
-
-    Raises:
-        DamagedFile: If a file is missing or has another checksum. The message names it.
     """
     for name in sha256:
         if not is_inside(name):

@@ -73,14 +73,10 @@ def is_memory_tuned() -> bool:
 
 
 def advise_huge_pages() -> bool:
-    """Move the large memory areas that this process uses now to huge pages, if Linux gives them.
+    """Move the large memory areas of this process to huge pages; return whether Linux was asked to.
 
     Gigabytes in small pages have more addresses than a processor can cache, above all a virtual one. With
     huge pages, an update of the base model on TensorFlow and two CPUs took a tenth less time.
-
-    Returns:
-        Whether huge pages were requested. Not if Linux does not give them on request, or the user has
-        configured the allocator.
     """
     if _glibc() is None or not huge_pages_on_request():
         return False

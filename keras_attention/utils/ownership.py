@@ -20,22 +20,8 @@ def is_own_folder(
             lists files there.
         manifest: Name of the signed JSON file that lists the other files in its entry "sha256".
         *keys: Further entries that this kind of manifest has.
-        verify: Whether to compare the checksums of the other files. Defaults to True.
+        verify: Whether to compare the checksums of the other files.
         beside: Names that are allowed as well; the caller checks them.
-
-    Example:
-
-    >>> import tempfile
-    >>> from keras_attention.utils.files import sha256_of, write_signed_json
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "weights").write_text("1 2 3")
-    >>> is_own_folder(folder, "spec.json")
-    False
-    >>> write_signed_json(folder / "spec.json", {"sha256": {"weights": sha256_of(folder / "weights")}})
-    >>> is_own_folder(folder, "spec.json")
-    True
-    >>> is_own_folder(folder, "spec.json", "averaged_from")
-    False
     """
     try:
         content: dict[str, Any] = read_signed_json(folder / manifest)

@@ -106,11 +106,8 @@ class RunFolder:
     def settings(self, needed: Collection[str] = ()) -> dict[str, Any]:
         """Return the settings of the run in this folder.
 
-        Args:
-            needed: Names of settings that must be there.
-
         Raises:
-            ValueError: If it is not the folder of a run, or a setting is missing.
+            ValueError: If it is not the folder of a run, or one of the needed settings is missing.
             DamagedFile: If a run has trained there and the file holds no JSON object.
         """
         try:

@@ -7,14 +7,7 @@ from typing import Any
 
 
 def encode_side(tokenizer: Any, texts: Iterable[str], side: str, **options: Any) -> list[list[int]]:
-    """Return the ids of each text of one side, without an end token.
-
-    Args:
-        tokenizer: A `Tokenizer`, or an object with its `encode`.
-        texts: The texts.
-        side: `"source"` or `"target"`.
-        **options: Further arguments of `encode`.
-    """
+    """Return the ids of each text of one side, without an end token; options are those of `encode`."""
     return tokenizer.encode(list(texts), **options, **_named(tokenizer, side))
 
 

@@ -18,12 +18,7 @@ END_SIZE = 22
 
 
 def sign_archive(path: PathLike) -> None:
-    """Add the sha256 of all its other bytes to a zip archive.
-
-    Args:
-        path: The archive, as written by Keras' `save`.
-
-    Example:
+    """Add the sha256 of all its other bytes to a zip archive, as written by Keras' `save`.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "model.zip"
@@ -45,12 +40,8 @@ def sign_archive(path: PathLike) -> None:
 def verify_archive(path: PathLike, remedy: str = "") -> None:
     """Raise unless a zip archive is intact: unchanged since `sign_archive`, or never signed.
 
-    Args:
-        path: The archive.
-        remedy: A sentence for the error: what the user can do.
-
     Raises:
-        DamagedFile: If it was changed or cut off, or is not an archive.
+        DamagedFile: If it was changed or cut off, or is not an archive. The message ends with the remedy.
     """
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
