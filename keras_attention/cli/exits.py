@@ -50,9 +50,7 @@ def orderly_exit(program: str) -> Iterator[None]:
 def naming_the_folder(folder: Path, is_given: bool) -> Iterator[None]:
     """At the end of a command, stopped or not, name the folder that the next start needs to go on there.
 
-    Args:
-        folder: The folder that the command writes to.
-        is_given: Whether the user has named it; nothing is said then.
+    Nothing is said if the user has named it.
     """
     try:
         yield

@@ -61,8 +61,7 @@ def add_options(
         group: An argparse parser or a group of one.
         cls: The dataclass. Its docstring describes every field.
         names: The fields, in the order of the help; all if not given.
-        defaults: What the help says is taken if an option is not given; the field's default if a name
-            is missing.
+        defaults: What the help says is taken if an option is not given, in place of the field's default.
         aliases: Further names of options.
     """
     help_of = field_help(cls)
@@ -98,11 +97,7 @@ def field_help(cls: type) -> dict[str, str]:
 
 
 def read_toml(path: Path, *classes: type) -> dict[str, Any]:
-    """Return the settings in a TOML file.
-
-    Args:
-        path: The file.
-        *classes: Dataclasses, whose fields are the settings.
+    """Return the settings in a TOML file, which are fields of these dataclasses.
 
     Raises:
         ValueError: If it is not TOML, or has a setting that is unknown or of another type.

@@ -74,11 +74,8 @@ def chunks_as_they_come(
 ) -> None:
     """Read lines, and pass on as many at a time as are there, so that whoever waits for an answer gets it.
 
-    Args:
-        stream: A file, a pipe or a terminal, open at its start.
-        name: Its name, for error messages.
-        work: Called with the number of lines before, and the lines.
-        most: The most lines to pass on at once. Defaults to `CHUNK_LINES`.
+    `work` is called with the number of lines before, and the lines: `CHUNK_LINES` at most, or so many as are
+    said. The stream is open at its start; its name is for error messages.
 
     Raises:
         ValueError: If the text is not UTF-8, or damaged.

@@ -47,13 +47,8 @@ def choose_buckets(
 
     Starts with one bucket. Each step splits the bucket that gains most, at the length (on either side)
     that saves most positions. More buckets need less padding but leave more incomplete batches. The
-    result is the step with the fewest positions, those of incomplete batches included.
-
-    Args:
-        lengths: Int array (2, pairs): source and target lengths, in positions.
-        batch_tokens: Largest number of positions of a batch on either side.
-        num_replicas: The rows of a batch are a multiple of this.
-        max_shapes: Largest number of shapes, those of incomplete batches included.
+    result is the step with the fewest positions, those of incomplete batches included. The lengths are an int
+    array (2, pairs), of source and target.
 
     Returns:
         The buckets, from short to long, and the bucket of each pair, int array (pairs,).

@@ -29,11 +29,9 @@ SHARED = (
 
 
 def firefox_tokenizer(spec: TransformerSpec, files: Sequence[Path]) -> Tokenizer:
-    """Return the tokenizer of a model of Firefox.
+    """Return the tokenizer of a model of Firefox, whose last token is padding.
 
-    Args:
-        spec: The model; its last token is padding.
-        files: The SentencePiece model of both languages, or one for the source and one for the target.
+    The files are the SentencePiece model of both languages, or one for the source and one for the target.
     """
     models = [_read(file) for file in files]
     pieces = [_pieces_of(model) for model in models]

@@ -20,12 +20,6 @@ def with_normalization(model: bytes) -> bytes:
     They get the ids of `Tokenizer.encode`. Differences are left in text that nobody writes: several marks of
     one letter in an order that is not canonical, an invisible character between a letter and its mark, and
     the character NUL.
-
-    Args:
-        model: The model of a `Tokenizer` with `normalization="nfc_visible"`.
-
-    Raises:
-        ImportError: If protobuf is not installed.
     """
     try:
         from sentencepiece import sentencepiece_model_pb2

@@ -87,14 +87,7 @@ class Preset(NamedTuple):
 def read_folder(folder: str | os.PathLike[str], positions: str = POSITIONS[0]) -> Preset:
     """Read the model, the tokenizer and the search settings of a preset, or of another program's folder.
 
-    Args:
-        folder: What `Translator.save_to_preset` has written, a MarianMT folder of Hugging Face, a CTranslate2
-            folder or package of Argos Translate, or a folder of Firefox' translation models.
-        positions: `"as_trained"` or `"as_transformers"`, which differ for models that Marian has trained:
-            see `read_hugging_face`. Defaults to `"as_trained"`.
-
     Raises:
-        FileNotFoundError: If there is no such folder.
         DamagedFile: If a file is cut off or changed.
         ValueError: If the folder holds none of these, or a model that cannot be represented.
         ImportError: If a library for one of the files is not installed.

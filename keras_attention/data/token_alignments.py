@@ -63,31 +63,17 @@ class TokenAlignments:
     def build(
         cls, store: TokenStore, alignments: WordAlignments, tokenizer: Any
     ) -> TokenAlignments:
-        """Spread the alignments of the text of a store over its tokens, or open the file if it exists.
-
-        Args:
-            store: The `TokenStore` of the text.
-            alignments: The links between its words.
-            tokenizer: The tokenizer of the store.
-        """
+        """Spread the alignments of a store's words over its tokens, or open the file if it exists."""
         file = store.folder.parent / f"{store.folder.name}-{alignments.fingerprint[:16]}.npz"
         if not file.exists():
             _write(file, store, alignments, tokenizer)
         return cls(file, len(store))
 
     def padded(self, pairs: np.ndarray, target_length: int, source_length: int) -> np.ndarray:
-        """Return the alignments of several pairs as one padded array.
+        """Return the alignments of pairs as one float32 array (B, T, S); the pair -1 gives a row of padding.
 
         Row t + 1 belongs to target token t, which the decoder reads there. It has equal weights of sum 1 on
         the source tokens that are aligned with the target token, and is 0 if there is none.
-
-        Args:
-            pairs: Int array (B,) of pairs; -1 gives a row of padding.
-            target_length: Number of rows T.
-            source_length: Number of columns S.
-
-        Returns:
-            A float32 array (B, T, S).
         """
         weights = np.zeros((len(pairs), target_length, source_length), "float32")
         for row, pair in enumerate(pairs.tolist()):

@@ -72,13 +72,9 @@ def encoded_chunk(
     position: tuple[int, int],
     sampling: Mapping[str, Any],
 ) -> TokenChunk:
-    """Tokenise a chunk of pairs.
+    """Tokenise a chunk of `CHUNK_PAIRS` pairs, or the last ones of a text.
 
-    Args:
-        tokenizer: The `Tokenizer` for both sides.
-        pairs: `CHUNK_PAIRS` pairs, or the last ones of a text.
-        position: The number of the sample, and of the chunk in it. They seed the dropout.
-        sampling: `dropout` and `seed`, or nothing.
+    The position, the numbers of the sample and of the chunk in it, seeds the dropout of `sampling`.
     """
     sides = [
         encode_side(

@@ -151,14 +151,7 @@ class TokenStore:
         wanted: dict[str, Any],
         chunks: Callable[[], Iterable[TokenChunk]],
     ) -> TokenStore:
-        """Like `build`, from chunks of tokenised pairs.
-
-        Args:
-            folder: Folder in which stores are kept.
-            tokenizer: The `Tokenizer` for both sides.
-            wanted: The result of `TokenStore.wanted`.
-            chunks: Returns all chunks, in order. Called only if the store does not exist.
-        """
+        """Like `build`, from the chunks that `chunks` returns in order, if there is no store yet."""
         sampling = {key: wanted[key] for key in ("dropout", "samples", "seed") if key in wanted}
         final = cls.path(folder, wanted["text_fingerprint"], tokenizer, **sampling)
         remove_leftovers(folder)

@@ -117,13 +117,9 @@ def word_positions(
 ) -> list[list[int]]:
     """Return the positions of the tokens of each word of a text; its end token is no word.
 
-    Args:
-        tokenizer: The `Tokenizer`. What it puts before a source is no word of it.
-        ids: The token ids.
-        side: `"source"` or `"target"`.
-        is_marked: Whether SentencePiece marks beginnings of words, even if none of these tokens begins one.
-        splits_punctuation: Whether punctuation at the beginning or end of a word is a word of its own.
-            Defaults to False: a word is what stands between spaces.
+    A word is what stands between spaces; with `splits_punctuation`, punctuation at its beginning or end is a
+    word of its own. `is_marked` says that SentencePiece marks beginnings of words, even if none of these
+    tokens begins one.
     """
     pieces = [piece_of(tokenizer, token, side) for token in ids]
     ends = {position for position, token in enumerate(ids) if token == tokenizer.end_token_id}

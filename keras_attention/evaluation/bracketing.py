@@ -240,10 +240,9 @@ def bracketing_counts(gold: Any, parse: Any, rules: BracketingRules = COLLINS) -
 
 @dataclasses.dataclass(eq=False)
 class _Quote:
-    """A quotation mark, deleted or not.
+    """A quotation mark, deleted or not, with its tag.
 
     Attributes:
-        word, tag: The word and its tag.
         place: Number of words before it, deleted ones not counted.
         above: Numbers of the brackets that it is in.
         before: Number of brackets that open before it.

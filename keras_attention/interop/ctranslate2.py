@@ -166,10 +166,8 @@ def _library() -> SimpleNamespace:
     message = (
         "The export needs CTranslate2, which is not installed: pip install 'ctranslate2>=4.8'."
     )
-    common, transformer = (
-        needed(f"ctranslate2.specs.{name}_spec", message) for name in ("common", "transformer")
-    )
-    return SimpleNamespace(common=common, transformer=transformer)
+    specs = needed("ctranslate2.specs", message)
+    return SimpleNamespace(common=specs.common_spec, transformer=specs.transformer_spec)
 
 
 def check_exportable(spec: TransformerSpec) -> None:

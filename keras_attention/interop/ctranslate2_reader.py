@@ -76,12 +76,8 @@ def read_ctranslate2(folder: Path, positions: str = POSITIONS[0]) -> CTranslate2
     in their order. Padding is the start token if this has a zero embedding, else a further token that is
     never produced.
 
-    Args:
-        folder: The folder: `model.bin`, `config.json`, `shared_vocabulary.json` (or `.txt`), or
-            `source_vocabulary` and `target_vocabulary`.
-        positions: If the model was converted from Marian, CTranslate2 computes other positions than those
-            that it was trained with. `"as_trained"` takes the latter, `"as_transformers"` CTranslate2's.
-            Defaults to `"as_trained"`.
+    If the model was converted from Marian, CTranslate2 computes other positions than those of its
+    training: `"as_trained"` takes the latter, `"as_transformers"` CTranslate2's.
 
     Raises:
         DamagedFile: If a file is cut off or changed.

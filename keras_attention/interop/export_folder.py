@@ -35,13 +35,7 @@ def begin_export(
 ) -> tuple[TransformerSpec, Path]:
     """Check what all exports are given; return the spec and the folder's path.
 
-    Args:
-        model: A built `Transformer`, or its spec.
-        tokenizer: The tokenizer of the source.
-        folder: The folder to write.
-        overwrite: Whether an export there may be replaced.
-        *needed: Further attributes that the tokenizers must have.
-        target: The tokenizer of the target, if it is another. Defaults to `tokenizer`.
+    The tokenizers, of the source and of the target if it is another, need the attributes in `needed`.
     """
     if not isinstance(model, TransformerSpec):
         check_has("model", model, "a built Transformer, or its spec", "spec")
@@ -95,13 +89,7 @@ def quantization_of(folder: Path) -> str | None:
 
 
 def check_tokenizers(spec: TransformerSpec, tokenizer: Any, target: Any = None) -> None:
-    """Raise a ValueError unless the tokenizers are the model's.
-
-    Args:
-        spec: The model.
-        tokenizer: The tokenizer of the source.
-        target: That of the target, if it is another. Defaults to `tokenizer`, whose target side counts then.
-    """
+    """Raise a ValueError unless the tokenizers, of source and perhaps of the target, are the model's."""
     last = tokenizer if target is None else target
     name_of_last = "tokenizer" if last is tokenizer else "target_tokenizer"
     sides = (

@@ -51,18 +51,14 @@ IGNORED = r".*embed_positions\.weight|.*embed_tokens\.weight|model\.shared\.weig
 
 
 def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> TransformerSpec:
-    """Read a MarianMT model, or a Pegasus model that `export_hugging_face` wrote.
+    """Read a MarianMT model, or a Pegasus model that `export_hugging_face` wrote, without running code.
 
     Ids are those of the folder. If the padding token, with which decoding starts, has an embedding that is
     not zero, as fine-tuning can make it, then the start token is a further one, with the last id.
 
-    Args:
-        folder: The folder: `config.json`, and `model.safetensors` or `pytorch_model.bin`, which is read
-            without running code.
-        positions: `"as_trained"`: the positions of Marian, which trained such models.
-            `"as_transformers"`: those that transformers computes instead; the translations are those of
-            transformers. Models that `export_hugging_face` wrote were trained with the latter. Defaults to
-            `"as_trained"`.
+    The positions are `"as_trained"`, those of Marian, which trained such models, or
+    `"as_transformers"`, those that transformers computes instead, for the translations of transformers.
+    Models that `export_hugging_face` wrote were trained with the latter.
 
     Raises:
         DamagedFile: If a file is cut off or changed.
@@ -102,11 +98,7 @@ def search_options(folder: Path) -> dict[str, Any]:
 
 
 def dropouts(folder: Path) -> dict[str, float]:
-    """Return the rates of dropout that a folder says, as arguments of `Transformer`.
-
-    Raises:
-        ValueError: If one is no number from 0 to below 1.
-    """
+    """Return the rates of dropout that a folder says, as arguments of `Transformer`."""
     path = folder / CONFIG_FILE
     settings = read_foreign_json(path, dict)
     rates = {name: settings[name] for name in DROPOUTS if settings.get(name) is not None}

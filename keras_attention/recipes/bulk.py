@@ -43,12 +43,7 @@ OPTIONS = (
 class TranslateChunk:
     """The job of a worker. When called, it loads the model and returns the function for one chunk.
 
-    Attributes:
-        model: Name -> content of the files of a run that a translator needs; or another program's model.
-        options: Arguments of `Translator`.
-        n_best: Number of translations per line.
-        as_json: Whether results are JSON objects, one per line.
-        unique: Whether the n best differ in their text.
+    The model is the files of a run that a translator needs, by name, or another program's.
     """
 
     model: dict[str, bytes] | Preset
@@ -70,11 +65,7 @@ class TranslateChunk:
 
 @dataclasses.dataclass(frozen=True)
 class ScoreChunk:
-    """Like `TranslateChunk`, for pairs of lines: gives the log-probability of each second line.
-
-    Attributes:
-        model: As there.
-    """
+    """Like `TranslateChunk`, for pairs of lines: gives the log-probability of each second line."""
 
     model: dict[str, bytes] | Preset
 

@@ -21,9 +21,7 @@ class Chunk:
     """Some lines of one input, which are processed together.
 
     Attributes:
-        number: Number among the chunks of all inputs, from 0.
-        file: Number of the input, from 0.
-        first: Number of the first line in its file, from 0.
+        number, file, first: Its number among all chunks, that of the input and of its first line, from 0.
         lines: Number of lines.
     """
 
@@ -58,12 +56,7 @@ def packed_part(chunk: Chunk, content: bytes) -> bytes:
 
 
 def unpacked_part(content: bytes, place: Any, chunk: Chunk | None = None) -> bytes:
-    """Return the result in such a file.
-
-    Args:
-        content: The bytes of the file.
-        place: Its path or URL, which ends with the number of the input and of the first line.
-        chunk: The chunk that it must be of, if known.
+    """Return the result in such a file, whose path ends with the number of the input and of the first line.
 
     Raises:
         DamagedFile: If it was cut off or changed, or is the result of another chunk.

@@ -25,9 +25,7 @@ from keras_attention.utils.files import remove_folder
 class TokenizeChunk:
     """The job of a worker. When called, it loads the tokenizer and returns the function for one chunk.
 
-    Attributes:
-        files: Name -> content of the files of a saved tokenizer.
-        sampling: `dropout` and `seed`, or nothing.
+    The files are those of a saved tokenizer, by name; `sampling` is `dropout` and `seed`, or nothing.
     """
 
     files: dict[str, bytes]

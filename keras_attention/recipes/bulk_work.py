@@ -89,11 +89,7 @@ def run_chunks(
 
 
 class LocalWorker:
-    """Processes chunks in this process.
-
-    Args:
-        job: Returns the function from lines to a result.
-    """
+    """Processes chunks in this process, by the function from lines to a result that the job returns."""
 
     def __init__(self, job: Job):
         self._job = job

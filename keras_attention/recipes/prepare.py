@@ -268,13 +268,7 @@ class Resolved:
     def found_batches(
         self, fingerprints: Mapping[str, Any], tokenizer: Tokenizer, folder: Path
     ) -> tuple[TokenBatches | None, TokenBatches | None]:
-        """Return the batches of an earlier run; None for a set whose token store is gone.
-
-        Args:
-            fingerprints: The run's settings, with the fingerprints of its texts.
-            tokenizer: The run's tokenizer.
-            folder: The folder of its token stores.
-        """
+        """Return the batches of an earlier run, by its settings; None for a set whose store is gone."""
 
         def found(fingerprint: str, **options: Any) -> TokenStore | None:
             path = TokenStore.path(folder, fingerprint, tokenizer, **options)

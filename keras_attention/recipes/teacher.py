@@ -18,13 +18,7 @@ def check_distillation(
     config: TranslationConfig,
     output_dir: str | os.PathLike[str],
 ) -> int:
-    """Refuse a teacher that cannot teach this student its text, and a folder that holds something else.
-
-    Args:
-        teacher, corpus, config, output_dir: See `distill`.
-
-    Returns:
-        The teacher's beam size.
+    """Return the teacher's beam size; refuse a teacher that cannot teach this student, or an occupied folder.
 
     Raises:
         ValueError: Says what does not fit.

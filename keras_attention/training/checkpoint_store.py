@@ -154,10 +154,6 @@ def load_checkpoint(
 def check_resumable(model: keras.Model, callbacks: Sequence[Any] = ()) -> None:
     """Refuse trainings that no checkpoint can continue as if nothing had happened.
 
-    Args:
-        model: A compiled model.
-        callbacks: Those whose state the checkpoints do not hold.
-
     Raises:
         ValueError: If the end of `fit` changes the weights, a callback has a state that would be lost, or
             several batches are one step of the model.

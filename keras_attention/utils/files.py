@@ -82,13 +82,8 @@ def atomic_path(path: PathLike) -> Iterator[Path]:
 def atomic_folder(path: PathLike, replace: bool = False) -> Iterator[Path]:
     """Make a folder to fill, which gets its name when the block ends and is removed if it fails.
 
-    Args:
-        path: The folder to make; its parents are made as well.
-        replace: Whether to replace an existing folder with everything in it. If a user chose the path,
-            call `check_destination` first. Defaults to False.
-
-    Yields:
-        The folder to write into.
+    Its parents are made as well. With `replace`, an existing folder is replaced with everything in it: if
+    a user chose the path, call `check_destination` first.
 
     Raises:
         OccupiedPath: If anything but an empty folder exists at the path; with `replace`, anything but a
@@ -141,9 +136,7 @@ def remove_leftovers(folder: PathLike) -> None:
 def locked(path: PathLike, timeout: float = -1) -> Iterator[None]:
     """Keep other processes and threads from writing to a path. A killed process holds no lock.
 
-    Args:
-        path: A file or folder, which need not exist; its parent must.
-        timeout: Seconds to wait for another holder; negative to wait for ever.
+    The path need not exist; its parent must. A negative time-out waits for ever.
 
     Raises:
         filelock.Timeout: If another held the lock all the time.

@@ -30,11 +30,9 @@ def note_process() -> None:
 def check_process(computes: bool = True) -> None:
     """Refuse what Keras' backend cannot do in this process; PyTorch goes on with one thread.
 
-    Args:
-        computes: Whether the backend will compute, and not only give its weights. Defaults to True.
-
     Raises:
-        ForkedProcess: If the process was forked after TensorFlow or JAX had started.
+        ForkedProcess: If the backend is to compute, and not only to give its weights, and the process was
+            forked after TensorFlow or JAX had started.
     """
     if "keras" not in sys.modules:
         return

@@ -11,14 +11,10 @@ from typing import Any
 def imported_lazily(
     package: str, places: Mapping[str, tuple[str, ...]], modules_too: bool = False
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return the `__getattr__`, `__dir__` and `__all__` of a package.
+    """Return the `__getattr__`, `__dir__` and `__all__` of a package, by the names that a module defines.
 
-    Args:
-        package: Name of the package.
-        places: The names that each module of the package defines.
-        modules_too: Whether the modules themselves are attributes of the package as well. They are not in
-            `__all__`, so that `import *` does not hide a user's own `layers` or `models`. Defaults to
-            False.
+    With `modules_too`, the modules themselves are attributes of the package as well. They are not in
+    `__all__`, so that `import *` does not hide a user's own `layers` or `models`.
     """
     place_of = {name: module for module, names in places.items() for name in names}
 

@@ -259,12 +259,7 @@ def activity(text: str) -> Iterator[None]:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Write a permanent line above the progress line.
-
-    Args:
-        text: The line.
-        stream: Stream to write to. Defaults to standard error.
-    """
+    """Write a permanent line above the progress line, by default on the standard error."""
     stream = stream or sys.stderr
     if stream is None:  # tqdm would write to the standard output, among the results
         return

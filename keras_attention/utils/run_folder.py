@@ -215,10 +215,6 @@ class RunFolder:
                 fingerprint of the training text.
             changeable: Names of settings that may change when a run is resumed, such as its budget.
             reasons: Why a setting, by name, may not change, as the end of a sentence.
-
-        Raises:
-            ValueError: If the folder holds other files, or a run with other settings that has already
-                trained.
         """
         if self.config.exists():
             there = self._own_settings()
@@ -256,9 +252,6 @@ class RunFolder:
         """Keep other processes from writing into this folder. A killed process holds no lock.
 
         If the start of a new run is refused within the block, before it trains, what was made is removed.
-
-        Args:
-            timeout: Seconds to wait for another process; negative to wait for ever. Defaults to 0.
 
         Raises:
             ValueError: If another process works there.
