@@ -60,6 +60,7 @@ class Budget(RunCallback):
         updates: Number of updates so far.
         seconds: Seconds of training so far.
         shape: (B, S, T) of the current batch; None if the batches do not say it.
+        is_timed: Whether the time of the current batch counts: not if it compiles.
         compiling: Seconds that the batches with a new shape took, in the start where they took longest.
 
     Raises:
@@ -104,7 +105,7 @@ class Budget(RunCallback):
         self._shapes: set[Any] = set()  # compiled by this process
         self._epoch = 0
         self._batch_began: float | None = None  # None between two batches
-        self._is_timed = False  # whether the time of the current batch counts
+        self.is_timed = False
         self._schedule: BudgetSchedule | None = None
         self._told = -math.inf
 
@@ -171,11 +172,6 @@ class Budget(RunCallback):
     def cools_from(self) -> int | None:
         """The update after which the cool-down has begun; None before it."""
         return None if self._cools is None else self._cools.updates
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether the time of the current batch counts: not if it compiles."""
-        return self._is_timed
 
     @property
     def seconds_per_update(self) -> float | None:
@@ -250,7 +246,7 @@ class Budget(RunCallback):
             self.seconds = chief_says(self.seconds)  # The learning rate may depend on it.
         if self.batches is not None:
             self.shape = self.batches.batch_shape(self._epoch, batch)
-        self._batch_began, self._is_timed = time.monotonic(), self.shape in self._shapes
+        self._batch_began, self.is_timed = time.monotonic(), self.shape in self._shapes
         self._shapes.add(self.shape)
         if self.cooldown is not None and self._cools is None and self._cooldown_is_due():
             self._begin_cooldown(None)
@@ -261,7 +257,7 @@ class Budget(RunCallback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._count_time()
-        self._batch_began, self._is_timed = None, False
+        self._batch_began, self.is_timed = None, False
 
     def pause(self, seconds: float) -> None:
         """Do not count seconds that passed within a batch with other work than training."""
@@ -272,7 +268,7 @@ class Budget(RunCallback):
         if self._batch_began is None:
             return
         took = time.monotonic() - self._batch_began
-        if self._is_timed:
+        if self.is_timed:
             self.seconds += took
             updates, seconds = self._measured
             self._measured = (updates + 1, seconds + took)

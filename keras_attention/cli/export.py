@@ -36,32 +36,7 @@ examples:
 
 def main(arguments: Sequence[str], program: str) -> None:
     """Write a model for another program, and compare what it makes of it."""
-    parser = Parser(prog=program, description=DESCRIPTION, epilog=EXAMPLE)
-    add: Any = parser.add_argument
-    add("model", metavar="MODEL", help=MODEL_HELP)
-    add(
-        "folder",
-        type=Path,
-        metavar="FOLDER",
-        help="a new folder; to check alone, that of an export",
-    )
-    add("--format", choices=list(FORMATS), help="the other program's format")
-    add(
-        "--quantization",
-        choices=QUANTIZATIONS,
-        help="precision of CTranslate2's weights (as they are)",
-    )
-    add("--max-length", type=int, metavar="N", help="number of positions (the format's usual one)")
-    add("--overwrite", action="store_true", help="replace what this command wrote to FOLDER")
-    add(
-        "--check",
-        type=Path,
-        metavar="FILE",
-        help="compare translations of this text, a sentence a line",
-    )
-    add("--check-references", type=Path, metavar="FILE", help="its translation, for BLEU")
-    add("--check-beam-size", type=int, metavar="N", help="number of beams of the check (1)")
-    add("--check-output", type=Path, metavar="FILE", help="write what the check found as JSON")
+    parser = _parser(program)
     options = parser.parse_args(arguments)
     if options.max_length is not None:
         check_integer("--max-length", options.max_length, 2)
@@ -101,6 +76,36 @@ def main(arguments: Sequence[str], program: str) -> None:
         write_json(options.check_output, found.as_dict())
     if not found.passed:
         raise SystemExit(FAILURE)
+
+
+def _parser(program: str) -> Parser:
+    parser = Parser(prog=program, description=DESCRIPTION, epilog=EXAMPLE)
+    add: Any = parser.add_argument
+    add("model", metavar="MODEL", help=MODEL_HELP)
+    add(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help="a new folder; to check alone, that of an export",
+    )
+    add("--format", choices=list(FORMATS), help="the other program's format")
+    add(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        help="precision of CTranslate2's weights (as they are)",
+    )
+    add("--max-length", type=int, metavar="N", help="number of positions (the format's usual one)")
+    add("--overwrite", action="store_true", help="replace what this command wrote to FOLDER")
+    add(
+        "--check",
+        type=Path,
+        metavar="FILE",
+        help="compare translations of this text, a sentence a line",
+    )
+    add("--check-references", type=Path, metavar="FILE", help="its translation, for BLEU")
+    add("--check-beam-size", type=int, metavar="N", help="number of beams of the check (1)")
+    add("--check-output", type=Path, metavar="FILE", help="write what the check found as JSON")
+    return parser
 
 
 def _check_texts(options: Any) -> tuple[list[str] | None, list[str] | None]:

@@ -272,18 +272,7 @@ class ModelOperations:
         def advance(*carried: Any) -> _Beams:
             old = _Beams(*carried)
             bias = tf.concat([old.history_bias, own_bias], axis=2)
-            ago = old.index - tf.range(tf.shape(bias)[2]) // beam_size
-            lines = tf.range(rows)[:, None] * beam_size + old.parents
-            step = Step(
-                old.tokens,
-                self._positions[1][old.index : old.index + 1],
-                None,
-                self._within_windows(bias, ago),
-                tf.reshape(lines, (-1,)),
-            )
-            (logits, _), buffers = decode(
-                self._operations, self._weights, step, old.buffers, memory, memory_bias, None
-            )
+            logits, buffers = self._decoded(old, bias, memory, memory_bias)
             best, tokens = tf.math.top_k(logits, width)
             best -= tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
             scores = tf.reshape(best, (rows, beam_size, width)) + old.alive_scores[:, :, None]
@@ -318,20 +307,7 @@ class ModelOperations:
                 buffers,
             )
 
-        nothing = tf.fill((rows, beam_size), EMPTY)
-        none_yet = tf.fill((rows, beam_size, longest), spec.pad_token_id)
-        first = _Beams(
-            tf.constant(0),
-            limits <= 0,
-            tf.fill((rows, beam_size), spec.start_token_id),
-            tf.zeros((rows, beam_size), "int32"),
-            tf.zeros((rows, beam_size, 0)),
-            none_yet,
-            tf.where(tf.range(beam_size) == 0, 0.0, nothing),
-            none_yet,
-            nothing,
-            self._first_buffers(rows, beam_size),
-        )
+        first = self._first_beams(limits, beam_size, longest)
         # What has no slot yet grows.
         shapes = tf.nest.map_structure(
             lambda part: tf.TensorShape([size or None for size in part.shape]), first
@@ -341,13 +317,53 @@ class ModelOperations:
                 lambda *carried: ~tf.reduce_all(_Beams(*carried).done), advance, first, shapes
             )
         )
-        has_ended = exist(last.finished_scores[:, :1])
-        scores = tf.where(has_ended, last.finished_scores, last.alive_scores)
-        is_searched = (limits > 0)[:, None]
-        return (
-            tf.where(has_ended[..., None], last.finished_sequences, last.alive_sequences),
-            tf.where(is_searched, scores, EMPTY),
+        return _results(last, limits)
+
+    def _first_beams(self, limits: Any, beam_size: Any, longest: Any) -> _Beams:
+        """Return the beams before the first step: one of each sentence is alive, with the start token."""
+        rows = tf.size(limits)
+        nothing = tf.fill((rows, beam_size), EMPTY)
+        none_yet = tf.fill((rows, beam_size, longest), self.spec.pad_token_id)
+        return _Beams(
+            tf.constant(0),
+            limits <= 0,
+            tf.fill((rows, beam_size), self.spec.start_token_id),
+            tf.zeros((rows, beam_size), "int32"),
+            tf.zeros((rows, beam_size, 0)),
+            none_yet,
+            tf.where(tf.range(beam_size) == 0, 0.0, nothing),
+            none_yet,
+            nothing,
+            self._first_buffers(rows, beam_size),
         )
+
+    def _decoded(self, old: _Beams, bias: Any, memory: Any, memory_bias: Any) -> tuple[Any, Any]:
+        """Return the logits of the tokens of all beams, and the buffers with their keys and values."""
+        rows, beam_size = tf.unstack(tf.shape(old.tokens))
+        ago = old.index - tf.range(tf.shape(bias)[2]) // beam_size
+        lines = tf.range(rows)[:, None] * beam_size + old.parents
+        step = Step(
+            old.tokens,
+            self._positions[1][old.index : old.index + 1],
+            None,
+            self._within_windows(bias, ago),
+            tf.reshape(lines, (-1,)),
+        )
+        (logits, _), buffers = decode(
+            self._operations, self._weights, step, old.buffers, memory, memory_bias, None
+        )
+        return logits, buffers
+
+
+def _results(last: _Beams, limits: Any) -> tuple[Any, Any]:
+    """Return tokens and scores of what has ended or, of a sentence without any, of what is alive."""
+    has_ended = exist(last.finished_scores[:, :1])
+    scores = tf.where(has_ended, last.finished_scores, last.alive_scores)
+    is_searched = (limits > 0)[:, None]
+    return (
+        tf.where(has_ended[..., None], last.finished_sequences, last.alive_sequences),
+        tf.where(is_searched, scores, EMPTY),
+    )
 
 
 def _translate(

@@ -33,7 +33,6 @@ from keras_attention.spec.parts import (
     sinusoid,
 )
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.checks import check_choice
 from keras_attention.utils.files import DamagedFile
 
 CONFIG_FILE = "config.json"
@@ -83,7 +82,6 @@ def read_ctranslate2(folder: Path, positions: str = POSITIONS[0]) -> CTranslate2
         DamagedFile: If a file is cut off or changed.
         ValueError: If the model has something that a spec cannot describe, or the vocabularies do not fit.
     """
-    check_choice("positions", positions, POSITIONS)
     path = folder / MODEL_FILE
     model = _Reader(folder, read_variables(path))
     spec = checked(lambda: model.spec(positions), path)

@@ -35,7 +35,6 @@ from keras_attention.spec.parts import (
     StackSpec,
 )
 from keras_attention.spec.transformer import TransformerSpec
-from keras_attention.utils.checks import check_choice
 from keras_attention.utils.files import DamagedFile
 from keras_attention.utils.lazily import needed
 
@@ -65,7 +64,6 @@ def read_hugging_face(folder: Path, positions: str = POSITIONS[0]) -> Transforme
         ValueError: If the model has something that a spec cannot describe. The message names it.
         ImportError: If the library for the file of weights is not installed.
     """
-    check_choice("positions", positions, POSITIONS)
     config = folder / CONFIG_FILE
     settings = Settings(read_foreign_json(config, dict), config)
     kind, own = settings.get("model_type", str), settings.get(OWN_SETTINGS, dict, {})

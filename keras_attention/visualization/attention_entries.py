@@ -89,21 +89,7 @@ def attention_entries(
     if predicted is not None:
         check_integer("predicted", predicted, 0)
     named = {"target_ids": target_ids, "alignments": alignments, "alternatives": alternatives}
-    for name, given in named.items():
-        if given is not None:
-            check_has(name, check_iterable(name, given), "a list", "__len__")
-            if isinstance(given, Mapping) or not all(map(_ENTRIES[name], given)):
-                raise ValueError(
-                    f"`{name}` must be a list with an entry for each pair: of `target_ids` a list of token "
-                    "ids, of `alignments` a list of pairs of word numbers, or None, of `alternatives` a list "
-                    f"of translations. Received: {given!r}"
-                )
-    if not pairs or any(given is not None and len(given) != len(pairs) for given in named.values()):
-        raise ValueError(
-            "`pairs` must hold at least one pair; `target_ids`, `alignments` and `alternatives` one entry "
-            f"for each. Received: {len(pairs)} pairs, target_ids={target_ids!r}, "
-            f"alignments={alignments!r}, alternatives={alternatives!r}"
-        )
+    _check_beside(pairs, named)
     sources, read, output = _ids(tokenizer, pairs, target_ids)
     pad = tokenizer.pad_token_id
     ids = _padded(sources, pad), _padded(read, pad)
@@ -151,6 +137,25 @@ def attention_entries(
             )
         )
     return entries
+
+
+def _check_beside(pairs: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Refuse what is given beside the pairs, unless it is None or has an entry for each."""
+    for name, given in named.items():
+        if given is not None:
+            check_has(name, check_iterable(name, given), "a list", "__len__")
+            if isinstance(given, Mapping) or not all(map(_ENTRIES[name], given)):
+                raise ValueError(
+                    f"`{name}` must be a list with an entry for each pair: of `target_ids` a list of token "
+                    "ids, of `alignments` a list of pairs of word numbers, or None, of `alternatives` a list "
+                    f"of translations. Received: {given!r}"
+                )
+    if not pairs or any(given is not None and len(given) != len(pairs) for given in named.values()):
+        shown = ", ".join(f"{name}={given!r}" for name, given in named.items())
+        raise ValueError(
+            "`pairs` must hold at least one pair; `target_ids`, `alignments` and `alternatives` one entry "
+            f"for each. Received: {len(pairs)} pairs, {shown}"
+        )
 
 
 def padded_pairs(
