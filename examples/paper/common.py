@@ -415,7 +415,7 @@ def write(
         figures: `matplotlib` figures by their names.
         data: Every figure, for programs; the environment is added.
     """
-    from keras_attention.recipes.environment import environment
+    from keras_attention.utils.versions import environment
 
     text = "\n".join(table.text() for table in tables)
     show(text)

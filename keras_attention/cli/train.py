@@ -29,38 +29,17 @@ if TYPE_CHECKING:
     from keras_attention.data.corpora import Corpus
 
 MODEL = (
-    "preset",
-    "vocabulary_size",
-    "tokenizer_algorithm",
-    "symbols",
-    "source_prefix",
-    "bpe_dropout",
-    "bpe_samples",
+    *("preset", "vocabulary_size", "tokenizer_algorithm", "symbols", "source_prefix"),
+    *("bpe_dropout", "bpe_samples"),
 )
 PRETRAINED = ("start_from", "freeze")
 BUDGET = ("steps", "minutes", "patience")
 TRAINING = (
-    "mixture",
-    "batch_tokens",
-    "max_length",
-    "max_shapes",
-    "warmup_steps",
-    "peak_learning_rate",
-    "cooldown",
-    "learning_rate_factor",
-    "label_smoothing",
-    "guided_alignment",
-    "guided_alignment_weight",
-    "guided_alignment_head",
-    "checkpoint_minutes",
-    "checkpoint_updates",
-    "averaged_checkpoints",
-    "ema",
-    "best_by",
-    "final_model",
-    "bleu_every",
-    "attention_log",
-    "seed",
+    *("mixture", "batch_tokens", "max_length", "max_shapes"),
+    *("warmup_steps", "peak_learning_rate", "cooldown", "learning_rate_factor", "label_smoothing"),
+    *("guided_alignment", "guided_alignment_weight", "guided_alignment_head"),
+    *("checkpoint_minutes", "checkpoint_updates", "averaged_checkpoints", "ema"),
+    *("best_by", "final_model", "bleu_every", "attention_log", "seed"),
 )
 SEARCH = ("beam_size", "length_penalty")
 DEVICES = ("dtype", "strategy", "replicas", "accumulation_steps", "recompute", "row_multiple")

@@ -175,10 +175,11 @@ def is_saved(folder: Path, model: bytes, fingerprint: str, overwrite: bool) -> b
         content = paths[MODEL_FILE].read_bytes()
     if METADATA_FILE in there:
         known = _known(folder)
-    fits = content is not None and (
-        content == model  # Replaced by itself: a process was killed before it wrote the other file.
-        or (known is not None and known["fingerprint"] == _fingerprint_of(content, known))
-    )
+    # What is replaced by itself fits: a process was killed before it wrote the other file.
+    fits = content == model
+    if known is not None and content is not None and not fits:
+        how = (known.get("normalization", OLD_NORMALIZATION), known.get("source_prefix"))
+        fits = tokenizer_fingerprint(content, known["algorithm"], *how) == known["fingerprint"]
     foreign = [METADATA_FILE] if METADATA_FILE in there and known is None else []
     foreign += [MODEL_FILE] if MODEL_FILE in there and not fits else []
     if foreign:
@@ -202,9 +203,3 @@ def _known(folder: Path) -> dict[str, Any] | None:
         return None
     needed = ("format_version", "algorithm", "fingerprint")
     return metadata if all(name in metadata for name in needed) else None
-
-
-def _fingerprint_of(model: bytes, metadata: dict[str, Any]) -> str:
-    normalization = metadata.get("normalization", OLD_NORMALIZATION)
-    prefix = metadata.get("source_prefix")
-    return tokenizer_fingerprint(model, metadata["algorithm"], normalization, prefix)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_attention.data.normalization import normalize
-from keras_attention.utils.checks import check_boolean, check_choice, check_integer, check_iterable
+from keras_attention.utils.checks import check_boolean, check_choice, check_integer, check_texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +147,7 @@ def check_lines(
     hypotheses: Iterable[str], references: Iterable[str], name: str = "hypotheses"
 ) -> tuple[list[str], list[str]]:
     """Both as lists. Raises ValueError unless they hold equally many strings, at least one."""
-    hypotheses, references = _lines(name, hypotheses), _lines("references", references)
+    hypotheses, references = check_texts(name, hypotheses), check_texts("references", references)
     if len(hypotheses) != len(references):
         raise ValueError(
             f"Each hypothesis needs its reference; got {len(hypotheses)} {name} and "
@@ -171,17 +171,3 @@ def comparable_lines(
     """
     hypotheses, references = check_lines(hypotheses, references, name)
     return [normalize(line) for line in hypotheses], [normalize(line) for line in references]
-
-
-def _lines(name: str, values: Iterable[str]) -> list[str]:
-    if isinstance(values, str):
-        raise ValueError(
-            f"{name} must be a list of sentences. Received: one string, {values[:60]!r}"
-        )
-    lines = list(check_iterable(name, values))
-    for index, line in enumerate(lines):
-        if not isinstance(line, str):
-            raise ValueError(
-                f"{name} must be strings; number {index} is {type(line).__name__}: {line!r}."
-            )
-    return lines

@@ -22,8 +22,7 @@ from keras_attention.callbacks.monitor import TrainingMonitor
 from keras_attention.callbacks.nonfinite import StopOnNonFinite
 from keras_attention.callbacks.patience import StopWithoutGain
 from keras_attention.callbacks.perplexity import ValidationPerplexity
-from keras_attention.callbacks.signals import StopOnSignal, TrainingStopped
-from keras_attention.callbacks.together import StopTogether
+from keras_attention.callbacks.signals import StopOnSignal, StopTogether, TrainingStopped
 from keras_attention.callbacks.translation_scores import TranslationScores
 from keras_attention.evaluation.cost import training_flops
 from keras_attention.recipes.attention import attention_log

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from keras_attention.data.corpus import Corpus
 from keras_attention.data.filters import FilteredText
 from keras_attention.evaluation.report import LAST, START, Sentences
-from keras_attention.recipes.environment import environment
 from keras_attention.recipes.text import OLD_DOMAIN
+from keras_attention.utils.versions import environment
 
 if TYPE_CHECKING:
     from keras_attention.recipes.run import Run

@@ -24,7 +24,6 @@ from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.aligning import alignment_figures
 from keras_attention.recipes.chosen_checkpoints import ChosenCheckpoints
 from keras_attention.recipes.config import BUDGET, TranslationConfig
-from keras_attention.recipes.environment import environment
 from keras_attention.recipes.loop import train
 from keras_attention.recipes.messages import (
     batches_text,
@@ -52,6 +51,7 @@ from keras_attention.utils.checks import check_path, counted
 from keras_attention.utils.files import write_atomically
 from keras_attention.utils.progress import activity, say, show, silenced
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
+from keras_attention.utils.versions import environment
 from keras_attention.visualization.summary_writer import SummaryWriter
 
 

@@ -61,16 +61,12 @@ def check_agreement(facts: Mapping[str, Any]) -> None:
     Raises:
         ValueError: In every process, if a setting differs. The message names it and two processes.
     """
-    known = values_of_all(dict(facts))
-    for name in sorted({name for row in known for name in row}):
-        values = [row.get(name) for row in known]
-        if any(value != values[0] for value in values):
-            other = next(i for i, value in enumerate(values) if value != values[0])
-            error = ValueError(
-                f"The processes disagree: `{name}` is {values[0]!r} in process 0 and "
-                f"{values[other]!r} in process {other}. Start all of them with the same settings."
-            )
-            raise agreed(error, is_chief())
+    for name, values, other in _differences(facts):
+        error = ValueError(
+            f"The processes disagree: `{name}` is {values[0]!r} in process 0 and {values[other]!r} in "
+            f"process {other}. Start all of them with the same settings."
+        )
+        raise agreed(error, is_chief())
 
 
 def check_same_texts(texts: Mapping[str, Any]) -> None:
@@ -80,12 +76,7 @@ def check_same_texts(texts: Mapping[str, Any]) -> None:
         ValueError: In every process, if a text differs. The message names it, and the first pair that is
             not the same.
     """
-    known = values_of_all({name: text.fingerprint() for name, text in texts.items()})
-    for name in sorted({name for row in known for name in row}):
-        values = [row.get(name) for row in known]
-        other = next((i for i, value in enumerate(values) if value != values[0]), None)
-        if other is None:
-            continue
+    for name, _, other in _differences({n: text.fingerprint() for n, text in texts.items()}):
         sums = [_checksum("\n".join(pair)) for pair in texts.get(name, ())]
         counts = values_of_all(len(sums))
         first = _first_difference(sums, max(counts))
@@ -97,6 +88,16 @@ def check_same_texts(texts: Mapping[str, Any]) -> None:
             f"{other}. {what}. Give all processes the same files and filters."
         )
         raise agreed(error, is_chief())
+
+
+def _differences(facts: Mapping[str, Any]) -> Iterator[tuple[str, list[Any], int]]:
+    """Yield what is not the same in all processes: its name, all values, and who differs from process 0."""
+    known = values_of_all(dict(facts))
+    for name in sorted({name for row in known for name in row}):
+        values = [row.get(name) for row in known]
+        other = next((i for i, value in enumerate(values) if value != values[0]), None)
+        if other is not None:
+            yield name, values, other
 
 
 def _first_difference(sums: Sequence[str], longest: int) -> int | None:

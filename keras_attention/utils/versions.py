@@ -1,17 +1,30 @@
-"""Which versions of this package and of others a result was made with."""
+"""What a result was made with: versions of this package and of others, and the machine."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import os
+import platform
 from pathlib import Path
 
 import keras_attention
+from keras_attention.utils.backend import running_backend
 
 LIBRARIES = (
     *("keras", "tensorflow", "jax", "torch", "numba", "ctranslate2"),
     *("sentencepiece", "sacrebleu", "numpy"),
 )
+
+
+def environment() -> dict[str, str]:
+    """Return the versions of Python and of what a result depends on, the backend, and the machine."""
+    return {
+        "python": platform.python_version(),
+        "backend": running_backend(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        **versions(),
+    }
 
 
 def versions() -> dict[str, str]:

@@ -194,8 +194,8 @@ def test_whatever_holds_lines_is_scored_as_a_list_is(score, kind):
     [
         ([], [], "nothing to score"),
         (["a", "b"], ["a"], "2 hypotheses and 1 references"),
-        ("a b", ["a b"], "hypotheses must be a list of sentences. Received: one string, 'a b'"),
-        (["a b"], [["a b"]], "references must be strings; number 0 is list"),
+        ("a b", ["a b"], "`hypotheses` must be a list of str. Received: hypotheses='a b'"),
+        (["a b"], [["a b"]], "`references` must be a list of str. Received: references[0]=['a b']"),
     ],
 )
 def test_bad_lists(score, hypotheses, references, message):

@@ -20,8 +20,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.callbacks.signals import TrainingStopped
-from keras_attention.callbacks.together import StopTogether
+from keras_attention.callbacks.signals import StopTogether, TrainingStopped
 from keras_attention.data.corpora import corpus_from_files
 from keras_attention.recipes import run as recipe
 from keras_attention.recipes import train_translation

@@ -17,8 +17,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_attention.callbacks.signals import StopOnSignal
-from keras_attention.callbacks.together import StopTogether
+from keras_attention.callbacks.signals import StopOnSignal, StopTogether
 from keras_attention.data import ParallelText
 from keras_attention.recipes import train_translation
 from keras_attention.training import processes
@@ -49,7 +48,7 @@ PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 import keras
-from keras_attention.callbacks.together import StopTogether
+from keras_attention.callbacks.signals import StopTogether
 from keras_attention.recipes import train_translation
 from keras_attention.data.corpora import corpus_from_files
 from tests.recipes.test_torch_processes import CONFIG, dataclasses
