@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from keras_attention.data.corpus import Corpus
-from keras_attention.data.craft_files import CRAFT_SHA256
 from keras_attention.data.download import download
 from keras_attention.data.parallel_text import ParallelText, PathLike
 from keras_attention.data.text_files import existing_file, is_pipe
@@ -51,6 +50,18 @@ DAMAGED = (
     *(NotImplementedError, RuntimeError, ValueError),
 )
 TREE_SUFFIXES = (".mrg", ".tree", ".parse")
+
+
+def _craft_sums() -> dict[str, dict[str, str]]:
+    """Return the sha256 of CRAFT's articles; the parts are its own (articles/ids/craft-ids-train.txt, ...)."""
+    parts: dict[str, dict[str, str]] = {"train": {}, "validation": {}, "test": {}}
+    for line in Path(__file__).with_name("craft.sha256").read_text("utf-8").splitlines():
+        sha256, file = line.split()
+        parts[file.partition("/")[0]][Path(file).stem] = sha256
+    return parts
+
+
+CRAFT_SHA256 = _craft_sums()
 
 
 class Trees:
