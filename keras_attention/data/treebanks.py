@@ -53,7 +53,7 @@ TREE_SUFFIXES = (".mrg", ".tree", ".parse")
 
 
 def _craft_sums() -> dict[str, dict[str, str]]:
-    """Return the sha256 of CRAFT's articles; the parts are its own (articles/ids/craft-ids-train.txt, ...)."""
+    """Return the sha256 of CRAFT's articles, by the parts of its craft-ids-*.txt."""
     parts: dict[str, dict[str, str]] = {"train": {}, "validation": {}, "test": {}}
     for line in Path(__file__).with_name("craft.sha256").read_text("utf-8").splitlines():
         sha256, file = line.split()
