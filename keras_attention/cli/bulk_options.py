@@ -13,12 +13,7 @@ SPREAD = ("chunk", "chunk_lines", "ray", "workers")
 
 
 def add_bulk_options(add: Any, output: bool = True) -> None:
-    """Add the options to a parser or a group.
-
-    Args:
-        add: Its `add_argument`.
-        output: Whether to add options for the output folder and the chunk size.
-    """
+    """Add the options by `add_argument`, perhaps without those of the output folder and the chunk size."""
     if output:
         add(
             "--output-dir",

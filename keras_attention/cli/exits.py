@@ -23,9 +23,6 @@ def orderly_exit(program: str) -> Iterator[None]:
 
     Exit codes: 2 for bad use or bad input, 1 for a failure (training that diverged, a full disk, no
     memory left), 130 after Ctrl-C, 143 after SIGTERM, 141 if whoever reads the output has closed it.
-
-    Args:
-        program: Name of the command, for the message.
     """
     open_standard_streams()
     try:

@@ -36,11 +36,7 @@ with the small model that comes with the package, and with one of your own (a fe
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command.
-
-    Args:
-        arguments: The command and its arguments, `sys.argv[1:]` if not given.
-    """
+    """Run a command, by its arguments or `sys.argv[1:]`."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     with orderly_exit(" ".join([PROGRAM, *given[:1]])):
         _run(given)

@@ -99,11 +99,7 @@ class Variables:
         return self.matrix(f"{next(filter(self._has_weight, names), names[0])}/weight")
 
     def unread(self, ignored: Iterable[str]) -> list[str]:
-        """Return the variables that nobody asked for; flags that are off do not count.
-
-        Args:
-            ignored: Last parts of names that do not count, either.
-        """
+        """Return the variables that nobody asked for, but for flags that are off and ignored last parts."""
         left = self._stored.keys() - self._read
         return sorted(
             name

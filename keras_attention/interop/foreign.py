@@ -134,11 +134,7 @@ class Arrays:
         return next(i for i in range(len(numbers) + 1) if str(i) not in numbers)
 
     def refuse_unread(self, ignored: str = "") -> None:
-        """Raise for an array that nobody has asked for.
-
-        Args:
-            ignored: Regular expression of names that do not count.
-        """
+        """Raise for an array that nobody has asked for, unless this regular expression matches its name."""
         unread = sorted(
             name for name in self._values.keys() - self._read if not re.fullmatch(ignored, name)
         )

@@ -82,10 +82,7 @@ def states_of(spec: TransformerSpec) -> dict[str, tuple[Any, ...]]:
 def encoder_model(spec: TransformerSpec, max_length: int, metadata: dict[str, str]) -> Any:
     """Return the encoder: `input_ids`, `attention_mask` (B, S) to `last_hidden_state` (B, S, D).
 
-    Args:
-        spec: The model, of NumPy arrays.
-        max_length: Number of positions.
-        metadata: Texts to write into the file.
+    The spec is of NumPy arrays; `metadata` are texts to write into the file.
     """
     onnx = library()
     weights: dict[str, np.ndarray] = {}
@@ -109,8 +106,6 @@ def decoder_model(spec: TransformerSpec, max_length: int, metadata: dict[str, st
 
     `input_ids` (B, T) to `logits` (B, T, V), and the new `present` keys and values. Those of the source are
     computed at the beginning; one that goes on reads them again, and returns empty ones in their place.
-
-    Args: as for `encoder_model`.
     """
     onnx = library()
     weights: dict[str, np.ndarray] = {}
@@ -230,11 +225,7 @@ class _Writer:
         self._add("Identity", x, name=output)
 
     def decoder(self, is_continued: bool) -> list[str]:
-        """Write the decoder; returns the names of the logits and of what it keeps.
-
-        Args:
-            is_continued: Whether positions were read before.
-        """
+        """Write the decoder, which may go on; return the names of the logits and of what it keeps."""
         spec, kept = self._spec, dict.fromkeys(states_of(self._spec), "")
         past: int | str = 0
         if is_continued:

@@ -87,12 +87,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_spec(folder: Path, manifest: dict[str, Any]) -> TransformerSpec:
-    """Return the model of a preset, with weights as float32 NumPy arrays.
-
-    Args:
-        folder: The preset.
-        manifest: What `read_manifest` returned.
-    """
+    """Return the model of a preset with this manifest, with weights as float32 NumPy arrays."""
     path = folder / MANIFEST
     try:
         spec = from_json(manifest["spec"])

@@ -54,12 +54,7 @@ class Input(Protocol):
         """Read all lines, to find bad ones early; return the input's entry in the manifest, with "lines"."""
 
     def check(self, described: Mapping[str, Any], thoroughly: bool) -> None:
-        """Raise a ValueError if the input does not match the manifest.
-
-        Args:
-            described: The input's entry in the manifest.
-            thoroughly: Whether to read the whole input, or only check quickly.
-        """
+        """Raise a ValueError if the input, read wholly or checked quickly, is not that of the manifest."""
 
 
 class TextFile:
@@ -215,11 +210,7 @@ class BulkFolder:
         ]
 
     def missing(self, share: tuple[int, int] = (1, 1)) -> list[Chunk]:
-        """Return the chunks that have no result yet.
-
-        Args:
-            share: `(k, n)`: only the k-th of n shares of the work; both count from 1.
-        """
+        """Return the chunks without a result yet, of `(k, n)`: the k-th of n shares of the work, from 1."""
         k, n = share
         chunks = self._chunks[(k - 1) * len(self._chunks) // n : k * len(self._chunks) // n]
         joined = self.joined()

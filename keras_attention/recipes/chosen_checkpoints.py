@@ -59,11 +59,7 @@ class ChosenCheckpoints:
         return self.settings.get("final_model") == "best" and self.best is not None
 
     def named(self, name: str) -> list[Path]:
-        """Return the checkpoints that a name stands for, after `RunFolder.check_checkpoint`.
-
-        Args:
-            name: "last", "average", "best", or the name of a checkpoint.
-        """
+        """Return the checkpoints that a name stands for, after `RunFolder.check_checkpoint`."""
         if name == "average":
             return self.averaged()
         if name == "last":
@@ -76,9 +72,7 @@ class ChosenCheckpoints:
     ) -> dict[str, System]:
         """Return what a report compares, by title; at the end the result.
 
-        Args:
-            model: It gets the weights.
-            restart: Gives it the pretrained weights that the training started from, if there were any.
+        The model gets the weights; `restart` gives it those that the training started from, if any.
         """
 
         def system(

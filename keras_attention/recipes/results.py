@@ -43,13 +43,7 @@ def _filters(corpus: Corpus) -> dict[str, Any] | None:
 def evaluation_figures(
     evaluation: Mapping[str, Any], split: str, text: Sentences
 ) -> dict[str, Any]:
-    """How well a run translates its test set.
-
-    Args:
-        evaluation: What `Run.evaluation` returned.
-        split: Which part of the corpus was translated.
-        text: Its sentences.
-    """
+    """How well a run translates its test set, by what `Run.evaluation` returned for this split."""
     systems = evaluation["systems"]
     result = list(systems.values())[-1]
     last = next(one for name, one in systems.items() if name.startswith(LAST))

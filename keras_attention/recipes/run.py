@@ -364,12 +364,7 @@ class Run(Start):
         return self.folder.finished_report() or report
 
     def more_evaluation(self, text: Sentences, translations: Sequence[str]) -> dict[str, Any]:
-        """Return further sections of the report; none here.
-
-        Args:
-            text: The test set.
-            translations: What the run's result makes of it.
-        """
+        """Return further sections of the report, on the translations of the test set; none here."""
         return {}
 
     def evaluation(

@@ -41,11 +41,7 @@ def start_of(preset: str) -> Preset:
 
 
 def model_arguments(config: TranslationConfig) -> dict[str, Any]:
-    """Return the arguments of the model: a pretrained one has the dropout that it was trained with.
-
-    Args:
-        config: The run's settings, whose `model_arguments` say otherwise, if they name a rate.
-    """
+    """Return the arguments of the model: a pretrained one has its own dropout, unless a rate is named."""
     if config.start_from is None:
         return config.model_arguments
     known = start_of(config.start_from).model_options

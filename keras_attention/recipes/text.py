@@ -130,11 +130,7 @@ class TextOptions:
         return Filters(self.max_words, self.max_ratio, self.drop_duplicates)
 
     def load(self, default: str = "demo") -> "Corpus":
-        """Read the text.
-
-        Args:
-            default: The corpus, if nothing is said.
-        """
+        """Read the text: that of the default corpus, if nothing is said."""
         corpus = self._load(default)
         if self.old_domain_files is None:
             return corpus

@@ -140,10 +140,8 @@ def computing_alone(model: keras.Model | None = None) -> Iterator[None]:
     """Within, what this process computes is its own, and the others need not compute along.
 
     On JAX, variables that are made while several processes train span the devices of all of them, and
-    an operation on them is one of all. The other backends' are each process's own.
-
-    Args:
-        model: A model that is trained, to compute with; its weights are this process's copy within.
+    an operation on them is one of all. The weights of a given model are this process's copy within. The other
+    backends' are each process's own.
     """
     if jax_process_count() == 1:
         yield

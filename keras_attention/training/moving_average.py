@@ -18,12 +18,10 @@ from keras_attention.training.checkpoints import average_checkpoints
 
 @contextlib.contextmanager
 def with_moving_average(model: keras.Model) -> Iterator[None]:
-    """Give a model the moving average of its weights for as long as the block runs.
+    """Give a compiled model the moving average of its weights for as long as the block runs.
 
-    Does nothing if its optimizer keeps none, or before its first update.
-
-    Args:
-        model: A compiled model. In a callback, `self.model`: on JAX, this brings its weights up to date.
+    Does nothing if its optimizer keeps none, or before its first update. In a callback, pass `self.model`: on
+    JAX, this brings its weights up to date.
     """
     optimizer: Any = getattr(model, "optimizer", None)
     pairs = list(getattr(optimizer, "moving_averages", ()))

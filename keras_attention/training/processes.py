@@ -226,12 +226,7 @@ def values_of_all(value: Any) -> list[Any]:
 
 
 def add_sums_of_processes(before: Sequence[Any], variables: Sequence[Any]) -> None:
-    """Give variables what all processes together added to them since they were `before`.
-
-    Args:
-        before: Tensors, the same in all processes.
-        variables: Keras variables; each process has added its own share.
-    """
+    """Give Keras variables what all processes have added to them since all had these values."""
     shares = [variable.value - old for variable, old in zip(variables, before, strict=True)]
     for variable, old, total in zip(variables, before, sum_over_processes(shares), strict=True):
         variable.assign(old + total)

@@ -183,12 +183,8 @@ def write_json(path: PathLike, value: Mapping[str, Any]) -> None:
 def read_json(path: PathLike, remedy: str = "") -> dict[str, Any]:
     """Return the JSON object in a file, without the checksum that earlier versions wrote.
 
-    Args:
-        path: The file.
-        remedy: A sentence for the error message: what the user can do.
-
     Raises:
-        DamagedFile: If it holds no JSON object.
+        DamagedFile: If it holds no JSON object. The message ends with the remedy: what the user can do.
     """
     value = parse_json(Path(path).read_bytes(), path, remedy)
     value.pop(CHECKSUM, None)
@@ -214,10 +210,7 @@ def sha256_of(path: PathLike) -> str:
 def verify_files(folder: PathLike, sha256: Mapping[str, str], remedy: str = "") -> None:
     """Raise unless the files of a folder have these checksums. A process reads an unchanged file once.
 
-    Args:
-        folder: The folder.
-        sha256: Checksum of each file, by its name, or its path in the folder, with "/".
-        remedy: A sentence for the error message: what the user can do.
+    Files are named by their paths in the folder, with "/". The error ends with the remedy.
     """
     for name in sha256:
         if not is_inside(name):
