@@ -286,11 +286,8 @@ class Checkpoints(RunCallback):
             return self.updates > 0
         return self._interval() > self._saved_interval
 
+    @activity("writing a checkpoint")
     def _save(self, kind: str) -> None:
-        with activity("writing a checkpoint"):
-            self._write_now(kind)
-
-    def _write_now(self, kind: str) -> None:
         """Write a checkpoint, unless the state is not finite."""
         model = self.model
         self.nonfinite = first_nonfinite(model)

@@ -54,8 +54,9 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
         raise ValueError(
             "Give --try-precision, or --try-beam-size and --try-length-penalty, not both."
         )
+    options.tries = tries_searches or bool(options.precision)
     if options.output is not None:
-        if tries_searches or options.precision:
+        if options.tries:
             raise ValueError("--output writes a report; the options --try-... make none.")
         check_destination(options.output)
     if (options.source_file is None) != (options.reference_file is None):
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
             f"One model needs --source-file and --reference-file.{own if is_own else ''}"
         )
     start_backend()
-    if tries_searches or options.precision:
+    if options.tries:
         compare = _compare_searches if tries_searches else _compare_precisions
         compare(options, keras_translator(model), *_given_lines(options))
     elif is_own:
@@ -142,9 +143,7 @@ def _check_numbers(options: argparse.Namespace) -> None:
             raise ValueError("--comet reads the sources: give --source-file and --reference-file.")
         fetch_comet(options.comet)
     for name in ("ter", "comet"):
-        if getattr(options, name) and (
-            options.beam_size or options.length_penalty or options.precision
-        ):
+        if getattr(options, name) and options.tries:
             raise ValueError(f"--{name} cannot be combined with the options --try-...")
     for name in ("samples", "devices"):
         check_integer(f"--{name}", getattr(options, name), least=1)
@@ -165,7 +164,7 @@ def _check_numbers(options: argparse.Namespace) -> None:
 def _check_models(options: argparse.Namespace) -> None:
     """Refuse models that cannot be compared, or options that are for one run."""
     models = options.model
-    if len(models) > 1 and (options.beam_size or options.length_penalty or options.precision):
+    if len(models) > 1 and options.tries:
         raise ValueError("The options --try-... need one model. Received: several")
     if options.gpu is not None or options.devices != 1:
         received = "several" if len(models) > 1 else "a model of another program"
@@ -198,8 +197,7 @@ def _check_models(options: argparse.Namespace) -> None:
         raise ValueError(
             f"'{first}' translates into {known}. Received: --target-language {options.target_language}"
         )
-    needs_language = not (options.beam_size or options.length_penalty or options.precision)
-    if known is None and needs_language and options.source_file is not None:
+    if known is None and not options.tries and options.source_file is not None:
         raise ValueError(
             "Models of other programs do not say their language, which the paper's BLEU needs: give "
             "--target-language, such as de."
