@@ -41,20 +41,20 @@ def main(arguments: Sequence[str], program: str) -> None:
         "and of the cross-attention.",
         epilog=EXAMPLE,
     )
-    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
     add: Any = parser.add_argument
+    add("model", metavar="MODEL", help=MODEL_HELP)
     text = "a sentence in the source language"
     add("sentence", type=typed_text, metavar="SENTENCE", help=text)
     text = "its translation (the model's own)"
     add("translation", type=typed_text, nargs="?", metavar="TRANSLATION", help=text)
-    parser.add_argument(
+    add(
         "--output",
         type=Path,
         metavar="PATH",
         help=f"a new page, ending in {PAGE}, or a new folder for pictures ({DEFAULT}, which replaces an "
         "earlier one)",
     )
-    parser.add_argument(
+    add(
         "--overwrite",
         action="store_true",
         help="replace the page or the pictures that this command wrote to PATH",

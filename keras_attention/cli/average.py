@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
@@ -28,16 +29,15 @@ def main(arguments: Sequence[str], program: str) -> None:
         "itself stays as it is.",
         epilog=EXAMPLE,
     )
-    parser.add_argument("run", type=Path, metavar="RUN", help="the run's folder")
-    parser.add_argument(
+    add: Any = parser.add_argument
+    add("run", type=Path, metavar="RUN", help="the run's folder")
+    add(
         "--last",
         type=int,
         metavar="N",
         help="how many of the newest checkpoints to average (as many as the run did)",
     )
-    parser.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="a new file that ends in .keras"
-    )
+    add("--output", type=Path, required=True, metavar="FILE", help="a new file that ends in .keras")
     options = parser.parse_args(arguments)
     run = RunFolder(options.run)
     settings = run.settings(["averaged_checkpoints"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, say_missing_heads
 from keras_attention.cli.options import Parser
@@ -26,16 +27,11 @@ def main(arguments: Sequence[str], program: str) -> None:
         "layer, number and rise, separated by tabs. The most important head comes first.",
         epilog=EXAMPLE,
     )
-    parser.add_argument("model", metavar="MODEL", help=MODEL_HELP)
-    parser.add_argument(
-        "--source-file", type=Path, metavar="FILE", required=True, help="sentences, one per line"
-    )
-    parser.add_argument(
-        "--target-file", type=Path, metavar="FILE", required=True, help="their translations"
-    )
-    parser.add_argument(
-        "--pairs", type=int, default=100, metavar="N", help="use the first N pairs (100)"
-    )
+    add: Any = parser.add_argument
+    add("model", metavar="MODEL", help=MODEL_HELP)
+    add("--source-file", type=Path, metavar="FILE", required=True, help="sentences, one per line")
+    add("--target-file", type=Path, metavar="FILE", required=True, help="their translations")
+    add("--pairs", type=int, default=100, metavar="N", help="use the first N pairs (100)")
     options = parser.parse_args(arguments)
     if options.pairs < 1:
         raise ValueError(f"--pairs must be at least 1. Received: {options.pairs}")
