@@ -52,16 +52,13 @@ DAMAGED = (
 TREE_SUFFIXES = (".mrg", ".tree", ".parse")
 
 
-def _craft_sums() -> dict[str, dict[str, str]]:
+def craft_sums() -> dict[str, dict[str, str]]:
     """Return the sha256 of CRAFT's articles, by the parts of its craft-ids-*.txt."""
     parts: dict[str, dict[str, str]] = {"train": {}, "validation": {}, "test": {}}
     for line in Path(__file__).with_name("craft.sha256").read_text("utf-8").splitlines():
         sha256, file = line.split()
         parts[file.partition("/")[0]][Path(file).stem] = sha256
     return parts
-
-
-CRAFT_SHA256 = _craft_sums()
 
 
 class Trees:
@@ -248,7 +245,7 @@ def _load_craft(
         folder = data_dir / CRAFT_FOLDER if (data_dir / CRAFT_FOLDER).is_dir() else data_dir
     files = {
         part: [folder / f"{article}.tree" for article in articles]
-        for part, articles in CRAFT_SHA256.items()
+        for part, articles in craft_sums().items()
     }
     missing = [path.name for path in itertools.chain(*files.values()) if not path.is_file()]
     if missing:
@@ -261,7 +258,7 @@ def _load_craft(
 
 
 def _download_craft(folder: Path, base_url: str) -> None:
-    articles = [item for part in CRAFT_SHA256.values() for item in part.items()]
+    articles = [item for part in craft_sums().values() for item in part.items()]
     with Progress(len(articles), "downloading the trees of CRAFT", "articles") as progress:
         for article, sha256 in articles:
             file = f"{article}.tree"

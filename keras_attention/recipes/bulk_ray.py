@@ -9,10 +9,15 @@ from typing import Any
 
 from keras_attention.recipes.bulk_parts import Chunk
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.lazily import needed
 from keras_attention.utils.progress import activity, say
 
-ray = needed("ray", "Work on a cluster needs Ray: pip install 'keras-attention-transformer[ray]'")
+try:
+    import ray
+except ImportError as error:
+    raise ImportError(
+        "Work on a cluster needs Ray: pip install 'keras-attention-transformer[ray]'"
+    ) from error
+
 # One chunk in progress and one waiting, so that no worker waits for this process.
 CHUNKS_PER_WORKER = 2
 # How often a chunk may be lost with a worker. If it happens more often, the chunk itself kills the workers.

@@ -66,7 +66,7 @@ def small_craft(tmp_path, monkeypatch):
     for part, article in (("train", "1"), ("validation", "22"), ("test", "333")):
         path = written(tmp_path / f"mirror/{article}.tree", f"w{article}")
         sums[part] = {article: hashlib.sha256(path.read_bytes()).hexdigest()}
-    monkeypatch.setattr(treebanks, "CRAFT_SHA256", sums)
+    monkeypatch.setattr(treebanks, "craft_sums", lambda: sums)
     return tmp_path / "mirror"
 
 
