@@ -195,7 +195,7 @@ def test_whatever_holds_lines_is_scored_as_a_list_is(score, kind):
         ([], [], "nothing to score"),
         (["a", "b"], ["a"], "2 hypotheses and 1 references"),
         ("a b", ["a b"], "`hypotheses` must be a list of str. Received: hypotheses='a b'"),
-        (["a b"], [["a b"]], "`references` must be a list of str. Received: references[0]=['a b']"),
+        (["a b"], [["a b"]], "`references` must be a list of str. Received: references.0.="),
     ],
 )
 def test_bad_lists(score, hypotheses, references, message):
