@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 
 from keras_attention.data.presegmented import SPECIAL_TOKENS, UNKNOWN_ID, listed_pieces
 from keras_attention.data.symbols import SYMBOL, pattern_of
-from keras_attention.utils.lazily import needed
 
 UNKNOWN_TEXT = " ⁇ "  # as SentencePiece has it
 RUNS = re.compile(r"[^\W_]+|[\W_]+")  # of letters and digits, and of others
@@ -90,18 +89,21 @@ class WordPieces:
         keras-hub's trainer does the same, but moves each sentence to TensorFlow and back to count its
         words.
         """
-        trainer = needed(
-            "tensorflow_text.tools.wordpiece_vocab.wordpiece_tokenizer_learner_lib",
-            "Training word-pieces needs tensorflow and tensorflow-text: `pip install tensorflow "
-            "tensorflow-text`, or use algorithm='bpe'.",
-        )
+        try:
+            from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
+        except ImportError as error:
+            raise ImportError(
+                "Training word-pieces needs tensorflow and tensorflow-text: "
+                "`pip install tensorflow tensorflow-text`, or use algorithm='bpe'."
+            ) from error
+
         reserved = list(SPECIAL_TOKENS)
         pattern = pattern_of(symbols)
         if pattern is not None:
             sentences = (pattern.sub(" ", sentence) for sentence in sentences)
             reserved += [*symbols, " "]  # A space beside a symbol is a piece of its own.
         counts = collections.Counter(itertools.chain.from_iterable(map(split_words, sentences)))
-        pieces = trainer.learn(
+        pieces = wordpiece_tokenizer_learner_lib.learn(
             counts, vocabulary_size, reserved, joiner=JOINER, max_input_tokens=MOST_WORDS
         )
         pieces = list(dict.fromkeys(pieces) if symbols else pieces)[:vocabulary_size]
