@@ -17,7 +17,7 @@ from tests.data.counting_text import NumberTokenizer, number_text
 
 pytestmark = pytest.mark.backends("torch")
 
-PLACES = 100
+PLACES = 40
 
 
 def check_flipped_bits(path, read, seed=1, begin=0):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
@@ -29,6 +30,8 @@ ALPHA = 0.6
 SETS = [frozenset(), *({option} for option in OPTIONS), *covering_set()[:5]]
 # Each option alone greedily, and pairs of them in beams, whose rows change places.
 CASES = [(frozenset(), 4), *((options, 1 if len(options) < 2 else 4) for options in SETS)]
+# TensorFlow and JAX compile each search for seconds: there no option is alone; each is in three sets.
+OF_BACKEND = [case for case in CASES if BACKEND == "torch" or len(case[0]) != 1]
 # So long that the beams' buffer is full once, and sentences leave the batch one after the other.
 LIMITS = (4, 19, 7)
 
@@ -114,7 +117,7 @@ def assert_equal(got, wanted):
         np.testing.assert_allclose(*scores, rtol=2e-4, atol=2e-4)
 
 
-@pytest.mark.parametrize(("options", "beam_size"), CASES, ids=named)
+@pytest.mark.parametrize(("options", "beam_size"), OF_BACKEND, ids=named)
 def test_the_backends_engine_finds_what_the_papers_say(options, beam_size):
     wanted = expected(frozenset(options), beam_size)
     assert_equal(searched(random_spec(options), BACKEND, beam_size), wanted)
@@ -157,6 +160,9 @@ def test_onnxruntime_finds_what_the_papers_say(options, beam_size, tmp_path):
 
 # Of each block of the encoder and the decoder; the last is longer than every text, others differ.
 WINDOWS = [(1,) * 4, (2,) * 4, (7,) * 4, (40,) * 4, (2, 3, 5, 1), (None, 2, 17, None)]
+IN_BEAMS = list(itertools.product(WINDOWS, [1, 4]))
+if BACKEND != "torch":
+    IN_BEAMS = [*zip(WINDOWS[3:], [1, 4, 4], strict=True)]
 
 
 @functools.cache
@@ -180,8 +186,7 @@ def expected_within(windows, beam_size):
     return best_of(windowed(windows), beam_size)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("windows", WINDOWS, ids=str)
+@pytest.mark.parametrize(("windows", "beam_size"), IN_BEAMS, ids=str)
 @pytest.mark.parametrize("engine", [BACKEND, *["numba", "numpy"] * NUMBA])
 def test_windows_are_those_of_each_block(engine, windows, beam_size):
     pytest.importorskip(engine)

@@ -81,7 +81,9 @@ def all_pairs(factors):
 
 
 PAIRWISE = list(all_pairs(FACTORS))
-EVERY = [*ALONE.values(), *PAIRWISE]
+# On JAX each operation is compiled by itself: the first rows, which hold the most pairs.
+PAIRS = PAIRWISE[: 6 if keras.backend.backend() == "jax" else None]
+EVERY = [*ALONE.values(), *PAIRS]
 RICH = {
     "num_layers": (2, 1),
     "target_vocabulary_size": 17,
@@ -124,7 +126,7 @@ def test_the_rows_hold_all_pairs():
     assert len(PAIRWISE) < 20
 
 
-@pytest.mark.parametrize("options", EVERY, ids=[*ALONE, *map(str, range(len(PAIRWISE)))])
+@pytest.mark.parametrize("options", EVERY, ids=[*ALONE, *map(str, range(len(PAIRS)))])
 def test_equals_numpy_in_the_forward_in_steps_and_from_a_spec(options):
     model = model_of(**options)
     inputs = inputs_of(model)
@@ -147,7 +149,7 @@ def test_equals_numpy_in_the_forward_in_steps_and_from_a_spec(options):
             )
 
 
-@pytest.mark.parametrize("options", EVERY, ids=[*ALONE, *map(str, range(len(PAIRWISE)))])
+@pytest.mark.parametrize("options", EVERY, ids=[*ALONE, *map(str, range(len(PAIRS)))])
 @pytest.mark.backends("torch")
 def test_config_and_spec_round_trips(options):
     model = model_of(**options)

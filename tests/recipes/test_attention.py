@@ -28,6 +28,12 @@ def words(count):
     return " ".join(f"w{i}" for i in range(count))
 
 
+def the_log(writer, tokenizer, corpus, store):
+    translator = types.SimpleNamespace(translate=len, beam_size=4)
+    (log,) = attention_log(writer, tokenizer, corpus, store, translator, None, Stop())
+    return log
+
+
 def test_pairs_nearest_to_ten_words_come_first_until_there_are_enough_tokens():
     pairs = [(words(n), "x") for n in (3, 40, 12, 10, 30, 7, 25)]
     chosen = [len(source.split()) for source, _ in middling_pairs(corpus_of(*pairs), WORDS)]
@@ -65,15 +71,7 @@ def test_each_vocabulary_has_ranks_of_its_own(tmp_path):
         ):
             tokenizer = made(sides)
             store = TokenStore.build(tmp_path / "store", corpus.train, tokenizer)
-            (log,) = attention_log(
-                writer,
-                tokenizer,
-                corpus,
-                store,
-                types.SimpleNamespace(translate=len, beam_size=4),
-                None,
-                Stop(),
-            )
+            log = the_log(writer, tokenizer, corpus, store)
             found = log.token_ranks
             if isinstance(expected, dict):
                 assert {side: ranks.tolist() for side, ranks in found.items()} == expected
@@ -88,15 +86,7 @@ def test_the_demo_is_logged_with_its_true_alignments(tmp_path, monkeypatch):
     tokenizer = Tokenizer.train(texts, vocabulary_size=600)
     store = TokenStore.build(tmp_path / "store", corpus.validation, tokenizer)
     with SummaryWriter(tmp_path / "events") as writer:
-        (log,) = attention_log(
-            writer,
-            tokenizer,
-            corpus,
-            store,
-            types.SimpleNamespace(translate=len, beam_size=4),
-            None,
-            Stop(),
-        )
+        log = the_log(writer, tokenizer, corpus, store)
     assert [corpus.alignments[pair] for pair in log.pairs] == log.alignments
     assert len(log.pairs) > log.shown == 5
     assert sum(len(tokenizer.encode(source)) for source, _ in log.pairs) > 150
