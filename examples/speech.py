@@ -37,7 +37,7 @@ SHA256 = "ddb17656a0bca4c5ddace082be188ca630516dc2ef1110afe3c4e9cc71173de4"
 NAME = re.compile(r"([0-9])_([a-z]+)_([0-9]+)\.wav")
 RATE = 8000  # samples a second
 LARGEST_WAV, LARGEST_ARCHIVE = 1 << 20, 1 << 27
-TEST_INDICES = range(5)  # Recordings 0 to 4 are the dataset's own test set.
+TEST_NUMBERS = range(5)  # Recordings 0 to 4 are the dataset's own test set.
 
 # What the model reads and writes.
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -53,7 +53,7 @@ class Recording(NamedTuple):
 
     digit: int
     speaker: str
-    index: int
+    number: int  # which of the recordings of this digit by this speaker
     samples: np.ndarray  # float32, from -1 to 1
 
 
@@ -146,8 +146,8 @@ def split(recordings: Sequence[Recording], speaker: str) -> dict[str, list[Recor
         )
     others = [recording for recording in recordings if recording.speaker != speaker]
     return {
-        "training": [r for r in others if r.index not in TEST_INDICES],
-        "held-out recordings": [r for r in others if r.index in TEST_INDICES],
+        "training": [r for r in others if r.number not in TEST_NUMBERS],
+        "held-out recordings": [r for r in others if r.number in TEST_NUMBERS],
         "held-out speaker": [r for r in recordings if r.speaker == speaker],
     }
 
@@ -157,9 +157,9 @@ def split(recordings: Sequence[Recording], speaker: str) -> dict[str, list[Recor
 
 def join(recordings: Sequence[Recording], generator: np.random.Generator) -> Utterance:
     """Join up to three recordings of one speaker, with pauses; stop before it gets too long."""
-    first = recordings[generator.integers(len(recordings))]
+    first = recordings[int(generator.integers(len(recordings)))]
     chosen = [first, *_more(recordings, first.speaker, generator)]
-    samples, words = np.zeros(0, "float32"), []
+    samples, words = np.zeros(0, "float32"), list[str]()
     for recording in chosen:
         pause = np.zeros(generator.integers(0, RATE // 5), "float32")
         longer = np.concatenate([samples, pause[: len(pause) if words else 0], recording.samples])
@@ -176,7 +176,7 @@ def _more(
     """Yield none, one or two further recordings of a speaker."""
     number = generator.integers(MOST_WORDS)
     while number:
-        recording = recordings[generator.integers(len(recordings))]
+        recording = recordings[int(generator.integers(len(recordings)))]
         if recording.speaker == speaker:
             number -= 1
             yield recording
@@ -314,6 +314,7 @@ def train(model: Any, recordings: Sequence[Recording], options: argparse.Namespa
         1e-5, max(1, options.steps - warmup), warmup_target=options.rate, warmup_steps=warmup
     )
     model.compile(optimizer=Adam(schedule), loss=LabelSmoothedCrossentropy(0.1))
+    model(next(batches(recordings, 1, options.seed))[0])  # which builds it
     a_part = min(100, options.steps)
     model.fit(
         batches(recordings, options.batch_size, options.seed),

@@ -203,11 +203,11 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
         **_: Any,
     ) -> Any:
         batch, length = decoder_token_ids.shape
-        shape = (batch, length, self.target_vocabulary_size)
-        logits = keras.KerasTensor(shape, dtype=self.compute_dtype)
+        vocabulary, source = self.target_vocabulary_size, encoder_sequence.shape[1]
+        logits = keras.KerasTensor((batch, length, vocabulary), dtype=self.compute_dtype)
         if not return_cross_attention_scores:
             return logits
-        shape = (batch, self.num_heads, length, encoder_sequence.shape[1])
+        shape = (batch, self.num_heads, length, source)
         weights = [keras.KerasTensor(shape, dtype=self.compute_dtype)] * self.num_layers
         return logits, weights
 

@@ -52,7 +52,7 @@ def folder(tmp_path):
 def test_a_folder_is_read_and_split(folder):
     (folder / "recordings" / "notes.wav").write_bytes(b"no recording")
     recordings = speech.load_recordings(folder)
-    assert {(r.digit, r.speaker, r.index) for r in recordings} == {
+    assert {(r.digit, r.speaker, r.number) for r in recordings} == {
         (digit, speaker, index)
         for digit in range(10)
         for speaker in ("ann", "bob")
@@ -61,7 +61,7 @@ def test_a_folder_is_read_and_split(folder):
     three = next(r for r in recordings if (r.digit, r.speaker) == (3, "ann"))
     np.testing.assert_allclose(three.samples, tone(1200, 0.16), atol=1e-4)
     parts = speech.split(recordings, "bob")
-    assert {name: {(r.speaker, r.index) for r in part} for name, part in parts.items()} == {
+    assert {name: {(r.speaker, r.number) for r in part} for name, part in parts.items()} == {
         "training": {("ann", 5)},
         "held-out recordings": {("ann", 4)},
         "held-out speaker": {("bob", 4), ("bob", 5)},
