@@ -26,7 +26,7 @@ _PUBLIC_NAMES = {
         "TransformerDecoderBlock",
         "TransformerEncoderBlock",
     ),
-    "models": ("PRESETS", "Transformer"),
+    "models": ("PRESETS", "Transformer", "TransformerDecoder", "TransformerEncoder"),
     "training": (
         "Adam",
         "LabelSmoothedCrossentropy",

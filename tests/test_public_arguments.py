@@ -87,6 +87,7 @@ MORE = {
     "Transformer.end_token_id": [11, 0],
     "Transformer.pad_token_id": [11, 1],  # 1 ends sentences
     "Transformer.start_token_id": [11],
+    "TransformerDecoder.pad_token_id": [11],
     "TranslationConfig.final_model": ["best"],
     "TranslationConfig.freeze": ["encoder"],
     "TranslationConfig.source_prefix": ["", " "],

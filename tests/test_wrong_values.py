@@ -22,7 +22,9 @@ from keras_attention import (
     TokenAccuracy,
     TokenEmbedding,
     Transformer,
+    TransformerDecoder,
     TransformerDecoderBlock,
+    TransformerEncoder,
     TransformerEncoderBlock,
 )
 from keras_attention.layers import BranchedAttention
@@ -56,6 +58,7 @@ def layer_doors():
     for make in (
         lambda: TransformerEncoderBlock(4, 16),
         lambda: TransformerDecoderBlock(4, 16),
+        lambda: TransformerEncoder(1, 16, 4),
         lambda: MultiHeadAttention(4, 2),
         lambda: BranchedAttention(4, 2, 16),
         lambda: FeedForward(16),
@@ -72,6 +75,9 @@ def called_doors():
     yield from layer_doors()
     ids = {"encoder_token_ids": "BS", "decoder_token_ids": "BT"}
     yield lambda: lambda **given: small_transformer()(given), ids
+    vectors = {"encoder_sequence": "BSD", "encoder_padding_mask": "BS"}
+    yield lambda: TransformerDecoder(11, 1, 8, 16, 4), {"decoder_token_ids": "BT", **vectors}
+    yield lambda: TransformerDecoder(11, 1, 8, 16, 4).memory, vectors
     yield lambda: small_transformer().attention_scores, ids
     yield lambda: small_transformer().encode, {"encoder_token_ids": "BS"}
     labels = {"y_true": "BT", "y_pred": "BTV", "sample_weight": "BT"}

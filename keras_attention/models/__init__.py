@@ -1,6 +1,8 @@
 """The models of the paper, built from the layers."""
 
+from keras_attention.models.decoder import TransformerDecoder
+from keras_attention.models.encoder import TransformerEncoder
 from keras_attention.models.transformer import Transformer
 from keras_attention.spec.presets import PRESETS
 
-__all__ = ["PRESETS", "Transformer"]
+__all__ = ["PRESETS", "Transformer", "TransformerDecoder", "TransformerEncoder"]

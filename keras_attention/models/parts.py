@@ -239,6 +239,12 @@ def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> Non
             "`num_heads` must divide `hidden_dim` when `key_dim` is not given. Received: "
             f"num_heads={config['num_heads']}, hidden_dim={config['hidden_dim']}"
         )
+    check_blocks(config)
+    _check_token_arguments(config)
+
+
+def check_blocks(config: dict[str, Any]) -> None:
+    """Refuse arguments of a stack of blocks that exclude each other."""
     window = config["attention_window"]
     if config["position_layout"] == "learned" and (window or 0) > config["max_length"]:
         raise ValueError(
@@ -247,14 +253,13 @@ def check_arguments(config: dict[str, Any], others: Collection[str] = ()) -> Non
             "window: it would hide nothing."
         )
     check_split(config["branch_feed_forward"], config["intermediate_dim"], config["num_heads"])
-    if config["decoder_cell"] == "ssru":
+    if config.get("decoder_cell") == "ssru":
         check_fits_cell(config["branch_feed_forward"], config["branched_decoder"])
     if config["normalize_first"] and config["final_normalization"] is False:
         raise ValueError(
             "With `normalize_first`, nothing else normalises what a stack returns: leave out "
             "`final_normalization`, or pass True. Received: normalize_first=True, final_normalization=False"
         )
-    _check_token_arguments(config)
 
 
 def _check_token_arguments(config: dict[str, Any]) -> None:

@@ -4,25 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_attention.layers.decoder_block import TransformerDecoderBlock
 from keras_attention.layers.door import check_switch
 from keras_attention.layers.encoder_block import TransformerEncoderBlock
 from keras_attention.layers.masks import padding_mask
-from keras_attention.layers.recompute import recomputed_call
 from keras_attention.models.attention_details import AttentionDetails, norms_by_kind
 from keras_attention.models.declared import declared_transformer
 from keras_attention.models.guided_alignment import GuidedModel
-from keras_attention.models.parts import (
-    Parts,
-    check_arguments,
-    check_cache,
-    check_memory,
-    empty_cache,
-)
+from keras_attention.models.parts import Parts, check_arguments
 from keras_attention.models.pretrained import Pretrained
+from keras_attention.models.stacks import DecoderStack, EncoderStack, Memory, self_attention_of
 from keras_attention.models.token_ids import (
     INPUT_NAMES,
     check_head_masks,
@@ -33,15 +26,11 @@ from keras_attention.models.token_ids import (
 )
 from keras_attention.ops.reference import at_least_float32
 from keras_attention.spec import TransformerSpec
-from keras_attention.spec.transformer import SUPPRESSED
-from keras_attention.utils.checks import check_integer, depths_of, static_shape
-
-Cache = list[dict[str, Any]]
-Memory = dict[str, Any]
+from keras_attention.utils.checks import check_integer, depths_of
 
 
 @keras.saving.register_keras_serializable("keras_attention")
-class Transformer(Pretrained, GuidedModel):
+class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
     """The encoder-decoder of "Attention Is All You Need" (Vaswani et al. 2017, section 3).
 
     Defaults are the paper's base model: post-norm, sinusoidal positions, no biases in the attention, one
@@ -227,26 +216,14 @@ class Transformer(Pretrained, GuidedModel):
     ) -> Any:
         source, target = (inputs[name] for name in INPUT_NAMES)
         source_mask = padding_mask(source, self.pad_token_id)
-        heads, none = head_masks or {}, [None] * len(self.decoder_blocks)
-        own_heads, cross_heads = (heads.get(kind, none) for kind in ("decoder", "cross"))
-        encoded = self._encode(source, source_mask, training, head_masks=heads.get("encoder"))
+        own_heads = (head_masks or {}).get("encoder")
+        encoded = self._encode(source, source_mask, training, head_masks=own_heads)
         x = self._embed(target, "decoder", training)
         guided = self.guided_layer(inputs, training)
-        blocks = zip(self.decoder_blocks, own_heads, cross_heads, strict=True)
-        for index, (block, own, cross) in enumerate(blocks):
-            masks = {
-                "encoder_padding_mask": source_mask,
-                "self_head_mask": own,
-                "cross_head_mask": cross,
-            }
-            if index != guided:
-                x = self._call_block(block, x, encoded, training=training, **masks)
-                continue
-            # Not computed again in the backward pass, even with `recompute`, which is for one output.
-            x, weights = block(
-                x, encoded, training=training, return_cross_attention_scores=True, **masks
-            )
-            self.keep_weights(weights)
+        watched = () if guided is None else (guided,)
+        x, weights = self._run_decoder(x, encoded, source_mask, training, head_masks, watched)
+        if guided is not None:
+            self.keep_weights(weights[guided])
         return self._project(x)
 
     def encode(self, encoder_token_ids: Any) -> Memory:
@@ -264,68 +241,7 @@ class Transformer(Pretrained, GuidedModel):
         source = ops.convert_to_tensor(ids)
         mask = padding_mask(source, self.pad_token_id)
         encoded = self._encode(source, mask, training=False)
-        blocks = [block.project_memory(encoded) for block in self.decoder_blocks]
-        return {"blocks": blocks, "padding_mask": mask}
-
-    def initial_cache(self, batch_size: int, beam_size: int, max_length: int) -> Cache:
-        """Return an empty cache for `decode_step`: what each decoder block keeps of earlier positions.
-
-        Args:
-            batch_size: Number of sentences B.
-            beam_size: Number of beams W of each sentence.
-            max_length: Largest number of positions L to decode.
-
-        Returns:
-            A list of dicts of zeros: keys `(B, W, L, N, K)` and values `(B, W, L, N, U)`. With an
-            `attention_window`, L is at most that. With SSRUs: their states `(B, W, D)`, in float32.
-        """
-        return empty_cache(
-            self.decoder_blocks, batch_size, beam_size, max_length, self.compute_dtype
-        )
-
-    def decode_step(
-        self, token_ids: Any, start_index: Any, memory: Memory, cache: Cache
-    ) -> tuple[Any, Cache]:
-        """Feed one token to each beam and predict the next one.
-
-        Args:
-            token_ids: Integers `(B, W)`, the last token of each of the W beams of B sentences. In the
-                first step, the start token.
-            start_index: Position of these tokens, from 0; an integer or a scalar tensor.
-            memory: What `encode` returned for the B sentences. The beams of a sentence share it.
-            cache: From `initial_cache` or the previous step, with the beams in the order of `token_ids`.
-
-        Returns:
-            The logits `(B, W, V)`, float32, or float64 of a float64 model, and the new cache. The logits of
-            `suppressed_token_ids` are so low that their probability is 0.
-        """
-        token_ids = check_sequences("token_ids", token_ids, "BW")
-        check_token_ids({"token_ids": token_ids}, self.target_vocabulary_size)
-        token_ids = ops.convert_to_tensor(token_ids)
-        check_memory(self.decoder_blocks, memory, static_shape(token_ids))
-        check_cache(self.decoder_blocks, cache, static_shape(token_ids), start_index)
-        batch_size, beam_size = ops.shape(token_ids)
-        new_cache = []
-        ids = ops.reshape(token_ids, (-1, 1))
-        x = self._embed(ids, "decoder", False, start_index)
-        for block, block_memory, block_cache in zip(
-            self.decoder_blocks, memory["blocks"], cache, strict=True
-        ):
-            rows = {k: ops.reshape(v, (-1, *v.shape[2:])) for k, v in block_cache.items()}
-            x, rows = block(
-                x,
-                encoder_padding_mask=memory["padding_mask"],
-                memory=block_memory,
-                cache=rows,
-                start_index=start_index,
-                training=False,
-            )
-            new_cache.append(
-                {k: ops.reshape(v, (batch_size, beam_size, *v.shape[1:])) for k, v in rows.items()}
-            )
-        logits = self._suppress(at_least_float32(self._project(x)))
-        shape = (batch_size, beam_size, self.target_vocabulary_size)
-        return ops.reshape(logits, shape), new_cache
+        return self._project_memory(encoded, mask)
 
     def spec(self) -> TransformerSpec:
         """Describe this model and its weights, for engines, exports and `from_spec`.
@@ -393,7 +309,7 @@ class Transformer(Pretrained, GuidedModel):
         x = self._embed(target, "decoder", False)
         for block in self.decoder_blocks:
             if "decoder" in scores:
-                read["decoder"].append(_self_attention_of(block, x))
+                read["decoder"].append(self_attention_of(block, x))
             read["cross"].append((getattr(block, "cross_attention", None), encoded))
             x, own, cross = block(
                 x,
@@ -407,54 +323,14 @@ class Transformer(Pretrained, GuidedModel):
                 scores["decoder"].append(own)
         return scores, read, x
 
-    def _suppress(self, logits: Any) -> Any:
-        """Return logits with those of `suppressed_token_ids` so low that their probability is 0."""
-        if not self.suppressed_token_ids:
-            return logits
-        suppressed = np.zeros(self.target_vocabulary_size, "float32")
-        suppressed[list(self.suppressed_token_ids)] = SUPPRESSED
-        return logits + ops.cast(suppressed, logits.dtype)
-
     def _embed(self, token_ids: Any, kind: str, training: Any, start_index: Any = 0) -> Any:
-        """Return the input of the encoder or the decoder."""
+        """Return the input of the first block of the encoder or the decoder."""
         table = self.token_embedding if kind == "encoder" else self.output_embedding
-        positions, dropout = (getattr(self, f"{kind}_{part}") for part in ("positions", "dropout"))
-        x = positions(table(token_ids), start_index=start_index)
-        return dropout(x, training=training) if self.dropout > 0.0 else x
+        return self._add_positions(table(token_ids), kind, training, start_index)
 
-    def _encode(
-        self,
-        source: Any,
-        mask: Any,
-        training: bool | None,
-        scores: list[Any] | None = None,
-        head_masks: list[Any] | None = None,
-        read: list[tuple[Any, Any]] | None = None,
-    ) -> Any:
+    def _encode(self, source: Any, mask: Any, training: bool | None, **more: Any) -> Any:
         x = self._embed(source, "encoder", training)
-        head_masks = head_masks or [None] * len(self.encoder_blocks)
-        masks = {"padding_mask": mask, "training": training}
-        for block, heads in zip(self.encoder_blocks, head_masks, strict=True):
-            if scores is None:
-                x = self._call_block(block, x, **masks, head_mask=heads)
-            else:
-                if read is not None:
-                    read.append(_self_attention_of(block, x))
-                x, weights = block(x, **masks, return_attention_scores=True)
-                scores.append(weights)
-        return self.encoder_normalization(x) if self.final_normalization else x
-
-    def _call_block(self, block: Any, *inputs: Any, training: bool | None, **masks: Any) -> Any:
-        # A user's own block may not accept every mask.
-        masks = {name: mask for name, mask in masks.items() if mask is not None}
-        if self.recompute and training:
-            return recomputed_call(block, *inputs, training=training, **masks)
-        return block(*inputs, training=training, **masks)
-
-    def _project(self, x: Any) -> Any:
-        if self.final_normalization:
-            x = self.decoder_normalization(x)
-        return self.output_embedding(x, reverse=True)
+        return self._run_encoder(x, training, padding_mask=mask, **more)
 
     def build(self, input_shape: Any = None) -> None:
         """Do nothing: the constructor knows all shapes and builds the layers."""
@@ -472,11 +348,3 @@ class Transformer(Pretrained, GuidedModel):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "Transformer":
         return cls(**config)
-
-
-def _self_attention_of(block: Any, inputs: Any) -> tuple[Any, Any]:
-    """Return a block's self-attention and what it reads; (None, inputs) of a user's own block."""
-    residual = getattr(block, "self_attention_residual", None)
-    if residual is None:
-        return None, inputs
-    return block.self_attention, residual.normalize_input(inputs)

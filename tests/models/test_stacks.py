@@ -1,0 +1,216 @@
+"""The encoder over vectors against NumPy, and both halves against the whole `Transformer`."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention import Transformer, TransformerDecoder, TransformerEncoder
+from tests import oracle
+from tests.helpers import numpy
+from tests.layers.block_oracle import encoder_block, randomized
+
+B, S, T, N, D, F, V, L = 2, 5, 4, 3, 6, 11, 13, 2
+rng = np.random.default_rng(41)
+X = rng.normal(size=(B, S, D)).astype("float32")
+PADDING = np.array([[True] * 5, [True] * 3 + [False] * 2])
+IDS = np.array([[0, 5, 7, 2], [0, 12, 0, 0]])
+
+
+def encoder(**options):
+    return TransformerEncoder(L, F, N, **{"dropout": 0.0, **options})
+
+
+def decoder(**options):
+    return TransformerDecoder(V, L, D, F, N, **{"dropout": 0.0, **options})
+
+
+def expected(layer, allowed):
+    """The stack in NumPy: the inputs and their positions, block after block, a normalisation."""
+    x = X + np.array([oracle.position(place, D) for place in range(S)])
+    scores = []
+    for block in layer.encoder_blocks:
+        x, weights = encoder_block(block, x, allowed)
+        scores.append(weights)
+    if layer.final_normalization:
+        norm = layer.encoder_normalization
+        gain, bias = (numpy(weight).astype("float64") for weight in (norm.gamma, norm.beta))
+        x = oracle.layer_norm(x, gain, bias, 1e-6)
+    return x, scores
+
+
+@pytest.mark.parametrize("options", [{}, {"normalize_first": True}, {"final_normalization": True}])
+def test_equals_the_paper_in_numpy(options):
+    layer = randomized(encoder(**options), X.shape)
+    assert len(layer.encoder_blocks) == L
+    wanted, weights = expected(layer, np.ones((B, S, S), bool) & PADDING[:, None])
+    np.testing.assert_allclose(numpy(layer(X, padding_mask=PADDING)), wanted, atol=1e-4)
+    got, scores = layer(X, padding_mask=PADDING, return_attention_scores=True)
+    np.testing.assert_allclose(numpy(got), wanted, atol=1e-4)
+    np.testing.assert_allclose([numpy(x) for x in scores], weights, atol=1e-5)
+
+
+def test_a_causal_mask_and_a_window_restrict_it():
+    layer = randomized(encoder(attention_window=2), X.shape)
+    places = np.arange(S)
+    distance = places[:, None] - places
+    seen = (distance >= 0) & (distance < 2)
+    wanted, _ = expected(layer, np.broadcast_to(seen, (B, S, S)))
+    got = layer(X, attention_mask=np.tri(S, dtype=bool)[None])
+    np.testing.assert_allclose(numpy(got), wanted, atol=1e-4)
+
+
+@pytest.mark.backends("torch")
+def test_equals_that_of_pytorch():
+    import torch
+
+    layer = randomized(encoder(use_attention_bias=True, layer_norm_epsilon=1e-5), X.shape)
+    theirs = torch.nn.TransformerEncoder(
+        torch.nn.TransformerEncoderLayer(D, N, F, dropout=0.0, batch_first=True),
+        L,
+        enable_nested_tensor=False,
+    ).eval()
+    for block, other in zip(layer.encoder_blocks, theirs.layers, strict=True):
+        copy_to_torch(block, other)
+    x = X + np.array([oracle.position(place, D) for place in range(S)], "float32")
+    with torch.no_grad():
+        wanted = theirs(torch.tensor(x), src_key_padding_mask=torch.tensor(~PADDING))
+    got = numpy(layer(X, padding_mask=PADDING))
+    np.testing.assert_allclose(got[PADDING], wanted.numpy()[PADDING], atol=1e-4)
+
+
+def copy_to_torch(block, other):
+    """Gives a layer of PyTorch the weights of a block."""
+    import torch
+
+    found = {weight.path.split("/", 2)[2]: numpy(weight) for weight in block.weights}
+
+    def assign(theirs, array):
+        theirs.data = torch.tensor(np.ascontiguousarray(array))
+
+    def of(path):
+        return next(array for name, array in found.items() if f"/{name}".endswith(f"/{path}"))
+
+    kinds = ("query", "key", "value")
+    kernels = [of(f"self_attention/{kind}/kernel").reshape(D, D).T for kind in kinds]
+    biases = [of(f"self_attention/{kind}/bias").reshape(D) for kind in kinds]
+    assign(other.self_attn.in_proj_weight, np.concatenate(kernels))
+    assign(other.self_attn.in_proj_bias, np.concatenate(biases))
+    output = of("self_attention/attention_output/kernel").reshape(D, D).T
+    assign(other.self_attn.out_proj.weight, output)
+    assign(other.self_attn.out_proj.bias, of("self_attention/attention_output/bias"))
+    for ours, linear in (("inner", other.linear1), ("outer", other.linear2)):
+        assign(linear.weight, of(f"feed_forward/{ours}/kernel").T)
+        assign(linear.bias, of(f"feed_forward/{ours}/bias"))
+    for ours, norm in (("self_attention", other.norm1), ("feed_forward", other.norm2)):
+        assign(norm.weight, of(f"{ours}_residual/normalization/gamma"))
+        assign(norm.bias, of(f"{ours}_residual/normalization/beta"))
+
+
+def copy(ours, theirs):
+    for mine, other in zip(ours.weights, theirs.weights, strict=True):
+        mine.assign(other)
+
+
+@pytest.mark.parametrize("options", [{}, {"normalize_first": True, "decoder_cell": "ssru"}])
+def test_the_halves_make_the_whole(options):
+    """With the weights of a `Transformer`, at once and step by step."""
+    whole = randomized(Transformer(V, L, D, F, N, dropout=0.0, **options))
+    source = np.array([[5, 7, 9, 2, 1], [8, 3, 1, 0, 0]])
+    is_real = source != 0
+    first = encoder(normalize_first=whole.normalize_first)
+    first.build((None, None, D))
+    second = decoder(**options)
+    for kind, half in (("encoder", first), ("decoder", second)):
+        for part in ("blocks", "normalization"):
+            name = f"{kind}_{part}"
+            mine, theirs = getattr(half, name, []), getattr(whole, name, [])
+            pairs = zip(mine, theirs, strict=True) if part == "blocks" else [(mine, theirs)]
+            for pair in pairs if mine else ():
+                copy(*pair)
+    copy(second.output_embedding, whole.token_embedding)
+
+    encoded = first(whole.token_embedding(source), padding_mask=is_real)
+    wanted = numpy(whole({"encoder_token_ids": source, "decoder_token_ids": IDS}))
+    np.testing.assert_allclose(numpy(second(IDS, encoded, is_real)), wanted, atol=1e-5)
+
+    memory, cache = second.memory(encoded, is_real), second.initial_cache(B, 1, T)
+    for place in range(T):
+        logits, cache = second.decode_step(IDS[:, place : place + 1], place, memory, cache)
+        np.testing.assert_allclose(numpy(logits)[:, 0], wanted[:, place], atol=1e-4)
+
+
+def test_without_a_mask_all_is_real():
+    layer = randomized(decoder())
+    all_real = np.ones((B, S), bool)
+    wanted = numpy(layer(IDS, X, all_real))
+    np.testing.assert_allclose(numpy(layer(IDS, X)), wanted, atol=1e-6)
+    assert np.abs(numpy(layer(IDS, X, PADDING))[1] - wanted[1]).max() > 0.01
+    cache = layer.initial_cache(B, 1, T)
+    logits, _ = layer.decode_step(IDS[:, :1], 0, layer.memory(X), cache)
+    np.testing.assert_allclose(numpy(logits)[:, 0], wanted[:, 0], atol=1e-4)
+
+
+def test_weights_of_the_cross_attention_hide_padding():
+    layer = randomized(decoder())
+    logits, scores = layer(IDS, X, PADDING, return_cross_attention_scores=True)
+    np.testing.assert_allclose(numpy(logits), numpy(layer(IDS, X, PADDING)), atol=1e-5)
+    assert [tuple(each.shape) for each in scores] == [(B, N, T, S)] * L
+    for each in map(numpy, scores):
+        np.testing.assert_allclose(each.sum(axis=-1), 1.0, atol=1e-5)
+        assert np.all(each[1, :, :, 3:] == 0) and np.all(each[0, :, :, 3:] > 0)
+
+
+def test_a_model_of_both_is_saved_and_loaded(tmp_path):
+    vectors, is_real = keras.Input((None, D)), keras.Input((None,), dtype="bool")
+    ids = keras.Input((None,), dtype="int32")
+    arguments = {"seed": 3, "activation": "gelu", "position_layout": "learned", "max_length": 9}
+    halves = encoder(**arguments)
+    outputs = decoder(**arguments)(ids, halves(vectors, padding_mask=is_real), is_real)
+    model = keras.Model([vectors, is_real, ids], outputs)
+    assert model.output_shape == (None, None, V)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    inputs = [X, PADDING, IDS]
+    np.testing.assert_allclose(numpy(loaded(inputs)), numpy(model(inputs)), atol=1e-6)
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize("make", [encoder, decoder])
+def test_every_argument_is_in_the_config(make):
+    arguments = {
+        "key_dim": 4,
+        "value_dim": 5,
+        "dropout": 0.15,
+        "attention_dropout": 0.25,
+        "activation_dropout": 0.35,
+        "activation": "gelu",
+        "final_normalization": True,
+        "use_attention_bias": True,
+        "layer_norm_epsilon": 1e-4,
+        "seed": 5,
+        "recompute": True,
+        "position_layout": "learned",
+        "max_length": 9,
+        "attention_window": 7,
+    }
+    again = type(make()).from_config(make(**arguments).get_config())
+    config = again.get_config()
+    assert {name: config[name] for name in arguments} == arguments
+    again.build((None, None, D))
+    blocks = again.encoder_blocks if make is encoder else again.decoder_blocks
+    assert {block.sliding_window for block in blocks} == {7}
+    assert {block.self_attention.value_dim for block in blocks} == {5}
+
+
+@pytest.mark.backends("torch")
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="`num_layers` must be an int"):
+        TransformerEncoder((2, 3))
+    with pytest.raises(ValueError, match="`num_heads` must divide the width"):
+        encoder().build((None, None, D + 1))
+    with pytest.raises(ValueError, match="`num_heads` must divide the width"):
+        TransformerDecoder(V, L, D + 1, F, N)
+    with pytest.raises(ValueError, match="vocabulary of 13 tokens"):
+        decoder()(IDS + 1, X)
+    with pytest.raises(ValueError, match="learned positions for 3 tokens"):
+        decoder(position_layout="learned", max_length=3)(IDS, X)
