@@ -47,6 +47,8 @@ def main(arguments: Sequence[str], program: str) -> None:
         check_integer("--last", options.last, least=1)
     check_destination(options.output)
     trained = run.trained_model()
+    # The run may average fewer, which is known once the backend has started.
+    _check_last(options.last, len([*run.checkpoints.glob("update-*")]), run)
     start_backend()
     import keras
 
@@ -56,11 +58,7 @@ def main(arguments: Sequence[str], program: str) -> None:
     checkpoints = ChosenCheckpoints(run, settings)
     chosen = checkpoints.averaged(options.last)
     moves = options.last is None and settings.get("ema") is not None
-    if options.last is not None and len(chosen) < options.last:
-        raise ValueError(
-            f"--last must be at most {len(chosen)}, the number of checkpoints in '{run.checkpoints}' that "
-            f"the run would average. Received: {options.last}. Give less, or leave --last out."
-        )
+    _check_last(options.last, len(chosen), run)
     with activity(f"averaging {counted(len(chosen), 'checkpoint')}"):
         model = keras.saving.load_model(trained, compile=False)
         model.compile(optimizer=None)  # Weights are wanted, not the state of an optimizer.
@@ -70,3 +68,12 @@ def main(arguments: Sequence[str], program: str) -> None:
             sign_archive(partial)
     names = ", ".join(path.name for path in chosen)
     print(f"The {'moving ' * moves}average of {names} is in {options.output}")
+
+
+def _check_last(last: int | None, most: int, run: RunFolder) -> None:
+    """Refuse more checkpoints than there are."""
+    if last is not None and last > most:
+        raise ValueError(
+            f"--last must be at most {most}, the number of checkpoints in '{run.checkpoints}' that "
+            f"the run would average. Received: {last}. Give less, or leave --last out."
+        )

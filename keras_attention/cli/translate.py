@@ -29,6 +29,7 @@ from keras_attention.cli.search_options import (
 from keras_attention.cli.streams import chunks_as_they_come
 from keras_attention.decoding.result_lines import result_lines
 from keras_attention.decoding.unusual_texts import UnusualTexts
+from keras_attention.utils.checks import check_integer
 from keras_attention.utils.files import atomic_file, check_destination
 from keras_attention.utils.progress import Progress, say
 from keras_attention.utils.run_folder import SEARCH_SETTINGS, RunFolder
@@ -234,6 +235,8 @@ def _bare(tokenizer: Any) -> str:
 
 def _check_search(options: argparse.Namespace) -> None:
     """Refuse what needs no backend to be refused, which takes long to start."""
+    from keras_attention.decoding.hypotheses import LARGEST_BEAM
+    from keras_attention.decoding.sampling import MOST_SAMPLES
     from keras_attention.decoding.translator import Translator, check_options
 
     check_options(_search_options(options))
@@ -256,9 +259,13 @@ def _check_search(options: argparse.Namespace) -> None:
     beam_size = options.beam_size or settings.get("beam_size", Translator.beam_size)
     if options.mbr is not None and options.n_best > 1:
         raise ValueError("--mbr writes one translation: it cannot be combined with --n-best.")
-    for name, number in (("n-best", options.n_best), ("mbr", options.mbr)):
-        most = number if options.sample else beam_size
-        if number is not None and not 1 <= number <= max(1, most):
+    for name, number, most in (
+        ("n-best", options.n_best, MOST_SAMPLES),
+        ("mbr", options.mbr, LARGEST_BEAM),
+    ):
+        if number is not None and options.sample:
+            check_integer(f"--{name}", number, 1, most)
+        elif number is not None and not 1 <= number <= max(1, beam_size):
             raise ValueError(
                 f"--{name} must be at least 1 and at most the beam size, which is {beam_size}. Lower it, or "
                 f"raise --beam-size. Received: {number}"

@@ -30,7 +30,7 @@ def looks_like_header(pair: tuple[str, str], languages: tuple[str, str] = ("", "
         pair: The first pair of a text.
         languages: What its languages are called.
 
-    >>> looks_like_header(("source_text", "Target")), looks_like_header(("en-GB", "German"))
+    >>> looks_like_header(("source_text", "Target")), looks_like_header(("en-GB", "deu_Latn"))
     (True, True)
     >>> looks_like_header(("It is so.", "Es ist so.")), looks_like_header(("yes", "ja"))
     (False, False)
@@ -38,8 +38,8 @@ def looks_like_header(pair: tuple[str, str], languages: tuple[str, str] = ("", "
     known = {*f"{COLUMNS} {LANGUAGES}".split(), *map(str.lower, languages)}
 
     def names(side: str) -> bool:
-        # A region may follow a language: en-GB, pt_BR.
-        side = re.sub(r"\b([a-z]{2,3})[-_][A-Z]{2}\b", r"\1", side.strip())
+        # A region or a script may follow a language: en-GB, pt_BR, eng_Latn.
+        side = re.sub(r"\b([a-z]{2,3})[-_]([A-Z]{2}|[A-Z][a-z]{3})\b", r"\1", side.strip())
         words = [word.lower() for word in re.split(r"[\W_\d]+", side) if word]
         return bool(words) and not side.endswith((".", "!", "?")) and known.issuperset(words)
 

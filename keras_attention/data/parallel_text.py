@@ -201,10 +201,11 @@ class TsvPairs:
         blank_lines = number = 0
         lines = enumerate(read_lines(self.path), start=1)
         for number, line in lines:
-            columns = line.split("\t")
-            if len(columns) == 2 + self.has_language:
+            columns, is_blank = line.split("\t"), not line.strip()
+            # A tab alone is a pair with empty sides; two tabs alone name no language.
+            if len(columns) == 2 + self.has_language and not (is_blank and self.has_language):
                 yield self._source(columns, number), columns[1]
-            elif not line.strip():
+            elif is_blank:
                 blank_lines += 1
             else:
                 tabs = 1 + self.has_language

@@ -65,6 +65,7 @@ NO_TEXT = {
     b"7z\xbc\xaf\x27\x1c": "a 7z archive: unpack it",
     b"Rar!\x1a\x07": "a rar archive: unpack it",
     b"LZIP\x01": "packed by lzip: unpack it, with `lzip -d`",
+    b"\x5d\x00\x00": "packed by lzma: unpack it, with `xz -d`",
     b"\x04\x22\x4d\x18": "packed by lz4: unpack it, with `lz4 -d`",
     b"\x1f\x9d": "packed by compress: unpack it, with `uncompress`",
     b"%PDF-": "a PDF file: export it as text",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+import reprlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -97,13 +98,14 @@ class ForcedPrefix:
     [3, 2]
     """
 
-    parts = ("prefix",)
+    parts: tuple[str, ...] = ("prefix",)
 
     def __init__(self, vocabulary_size: int, then: Constraint | None = None):
         self.vocabulary_size = check_integer("vocabulary_size", vocabulary_size, 1, 10**7)
         self.then = then
         if then is not None:
             check_has("then", then, "a constraint", "allowed", "advance")
+            self.parts = ("prefix", "then")
 
     def start(
         self,
@@ -121,7 +123,8 @@ class ForcedPrefix:
             then: The states of the constraint `then`, if there is one.
 
         Raises:
-            ValueError: If a token is not in the vocabulary, or a prefix is too long.
+            ValueError: If a token is not in the vocabulary, a prefix is too long, or `then` is missing, or
+                is not the states of such a batch.
         """
         room = check_counts("max_lengths", max_lengths, len(check_rows("prefixes", prefixes)))
         for row, prefix in enumerate(prefixes):
@@ -133,7 +136,14 @@ class ForcedPrefix:
         for row, prefix in enumerate(prefixes):
             tokens[row, : len(prefix)] = prefix
         state = for_each_beam({"prefix": tokens}, beam_size)
-        return state if self.then is None else {**state, "then": then}
+        if (self.then is None) != (then is None):
+            raise ValueError(
+                "`then` must be the states of the constraint that `ForcedPrefix` was made with, and is left "
+                f"out if there is none. Received: then={reprlib.repr(then)}, with {self.then!r}"
+            )
+        if then is None:
+            return state
+        return {**state, "then": check_states(then, len(tokens), beam_size, "`then`", self.then)}
 
     def allowed(self, state: Any, index: Any) -> Any:
         """Allow the next token of the prefix, or all tokens after its end; see `Constraint`."""

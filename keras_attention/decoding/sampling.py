@@ -18,6 +18,8 @@ from keras_attention.utils.checks import check_integer, check_number
 
 # Times a number below the total, the result is below the total, also when rounded.
 LARGEST_UNIFORM = np.float32(1 - 2**-22)
+# Samples of a sentence: all are in memory before the first is drawn.
+MOST_SAMPLES = 100_000
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 from keras_attention.data.text_files import read_lines
 from keras_attention.decoding.batching import Batching
 from keras_attention.decoding.ensemble import Ensemble
-from keras_attention.decoding.hypotheses import check_search_options
+from keras_attention.decoding.hypotheses import LARGEST_BEAM, check_search_options
 from keras_attention.decoding.mbr import most_useful
 from keras_attention.decoding.model_search import ModelSearch
 from keras_attention.decoding.paragraphs import check_split_sentences, translate_by_sentences
 from keras_attention.decoding.pretrained import Pretrained
 from keras_attention.decoding.requests import SHOWN_LETTERS, Request, WrongText, read_requests
 from keras_attention.decoding.restrictions import Restrictions, check_restrictions
-from keras_attention.decoding.sampling import Sampling, check_sampling
+from keras_attention.decoding.sampling import MOST_SAMPLES, Sampling, check_sampling
 from keras_attention.decoding.translation import Translation, hypotheses_of
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.engine.select import EngineChoice, check_engine
@@ -233,7 +233,7 @@ class Translator(Pretrained):
         Args:
             texts: A string, or an iterable of strings.
             n_best: Number of translations, at most `beam_size`. The best one does not depend on it. With
-                `sampling`, any number of samples; the first ones do not depend on it. Defaults to 1.
+                `sampling`, up to 100,000 samples; the first ones do not depend on it. Defaults to 1.
             unique: Whether translations must differ in their text. Other tokens may spell the same text;
                 of those the best one is kept, and the next best hypotheses of the beam fill up the list.
                 If False, the hypotheses are returned as they are. Defaults to True, for samples to False.
@@ -268,7 +268,7 @@ class Translator(Pretrained):
                 f"`split_sentences` ({self.split_sentences!r}). Call the translator itself, or leave it out."
             )
         is_unique = self.sampling is None if unique is None else check_boolean("unique", unique)
-        check_integer("n_best", n_best, 1)
+        check_integer("n_best", n_best, 1, None if self.sampling is None else MOST_SAMPLES)
         if self.sampling is None and n_best > self.beam_size:
             raise ValueError(
                 f"`n_best` must be at most `beam_size`, which is {self.beam_size}. Received: n_best={n_best}"
@@ -328,7 +328,7 @@ class Translator(Pretrained):
 
         Args:
             texts: A string, or an iterable of strings.
-            candidates: Number of candidates of each text: `n_best` of `translate`.
+            candidates: Number of candidates of each text, `n_best` of `translate`; at most 1,000.
             **options: Further arguments of `translate`.
 
         Returns:
@@ -336,6 +336,7 @@ class Translator(Pretrained):
 
         Example: see `decoding.mbr.most_useful`.
         """
+        check_integer("candidates", candidates, 1, LARGEST_BEAM)  # Each is compared with each.
         if isinstance(texts, str):
             best = self.translate(texts, candidates, **options)
             return best[most_useful([one.text for one in best])]

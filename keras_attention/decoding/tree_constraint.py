@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_attention.data.trees import DEEPEST_PHRASES
 from keras_attention.decoding.constraints import (
     NoRoom,
     check_counts,
@@ -44,7 +45,7 @@ class WellFormedTrees:
         phrases: Ids of the symbols that open and close each phrase: `{"NP": (17, 18)}`.
         tags: Ids of the tags; none if the leaves are words.
         end_token_id: The EOS token.
-        max_depth: Largest number of nested phrases. Defaults to 64.
+        max_depth: Largest number of nested phrases, at most 198, which `delinearize` reads. Defaults to 64.
 
     Raises:
         ValueError: If there is no phrase, or an id is outside the vocabulary or used twice.
@@ -82,7 +83,7 @@ class WellFormedTrees:
             raise ValueError(
                 "Phrases, tags and the end token need ids of their own: one occurs twice."
             )
-        self.max_depth = check_integer("max_depth", max_depth, 1)
+        self.max_depth = check_integer("max_depth", max_depth, 1, DEEPEST_PHRASES)
         self._symbols = {*opens, *closes, end_token_id}
         self._has_tags = bool(len(tags))
         # The number of the phrase that a symbol opens or closes; -1 for other symbols.

@@ -93,7 +93,11 @@ def atomic_folder(path: PathLike, replace: bool = False) -> Iterator[Path]:
     path = Path(path)
     path = path.resolve() if path.name == ".." else path
     check_kind(path, folder=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"'{error.filename}': {error.strerror}"
+        raise OSError(error.errno, f"'{path}' could not be written, for {reason}") from error
     with _partial(path) as partial:
         _restore_replaced(path)
         if not replace:

@@ -36,6 +36,12 @@ FINGERPRINT = "train_fingerprint"
 # Errors that say that a run cannot be started like this.
 REFUSALS = (ValueError, TypeError, ImportError)
 SEARCH_SETTINGS = ("beam_size", "length_penalty")
+# What checksums in the settings are of; other fingerprints are of a part of the text.
+CHECKSUMS = {
+    "start_fingerprint": "pretrained model that it starts from",
+    "tokenizer_fingerprint": "teacher's tokenizer",
+    "guided_alignment_sha256": "file of word alignments",
+}
 MANIFEST = "manifest.json"  # of a checkpoint
 # The settings that the tokenizer depends on.
 TOKENIZER_FIELDS = (
@@ -348,12 +354,20 @@ class RunFolder:
 
 
 def _difference(name: str, there: Any, wanted: Any) -> str:
-    """Return a setting of a run and the one asked for, in words."""
-    if name == "start_fingerprint":
-        return "the pretrained model that it starts from differs"
-    part = name.removesuffix("_fingerprint")
-    if part != name:
-        return f"the {part} text differs" if there and wanted else f"only one has a {part} text"
+    """Return a setting of a run and the one asked for, in words: checksums tell a reader nothing.
+
+    >>> _difference("train_fingerprint", "1f0c", "77ab")
+    'the train text differs'
+    >>> _difference("parts", {"web": "1f0c", "news": "5d5d"}, {"web": "77ab", "news": "5d5d"})
+    "the text of the part 'web' differs"
+    """
+    if name == "parts" and there and wanted:
+        parts = sorted({*there, *wanted})
+        different = [f"'{part}'" for part in parts if there.get(part) != wanted.get(part)]
+        return f"the text of the part {', '.join(different)} differs"
+    what = CHECKSUMS.get(name, f"{name.removesuffix('_fingerprint')} text")
+    if name in CHECKSUMS or name.endswith("_fingerprint"):
+        return f"the {what} differs" if there and wanted else f"only one has a {what}"
     return f"{name}: {there!r} there, {wanted!r} asked for"
 
 

@@ -138,6 +138,8 @@ def test_a_line_without_room_is_named(translated, tmp_path, capsys):
         (["--sample", "--temperature", "0"], "temperature"),
         (["--mbr", "3"], "--mbr must be at least 1 and at most the beam size, which is 2"),
         (["--mbr", "2", "--n-best", "2"], "cannot be combined with --n-best"),
+        (["--sample", "--n-best", "999999999"], "an int from 1 to 100,000. Received"),
+        (["--sample", "--mbr", "99999"], "an int from 1 to 1,000. Received"),
         (["--sample", "--output-dir", "new", "--input", __file__], "--sample cannot be combined"),
         (["--ban", "x", "--engine", "ctranslate2"], "has no restrictions"),
         (["--split-sentences", "no such thing"], "must be the language code"),

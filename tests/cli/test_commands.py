@@ -488,7 +488,7 @@ def test_heads_by_importance(run, tmp_path, capsys):
     assert "--pairs must be at least 1" in capsys.readouterr().err
 
 
-def test_an_average(run, tmp_path, capsys):
+def test_an_average(run, tmp_path, monkeypatch, capsys):
     """The three checkpoints hold a model times 1.5, 1.5 ** 2 and 1.5 ** 3; the model is the last."""
     output = tmp_path / "mean.keras"
     main(["average", str(run), "--last", "2", "--output", str(output)])
@@ -505,6 +505,8 @@ def test_an_average(run, tmp_path, capsys):
     assert output.read_bytes() == before
     assert exit_code("average", run, "--output", tmp_path / "mean.h5") == 2
     capsys.readouterr()
+    # Refused before the backend starts.
+    monkeypatch.setattr("keras_attention.cli.average.start_backend", pytest.fail)
     assert exit_code("average", run, "--last", "4", "--output", tmp_path / "four.keras") == 2
     assert re.search("--last must be at most 3, .*Received: 4", capsys.readouterr().err)
     assert {path.name for path in tmp_path.iterdir()} == {"mean.keras"}

@@ -112,6 +112,7 @@ def test_what_is_no_text_is_named(tmp_path):
         ("packed", None, "a tar archive"),
         ("7z", b"7z\xbc\xaf\x27\x1c123", "a 7z archive"),
         ("lz4", b"\x04\x22\x4d\x18123", "packed by lz4"),
+        ("lzma", lzma.compress(b"a", lzma.FORMAT_ALONE), "packed by lzma"),
         ("Z", b"\x1f\x9d\x90", "packed by compress"),
         ("pdf", b"%PDF-1.7\n", "a PDF file"),
         ("le", "ein\n".encode("utf-16"), "UTF-16: .*iconv"),
@@ -206,6 +207,15 @@ def test_blank_lines_of_a_tsv_separate_documents(tmp_path):
         list(TsvPairs(write(tmp_path / "blank.tsv", "\n\n  \n")))
     with pytest.raises(ValueError, match="line 3: .* 1 other lines: 6[.]$"):
         list(TsvPairs(write(tmp_path / "bad.tsv", "a\tb\n\nbad\nc\td\n\nbad")))
+
+
+def test_blank_lines_of_a_tsv_with_languages_name_none(tmp_path):
+    """As a spreadsheet writes an empty row: with all its tabs."""
+    pairs = TsvPairs(
+        write(tmp_path / "a.tsv", "one\teins\tde\n\n\t\t\n \t\t \ntwo\tdeux\tfr\n"), True
+    )
+    assert list(pairs) == [("<2de> one", "eins"), ("<2fr> two", "deux")]
+    assert pairs.blank_lines == 3
 
 
 @pytest.mark.parametrize("side", ["source", "target", "tsv"])

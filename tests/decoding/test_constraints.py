@@ -263,6 +263,7 @@ def test_a_prefix_with_nothing_likely_is_still_scored_by_the_model():
             "4 leaf tokens .* the end 7",
         ),
         (lambda: WellFormedTrees(5, {"S": (0, 3)}, [2], 1, max_depth=0), "`max_depth`"),
+        (lambda: WellFormedTrees(5, {"S": (0, 3)}, [2], 1, max_depth=10**12), "from 1 to 198"),
         (
             lambda: WellFormedTrees(5, {"S": (0, 3)}, [], 1).start([[[2, 4], [2]]], [5], 1),
             "3 leaf tokens",
@@ -381,6 +382,9 @@ def test_what_cannot_have_constraints_is_named():
         Translator(spec, LetterTokenizer(), constraint=constraint)
 
 
+BEFORE_PHRASES = ForcedPrefix(9, then=RequiredPhrases(9, 1))
+
+
 @pytest.mark.backends("torch")
 @pytest.mark.parametrize(
     "start, message",
@@ -398,6 +402,16 @@ def test_what_cannot_have_constraints_is_named():
             "`max_lengths` must hold integers",
         ),
         (lambda: RequiredPhrases(9, 1).start(None, [7], 2), "`phrases` must be a list.*None"),
+        (lambda: BEFORE_PHRASES.start([[3]], [7], 2), "`then` must be the states.*then=None"),
+        (lambda: BEFORE_PHRASES.start([[3]], [7], 2, "x"), "`then` must be what its `start`.*'x'"),
+        (
+            lambda: BEFORE_PHRASES.start([[3]], [7], 2, RequiredPhrases(9, 1).start([[]], [7], 5)),
+            r"`then` must be tensors \(1, 2, \.\.\.\)",
+        ),
+        (
+            lambda: ForcedPrefix(9).start([[3]], [7], 2, RequiredPhrases(9, 1).start([[]], [7], 2)),
+            "`then` must be the states.*with None",
+        ),
     ],
 )
 def test_what_a_constraint_cannot_start_with_is_named(start, message):

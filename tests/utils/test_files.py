@@ -209,6 +209,14 @@ class TestDestination:
         (tmp_path / "file").touch()
         with pytest.raises(ValueError, match="There is no folder '.*file'"):
             files.check_destination(tmp_path / "file" / "a", folder=True)
+        for name in ("a", "b/c"):
+            folder = tmp_path / "file" / name
+            with pytest.raises(
+                OSError, match=f"{name}' could not be written, for .*file"
+            ) as refused:
+                with files.atomic_folder(folder):
+                    pytest.fail("a file is no folder to write to")
+            assert refused.value.errno
 
     @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
     @pytest.mark.parametrize("folder", [False, True])

@@ -55,6 +55,7 @@ def test_the_same_configuration_goes_on(started):
         ({"train_fingerprint": "cd"}, "the train text differs"),
         ({"test_fingerprint": "cd"}, "only one has a test text"),
         ({"more": 1}, "more: None there, 1 asked for"),
+        ({"guided_alignment_sha256": "cd"}, "only one has a file of word alignments"),
     ],
 )
 def test_another_configuration_is_refused_and_nothing_changes(started, change, message):
@@ -62,6 +63,28 @@ def test_another_configuration_is_refused_and_nothing_changes(started, change, m
     with pytest.raises(ValueError, match=rf"another configuration \({message}\).*Nothing was"):
         started.claim({**CONFIG, **change})
     assert contents(started.path) == before
+
+
+def test_a_difference_is_told_without_checksums(tmp_path):
+    hashes = {
+        "guided_alignment_sha256": "1f",
+        "tokenizer_fingerprint": "2f",
+        "parts": {"a": "3f", "b": "4f"},
+    }
+    run = RunFolder(tmp_path / "run")
+    run.claim({**CONFIG, **hashes})
+    (run.checkpoints / "update-00000001").mkdir(parents=True)
+    others = {
+        "guided_alignment_sha256": "5f",
+        "tokenizer_fingerprint": "6f",
+        "parts": {"a": "3f", "c": "7f"},
+    }
+    with pytest.raises(ValueError, match="another configuration") as refused:
+        run.claim({**CONFIG, **others})
+    assert (
+        "(the file of word alignments differs; the text of the part 'b', 'c' differs; "
+        "the teacher's tokenizer differs)"
+    ) in str(refused.value)
 
 
 @pytest.mark.parametrize("change,stays", [({"steps": 6}, True), ({"vocabulary_size": 99}, False)])
