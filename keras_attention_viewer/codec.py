@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_attention_viewer.examples import example_problem
 from keras_attention_viewer.thoughts import LARGEST_INTEGER, encode_norms, thought_problem
 from keras_attention_viewer.tokens import Token
 
@@ -305,6 +306,7 @@ def _check_header(header: Any, error: type[ValueError]) -> None:
         or _kind_problem(header)
         or _alignment_problem(header)
         or thought_problem(header)
+        or example_problem(header)
     )
     if problem:
         raise error(f"This attention record does not fit together: {problem}")
