@@ -222,7 +222,7 @@ def dequantize(layers: Sequence[np.ndarray]) -> np.ndarray:
 def encode_header(header: Mapping[str, Any]) -> bytes:
     """Return a header as a blob."""
     text = json.dumps(header, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return gzip.compress(text.encode(), 6, mtime=0)
+    return gzip.compress(text.encode(), 9, mtime=0)
 
 
 def decode_header(blob: bytes) -> dict[str, Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from keras_attention_viewer.codec import Entry
 
 STRONGEST_ROWS = 4
-RANDOM_ROWS = 4
+RANDOM_ROWS = 3
 MOST_READ = 3  # columns of a row that are kept, the strongest
 FAINTEST = 0.005
 GROUPS = ("strongest", "random")
@@ -72,7 +72,7 @@ def head_examples(entries: Sequence[Entry], kind: Mapping[str, Any]) -> list[lis
 def _most_read(weights: np.ndarray) -> list[list[Any]]:
     """Return the columns with the largest of some stored weights (S,), and these weights."""
     best = np.argsort(-weights.astype("int32"), kind="stable")[:MOST_READ]
-    pairs = [[int(column), round(int(weights[column]) / np.iinfo("uint16").max, 3)] for column in best]
+    pairs = [[int(column), round(int(weights[column]) / np.iinfo("uint16").max, 2)] for column in best]
     return [pair for pair in pairs if pair[1] >= FAINTEST]
 
 

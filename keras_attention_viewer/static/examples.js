@@ -1,7 +1,7 @@
 // What a head reads in all measured sentences: its strongest rows, and some that were drawn by chance.
 
 import { headColor } from "./colors.js";
-import { el, tokenText } from "./dom.js";
+import { el } from "./dom.js";
 import { weightText } from "./weights.js";
 
 const GROUP_NAMES = {
@@ -45,6 +45,11 @@ async function examplesOf(reader, { header, place: { run, sentence, step } }) {
   return read?.examples ?? null;
 }
 
+/** A piece without the mark of a word's beginning; a mark alone stays. */
+function bareText(text) {
+  return text.replace(/^▁(?=.)/u, "");
+}
+
 /** The word of a row, and the sentence that it reads, with the weights behind its words. */
 function exampleRow([number, row, read], sentences, kind, head, isRead) {
   const sentence = sentences[number];
@@ -52,11 +57,11 @@ function exampleRow([number, row, read], sentences, kind, head, isRead) {
   const weights = new Map(read);
   const words = sentence[kind.columns].map((text, i) => {
     const weight = weights.get(i);
-    const written = [...(text.startsWith("▁") ? [text.slice(1) || text] : tokenText(text))];
-    return weight === undefined ? el("span", {}, ...written)
-      : el("mark", { style: `--head: ${headColor(head)}; --share: ${weight}` }, ...written,
+    const written = bareText(text);
+    return weight === undefined ? el("span", { text: written })
+      : el("mark", { style: `--head: ${headColor(head)}; --share: ${weight}` }, written,
         el("span", { class: "number", text: ` ${weightText(weight, false)}` }));
   });
-  return el("li", { "data-sentence": number }, el("b", { dir: "auto", title: asks.join(" ") }, ...tokenText(asks[row])), " reads ",
+  return el("li", { "data-sentence": number }, el("b", { dir: "auto", title: asks.join(" ") }, bareText(asks[row])), " reads ",
     el("span", { class: "sentence-read", dir: "auto" }, ...words.flatMap((word) => [word, " "])));
 }
