@@ -25,7 +25,7 @@ from keras_attention_viewer.page import AttentionPage, check_place, save_html, s
 
 Texts = str | Sequence[str]
 # What a record says about the heads of its model.
-LOGGED_FIELDS = ("measures", "examples", "importance", "alignment_rows", "gold")
+LOGGED_FIELDS = ("measures", "importance", "alignment_rows", "gold")
 
 
 def save_attention(

@@ -47,7 +47,7 @@ async function examplesOf(reader, { header, place: { run, sentence, step } }) {
 
 /** A piece without the mark of a word's beginning; a mark alone stays. */
 function bareText(text) {
-  return text.replace(/^▁(?=.)/u, "");
+  return text.replace(/^(▁|##)(?=.)/u, "");
 }
 
 /** The word of a row, and the sentence that it reads, with the weights behind its words. */
@@ -55,13 +55,15 @@ function exampleRow([number, row, read], sentences, kind, head, isRead) {
   const sentence = sentences[number];
   const asks = kind.rows === "decoder" ? sentence[isRead ? "decoder_input" : "decoder_output"] : sentence[kind.rows];
   const weights = new Map(read);
+  const hasMarks = sentence[kind.columns].some((text) => text.startsWith("▁"));
   const words = sentence[kind.columns].map((text, i) => {
     const weight = weights.get(i);
     const written = bareText(text);
-    return weight === undefined ? el("span", { text: written })
+    const gap = i === 0 || (hasMarks && !/^(▁|<)/u.test(text)) || text.startsWith("##") ? "" : " ";
+    return [gap, weight === undefined ? el("span", { text: written })
       : el("mark", { style: `--head: ${headColor(head)}; --share: ${weight}` }, written,
-        el("span", { class: "number", text: ` ${weightText(weight, false)}` }));
+        el("span", { class: "number", text: ` ${weightText(weight, false)}` }))];
   });
   return el("li", { "data-sentence": number }, el("b", { dir: "auto", title: asks.join(" ") }, bareText(asks[row])), " reads ",
-    el("span", { class: "sentence-read", dir: "auto" }, ...words.flatMap((word) => [word, " "])));
+    el("span", { class: "sentence-read", dir: "auto" }, ...words.flat()));
 }
