@@ -25,7 +25,10 @@ GROUPS = ("strongest", "random")
 def example_sentences(entries: Sequence[Entry]) -> list[dict[str, list[str]]]:
     """Return the texts of the tokens of sentences, by list, for `head_examples` to point at."""
     return [
-        {name: [token["text"] for token in tokens] for name, tokens in entry.header["tokens"].items()}
+        {
+            name: [token["text"] for token in tokens]
+            for name, tokens in entry.header["tokens"].items()
+        }
         for entry in entries
     ]
 
@@ -53,14 +56,18 @@ def head_examples(entries: Sequence[Entry], kind: Mapping[str, Any]) -> list[lis
     order = np.argsort(-np.concatenate(strengths, axis=1).astype("int32"), axis=1, kind="stable")
     drawn = np.sort(np.random.default_rng(0).permutation(len(places))[:RANDOM_ROWS])
 
-    def rows_of(layer: int, head: int, indices: Sequence[int]) -> list[Any]:
+    def rows_of(layer: int, head: int, indices: np.ndarray) -> list[Any]:
         found = [places[index] for index in indices]
-        return [[n, row, _most_read(entries[n].weights[name][layer][head, row])] for n, row in found]
+        return [
+            [n, row, _most_read(entries[n].weights[name][layer][head, row])] for n, row in found
+        ]
 
     return [
         [
             {
-                "strongest": rows_of(layer, head, order[layer * kind["heads"] + head][:STRONGEST_ROWS]),
+                "strongest": rows_of(
+                    layer, head, order[layer * kind["heads"] + head][:STRONGEST_ROWS]
+                ),
                 "random": rows_of(layer, head, drawn),
             }
             for head in range(kind["heads"])
@@ -72,7 +79,9 @@ def head_examples(entries: Sequence[Entry], kind: Mapping[str, Any]) -> list[lis
 def _most_read(weights: np.ndarray) -> list[list[Any]]:
     """Return the columns with the largest of some stored weights (S,), and these weights."""
     best = np.argsort(-weights.astype("int32"), kind="stable")[:MOST_READ]
-    pairs = [[int(column), round(int(weights[column]) / np.iinfo("uint16").max, 2)] for column in best]
+    pairs = [
+        [int(column), round(int(weights[column]) / np.iinfo("uint16").max, 2)] for column in best
+    ]
     return [pair for pair in pairs if pair[1] >= FAINTEST]
 
 

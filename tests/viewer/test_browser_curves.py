@@ -25,7 +25,10 @@ def measured_steps():
             step=step,
             measures={
                 "cross": [
-                    [{"entropy": ENTROPY[place][i], "distance": DISTANCE[place]} for place in ENTROPY]
+                    [
+                        {"entropy": ENTROPY[place][i], "distance": DISTANCE[place]}
+                        for place in ENTROPY
+                    ]
                 ]
             },
         )
