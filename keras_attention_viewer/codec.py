@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_attention_viewer.examples import example_problem
 from keras_attention_viewer.thoughts import LARGEST_INTEGER, encode_norms, thought_problem
 from keras_attention_viewer.tokens import Token
 
@@ -221,7 +222,7 @@ def dequantize(layers: Sequence[np.ndarray]) -> np.ndarray:
 def encode_header(header: Mapping[str, Any]) -> bytes:
     """Return a header as a blob."""
     text = json.dumps(header, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return gzip.compress(text.encode(), 6, mtime=0)
+    return gzip.compress(text.encode(), 9, mtime=0)
 
 
 def decode_header(blob: bytes) -> dict[str, Any]:
@@ -305,6 +306,7 @@ def _check_header(header: Any, error: type[ValueError]) -> None:
         or _kind_problem(header)
         or _alignment_problem(header)
         or thought_problem(header)
+        or example_problem(header)
     )
     if problem:
         raise error(f"This attention record does not fit together: {problem}")

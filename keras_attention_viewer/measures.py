@@ -19,6 +19,7 @@ import numpy as np
 
 from keras_attention_viewer.alignment import Alignments
 from keras_attention_viewer.codec import KINDS, Entry, dequantize
+from keras_attention_viewer.examples import example_sentences, head_examples
 from keras_attention_viewer.tokens import Token
 
 # A label needs at least this many rows.
@@ -70,7 +71,9 @@ def measured(entries: Sequence[Entry], more: Sequence[Entry] = ()) -> list[Entry
         * `best_alignment`: True for the one cross-attention head that aligns best.
 
         Measures that do not apply are missing. `header["alignment_rows"]` says which word a row of the
-        best head stands for, `header["gold"]` whether the head was chosen by a true alignment.
+        best head stands for, `header["gold"]` whether the head was chosen by a true alignment;
+        `header["examples"]`, of the first entry alone, has some rows of each head in all sentences, see
+        `head_examples`.
 
     Raises:
         ValueError: If there is no entry, or the entries come from models of different sizes.
@@ -90,9 +93,16 @@ def measured(entries: Sequence[Entry], more: Sequence[Entry] = ()) -> list[Entry
             head["labels"] = _labels(head)
         count = kind["heads"]
         shaped[kind["name"]] = [heads[i : i + count] for i in range(0, len(heads), count)]
+    examples = {
+        "sentences": example_sentences(everything),
+        "heads": {kind["name"]: head_examples(everything, kind) for kind in kinds},
+    }
+    fields = {"measures": shaped, **alignment}
+    headers: list[dict[str, Any]] = [{**entry.header, **fields} for entry in entries]
+    headers[0]["examples"] = examples  # the same for all sentences, and large: one of them has it
     return [
-        dataclasses.replace(entry, header={**entry.header, "measures": shaped, **alignment})
-        for entry in entries
+        dataclasses.replace(entry, header=header)
+        for entry, header in zip(entries, headers, strict=True)
     ]
 
 

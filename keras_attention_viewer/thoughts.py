@@ -68,7 +68,7 @@ def _prediction_problem(header: Mapping[str, Any]) -> str | None:
     if not isinstance(predictions, list) or len(predictions) != count:
         return f"it should have a prediction for each of {count} tokens."
     for prediction in predictions:
-        if not isinstance(prediction, dict) or not _is_probability(prediction.get("p")):
+        if not isinstance(prediction, dict) or not is_probability(prediction.get("p")):
             return "a prediction has no probability."
         others = prediction.get("others")
         if not isinstance(others, list) or not all(map(_is_other, others)):
@@ -108,13 +108,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, float) and math.isfinite(value)
 
 
-def _is_probability(value: Any) -> bool:
+def is_probability(value: Any) -> bool:
+    """Whether a value from a file is a number from 0 to 1."""
     return _is_number(value) and 0 <= value <= 1
 
 
 def _is_other(other: Any) -> bool:
     is_pair = isinstance(other, list) and len(other) == 2
-    return is_pair and isinstance(other[0], str) and _is_probability(other[1])
+    return is_pair and isinstance(other[0], str) and is_probability(other[1])
 
 
 def _is_alternative(one: Any) -> bool:

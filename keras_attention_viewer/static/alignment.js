@@ -2,6 +2,7 @@
 
 import { GOLD_COLOR, weightColor } from "./colors.js";
 import { el, svgEl } from "./dom.js";
+import { headersOf } from "./head_curves.js";
 import { alignsWell, bestAlignment, measureText, orderHeads } from "./measures.js";
 
 const MOST_RANKED = 6;
@@ -72,9 +73,7 @@ export function createAlignmentNotes({ onOpen }) {
       : `Even the best head has a score of ${measureText(best.alignment_score)}: none aligns the words.`;
     const ranked = orderHeads(header, kind, { sort: key }).slice(0, MOST_RANKED);
     ranking.replaceChildren(...ranked.map((one) => rankedHead(one, key, onOpen)));
-    const read = await Promise.allSettled(
-      place.steps.map((step) => reader.header(place.run.name, place.sentence.tag, step)));
-    const headers = read.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+    const headers = await headersOf(reader, place);
     if (turn === shown) drawTrend(trend, trendText, headers, kind);
   }
 

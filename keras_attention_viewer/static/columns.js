@@ -81,7 +81,13 @@ export function createColumns({ onWord, onHover }) {
     return word ? list.children[Number(word.slice(1))] : null;
   }
 
-  return { root, update };
+  /** Shows a word as if the mouse were on it. */
+  function point(word) {
+    hovered = word;
+    paintWord();
+  }
+
+  return { root, update, point };
 }
 
 function tokenList(label) {

@@ -98,7 +98,8 @@ export function createCompareMenu({ set, onSwap }) {
   const other = el("select", { "aria-label": "The other", onchange: () => set({ against: other.value }) });
   const swap = el("button", { type: "button", text: "⇄", title: "Swap the two", "aria-label": "Swap the two",
     onclick: onSwap });
-  const root = el("div", { class: "bar compare" }, what.root, other, swap);
+  const beside = toggleButton("Side by side", "Show both beside each other, in place of their difference", (on) => set({ beside: on }));
+  const root = el("div", { class: "bar compare" }, what.root, other, swap, beside);
 
   function update(next) {
     model = next;
@@ -107,7 +108,8 @@ export function createCompareMenu({ set, onSwap }) {
     const options = [["", "nothing"], ["step", "another step"], ["head", "another head"], ["run", "another run"]];
     fillSelect(what.select, options.filter(([key]) => (key !== "run" || runs.length > 1)
       && (key !== "step" || model.place.steps.length > 1)), against ? state.compare : "");
-    other.hidden = swap.hidden = !against;
+    other.hidden = swap.hidden = beside.hidden = !against;
+    beside.setAttribute("aria-pressed", String(state.beside));
     if (!against) return;
     const value = state.compare === "step" ? String(against.place.step) : state.against;
     fillSelect(other, othersOf(model, state.compare), value);

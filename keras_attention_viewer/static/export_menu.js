@@ -43,7 +43,7 @@ export function svgOf(model) {
   return linesSvg({
     rows: picture.rows,
     columns: picture.columns,
-    lines: linesOf(picture, heads, state.word),
+    lines: linesOf(picture, heads, state.word, state.least),
     boxes: boxesOf(picture, heads, state.word),
     query: readWord(picture, state.word),
   }, options);

@@ -99,16 +99,18 @@ function describeCell(button, { layer, head, measures }, model) {
   const name = `layer ${layer + 1} head ${head + 1}`;
   const place = `${layer + 1}.${head + 1}`;
   const best = alignsWell(measures);
-  const words = [place, name, ...roles, best ? "best alignment" : "",
-    number && `${MEASURES[state.sort][0]} ${number}`].filter(Boolean).join(", ");
+  // What is seen comes first: a user may say it to the computer.
+  const seen = [place, best ? "★" : "", number, roles.join(", ")].filter(Boolean).join(" ");
+  const words = [seen, name, best ? "best alignment" : "", number && `${MEASURES[state.sort][0]} ${number}`]
+    .filter(Boolean).join(", ");
   button.setAttribute("aria-label", words);
   button.title = words;
   button.classList.toggle("best", best);
   const caption = button.lastChild;
   caption.replaceChildren(
-    el("span", { class: "place", text: place }),
-    ...(best ? [el("span", { class: "star", text: "★" })] : []),
-    ...(number ? [el("span", { class: "number", text: number })] : []),
+    el("span", { class: "place", text: place }), " ",
+    ...(best ? [el("span", { class: "star", text: "★" }), " "] : []),
+    ...(number ? [el("span", { class: "number", text: number }), " "] : []),
     el("span", { class: "role", text: roles.join(", ") }),
   );
 }

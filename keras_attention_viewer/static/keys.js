@@ -1,7 +1,7 @@
 // The keyboard: one letter for what is done often. Tab and the arrow keys reach everything else.
 
 export const KEYS_HELP = "Keys: [ ] step · P play · L ⇧L layer · H ⇧H head · A all heads · 1 2 3 view · W words · "
-  + "C content · K contribution · R row · Esc no word";
+  + "C content · K contribution · R row · / find · Esc no word";
 
 /** Listens for the viewer's keys; none of them while one types or chooses in a menu. */
 export function listenForKeys(viewer) {
@@ -40,6 +40,7 @@ function actionOf(event, viewer) {
     c: () => viewer.set({ content: !state.content }),
     k: () => viewer.set({ contribution: !state.contribution && model.known }),
     r: () => viewer.set({ read: !state.read }),
+    "/": () => viewer.parts.sieve.focus(),
     escape: () => viewer.set({ word: "" }),
   };
   return actions[event.key.toLowerCase()];

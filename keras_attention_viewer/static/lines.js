@@ -18,9 +18,10 @@ export function readWord(picture, word) {
 
 /**
  * The lines {row, column, color, opacity, width, order, of (heads)} of some heads, later heads on top. A line is as
- * opaque as its weight, in 255ths; several heads share the opacity where no word is chosen.
+ * opaque as its weight, in 255ths; several heads share the opacity where no word is chosen. `least`: the
+ * smallest weight that has a line.
  */
-export function linesOf(picture, heads, word) {
+export function linesOf(picture, heads, word, least = 0) {
   const chosen = readWord(picture, word);
   const share = chosen ? 1 : heads.length;
   const count = picture.columns.length;
@@ -30,7 +31,7 @@ export function linesOf(picture, heads, word) {
     const map = picture.maps[head];
     for (let i = from; i < to; i += by) {
       const level = Math.round(255 * Math.min(1, Math.abs(map[i]) / share));
-      if (level < FAINTEST_LINE) continue;
+      if (level < FAINTEST_LINE || Math.abs(map[i]) < least) continue;
       const row = Math.floor(i / count);
       const color = weightColor(picture, head, map[i]);
       lines.push({ row, column: i - row * count, color, opacity: level / 255, width: 2, order, of: heads.length });

@@ -85,12 +85,17 @@ export function createMatrix({ onWord, onHover }) {
     fillLabels(rows, view.rows, "r", view.word);
     fillLabels(columns, view.columns, "c", view.word);
     fillValues(values, view);
-    const chosen = /^([rc])(\d+)$/.exec(view.word);
+    point("");
+  }
+
+  /** Shows a word's row or column as if the mouse were on it; "" shows the chosen one. */
+  function point(word) {
+    const chosen = /^([rc])(\d+)$/.exec(word || view.word);
     const index = chosen ? Number(chosen[2]) : -1;
     placeCross(chosen?.[1] === "r" ? index : -1, chosen?.[1] === "c" ? index : -1);
   }
 
-  return { root, update };
+  return { root, update, point };
 }
 
 /** The size of a cell at which the whole matrix is seen. */

@@ -106,14 +106,17 @@ async function compare(reader, model, own) {
   }
   const mine = state.compare === "head" ? model.title : state.compare === "run"
     ? `${runTitle(place.run)}, step ${place.step}` : `step ${place.step}`;
-  if (sameTokens(own, other) && own.maps.length === other.maps.length) {
+  const fits = sameTokens(own, other);
+  if (fits && own.maps.length === other.maps.length && !state.beside) {
     model.picture = differencePicture(own, other, against.head ?? -1);
     model.panes = [{ title: `${mine} − ${against.name}`, picture: model.picture }];
   } else {
-    model.problem = sameTokens(own, other)
-      ? `The two have ${own.maps.length} and ${other.maps.length} heads: shown side by side.`
+    const whose = against.head === undefined ? {} : { heads: [against.head] };
+    model.panes = [{ title: mine, picture: own }, { title: against.name, picture: other, ...whose }];
+    model.linked = fits; // the same word is pointed at in both
+    if (state.beside && fits) return;
+    model.problem = fits ? `The two have ${own.maps.length} and ${other.maps.length} heads: shown side by side.`
       : "The tokens differ, so both are shown side by side, without a difference.";
-    model.panes = [{ title: mine, picture: own }, { title: against.name, picture: other }];
   }
 }
 
@@ -134,11 +137,12 @@ export async function againstPicture(reader, against, kind, layer, state) {
 
 /** The pictures of all layers of the kind, as differences where the state compares and that is possible. */
 export async function gridPictures(reader, model) {
-  const { kind, place, header, state, against } = model;
+  const { kind, place, header, against } = model;
+  const state = { ...model.state, window: 0 }; // thumbnails give the overview
   const layers = Array.from({ length: kind.layers }, (_, layer) => layer);
   return Promise.all(layers.map(async (layer) => {
     const own = await layerPicture(reader, place, header, kind, layer, state);
-    if (!against?.place) return own;
+    if (!against?.place || state.beside) return own;
     const other = await againstPicture(reader, against, kind, layer, state);
     const fits = typeof other !== "string" && sameTokens(own, other) && own.maps.length === other.maps.length;
     return fits ? differencePicture(own, other, against.head ?? -1) : own;

@@ -6,6 +6,7 @@ const list = {
 };
 const counted = { read: (text) => Math.max(-1, (parseInt(text, 10) || 0) - 1), write: (n) => String(n + 1) };
 const whole = { read: (text) => parseInt(text, 10), write: String };
+const fraction = { read: parseFloat, write: String };
 const plain = { read: (text) => text, write: (text) => text };
 const flag = { read: (text) => text === "1", write: (on) => (on ? "1" : "0") };
 
@@ -28,11 +29,16 @@ const FIELDS = {
   sort: ["", plain], // a measure that orders the grid
   limit: ["", plain], // the worst value of that measure that is shown
   label: ["", plain], // a role that filters the grid
+  curve: ["", plain], // a measure whose curve over the steps stands below each thumbnail
+  scatter: ["", plain], // two measures, "entropy,distance", over which the heads are scattered; "": closed
+  beside: [false, flag], // what is compared with stands beside, and is not subtracted
+  least: [0, fraction], // lines below this weight are not drawn
+  window: [0, whole], // which part of a long text is shown, counted from 1; 0: all of it
   whole: [false, flag], // a matrix is made as small as the room for it
   turned: [false, flag], // exported pictures: words upright, as in the paper
 };
 /** A word's number means something else after one of these changes. */
-const MOVES_WORDS = ["run", "tag", "kind", "words", "content"];
+const MOVES_WORDS = ["run", "tag", "kind", "words", "content", "window"];
 
 export function defaultState() {
   return Object.fromEntries(Object.entries(FIELDS).map(([key, [value]]) => [key, value]));

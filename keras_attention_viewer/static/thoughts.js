@@ -118,10 +118,11 @@ export function createThoughts({ onWord }) {
 
 function wordButton(group, at) {
   const unsure = group.p < UNSURE;
-  const label = `${group.text}, probability ${chanceText(group.p)}${unsure ? ", unsure" : ""}`;
+  const label = `${group.text} ${chanceText(group.p)} is its probability${unsure ? ": unsure" : ""}`; // first what is seen
   return el("button", { type: "button", class: unsure ? "thought unsure" : "thought", "data-at": at,
     style: `--p: ${group.p.toFixed(3)}`, "aria-label": label },
-  el("span", { class: "said", dir: "auto" }, ...tokenText(group.text)), el("span", { class: "number", text: chanceText(group.p) }));
+  el("span", { class: "said", dir: "auto" }, ...tokenText(group.text)), " ",
+  el("span", { class: "number", text: chanceText(group.p) }));
 }
 
 /** One piece and its runners-up, as a table with bars. */

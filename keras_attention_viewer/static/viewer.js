@@ -2,20 +2,24 @@
 
 import { alignmentLines, alignmentOf, createAlignmentNotes } from "./alignment.js";
 import { createChanges } from "./change.js";
-import { createColumns } from "./columns.js";
 import { createCompareMenu, createKindMenu, createPlaceMenu, createViewMenu, swappedState } from "./controls.js";
 import { el } from "./dom.js";
+import { createExamples } from "./examples.js";
 import { caveatOf, createExplanation } from "./explain.js";
 import { createExportMenu } from "./export_menu.js";
 import { createGrid } from "./grid.js";
+import { createHeadCurves } from "./head_curves.js";
 import { createHeadMenu, toggledHeads } from "./heads.js";
 import { KEYS_HELP, listenForKeys } from "./keys.js";
 import { boxesOf, linesOf } from "./lines.js";
-import { createMatrix } from "./matrix.js";
 import { bestAlignment, sideNames } from "./measures.js";
-import { buildModel, findPlace, gridPictures, layerPicture, runTitle } from "./model.js";
+import { createMessages } from "./messages.js";
+import { buildModel, findPlace, gridPictures, layerPicture } from "./model.js";
+import { createPanes } from "./panes.js";
 import { createReader } from "./reader.js";
 import { createReadings } from "./readings.js";
+import { createScatter } from "./scatter.js";
+import { createSieve } from "./sieve.js";
 import { createSlider } from "./slider.js";
 import { createStore, flatState } from "./state.js";
 import { explainOnDemand } from "./terms.js";
@@ -24,9 +28,7 @@ import { createTour } from "./tour.js";
 import { meanMap } from "./weights.js";
 
 /** The parts that only need the model. */
-const MODEL_PARTS = ["place", "slider", "kind", "grid", "heads", "view", "compare", "exports", "explanation", "thoughts"];
-
-const NOTHING_LOGGED = "No attention has been logged here yet; the callback AttentionLog writes it.";
+const MODEL_PARTS = ["place", "slider", "kind", "grid", "scatter", "heads", "view", "sieve", "compare", "exports", "explanation", "thoughts"];
 
 /** Shows what `source` has. `host`: the page around, its address, theme and reloads. */
 export async function mount(element, source, host) {
@@ -54,7 +56,7 @@ class Viewer {
     });
     host.onState((flat) => this.store.replace(flat));
     host.onReload(() => this.reload());
-    new ResizeObserver(() => this.resized()).observe(this.parts.panes);
+    new ResizeObserver(() => this.resized()).observe(this.parts.panes.root);
     listenForKeys(this);
     explainOnDemand(this.root);
   }
@@ -62,18 +64,25 @@ class Viewer {
   makeParts() {
     const set = (patch, push) => this.set(patch, push);
     const open = (layer, head, add) => this.openHead(layer, head, add);
+    const grid = createGrid({ onOpen: open, set });
     return {
-      message: el("div", { class: "messages", role: "status" }),
+      messages: createMessages(),
       title: el("h2", { class: "title" }),
       note: el("p", { class: "note", hidden: true }),
-      panes: el("div", { class: "panes" }),
+      panes: createPanes({
+        onWord: (word) => this.set({ word }),
+        onHover: (word, text) => this.parts.readings.update(this.readModel(), word || this.store.get().word, text),
+      }),
       place: createPlaceMenu({ set, onCopy: () => this.copyLink(), hasLink: () => this.host.link() !== "" }),
       slider: createSlider({
         onStep: (step) => this.set({ step }, false),
         onSpan: (from, to) => set({ step: to, compare: "step", against: String(from) }),
       }),
       kind: createKindMenu({ set }),
-      grid: createGrid({ onOpen: open, set }),
+      grid,
+      curves: createHeadCurves({ set, grid: grid.root, note: grid.root.appendChild(el("p", { class: "quiet", hidden: true })) }),
+      scatter: createScatter({ onOpen: open, set }),
+      sieve: createSieve({ set, onFound: (patch, word) => this.showWord(patch, word) }),
       heads: createHeadMenu({ set }),
       view: createViewMenu({ set, onView: (view) => this.openView(view) }),
       compare: createCompareMenu({ set, onSwap: () => set(swappedState(this.model)) }),
@@ -82,6 +91,7 @@ class Viewer {
       alignment: createAlignmentNotes({ onOpen: open }),
       exports: createExportMenu({ set, model: () => this.model }),
       explanation: createExplanation(),
+      examples: createExamples(),
       thoughts: createThoughts({ onWord: (word) => this.set({ word }) }),
       caveat: el("p", {}),
       tour: createTour(() => this.root),
@@ -89,25 +99,26 @@ class Viewer {
   }
 
   layOut() {
-    const { place, slider, message, kind, grid, changes, title, heads, view, compare, note, panes, readings,
-      alignment, exports, explanation, thoughts, caveat, tour } = this.parts;
+    const { place, slider, messages, kind, grid, curves, scatter, changes, title, heads, view, sieve, compare, note, panes,
+      readings, alignment, exports, explanation, thoughts, examples, caveat, tour } = this.parts;
     readings.root.append(alignment.root);
+    grid.root.querySelector("header").append(curves.root);
     this.content = el("div", { class: "content", hidden: true },
       tour.root, place.root, slider.root,
       el("div", { class: "halves" },
-        el("div", { class: "left" }, kind.root, grid.root, changes.root),
+        el("div", { class: "left" }, kind.root, grid.root, scatter.root, changes.root),
         el("section", { class: "panel picture", "aria-label": "Attention" },
-          el("header", {}, title, exports.root), view.root, el("div", { class: "bar" }, heads.root, compare.root), note,
-          explanation.root,
-          el("div", { class: "stage" }, panes, readings.root), thoughts.root,
+          el("header", {}, title, exports.root), view.root, el("div", { class: "bar" }, heads.root, compare.root), sieve.root,
+          note, explanation.root,
+          el("div", { class: "stage" }, panes.root, readings.root), thoughts.root, examples.root,
           el("footer", { class: "quiet caveat" }, caveat, el("p", { text: KEYS_HELP }),
             el("button", { type: "button", text: "Show the tour", onclick: tour.start })))));
-    return el("div", { class: "attention-viewer" }, message, this.content);
+    return el("div", { class: "attention-viewer" }, messages.root, this.content);
   }
 
   /** Cells become larger or smaller, lines longer or shorter. */
   resized() {
-    const width = this.parts.panes.clientWidth;
+    const width = this.parts.panes.root.clientWidth;
     if (width === this.width || !this.model) return;
     this.width = width;
     this.drawPanes();
@@ -175,7 +186,7 @@ class Viewer {
     const pictures = await gridPictures(this.reader, model);
     if (turn !== this.turn) return;
     parts.grid.paint(pictures);
-    await parts.changes.update(this.reader, model);
+    await Promise.all([parts.changes, parts.curves, parts.examples].map((part) => part.update(this.reader, model)));
     if (!this.toured) parts.tour.startOnce();
     this.toured = true;
   }
@@ -189,11 +200,11 @@ class Viewer {
     if (aligned) return this.drawAlignment();
     const matrix = state.view === "matrix";
     const names = sideNames(model.kind, state.read);
-    const views = this.paneViews(matrix ? "matrix" : "columns", model.panes.length);
-    model.panes.forEach(({ title, picture }, i) => {
+    const views = parts.panes.views(matrix ? "matrix" : "columns", model.panes.length, model.linked);
+    model.panes.forEach(({ title, picture, heads: own = model.heads }, i) => {
       views[i].title.textContent = title;
       views[i].title.hidden = model.panes.length < 2 && !picture.signed;
-      const heads = model.heads.filter((head) => head < picture.maps.length);
+      const heads = own.filter((head) => head < picture.maps.length);
       if (!heads.length) heads.push(0);
       if (matrix) {
         const one = heads.length === 1 ? heads[0] : -1;
@@ -202,11 +213,11 @@ class Viewer {
           whole: state.whole });
       } else {
         views[i].view.update({ rows: picture.rows, columns: picture.columns, names, word: state.word,
-          lines: (word) => linesOf(picture, heads, word), boxes: (word) => boxesOf(picture, heads, word) });
+          lines: (word) => linesOf(picture, heads, word, state.least), boxes: (word) => boxesOf(picture, heads, word) });
       }
     });
     parts.readings.update(model, state.word);
-    markUnsure(parts.panes.firstChild, model, model.panes[0].picture);
+    markUnsure(parts.panes.root.firstChild, model, model.panes[0].picture);
     return undefined;
   }
 
@@ -214,37 +225,19 @@ class Viewer {
   async drawAlignment() {
     const { model, parts, reader } = this;
     const { place, header, kind, layer, heads } = model;
-    const picture = await layerPicture(reader, place, header, kind, layer, { ...model.state, words: true, content: false });
+    const picture = await layerPicture(reader, place, header, kind, layer, { ...model.state, words: true, content: false, window: 0 });
     if (model !== this.model) return;
     const alignment = alignmentOf(picture, meanMap(picture, heads), header.alignment);
     const lines = alignmentLines(alignment, heads.length === 1 ? heads[0] : -1);
     model.alignment = { picture, lines };
-    const [{ view, title }] = this.paneViews("columns", 1);
+    const [{ view, title }] = parts.panes.views("columns", 1);
     title.hidden = true;
     const ofWord = (word) => (word ? lines.filter((line) => word === `r${line.row}` || word === `c${line.column}`) : lines);
     view.update({ rows: picture.rows, columns: picture.columns, names: sideNames(kind, model.state.read),
       word: model.state.word, lines: ofWord, boxes: () => [] });
     parts.readings.update({ ...model, picture }, model.state.word);
-    markUnsure(parts.panes.firstChild, model, picture);
+    markUnsure(parts.panes.root.firstChild, model, picture);
     await parts.alignment.update(reader, model, alignment);
-  }
-
-  /** As many panes as are needed, kept where they are of the right kind. */
-  paneViews(kind, count) {
-    const { panes, readings } = this.parts;
-    if (this.shownPanes?.kind === kind && this.shownPanes.views.length === count) return this.shownPanes.views;
-    const make = kind === "matrix" ? createMatrix : createColumns;
-    const views = Array.from({ length: count }, () => {
-      const title = el("h3", {});
-      const view = make({
-        onWord: (word) => this.set({ word }),
-        onHover: (word, text) => readings.update(this.readModel(), word || this.store.get().word, text),
-      });
-      return { title, view, root: el("div", { class: "pane" }, title, view.root) };
-    });
-    panes.replaceChildren(...views.map((one) => one.root));
-    this.shownPanes = { kind, views };
-    return views;
   }
 
   readModel() {
@@ -270,16 +263,13 @@ class Viewer {
       ...(best ? { layer: best.layer, heads: [best.head] } : {}) });
   }
 
-  /** Says what is wrong with the run that is shown, or why there is none; that of other runs is folded away. */
   say(texts, shown = null) {
-    const nothing = !shown && !texts.length ? [NOTHING_LOGGED] : [];
-    const ofRun = (run) => (run.problems ?? []).map((text) => `${runTitle(run)}: ${text}`);
-    const runs = this.index?.runs ?? [];
-    const others = runs.filter((run) => run !== shown).flatMap(ofRun);
-    const lines = (all) => all.map((text) => el("p", { text, dir: "auto" }));
-    this.parts.message.replaceChildren(...lines([...(shown ? ofRun(shown) : []), ...texts, ...nothing]),
-      ...(others.length ? [el("details", { open: !shown },
-        el("summary", { text: `Messages of other runs: ${others.length}` }), ...lines(others))] : []));
+    this.parts.messages.say(this.index?.runs ?? [], texts, shown);
+  }
+
+  async showWord(patch, word) {
+    await this.set(patch);
+    for (const item of this.parts.panes.root.querySelectorAll(`[data-word="${word}"]`)) item.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   async copyLink() {

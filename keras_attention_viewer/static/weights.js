@@ -2,6 +2,7 @@
 // A picture: {rows, columns (groups of tokens), maps (one Float32Array a head, rows x columns), signed}.
 
 import { contributionMap } from "./contributions.js";
+import { windowOf } from "./windows.js";
 
 /** The token lists of one kind's rows and columns. `read`: a decoder's row is the word it read last. */
 export function tokenLists(header, kind, read) {
@@ -80,26 +81,30 @@ export function renormalise(map, columnCount) {
   return map;
 }
 
-/**
- * One layer as it is shown. `options`: the state's words, content and read; `norms`: those of the layer's
- * values, where contributions are shown in place of weights.
- */
-export function makePicture(header, kind, weights, options, norms = null) {
-  const lists = tokenLists(header, kind, options.read);
+/** The groups of both sides that are shown, of all the text. `options`: the state's words and content. */
+export function shownGroups({ rows, columns }, options) {
   const chosen = (tokens) => {
     const all = groupTokens(tokens, options.words);
     const content = all.filter((group) => group.content);
     return options.content && content.length ? content : all;
   };
-  const rows = chosen(lists.rows);
-  const columns = chosen(lists.columns);
+  return { rows: chosen(rows), columns: chosen(columns) };
+}
+
+/**
+ * One layer as it is shown. `options`: the state's words, content, read and window; `norms`: those of the layer's
+ * values, where contributions are shown in place of weights.
+ */
+export function makePicture(header, kind, weights, options, norms = null) {
+  const lists = tokenLists(header, kind, options.read);
+  const { rows, columns } = shownGroups(lists, options);
   const untouched = columns.length === lists.columns.length && rows.length === lists.rows.length;
   const maps = headMaps(weights).map((weightMap, head) => {
     const map = norms ? contributionMap(weightMap, norms[head]) : weightMap;
     const merged = untouched ? map : mergeMap(map, weights.columns, rows, columns);
     return options.content ? renormalise(merged, columns.length) : merged;
   });
-  return { rows, columns, maps, signed: false };
+  return windowOf({ rows, columns, maps, signed: false }, options.window);
 }
 
 export function sameTokens(one, other) {

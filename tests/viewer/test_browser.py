@@ -156,7 +156,7 @@ def test_the_grid_shows_roles_orders_and_filters(visits):
     page.get_by_label("entropy at most").fill("")
     page.keyboard.press("Enter")
     page.get_by_label("Role").select_option("diagonal")
-    expect_text(page.locator(".thumbs .caption"), "1.30.50broad, diagonal")
+    expect_text(page.locator(".thumbs .caption"), "1.3 0.50 broad, diagonal")
     page.locator(".thumbs button").click()
     expect_text(page.locator(".picture .title"), "Encoder · layer 1 · head 3")
     assert texts(page.locator(".roles .badge")) == ["broad", "diagonal"]

@@ -1,0 +1,146 @@
+"""Example rows of each head: where it reads most surely, and some that were drawn by chance.
+
+Only a few of the measured sentences are shown; these rows come from all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keras_attention_viewer.thoughts import is_probability
+
+if TYPE_CHECKING:
+    from keras_attention_viewer.codec import Entry
+
+STRONGEST_ROWS = 4
+RANDOM_ROWS = 3
+MOST_READ = 3  # columns of a row that are kept, the strongest
+FAINTEST = 0.005
+GROUPS = ("strongest", "random")
+
+
+def example_sentences(entries: Sequence[Entry]) -> list[dict[str, list[str]]]:
+    """Return the texts of the tokens of sentences, by list, for `head_examples` to point at."""
+    return [
+        {
+            name: [token["text"] for token in tokens]
+            for name, tokens in entry.header["tokens"].items()
+        }
+        for entry in entries
+    ]
+
+
+def head_examples(entries: Sequence[Entry], kind: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
+    """Return example rows, for each layer and head of a kind.
+
+    Args:
+        entries: Entries of one step and one model.
+        kind: The kind, as it stands in a header.
+
+    Returns:
+        For each layer and head a dict of `"strongest"`, the rows with the largest weights on a token that is
+        not special, and `"random"`, rows by chance: the same for all heads, and the same at each step. A row
+        is `[sentence, row, [[column, weight], ...]]`, the largest weights first.
+    """
+    name = kind["name"]
+    first = 1 if name == "decoder" else 0  # the decoder's first token sees only itself
+    strengths, places = [], []
+    for number, entry in enumerate(entries):
+        weights = np.concatenate(entry.weights[name])[:, first:]
+        is_text = [not token["special"] for token in entry.header["tokens"][kind["columns"]]]
+        strengths.append(weights[:, :, is_text].max(axis=2, initial=0))
+        places += [(number, row) for row in range(first, first + weights.shape[1])]
+    order = np.argsort(-np.concatenate(strengths, axis=1).astype("int32"), axis=1, kind="stable")
+    drawn = np.sort(np.random.default_rng(0).permutation(len(places))[:RANDOM_ROWS])
+
+    def rows_of(layer: int, head: int, indices: np.ndarray) -> list[Any]:
+        found = [places[index] for index in indices]
+        return [
+            [n, row, _most_read(entries[n].weights[name][layer][head, row])] for n, row in found
+        ]
+
+    return [
+        [
+            {
+                "strongest": rows_of(
+                    layer, head, order[layer * kind["heads"] + head][:STRONGEST_ROWS]
+                ),
+                "random": rows_of(layer, head, drawn),
+            }
+            for head in range(kind["heads"])
+        ]
+        for layer in range(kind["layers"])
+    ]
+
+
+def _most_read(weights: np.ndarray) -> list[list[Any]]:
+    """Return the columns with the largest of some stored weights (S,), and these weights."""
+    best = np.argsort(-weights.astype("int32"), kind="stable")[:MOST_READ]
+    pairs = [
+        [int(column), round(int(weights[column]) / np.iinfo("uint16").max, 2)] for column in best
+    ]
+    return [pair for pair in pairs if pair[1] >= FAINTEST]
+
+
+def example_problem(header: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with the examples of a header; None if nothing is, or there are none."""
+    examples = header.get("examples")
+    if examples is None:
+        return None
+    sentences = examples.get("sentences") if isinstance(examples, dict) else None
+    heads = examples.get("heads") if isinstance(examples, dict) else None
+    if not isinstance(sentences, list) or not isinstance(heads, dict):
+        return "its examples should have sentences and heads."
+    names = set(header["tokens"])
+    if not all(isinstance(one, dict) and set(one) == names for one in sentences):
+        return f"each sentence of its examples should have the lists {sorted(names)}."
+    for texts in (texts for one in sentences for texts in one.values()):
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            return "the tokens of its examples should be texts."
+    kinds = {kind["name"]: kind for kind in header["kinds"]}
+    if not set(heads) <= set(kinds):
+        return "its examples are of kinds that it does not have."
+    fit = all(_fits(layers, kinds[name], sentences) for name, layers in heads.items())
+    return None if fit else "an example should be a row of a sentence and what it reads."
+
+
+def _fits(layers: Any, kind: Mapping[str, Any], sentences: list[Any]) -> bool:
+    """Whether the examples of a kind point at tokens that are there."""
+    rows = "decoder_input" if kind["rows"] == "decoder" else kind["rows"]
+
+    def is_row(row: Any) -> bool:
+        if not isinstance(row, list) or len(row) != 3 or not _is_place(row[0], sentences):
+            return False
+        sentence = sentences[row[0]]
+        return (
+            _is_place(row[1], sentence[rows])
+            and len(sentence["decoder_input"]) == len(sentence["decoder_output"])
+            and isinstance(row[2], list)
+            and all(
+                isinstance(pair, list)
+                and len(pair) == 2
+                and _is_place(pair[0], sentence[kind["columns"]])
+                and is_probability(pair[1])
+                for pair in row[2]
+            )
+        )
+
+    return (
+        isinstance(layers, list)
+        and len(layers) == kind["layers"]
+        and all(isinstance(layer, list) and len(layer) == kind["heads"] for layer in layers)
+        and all(
+            isinstance(head, dict)
+            and all(isinstance(head.get(group), list) for group in GROUPS)
+            and all(is_row(row) for group in GROUPS for row in head[group])
+            for layer in layers
+            for head in layer
+        )
+    )
+
+
+def _is_place(index: Any, tokens: list[Any]) -> bool:
+    return isinstance(index, int) and not isinstance(index, bool) and 0 <= index < len(tokens)
