@@ -11,9 +11,11 @@ from keras_attention.decoding.requests import WrongText
 from keras_attention.decoding.translation import Translation
 from keras_attention.decoding.translator import Translator
 from keras_attention.decoding.unusual_texts import UnusualTexts
-from keras_attention.recipes.aligning import with_details
+from keras_attention.recipes.aligning import check_head, with_details
 from keras_attention.utils.checks import check_texts
 
+# What a second reading of translations is for: see `reading_attention`.
+ALIGNED = ("alignment", "markup")
 # Arguments of `Translator.translate` with an entry for each text.
 BESIDE = ("prefixes", "phrases")
 
@@ -27,7 +29,7 @@ def translate_marked(
 ) -> list[list[Translation]]:
     """Translate texts with tags and placeholders, which are put at the aligned places of the translations.
 
-    The model reads the text without tags; then `Markup.carried` puts them where the words of their inside have
+    The model reads the text without tags; then `Markup.carried` puts them where the words inside them have
     gone, by the alignment of `with_details`. Placeholders stay in the text at first. Where a translation
     has not copied each of them once, the text is translated without them, and they are put back as tags are.
 
@@ -61,7 +63,9 @@ def translate_marked(
         if any(placeholders_of(each.text) != wanted for each in found) and wanted:
             again.append(row)
     if again:
-        rest = {name: [given[row] for row in again] for name in BESIDE if (given := asked.get(name))}
+        rest = {
+            name: [given[row] for row in again] for name in BESIDE if (given := asked.get(name))
+        }
         asked |= {**rest, "unusual": UnusualTexts()}  # They have been counted.
         marked = [Markup(texts[row], symbols=symbols) for row in again]
         try:
@@ -71,6 +75,45 @@ def translate_marked(
         for row, found in zip(again, bare, strict=True):
             results[row] = found
     return results
+
+
+def reading_attention(
+    translator: Translator, aligned: str | None, head: Sequence[int] | None
+) -> tuple[Any, Any]:
+    """Return what translates lines, and what adds to their translations, for `result_lines`.
+
+    Args:
+        translator: A translator.
+        aligned: `"alignment"` for word alignments, `"markup"` for texts with tags, None for neither.
+        head: The head that aligns, as of `with_details`.
+
+    Raises:
+        ValueError: If the model has no such head.
+    """
+    if aligned is None:
+        return translator, None
+    check_head(translator, head)
+    if aligned == "markup":
+        return MarkedTranslator(translator, head), None
+    return translator, lambda texts, found: with_details(translator, texts, found, head)
+
+
+@dataclasses.dataclass(frozen=True)
+class MarkedTranslator:
+    """A translator whose `translate` is `translate_marked`.
+
+    Attributes:
+        translator, head: As there.
+    """
+
+    translator: Translator
+    head: Sequence[int] | None = None
+
+    def translate(
+        self, texts: Sequence[str], n_best: int = 1, **asked: Any
+    ) -> list[list[Translation]]:
+        """Return the translations of texts with tags and placeholders."""
+        return translate_marked(self.translator, texts, n_best, self.head, **asked)
 
 
 def _carried(
@@ -90,7 +133,9 @@ def _carried(
         for column, each in enumerate(found):
             # The tokenizer may count other words than stand between spaces: it normalises.
             sizes = source, len(each.text.split())
-            links = [link for link in each.alignment or () if link[0] < sizes[0] and link[1] < sizes[1]]
+            links = [
+                link for link in each.alignment or () if link[0] < sizes[0] and link[1] < sizes[1]
+            ]
             text = marked[row].carried(each.text, links)
             results[row][column] = dataclasses.replace(results[row][column], text=text)
     return results
