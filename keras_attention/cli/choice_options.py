@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from keras_attention.cli.streams import typed_text
 from keras_attention.data.text_files import existing_file, lines_of
+from keras_attention.decoding.requests import entries_of
 
 SAMPLING = ("temperature", "top_k", "top_p", "seed")
 # The options, by their names as arguments of `Restrictions`.
@@ -23,7 +25,7 @@ RESTRICTIONS = {
 BESIDE = {"prefixes": "prefix_file", "phrases": "phrases_file"}
 
 # What is said of one sentence, not of a paragraph, beside the files above.
-OF_SENTENCES = ("mbr", "json", "alignment")
+OF_SENTENCES = ("mbr", "json", "alignment", "markup")
 
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:
@@ -115,18 +117,9 @@ def translator_choices(options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def refuse_choices(options: argparse.Namespace, other: str) -> None:
+def refuse_together(options: argparse.Namespace, names: Sequence[str], other: str) -> None:
     """Raise a ValueError if one of the options was given beside another that excludes it."""
-    others = (
-        "sample",
-        "ensemble",
-        "mbr",
-        "split_sentences",
-        *SAMPLING,
-        *RESTRICTIONS.values(),
-        *BESIDE.values(),
-    )
-    for name in others:
+    for name in names:
         if getattr(options, name) not in (None, False):
             shown = "with" if name == "ensemble" else name.replace("_", "-")
             raise ValueError(f"--{shown} cannot be combined with {other}.")
@@ -151,9 +144,7 @@ class LinesBeside:
             taken = list(itertools.islice(lines, number))
             if len(taken) < number:
                 raise ValueError(f"{flag} has fewer lines than the input: {first + len(taken)}.")
-            found[argument] = taken
-            if argument == "phrases":
-                found[argument] = [[p for p in line.split("\t") if p.strip()] for line in taken]
+            found[argument] = entries_of(argument, taken)
         return found
 
     def check_end(self) -> None:

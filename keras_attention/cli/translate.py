@@ -13,9 +13,10 @@ from typing import IO, Any
 
 from keras_attention.cli.bulk_options import add_bulk_options, expanded, refuse_spread, spread
 from keras_attention.cli.choice_options import (
+    BESIDE,
     LinesBeside,
     add_choice_options,
-    refuse_choices,
+    refuse_together,
     translator_choices,
 )
 from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, light_translator
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str], program: str) -> None:
             written = files.enter_context(atomic_file(options.output, "w"))
         name = str(options.input or "the standard input")
         progress = files.enter_context(Progress(None, name, enabled=shows))
-        details = _details(translator, options) if options.alignment else None
+        asking, details = _reading_attention(translator, options)
         is_split = options.split_sentences is not None
         unusual = UnusualTexts("sentences" if is_split else "lines", first=1)
         beside = LinesBeside(options, files)
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str], program: str) -> None:
             if is_split:
                 lines = (" ".join(text.splitlines()) for text in translator(chunk, unusual))
             else:
-                lines = result_lines(translator, chunk, number, *how, **asked)
+                lines = result_lines(asking, chunk, number, *how, **asked)
             for text in lines:
                 written.write(f"{text}\n")
             written.flush()
@@ -152,6 +153,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "mean of all)",
     )
     add(
+        "--markup",
+        action="store_true",
+        help="put tags such as <b> and placeholders such as {0} or %%s where words have gone, by alignment",
+    )
+    add(
         "--source-prefix",
         metavar="TEXT",
         help="text put before every line, such as the tag <2de>; none for none (the run's)",
@@ -167,7 +173,7 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
         from keras_attention.recipes.from_checkpoint import checkpoint_translator
 
         translator = checkpoint_translator(options.model, options.checkpoint, **given)
-    elif options.ensemble or options.phrases_file or options.alignment:
+    elif options.ensemble or options.phrases_file or options.alignment or options.markup:
         start_backend()
         translator = keras_translator(options.model, **given)
         if options.ensemble:
@@ -184,12 +190,17 @@ def _translator(options: argparse.Namespace, program: str, shows_progress: bool)
     return translator
 
 
-def _details(translator: Any, options: argparse.Namespace) -> Any:
-    """Return what adds alignments to the translations of lines."""
-    from keras_attention.recipes.aligning import with_details
+def _reading_attention(translator: Any, options: argparse.Namespace) -> tuple[Any, Any]:
+    """Return what translates lines, and what adds alignments to their translations, or None."""
+    if not (options.alignment or options.markup):
+        return translator, None
+    from keras_attention.recipes.marked import reading_attention
 
-    head = None if options.alignment_head is None else tuple(options.alignment_head)
-    return lambda sources, found: with_details(translator, sources, found, head)
+    return reading_attention(translator, _aligned(options), options.alignment_head)
+
+
+def _aligned(options: argparse.Namespace) -> str | None:
+    return "alignment" if options.alignment else "markup" if options.markup else None
 
 
 def _note_on_tags(tokenizer: Any) -> str:
@@ -250,12 +261,15 @@ def _check_search(options: argparse.Namespace) -> None:
             raise ValueError("--checkpoint cannot be combined with --with or --phrases-file.")
     for name in options.ensemble or ():
         check_model(name)
-    if options.alignment_head is not None and not options.alignment:
-        raise ValueError("--alignment-head needs --alignment.")
-    if options.alignment and options.ensemble:
+    aligned = _aligned(options)
+    if options.alignment_head is not None and aligned is None:
+        raise ValueError("--alignment-head needs --alignment or --markup.")
+    if aligned and options.ensemble:
         raise ValueError(
-            "--alignment cannot be combined with --with: each model has heads of its own."
+            f"--{aligned} cannot be combined with --with: each model has heads of its own."
         )
+    if options.markup:
+        refuse_together(options, ("alignment", "mbr"), "--markup")
     beam_size = options.beam_size or settings.get("beam_size", Translator.beam_size)
     if options.mbr is not None and options.n_best > 1:
         raise ValueError("--mbr writes one translation: it cannot be combined with --n-best.")
@@ -281,12 +295,17 @@ def _translate_corpus(options: argparse.Namespace) -> None:
     """Many files or large ones, in chunks."""
     if options.input is None or options.output is not None:
         raise ValueError("--output-dir needs --input, and cannot be combined with --output.")
-    for name in ("checkpoint", "source_prefix", "alignment"):
-        if getattr(options, name):
-            option = name.replace("_", "-")
-            raise ValueError(f"--{option} cannot be combined with --output-dir.")
-    refuse_choices(options, "--output-dir")
+    others = ("checkpoint", "source_prefix", "ensemble", "mbr", "split_sentences")
+    refuse_together(options, others, "--output-dir")
     inputs = expanded("--input", options.input)
+    files = {argument: getattr(options, name) for argument, name in BESIDE.items()}
+    beside: dict[str, Any] = {
+        argument: [file] for argument, file in files.items() if file is not None
+    }
+    for argument in beside:
+        if len(inputs) > 1:
+            option = BESIDE[argument].replace("_", "-")
+            raise ValueError(f"--{option} needs one file of --input. Received: {len(inputs)} files")
     given = spread(options)
     start_backend()
     from keras_attention.recipes.bulk import translate_corpus
@@ -296,8 +315,11 @@ def _translate_corpus(options: argparse.Namespace) -> None:
         inputs,
         options.output_dir,
         n_best=options.n_best,
-        unique=options.unique is not False,
+        unique=options.unique,
         as_json=options.json,
+        aligned=_aligned(options),
+        alignment_head=options.alignment_head,
+        **beside,
         **given,
         **_search_options(options),
     )

@@ -134,6 +134,17 @@ def contains(ids: Sequence[int], phrase: Sequence[int]) -> bool:
     return any(list(ids[i : i + size]) == list(phrase) for i in range(len(ids) - size + 1))
 
 
+def entries_of(argument: str, lines: Sequence[str]) -> list[Any]:
+    """Return lines of a file as entries of an argument of `Translator.translate`.
+
+    >>> entries_of("prefixes", ["Das", ""]), entries_of("phrases", ["Haus\\tein Hund", ""])
+    (['Das', ''], [['Haus', 'ein Hund'], []])
+    """
+    if argument == "phrases":
+        return [[phrase for phrase in line.split("\t") if phrase.strip()] for line in lines]
+    return list(lines)
+
+
 def _check_each(
     name: str, values: Any, texts: Sequence[str], is_right: Callable[[Any], bool]
 ) -> None:

@@ -98,6 +98,14 @@ def with_details(
     return result
 
 
+def check_head(translator: Translator, head: Sequence[int] | None) -> None:
+    """Raise a ValueError unless attention can be read in the model of a translator, and it has the head."""
+    model = translator.model
+    check_has("model", model, "a Keras model, whose attention can be read", "attention_scores")
+    if head is not None:
+        _check_within(head, len(model.decoder_blocks), model.num_heads)
+
+
 def alignment_head(
     model: Any, tokenizer: Any, alignments: Mapping[tuple[str, str], Sequence[tuple[int, int]]]
 ) -> tuple[Head, float]:
@@ -114,6 +122,14 @@ def alignment_head(
         raise ValueError("`alignments` has no link between words of the pairs' texts.")
     layer, head = map(int, np.unravel_index(rates.argmin(), rates.shape))
     return (layer, head), float(rates[layer, head])
+
+
+def _check_within(head: Sequence[int], layers: int, heads: int) -> None:
+    if not (0 <= head[0] < layers and 0 <= head[1] < heads):
+        raise ValueError(
+            f"`head` must be a layer from 0 to {layers - 1} and a head from 0 to {heads - 1}. "
+            f"Received: {head!r}"
+        )
 
 
 def alignment_figures(run: Run, split: str) -> dict[str, Any]:
@@ -192,12 +208,7 @@ def _weights(
     if head is None:
         arrays = [keras.ops.convert_to_numpy(layer).mean(axis=1) for layer in layers]
         return np.mean(arrays, axis=0)[:, rows]
-    sizes = (len(layers), layers[0].shape[1])
-    if not all(0 <= number < size for number, size in zip(head, sizes, strict=True)):
-        raise ValueError(
-            f"`head` must be a layer from 0 to {sizes[0] - 1} and a head from 0 to {sizes[1] - 1}. "
-            f"Received: {head!r}"
-        )
+    _check_within(head, len(layers), layers[0].shape[1])
     return keras.ops.convert_to_numpy(layers[head[0]])[:, head[1], rows]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,15 +13,25 @@ from typing import Any
 from keras_attention.data.presets import Preset, is_run, read_preset
 from keras_attention.decoding.hypotheses import check_search_options
 from keras_attention.decoding.pretrained import known_of
+from keras_attention.decoding.requests import entries_of
+from keras_attention.decoding.restrictions import check_restrictions
 from keras_attention.decoding.result_lines import result_lines
+from keras_attention.decoding.sampling import check_sampling
 from keras_attention.decoding.translator import Translator
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.models.transformer import Transformer
 from keras_attention.recipes.bulk_folder import BulkFolder, TextFile
 from keras_attention.recipes.bulk_work import Work, check_spread, packed, run_chunks, unpacked
+from keras_attention.recipes.marked import ALIGNED, reading_attention
 from keras_attention.recipes.scoring import log_probabilities
 from keras_attention.utils.backend import running_backend
-from keras_attention.utils.checks import check_boolean, check_integer, check_iterable, check_path
+from keras_attention.utils.checks import (
+    check_boolean,
+    check_choice,
+    check_integer,
+    check_iterable,
+    check_path,
+)
 from keras_attention.utils.files import sha256_of
 from keras_attention.utils.places import Place, check_place
 from keras_attention.utils.progress import say
@@ -36,7 +47,11 @@ OPTIONS = (
     "batch_size",
     "precision",
     "engine",
+    "sampling",
+    "restrictions",
 )
+# Arguments of `Translator.translate` with a line for each line of the input.
+BESIDE = ("prefixes", "phrases")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +59,10 @@ class TranslateChunk:
     """The job of a worker. When called, it loads the model and returns the function for one chunk.
 
     The model is the files of a run that a translator needs, by name, or another program's.
+
+    Attributes:
+        beside: The arguments of `BESIDE` whose lines stand before each source.
+        head: The head that aligns, if it is known.
     """
 
     model: dict[str, bytes] | Preset
@@ -51,13 +70,35 @@ class TranslateChunk:
     n_best: int
     as_json: bool
     unique: bool
+    beside: tuple[str, ...] = ()
+    aligned: str | None = None
+    head: Sequence[int] | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return what decides the results but for the model, for the manifest."""
+        known = {**self.options, "n_best": self.n_best, "as_json": self.as_json}
+        if self.n_best > 1:  # One translation is the same either way.
+            known["unique"] = self.unique
+        # What was not asked for is not named, as in folders of older versions.
+        newer: dict[str, Any] = {"aligned": self.aligned, "head": self.head, "beside": self.beside}
+        for name in ("sampling", "restrictions"):
+            newer[name] = dataclasses.asdict(value) if (value := known.pop(name)) else None
+        asked = {name: value for name, value in newer.items() if value}
+        # As it is read again.
+        return {**known, **json.loads(json.dumps(asked))}
 
     def __call__(self) -> Work:
         translator = _translator(self.model, **self.options)
+        asking, details = reading_attention(translator, self.aligned, self.head)
 
         def work(lines: list[Any], chunk: Any, unusual: UnusualTexts) -> str:
+            asked = {"details": details}
+            if self.beside:
+                *given, lines = (list(column) for column in zip(*lines, strict=True))
+                named = zip(self.beside, given, strict=True)
+                asked |= {name: entries_of(name, column) for name, column in named}
             how = (self.n_best, self.as_json, self.unique, unusual)
-            results = result_lines(translator, lines, chunk.first, *how)
+            results = result_lines(asking, lines, chunk.first, *how, **asked)
             return "".join(f"{line}\n" for line in results)
 
         return _telling(work, translator)
@@ -113,7 +154,11 @@ def translate_corpus(
     *,
     n_best: int = 1,
     as_json: bool = False,
-    unique: bool = True,
+    unique: bool | None = None,
+    aligned: str | None = None,
+    alignment_head: Sequence[int] | None = None,
+    prefixes: Sequence[str | os.PathLike[str]] | None = None,
+    phrases: Sequence[str | os.PathLike[str]] | None = None,
     chunk_lines: int = CHUNK_LINES,
     share: tuple[int, int] = (1, 1),
     ray: bool | str = False,
@@ -142,7 +187,16 @@ def translate_corpus(
         n_best: Number of translations per line, written as by Moses: `LINE ||| TEXT ||| SCORE`; with 1,
             only the text.
         as_json: Whether to write a JSON object per line, with all n best and their scores.
-        unique: Whether the n best differ in their text; there may be fewer then.
+        unique: Whether the n best differ in their text; there may be fewer then. Defaults to True, for
+            samples to False.
+        aligned: `"alignment"` to write word alignments behind each translation, `"markup"` to carry tags and
+            placeholders over by them. Defaults to None, neither.
+        alignment_head: The head that aligns, as its layer and its number, from 0. Defaults to the one that is
+            known of the model, else to the mean of all.
+        prefixes: For each input a file that has, for each of its lines, that with which the translation
+            begins. Defaults to none.
+        phrases: For each input a file with the phrases that each translation contains, with tabs between.
+            Defaults to none.
         chunk_lines: Lines in a chunk.
         share: `(k, n)`, from 1: translate only the k-th of n shares, for job arrays. The last process
             joins the parts. A call without `share` translates what is missing, and joins.
@@ -152,7 +206,8 @@ def translate_corpus(
             each CPU.
         show_progress: Whether to show a progress line.
         **options: Arguments of `Translator` that replace those of the model: `beam_size`,
-            `length_penalty`, `max_extra_length`, `batch_tokens`, `batch_size`, `precision`, `engine`.
+            `length_penalty`, `max_extra_length`, `batch_tokens`, `batch_size`, `precision`, `engine`,
+            `sampling`, `restrictions`.
 
     Returns:
         The results, one for each input, as paths or URLs; an empty list while other shares are missing.
@@ -170,22 +225,37 @@ def translate_corpus(
     """
     check_path("model", model)
     check_place("output_dir", output_dir)
-    sources = [TextFile(file) for file in check_iterable("inputs", inputs)]
+    given = {
+        name: files
+        for name, files in zip(BESIDE, (prefixes, phrases), strict=True)
+        if files is not None
+    }
+    sources = _text_files([*check_iterable("inputs", inputs)], given)
     check_integer("n_best", n_best, 1)
     check_boolean("as_json", as_json)
-    check_boolean("unique", unique)
+    if unique is not None:
+        check_boolean("unique", unique)
+    if aligned is not None:
+        check_choice("aligned", aligned, ALIGNED)
+    if alignment_head is not None and (aligned is None or len(alignment_head) != 2):
+        raise ValueError(
+            "`alignment_head` must be a layer and a head, and needs `aligned`. Received: alignment_head="
+            f"{alignment_head!r}, aligned={aligned!r}"
+        )
     check_integer("chunk_lines", chunk_lines, 1)
     check_spread(share, ray, workers, show_progress)
     if unknown := sorted({*options} - {*OPTIONS}):
         raise ValueError(f"Options are {', '.join(OPTIONS)}. Received: {', '.join(unknown)}")
     loaded, fingerprint, search = _loaded(model)
     chosen = _search_options(search, options)
-    check_integer("n_best", n_best, 1, chosen["beam_size"])
-    known = {**chosen, "n_best": n_best, "as_json": as_json, "model": fingerprint}
-    if n_best > 1:  # One translation is the same either way.
-        known["unique"] = unique
-    folder = BulkFolder(output_dir, sources, _settings("translate", known), chunk_lines)
-    job = TranslateChunk(loaded, chosen, n_best, as_json, unique)
+    is_sampled = chosen["sampling"] is not None
+    check_integer("n_best", n_best, 1, None if is_sampled else chosen["beam_size"])
+    is_unique = not is_sampled if unique is None else unique
+    job = TranslateChunk(
+        loaded, chosen, n_best, as_json, is_unique, tuple(given), aligned, alignment_head
+    )
+    settings = _settings("translate", {**job.settings(), "model": fingerprint})
+    folder = BulkFolder(output_dir, sources, settings, chunk_lines)
     return run_chunks(folder, job, share, ray, workers, show_progress)
 
 
@@ -244,12 +314,24 @@ def score_corpus(
     return run_chunks(folder, ScoreChunk(loaded), share, ray, workers, show_progress, "scoring")
 
 
+def _text_files(inputs: Sequence[Any], beside: Mapping[str, Sequence[Any]]) -> list[TextFile]:
+    """Return the inputs, the lines of whose files beside stand before their own."""
+    for name, files in beside.items():
+        if len(check_iterable(name, files)) != len(inputs):
+            raise ValueError(
+                f"`{name}` must have a file for each of `inputs`. Received: {len(files)} for {len(inputs)}"
+            )
+    return [TextFile(*files) for files in zip(*beside.values(), inputs, strict=True)]
+
+
 def _search_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the search options: those given, else the model's, else the defaults of `Translator`."""
     defaults = {field.name: field.default for field in dataclasses.fields(Translator)}
     known = {**defaults, **own}
     chosen = {name: given.get(name, known[name]) for name in OPTIONS}
     check_search_options(chosen["beam_size"], chosen["length_penalty"])
+    check_sampling(chosen["sampling"])
+    check_restrictions(chosen["restrictions"])
     return chosen
 
 
@@ -262,8 +344,9 @@ def _loaded(model: str | os.PathLike[str]) -> tuple[dict[str, bytes] | Preset, s
     """Return what a worker needs of a model, the fingerprint of what decides results, and search options."""
     if not is_run(model):
         preset = read_preset(model)
-        # Without the card, and with what can be sent to other machines.
-        sent = preset._replace(options={}, model_options={**preset.model_options}, card={})
+        # Of the card the head that aligns, and what can be sent to other machines.
+        card = {name: preset.card[name] for name in ("alignment",) if name in preset.card}
+        sent = preset._replace(options={}, model_options={**preset.model_options}, card=card)
         return sent, preset.fingerprint(), {**preset.options}
     run = RunFolder(model)
     settings = run.settings()

@@ -171,7 +171,7 @@ class BulkFolder:
         """
         names = self.folder.names()  # Before the manifest: another share may write it in between.
         if self.is_claimed():
-            self._check_same(self._manifest()["settings"])
+            self._check_same(self._manifest())
         # Leftovers of a process that was killed before it wrote the manifest do not matter.
         elif any(not name.startswith(".keras_attention-") for name in names):
             raise OccupiedPath(
@@ -364,8 +364,12 @@ class BulkFolder:
         manifest = self.folder.place(MANIFEST)
         return parse_signed_json(manifest.read_bytes(), str(manifest), REMEDY)
 
-    def _check_same(self, there: Mapping[str, Any]) -> None:
-        names: Collection[str] = sorted({*there, *self._settings})
+    def _check_same(self, manifest: Mapping[str, Any]) -> None:
+        there = manifest["settings"]
+        # Where all is done, nothing is computed by another backend.
+        is_done = manifest.get(JOINED, {}).keys() >= {*self.names}
+        ignored = {"backend"} if is_done else set()
+        names: Collection[str] = sorted({*there, *self._settings} - ignored)
         different = [
             f"{name}: {there.get(name)!r} there, {self._settings.get(name)!r} asked for"
             for name in names

@@ -90,7 +90,10 @@ class ChosenCheckpoints:
             systems[f"moving average ({last.name})"] = system([last], self.load)
         elif len(paths) > 1:
             systems[f"average of {len(paths)}"] = system(paths)
-        if best := self.best:
+        best = self.best
+        is_last = best is not None and best["name"] == last.name and not moves
+        # The same weights are named once, but for a result.
+        if best is not None and (self.ends_with_best or not is_last):
             own = system([self.folder.checkpoints / best["name"]], self.load)
             own_row = {f"{BEST}{best['by']} ({best['name']})": own}
             systems = {**systems, **own_row} if self.ends_with_best else {**own_row, **systems}

@@ -15,6 +15,7 @@ from keras_attention.data.normalization import normalize
 from keras_attention.data.parallel_text import FilePairs, ParallelText
 from keras_attention.data.text_files import read_lines
 from keras_attention.data.tokenizer import Tokenizer
+from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation.report import Sentences
 from keras_attention.recipes.bulk import CHUNK_LINES, translate_corpus
 from keras_attention.recipes.compare import own_translations, runs_report
@@ -84,9 +85,25 @@ def distill(
     early.resolved.check(corpus.train)  # before the translations, which may take hours
     if (processes.launched() or (0, 1))[1] > 1:
         raise ValueError("`distill` runs in one process. Start it without torchrun.")
+    _check_room_for_translations(early)
     search = {"beam_size": max(number, beam_size)}
     text = distilled_corpus(teacher, corpus, early.folder.distilled, number, **search)
     return DistilledRun(teacher, text, config, output_dir, finish=finish).complete()
+
+
+def _check_room_for_translations(run: DistilledRun) -> None:
+    """Refuse batches that may have no room for the longest translations, before the teacher makes them."""
+    longest = run.teacher.longest_source()
+    if longest is None or (run.folder.distilled / "target.txt").exists():
+        return
+    rows, limit = run.resolved.row_multiple, run.config.max_length
+    need = min(limit, longest + Translator.max_extra_length)
+    if run.config.batch_tokens // rows < need:
+        raise ValueError(
+            f"`batch_tokens` ({run.config.batch_tokens}) is too small: the teacher's translations may have "
+            f"{need} tokens, and the number of sentences in a batch is a multiple of {rows} (row_multiple, "
+            f"replicas, accumulation_steps). Raise it to {rows * need}, or lower `max_length`."
+        )
 
 
 def distilled_corpus(

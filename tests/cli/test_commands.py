@@ -217,6 +217,33 @@ def test_a_corpus_in_chunks_is_as_each_file_alone(run, tmp_path, capsys, option)
     assert "beam_size: 2 there, 3 asked for" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--sample", "--top-k", "9", "--seed", "3", "--n-best", "3"],
+        ["--ban", "ein", "--no-repeat-ngram", "2", "--max-length", "9", "--prefix-file", "begun"],
+        ["--alignment", "--alignment-head", "0", "1", "--phrases-file", "begun"],
+        ["--markup", "--n-best", "2", "--json"],
+    ],
+)
+def test_choices_in_chunks_are_as_in_one_piece(run, tmp_path, capsys, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    Path("a.en").write_text("The <b>dog</b> sleeps.\n\nA {0} runs.\nA dog", "utf-8")
+    Path("begun").write_text("Ein\n\nDas\nEin\n", "utf-8")
+    command = ["translate", str(run), "--input", "a.en", *options]
+    main([*command, "--output-dir", "out", "--chunk-lines", "3"])
+    main(command)
+    alone = capsys.readouterr().out.removeprefix("out/a.en\n")
+    # Batches of other shapes are rounded otherwise.
+    found, expected = (
+        re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.2f}", text)
+        for text in (Path("out/a.en").read_text("utf-8"), alone)
+    )
+    assert found == expected and alone.strip()
+    assert exit_code(*command[:4], "--output-dir", "out", "--chunk-lines", "3") == 2
+    assert "there, " in capsys.readouterr().err
+
+
 def test_a_model_of_another_program_in_chunks(tmp_path, capsys):
     pytest.importorskip("transformers", reason="not installed: pip install transformers")
     spm = sentence_pieces(SOURCES, 40), sentence_pieces(TARGETS, 44)

@@ -162,6 +162,24 @@ def test_other_settings_and_inputs_are_refused(tmp_path, inputs, shout):
     assert before.items() <= {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}.items()
 
 
+def test_another_backend_goes_on_once_all_is_done(tmp_path, inputs, shout):
+    settings = [{"model": "m", "backend": name} for name in ("torch", "jax")]
+    with pytest.raises(RuntimeError, match="out of order"):
+        run_chunks(
+            folder_for(tmp_path, inputs, settings[0]),
+            Shout(shout.log, "line 29"),
+            show_progress=False,
+        )
+    with pytest.raises(OccupiedPath, match="backend: 'torch' there, 'jax' asked for"):
+        run_chunks(folder_for(tmp_path, inputs, settings[1]), shout, show_progress=False)
+    joined = run_chunks(folder_for(tmp_path, inputs, settings[0]), shout, show_progress=False)
+    seen = shout.seen()
+    assert (
+        run_chunks(folder_for(tmp_path, inputs, settings[1]), shout, show_progress=False) == joined
+    )
+    assert shout.seen() == seen
+
+
 def test_a_folder_with_other_files_is_refused(tmp_path, inputs, shout):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("mine")

@@ -30,6 +30,17 @@ STUDENT = dataclasses.replace(
 )
 
 
+def long_winded(folder, taught):
+    """A teacher whose sources had up to 300 tokens, so that its translations may not fit into a batch."""
+    teacher = folder / "teacher"
+    shutil.copytree(taught / "teacher", teacher)
+    write_json(
+        teacher / "report.json",
+        {**read_json(teacher / "report.json"), "batches": {"longest_source": 300}},
+    )
+    return {"teacher": teacher}
+
+
 @pytest.fixture(scope="module")
 def taught(tmp_path_factory):
     """A teacher that babbles, with a prefix before its sources; its text; and a student of it."""
@@ -207,6 +218,7 @@ def test_the_command_does_the_same_and_goes_on(taught, tmp_path, capsys, monkeyp
         ),
         (lambda folder, taught: {"output_dir": taught / "teacher"}, "not the folder of a distill"),
         (lambda folder, _: {"finish": True}, "has no checkpoint yet"),
+        (long_winded, "translations may have 256 tokens.* Raise it to 2048"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_translated(
