@@ -28,7 +28,7 @@ const MODEL_PARTS = ["place", "slider", "kind", "grid", "heads", "view", "compar
 
 const NOTHING_LOGGED = "No attention has been logged here yet; the callback AttentionLog writes it.";
 
-/** Shows what `source` has. `host`: the page around, its address, theme and reloads. */
+/** Shows what `source` has. `host`: the page around; `tools` stands beside the heads, `onModel` hears what is shown. */
 export async function mount(element, source, host) {
   const viewer = new Viewer(element, createReader(source), host);
   await viewer.reload();
@@ -97,7 +97,7 @@ class Viewer {
       el("div", { class: "halves" },
         el("div", { class: "left" }, kind.root, grid.root, changes.root),
         el("section", { class: "panel picture", "aria-label": "Attention" },
-          el("header", {}, title, exports.root), view.root, el("div", { class: "bar" }, heads.root, compare.root), note,
+          el("header", {}, title, exports.root), view.root, el("div", { class: "bar" }, heads.root, this.host.tools, compare.root), note,
           explanation.root,
           el("div", { class: "stage" }, panes, readings.root), thoughts.root,
           el("footer", { class: "quiet caveat" }, caveat, el("p", { text: KEYS_HELP }),
@@ -166,6 +166,7 @@ class Viewer {
   async draw(turn) {
     const { model, parts } = this;
     for (const part of MODEL_PARTS) parts[part].update(model);
+    this.host.onModel?.(model);
     parts.title.textContent = model.title;
     parts.caveat.textContent = caveatOf(model.state);
     parts.note.hidden = !model.problem;
