@@ -19,7 +19,7 @@ from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.serving import (
     add_address_options,
-    check_port,
+    check_address,
     run_server,
     say_engines,
     served_translator,
@@ -51,8 +51,8 @@ def main(arguments: Sequence[str], program: str) -> None:
     if options.sentence is not None and not options.sentence.strip():
         raise ValueError("SENTENCE must not be empty.")
     _check_together(options)
+    check_address(options)
     if options.serve:
-        check_port(options)
         check_model(options.model)
         _serve(program, options)
     else:
@@ -100,8 +100,9 @@ def _check_together(options: argparse.Namespace) -> None:
         "--overwrite": options.overwrite,
         "--host": options.host is not None,
         "--port": options.port is not None,
+        "--allow-host": bool(options.allow_host),
     }
-    needed = ("--host", "--port")
+    needed = ("--host", "--port", "--allow-host")
     wrong = [name for name in given if given[name] and (name in needed) != options.serve]
     if wrong:
         rule = "cannot be used with" if options.serve else "needs"

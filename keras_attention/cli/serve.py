@@ -17,7 +17,7 @@ from keras_attention.cli.search_options import (
 )
 from keras_attention.cli.serving import (
     add_address_options,
-    check_port,
+    check_address,
     run_server,
     say_engines,
     served_translator,
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         say_engines(program, models)
         return Service(models, limits, _load_keras if options.page else None)
 
-    run_server(program, options, service, origins=options.allow_origin, names=options.allow_host)
+    run_server(program, options, service, origins=options.allow_origin)
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
@@ -88,14 +88,6 @@ def _parser(program: str) -> argparse.ArgumentParser:
         help="pages of other servers that may ask, such as https://example.org, or * for all (none)",
     )
     add(
-        "--allow-host",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="names in the Host header, as a reverse proxy passes them on, that are answered beside this "
-        "machine's own (none)",
-    )
-    add(
         "--page",
         action=argparse.BooleanOptionalAction,
         default=True,
@@ -109,7 +101,7 @@ def _check(options: argparse.Namespace) -> list[tuple[str, str]] | None:
     """Refuse what can be refused before a model is loaded; return the languages, if they are given."""
     from keras_attention.decoding.translator import check_options
 
-    check_port(options)
+    check_address(options)
     for name in LIMITS:
         check_integer(f"--{name.replace('_', '-')}", getattr(options, name), 1)
     for origin in options.allow_origin:
@@ -117,9 +109,6 @@ def _check(options: argparse.Namespace) -> list[tuple[str, str]] | None:
             raise ValueError(
                 f"--allow-origin must be *, or origins such as https://example.org. Received: {origin}"
             )
-    for name in options.allow_host:
-        if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]", name):
-            raise ValueError(f"--allow-host must be names such as mt.example.org. Received: {name}")
     languages = check_languages(options.languages, len(options.model))
     check_options(given_search_options(options))
     choose_backend(options)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from keras_attention.cli.models import light_translator
@@ -17,16 +18,27 @@ LOOPBACK = (HOST, "localhost", "[::1]", "::1")
 
 
 def add_address_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a server's address; they are None if they are not given."""
+    """Add the options of a server's address; `host` and `port` are None if they are not given."""
     add: Any = parser.add_argument
     add("--host", help=f"address to listen on ({HOST}: this machine alone)")
     add("--port", type=int, metavar="N", help=f"port; 0 for any that is free ({PORT})")
+    add(
+        "--allow-host",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="names in the Host header, as a reverse proxy passes them on, that are answered beside this "
+        "machine's own (none)",
+    )
 
 
-def check_port(options: argparse.Namespace) -> None:
-    """Refuse what is no port."""
+def check_address(options: argparse.Namespace) -> None:
+    """Refuse what is no port, and what is no name."""
     if options.port is not None:
         check_integer("--port", options.port, 0, MOST_PORT)
+    for name in options.allow_host:
+        if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]", name):
+            raise ValueError(f"--allow-host must be names such as mt.example.org. Received: {name}")
 
 
 def run_server(
@@ -35,17 +47,15 @@ def run_server(
     make_service: Callable[[], Any],
     *,
     origins: Sequence[str] = (),
-    names: Collection[str] = (),
     page: str = "",
 ) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
     Args:
         program: Name of the command, for what it says.
-        options: With `host` and `port`.
+        options: With what `add_address_options` added.
         make_service: Makes the `Service`, when it is certain that there is somewhere to listen.
         origins: Pages of these origins may ask, too.
-        names: Names in the Host header that are answered, beside this machine's own.
         page: What the address ends in, when it is said.
 
     Raises:
@@ -66,7 +76,7 @@ def run_server(
         try:
             listener.listen()  # Who reads the next line may connect at once.
             say(f"{program}: ready on {url_of(listener)}{page}")
-            hosts = None if host not in LOOPBACK else {*LOOPBACK, *names}
+            hosts = None if host not in LOOPBACK else {*LOOPBACK, *options.allow_host}
             serve(service.application(origins, hosts), listener)
         finally:
             service.close()
