@@ -118,13 +118,11 @@ def _serve(program: str, options: argparse.Namespace) -> None:
         from keras_attention.serving.models import ServedModel
 
         start_backend()
-        shown = keras_translator(options.model, show_progress=False)
-        say_missing_heads(program, shown.model)
         translator = served_translator(options.model)
         codes = languages_of(translator.card) or ("source", "target")
         models = [ServedModel(options.model, *(code.lower() for code in codes), translator)]
         say_engines(program, models)
-        return Service(models, Limits(characters=MOST_CHARACTERS), lambda name: shown)
+        return Service(models, Limits(characters=MOST_CHARACTERS), start_backend)
 
     page = "" if options.sentence is None else "/?" + urlencode({"q": options.sentence})
     run_server(program, options, service, page=page)

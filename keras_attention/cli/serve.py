@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator
+from keras_attention.cli.models import MODEL_HELP, check_model
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.search_options import (
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str], program: str) -> None:
         translators = [served_translator(name, **given) for name in options.model]
         models = paired(options.model, translators, languages)
         say_engines(program, models)
-        return Service(models, limits, _load_keras if options.page else None)
+        return Service(models, limits, start_backend if options.page else None)
 
     run_server(program, options, service, origins=options.allow_origin)
 
@@ -91,8 +91,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--page",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="whether there is a page; the first visitor who translates there has the Keras model loaded, "
-        "which gives the attention (yes)",
+        help="whether there is a page; the first visitor who translates there has Keras loaded, which its "
+        "attention needs (yes)",
     )
     return parser
 
@@ -115,8 +115,3 @@ def _check(options: argparse.Namespace) -> list[tuple[str, str]] | None:
     for model in options.model:
         check_model(model)
     return languages
-
-
-def _load_keras(name: str) -> Any:
-    start_backend()
-    return keras_translator(name, show_progress=False)

@@ -66,14 +66,14 @@ class Service:
     Args:
         models: The models.
         limits: How much is taken.
-        load_keras: Returns a `Translator` with the Keras model of a name; None for no page.
+        start_keras: Imports Keras and its backend, for the page; None for no page.
     """
 
     def __init__(
         self,
         models: Sequence[ServedModel],
         limits: Limits,
-        load_keras: Callable[[str], Any] | None,
+        start_keras: Callable[[], None] | None,
     ):
         self.directions = Directions(models)
         self.limits = limits
@@ -82,8 +82,8 @@ class Service:
         self.watcher: Worker | None = None
         # Each has an engine of its own; a page asks for the same heads again and again.
         self._without = functools.lru_cache(MOST_VARIANTS)(translator_without)
-        if load_keras is not None:
-            self.watcher = Worker(AttentionReader(load_keras), MOST_ATTENTION, 1, "attention")
+        if start_keras is not None:
+            self.watcher = Worker(AttentionReader(start_keras), MOST_ATTENTION, 1, "attention")
 
     def close(self) -> None:
         """End the threads, when nobody asks any more; what still computes is for nobody."""
@@ -180,8 +180,9 @@ class Service:
         content["translatedText"], *content["alternatives"] = texts
         try:
             best = found[0][0]
-            check_size(model, text, best)
-            answer = self._submit(self.watcher, Wanted(model, text, best, heads))
+            check_size(wanted.translator, text, best)
+            shown = Wanted(model.name, wanted.translator, text, best)
+            answer = self._submit(self.watcher, shown)
             content["attention"] = await _answered(request, answer)
         except NoAttention as error:
             content["problem"] = f"There is no attention to show. {error}"

@@ -1,16 +1,17 @@
-"""The attention of translations, for the page, by Keras models that are loaded when it is first asked for."""
+"""The attention of translations, for the page, perhaps without some heads."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from keras_attention.data.presets import is_run
 from keras_attention.decoding.translation import Translation
-from keras_attention.serving.models import ServedModel
+from keras_attention.engine.watched import WatchedSpec
 from keras_attention.serving.worker import Job
 from keras_attention.spec import TransformerSpec
 from keras_attention.spec.heads import Head, without_heads
@@ -20,22 +21,24 @@ from keras_attention_viewer.page import page_data
 
 # Tokens of a source or a translation: the weights grow with their product, and nobody can look at more.
 MOST_TOKENS = 128
+# Models, with and without some heads, whose weights are kept as NumPy computes with them; and names of runs.
+MOST_WATCHED, MOST_NAMES = 3, 16
 
 
 class Wanted(NamedTuple):
     """A translation whose attention is wanted, as a job.
 
     Attributes:
-        model: The model that has translated.
+        name: What the user has called the model.
+        translator: What has translated.
         text: The source.
         translation: The translation.
-        heads: The heads that were switched off.
     """
 
-    model: ServedModel
+    name: str
+    translator: Any
     text: str
     translation: Translation
-    heads: Sequence[Head] = ()
 
 
 class NoAttention(Exception):
@@ -43,16 +46,18 @@ class NoAttention(Exception):
 
 
 class AttentionReader:
-    """Reads the attention of Keras models, each loaded when it is first asked for.
+    """Reads the attention of translations, in NumPy; with Keras, what the models thought.
 
     Args:
-        load: Returns a `Translator` with the Keras model of a name that a user has given.
+        start_keras: Imports Keras and its backend, where that was not done yet.
     """
 
-    def __init__(self, load: Callable[[str], Any]):
-        self._load = load
-        # By name: the model, and what the log of its run says of its heads.
-        self._models: dict[str, tuple[Any, dict[str, Any]]] = {}
+    def __init__(self, start_keras: Callable[[], None]):
+        self._start_keras = start_keras
+        self._watched = functools.lru_cache(MOST_WATCHED)(
+            lambda translator: WatchedSpec(spec_of(translator))
+        )
+        self._logged = functools.lru_cache(MOST_NAMES)(_logged_of)
         self._numbers = itertools.count(1)
 
     def __call__(self, jobs: Sequence[Job]) -> None:
@@ -64,52 +69,46 @@ class AttentionReader:
                 job.answer.set_exception(error)
 
     def _read(self, wanted: Wanted) -> dict[str, Any]:
-        name = wanted.model.name
-        # Without a backend there is none, and a model's decoder may have cells in place of attention.
+        # Without a backend there is none; and ONNX files do not say what computes their attention.
         try:
+            self._start_keras()
             from keras_attention.visualization.attention_entries import attention_entries
-            from keras_attention.visualization.attention_page import logged_of, with_logged_heads
+            from keras_attention.visualization.attention_page import with_logged_heads
 
-            if name not in self._models:
-                logged = logged_of(name) if is_run(name) else {}
-                self._models[name] = (self._load(name).model, logged)
+            model = self._watched(wanted.translator)
         except (ImportError, ValueError, RuntimeError, OSError) as error:
             raise NoAttention(str(error)) from error
-        model, logged = self._models[name]
-        with switched_off(model, wanted.heads):
-            entries = attention_entries(
-                model,
-                wanted.model.translator.tokenizer,
-                [(wanted.text, wanted.translation.text)],
-                step=next(self._numbers),  # The viewer keeps what it has read of a step.
-                target="output",
-                target_ids=[wanted.translation.token_ids],
-            )
-        return page_data({name: with_logged_heads(measured(entries), logged)}, {})
+        entries = attention_entries(
+            model,
+            wanted.translator.tokenizer,
+            [(wanted.text, wanted.translation.text)],
+            step=next(self._numbers),  # The viewer keeps what it has read of a step.
+            target="output",
+            target_ids=[wanted.translation.token_ids],
+        )
+        logged = self._logged(wanted.name)
+        return page_data({wanted.name: with_logged_heads(measured(entries), logged)}, {})
 
 
-@contextlib.contextmanager
-def switched_off(model: Any, heads: Sequence[Head]) -> Iterator[None]:
-    """Let a Keras model compute without some heads within this context."""
-    if not heads:
-        yield
-        return
-    whole = model.spec()  # of the model's own variables
-    pairs = zip(
-        whole.weights().values(), without_heads(whole, heads).weights().values(), strict=True
-    )
-    changed = [
-        (variable, value, as_array(variable).copy())
-        for variable, value in pairs
-        if value is not variable
-    ]
-    try:
-        for variable, value, _ in changed:
-            variable.assign(value)
-        yield
-    finally:
-        for variable, _, before in changed:
-            variable.assign(before)
+def _logged_of(name: str) -> dict[str, Any]:
+    """Return what the log of a run says of its heads; nothing of other models."""
+    from keras_attention.visualization.attention_page import logged_of
+
+    return logged_of(name) if os.path.isdir(name) and is_run(name) else {}
+
+
+def spec_of(translator: Any) -> TransformerSpec:
+    """Return the spec of a translator's model, which may be a Keras model.
+
+    Raises:
+        ValueError: If its weights are not known.
+    """
+    model = translator.model
+    if isinstance(model, TransformerSpec):
+        return model
+    if not hasattr(model, "spec"):
+        raise ValueError(f"A model of the kind {type(model).__name__} does not show its heads.")
+    return model.spec().map_weights(as_array)
 
 
 def translator_without(translator: Any, heads: Sequence[Head]) -> Any:
@@ -118,18 +117,11 @@ def translator_without(translator: Any, heads: Sequence[Head]) -> Any:
     Raises:
         ValueError: If there is no such head, the model's weights are not known, or no engine runs a spec.
     """
-    model = translator.model
-    if not isinstance(model, TransformerSpec):
-        if not hasattr(model, "spec"):
-            raise ValueError(
-                f"The heads of a model of the kind {type(model).__name__} cannot be switched off."
-            )
-        model = model.spec()
-    return dataclasses.replace(translator, model=without_heads(model, heads))
+    return dataclasses.replace(translator, model=without_heads(spec_of(translator), heads))
 
 
-def check_size(served: ServedModel, text: str, translation: Translation) -> None:
+def check_size(translator: Any, text: str, translation: Translation) -> None:
     """Raise a `NoAttention` if a text or its translation is too long to be looked at."""
-    longest = max(len(served.translator.tokenizer.encode(text)), len(translation.token_ids))
+    longest = max(len(translator.tokenizer.encode(text)), len(translation.token_ids))
     if longest >= MOST_TOKENS:
         raise NoAttention(f"The text is too long to show its attention: {longest} tokens.")

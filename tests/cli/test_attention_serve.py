@@ -1,4 +1,4 @@
-"""`attention MODEL --serve` as users run it: one process, its address, its Host header, its limit, its end."""
+"""`attention MODEL --serve` as users run it: one process, address, Host header, limit, end."""
 
 import os
 import re
@@ -69,9 +69,8 @@ def test_it_serves_the_page_until_a_signal(tmp_path):
         (["A dog.", "--port", "7"], "--port needs --serve"),
         (["A dog.", "--host", "127.0.0.1"], "--host needs --serve"),
         (["A dog.", "--allow-host", "mt.example"], "--allow-host needs --serve"),
-        (["--serve", "--port", "65536"], "`--port` must be an int from 0 to 65535"),
+        (["--serve", "--port", "65536"], "`--port` must be an int from 0 to 65,535"),
         (["--serve", "--host", "192.0.2.1"], "--host 192.0.2.1 --port 5000 cannot be used"),
-        ([" ", "--serve"], "SENTENCE must not be empty"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
@@ -88,7 +87,7 @@ def test_options_that_do_not_go_together_are_refused(
 def test_a_missing_extra_is_named(monkeypatch, capsys):
     for name in [name for name in sys.modules if name.startswith("keras_attention.serving.")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "starlette", None)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(SystemExit) as left:
         main(["attention", "demo_en_de", "--serve"])
     assert left.value.code == 2

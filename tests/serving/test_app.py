@@ -25,8 +25,8 @@ LIMITS = Limits(characters=300, texts=5, waiting=6, body=6000)
 FORM = "application/x-www-form-urlencoded"
 
 
-def no_keras(name):
-    raise ImportError(f"{name} needs a backend that is not installed")
+def no_keras():
+    raise ImportError("Keras needs a backend that is not installed")
 
 
 @pytest.fixture
@@ -421,7 +421,7 @@ def test_one_line_is_tried_and_what_is_missing_is_said(port, translator):
     )
     assert content["scores"] == [shouted(text)[1], shouted(text, 1)[1]]
     assert content["attention"] is None and "whole" not in content
-    assert content["problem"].endswith("shouting needs a backend that is not installed")
+    assert content["problem"].endswith("Keras needs a backend that is not installed")
     status, _, content = ask(port, "/try", {**RIGHT, "q": "a " * 140})
     assert status == 200 and "140 tokens" in content["problem"]
     assert translate(port, "a")[0] == 200
@@ -437,7 +437,7 @@ def test_one_line_is_tried_and_what_is_missing_is_said(port, translator):
         ({"heads_off": "cross.0.1"}, "as kind.layer.head, counted from 1"),
         ({"heads_off": ["cross.1.1"]}, "as kind.layer.head, counted from 1"),
         ({"heads_off": "cross.1.1 " * 1001}, "at most 1000 heads"),
-        ({"heads_off": "cross.1.1"}, "model of the kind str cannot be switched off"),
+        ({"heads_off": "cross.1.1"}, "model of the kind str does not show its heads"),
         ({"q": "a" * 301}, "301 characters; at most 300"),
     ],
     ids=range(9),
