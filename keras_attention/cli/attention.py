@@ -119,8 +119,8 @@ def _serve(program: str, options: argparse.Namespace) -> None:
 
         start_backend()
         translator = served_translator(options.model)
-        codes = languages_of(translator.card) or ("source", "target")
-        models = [ServedModel(options.model, *(code.lower() for code in codes), translator)]
+        source, target = languages_of(translator.card) or ("source", "target")
+        models = [ServedModel(options.model, source.lower(), target.lower(), translator)]
         say_engines(program, models)
         return Service(models, Limits(characters=MOST_CHARACTERS), start_backend)
 
