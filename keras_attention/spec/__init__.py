@@ -3,7 +3,6 @@
 This room imports neither Keras nor a backend: a spec can be read from a file and run without them.
 """
 
-from keras_attention.spec.heads import Head, without_heads
 from keras_attention.spec.parts import (
     AttentionSpec,
     BlockSpec,
@@ -26,12 +25,10 @@ __all__ = [
     "DenseSpec",
     "EmbeddingSpec",
     "FeedForwardSpec",
-    "Head",
     "NormSpec",
     "PositionsSpec",
     "SSRUSpec",
     "SpecError",
     "StackSpec",
     "TransformerSpec",
-    "without_heads",
 ]

@@ -12,7 +12,7 @@ from keras_attention import Transformer, Translator
 from keras_attention.serving.app import Service
 from keras_attention.serving.fields import Limits
 from keras_attention.serving.models import ServedModel
-from keras_attention.spec import without_heads
+from keras_attention.spec.heads import without_heads
 from keras_attention_light import load_translator
 from keras_attention_viewer.codec import ONE, Entry
 from tests import oracle

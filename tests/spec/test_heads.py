@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_attention import Tokenizer, Transformer, Translator
-from keras_attention.spec import Head, without_heads
+from keras_attention.spec.heads import Head, without_heads
 from tests import oracle
 from tests.helpers import numpy
 from tests.models.test_transformer import (

@@ -8,7 +8,7 @@ from keras_attention import Translator
 from keras_attention.serving.app import Service
 from keras_attention.serving.fields import Limits
 from keras_attention.serving.models import ServedModel
-from keras_attention.spec import Head, without_heads
+from keras_attention.spec.heads import Head, without_heads
 from keras_attention_light import load_translator
 from tests.serving.served import running
 from tests.viewer.looks import expect_text
