@@ -140,3 +140,24 @@ def transformer(source, target, get, num_layers, pad=0, epsilon=1e-6):
         )
         x = norm(f"{block}/feed_forward", x + inner(block, x))
     return x @ table.T
+
+
+def heads_taken_out(get, heads):
+    """A `get` for `transformer` of the same model, from which some heads (kind, layer, head) are cut out."""
+    names = {
+        "encoder": "encoder_block_{}/self_attention",
+        "decoder": "decoder_block_{}/self_attention",
+        "cross": "decoder_block_{}/cross_attention",
+    }
+    off = {}
+    for kind, layer, head in heads:
+        off.setdefault(names[kind].format(layer + 1), []).append(head)
+
+    def without(path):
+        weight = get(path)
+        attention, _, part = path.removesuffix("/kernel").rpartition("/")
+        if attention not in off or part not in ("query", "key", "value", "attention_output"):
+            return weight
+        return np.delete(weight, off[attention], axis=0 if part == "attention_output" else 1)
+
+    return without

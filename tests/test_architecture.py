@@ -32,7 +32,7 @@ ALLOWED = {
     "evaluation": {"data", "ops", "training", "utils"},
     "visualization": {"utils"},
     "callbacks": {"evaluation", "training", "utils", "visualization"},
-    "serving": {"data", "decoding", "visualization"},
+    "serving": {"data", "decoding", "engine", "spec", "visualization"},
 }
 # Rooms above all of these.
 TOP = {"recipes", "cli"}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from keras_attention.cli.models import (
     MODEL_HELP,
@@ -15,7 +17,15 @@ from keras_attention.cli.models import (
 )
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
+from keras_attention.cli.serving import (
+    add_address_options,
+    check_address,
+    run_server,
+    say_engines,
+    served_translator,
+)
 from keras_attention.cli.streams import typed_text
+from keras_attention.data.model_card import languages_of
 from keras_attention.data.presets import is_run
 from keras_attention.utils.files import atomic_folder, check_destination
 from keras_attention.utils.sides import piece_of
@@ -23,28 +33,45 @@ from keras_attention_viewer.page import is_page as is_viewer_page
 
 PAGE = ".html"
 DEFAULT = Path(f"attention{PAGE}")
+# Of a sentence that one types on the page.
+MOST_CHARACTERS = 1_000
 # Each picture names its maker, so that a folder of them may be replaced, and no other.
 MAKER = "keras-attention attention"
 EXAMPLE = """
 examples:
   keras-attention attention runs/demo "The dog sleeps."
   keras-attention attention runs/demo "The dog sleeps." "Der Hund schläft." --output pictures
+  keras-attention attention runs/demo "The dog sleeps." --serve
 """
 
 
 def main(arguments: Sequence[str], program: str) -> None:
     """Show the attention of a sentence and its translation."""
+    options = _parser(program).parse_args(arguments)
+    if options.sentence is not None and not options.sentence.strip():
+        raise ValueError("SENTENCE must not be empty.")
+    _check_together(options)
+    check_address(options)
+    if options.serve:
+        check_model(options.model)
+        _serve(program, options)
+    else:
+        _save(program, options)
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
     parser = Parser(
         prog=program,
         description="Show the attention of every layer and head for a sentence and its translation: as a "
         "self-contained web page, or as pictures, one for each layer of the encoder, of the decoder, "
-        "and of the cross-attention.",
+        "and of the cross-attention; or, with --serve, on a page where one changes the sentence, switches "
+        "heads off and says how the translation begins.",
         epilog=EXAMPLE,
     )
     add: Any = parser.add_argument
     add("model", metavar="MODEL", help=MODEL_HELP)
-    text = "a sentence in the source language"
-    add("sentence", type=typed_text, metavar="SENTENCE", help=text)
+    text = "a sentence in the source language; with --serve it may be left out"
+    add("sentence", type=typed_text, nargs="?", metavar="SENTENCE", help=text)
     text = "its translation (the model's own)"
     add("translation", type=typed_text, nargs="?", metavar="TRANSLATION", help=text)
     add(
@@ -59,9 +86,49 @@ def main(arguments: Sequence[str], program: str) -> None:
         action="store_true",
         help="replace the page or the pictures that this command wrote to PATH",
     )
-    options = parser.parse_args(arguments)
-    if not options.sentence.strip():
-        raise ValueError("SENTENCE must not be empty.")
+    text = "write nothing, but serve a page to try the model, until Ctrl-C or SIGTERM"
+    add("--serve", action="store_true", help=text)
+    add_address_options(parser)
+    return parser
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Refuse options that go without --serve, or only with it."""
+    given = {
+        "TRANSLATION": options.translation is not None,
+        "--output": options.output is not None,
+        "--overwrite": options.overwrite,
+        "--host": options.host is not None,
+        "--port": options.port is not None,
+        "--allow-host": bool(options.allow_host),
+    }
+    needed = ("--host", "--port", "--allow-host")
+    wrong = [name for name in given if given[name] and (name in needed) != options.serve]
+    if wrong:
+        rule = "cannot be used with" if options.serve else "needs"
+        raise ValueError(f"{wrong[0]} {rule} --serve.")
+    if options.sentence is None and not options.serve:
+        raise ValueError("SENTENCE is missing. Give one, or --serve to type it on a page.")
+
+
+def _serve(program: str, options: argparse.Namespace) -> None:
+    def service() -> Any:
+        from keras_attention.serving.app import Service
+        from keras_attention.serving.fields import Limits
+        from keras_attention.serving.models import ServedModel
+
+        start_backend()
+        translator = served_translator(options.model)
+        source, target = languages_of(translator.card) or ("source", "target")
+        models = [ServedModel(options.model, source.lower(), target.lower(), translator)]
+        say_engines(program, models)
+        return Service(models, Limits(characters=MOST_CHARACTERS), start_backend)
+
+    page = "" if options.sentence is None else "/?" + urlencode({"q": options.sentence})
+    run_server(program, options, service, page=page)
+
+
+def _save(program: str, options: argparse.Namespace) -> None:
     # Nobody has named the default page.
     output, overwrite = options.output or DEFAULT, options.overwrite or options.output is None
     is_page = output.suffix.lower() == PAGE

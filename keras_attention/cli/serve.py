@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from keras_attention.cli.models import MODEL_HELP, check_model, keras_translator, light_translator
+from keras_attention.cli.models import MODEL_HELP, check_model
 from keras_attention.cli.options import Parser
 from keras_attention.cli.quiet import start_backend
 from keras_attention.cli.search_options import (
@@ -16,13 +15,17 @@ from keras_attention.cli.search_options import (
     choose_backend,
     given_search_options,
 )
-from keras_attention.serving.models import ServedModel, check_languages, paired
+from keras_attention.cli.serving import (
+    add_address_options,
+    check_address,
+    run_server,
+    say_engines,
+    served_translator,
+)
+from keras_attention.serving.models import check_languages, paired
 from keras_attention.utils.checks import check_integer
-from keras_attention.utils.progress import activity, say
 
 ORIGIN = re.compile(r"\*|https?://[^/\s]+")
-MOST_PORT = 65535
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 # By the option: what is counted, and how much is taken.
 LIMITS = {
     "max_characters": ("characters of all texts of a request", 5_000),
@@ -42,28 +45,19 @@ def main(arguments: Sequence[str], program: str) -> None:
     """Serve translations until Ctrl-C or SIGTERM."""
     options = _parser(program).parse_args(arguments)
     languages = _check(options)
-    try:
+
+    def service() -> Any:
         from keras_attention.serving.app import Service
         from keras_attention.serving.fields import Limits
-        from keras_attention.serving.server import bound_socket, serve, terminating, url_of
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"The server needs {error.name}: pip install 'keras-attention-transformer[serve]'"
-        ) from None
-    limits = Limits(*(getattr(options, name) for name in LIMITS))
-    with terminating(), bound_socket(options.host, options.port) as listener:
-        models = _models(options, languages)
-        for model in models:
-            name, reason = model.translator.engine_for(1)
-            say(f"{program}: {model.source} to {model.target} by {name}. {reason}")
-        service = Service(models, limits, _load_keras if options.page else None)
-        try:
-            listener.listen()  # Who reads the next line may connect at once.
-            say(f"{program}: ready on {url_of(listener)}")
-            hosts = None if options.host not in LOOPBACK else {*LOOPBACK, *options.allow_host}
-            serve(service.application(options.allow_origin, hosts), listener)
-        finally:
-            service.close()
+
+        limits = Limits(*(getattr(options, name) for name in LIMITS))
+        given = given_search_options(options)
+        translators = [served_translator(name, **given) for name in options.model]
+        models = paired(options.model, translators, languages)
+        say_engines(program, models)
+        return Service(models, limits, start_backend if options.page else None)
+
+    run_server(program, options, service, origins=options.allow_origin)
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
@@ -81,8 +75,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         metavar="CODE",
         help="what each model reads and writes, such as en de (what its card says)",
     )
-    add("--host", default="127.0.0.1", help="address to listen on (127.0.0.1: this machine alone)")
-    add("--port", type=int, default=5000, metavar="N", help="port; 0 for any that is free (5000)")
+    add_address_options(parser)
     add_search_options(parser)
     for name, (text, number) in LIMITS.items():
         shown = f"most {text} ({number:,})"
@@ -95,19 +88,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
         help="pages of other servers that may ask, such as https://example.org, or * for all (none)",
     )
     add(
-        "--allow-host",
-        nargs="+",
-        default=[],
-        metavar="NAME",
-        help="names in the Host header, as a reverse proxy passes them on, that are answered beside this "
-        "machine's own (none)",
-    )
-    add(
         "--page",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="whether there is a page; the first visitor who translates there has the Keras model loaded, "
-        "which gives the attention (yes)",
+        help="whether there is a page; the first visitor who translates there has Keras loaded, which its "
+        "attention needs (yes)",
     )
     return parser
 
@@ -116,7 +101,7 @@ def _check(options: argparse.Namespace) -> list[tuple[str, str]] | None:
     """Refuse what can be refused before a model is loaded; return the languages, if they are given."""
     from keras_attention.decoding.translator import check_options
 
-    check_integer("--port", options.port, 0, MOST_PORT)
+    check_address(options)
     for name in LIMITS:
         check_integer(f"--{name.replace('_', '-')}", getattr(options, name), 1)
     for origin in options.allow_origin:
@@ -124,38 +109,9 @@ def _check(options: argparse.Namespace) -> list[tuple[str, str]] | None:
             raise ValueError(
                 f"--allow-origin must be *, or origins such as https://example.org. Received: {origin}"
             )
-    for name in options.allow_host:
-        if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]", name):
-            raise ValueError(f"--allow-host must be names such as mt.example.org. Received: {name}")
     languages = check_languages(options.languages, len(options.model))
     check_options(given_search_options(options))
     choose_backend(options)
     for model in options.model:
         check_model(model)
     return languages
-
-
-def _models(
-    options: argparse.Namespace, languages: Sequence[tuple[str, str]] | None
-) -> list[ServedModel]:
-    """Load the models, and translate a text with each: what must be compiled is compiled then."""
-    translators = []
-    for name in options.model:
-        with activity(f"loading {name}"):
-            given = given_search_options(options)
-            translator = light_translator(name, show_progress=False, **given)
-            if (
-                translator.engine_for(1).name == "numba"
-            ):  # NumPy for the first texts would put it off.
-                translator = dataclasses.replace(translator, engine="numba")
-            translators.append(translator)
-    models = paired(options.model, translators, languages)
-    for model in models:
-        with activity(f"translating a first text with {model.name}"):
-            model.translator(".")
-    return models
-
-
-def _load_keras(name: str) -> Any:
-    start_backend()
-    return keras_translator(name, show_progress=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
@@ -25,6 +26,7 @@ from keras_attention.serving.attention import (
     NoAttention,
     Wanted,
     check_size,
+    translator_without,
 )
 from keras_attention.serving.fields import (
     LINE_END,
@@ -32,17 +34,21 @@ from keras_attention.serving.fields import (
     Limits,
     read_asked,
     read_fields,
+    read_tried,
     refusal,
 )
 from keras_attention.serving.metrics import CONTENT_TYPE, Measured, Metrics
 from keras_attention.serving.models import Directions, ServedModel
 from keras_attention.serving.worker import Job, QueueFull, Texts, Worker, translate_together
+from keras_attention.spec import SpecError
 from keras_attention_viewer.page import STATIC as VIEWER
 
 # Texts that are translated in one call: more only make the first ones wait.
 MOST_TOGETHER = 512
 # Sentences whose attention may be waited for: a page asks for one at a time.
 MOST_ATTENTION = 4
+# Translators without some heads that are kept.
+MOST_VARIANTS = 4
 RETRY_SECONDS = 1
 # The viewer sets sizes of its parts by style attributes. Nothing comes from another server.
 POLICY = (
@@ -60,22 +66,24 @@ class Service:
     Args:
         models: The models.
         limits: How much is taken.
-        load_keras: Returns a `Translator` with the Keras model of a name; None for no page.
+        start_keras: Imports Keras and its backend, for the page; None for no page.
     """
 
     def __init__(
         self,
         models: Sequence[ServedModel],
         limits: Limits,
-        load_keras: Callable[[str], Any] | None,
+        start_keras: Callable[[], None] | None,
     ):
         self.directions = Directions(models)
         self.limits = limits
         self.metrics = Metrics(lambda: self.worker.waiting())
         self.worker = Worker(self._work, limits.waiting, MOST_TOGETHER, "translating")
         self.watcher: Worker | None = None
-        if load_keras is not None:
-            self.watcher = Worker(AttentionReader(load_keras), MOST_ATTENTION, 1, "attention")
+        # Each has an engine of its own; a page asks for the same heads again and again.
+        self._without = functools.lru_cache(MOST_VARIANTS)(translator_without)
+        if start_keras is not None:
+            self.watcher = Worker(AttentionReader(start_keras), MOST_ATTENTION, 1, "attention")
 
     def close(self) -> None:
         """End the threads, when nobody asks any more; what still computes is for nobody."""
@@ -101,7 +109,7 @@ class Service:
         if self.watcher is not None:
             routes += [
                 Route("/", self.page),
-                Route("/attention", self.attention, methods=["POST"]),
+                Route("/try", self.attempt, methods=["POST"]),
                 Mount("/static", StaticFiles(directory=static_folder())),
                 Mount("/viewer", StaticFiles(directory=VIEWER)),
             ]
@@ -131,7 +139,8 @@ class Service:
         # Lines are translated each for itself; what separates them stays.
         parts = [LINE_END.split(text) for text in asked.texts]
         lines = [line for text in parts for line in text[::2] if line.strip()]
-        found = await self._translated(request, model, lines, asked.alternatives + 1)
+        texts = Texts(model.translator, lines, asked.alternatives + 1)
+        found = await self._translated(request, texts)
         self.metrics.characters.inc(sum(map(len, asked.texts)))
         best = iter(found)
         joined = [_joined(text, best) for text in parts]
@@ -148,21 +157,36 @@ class Service:
             fields = {name: values[0] for name, values in fields.items()}
         return JSONResponse(fields)
 
-    async def attention(self, request: Request) -> Response:
-        """Answer `POST /attention`: translate a line, and return what the viewer reads."""
+    async def attempt(self, request: Request) -> Response:
+        """Answer `POST /try`: translate a line as the page asks, and return what the viewer reads."""
         assert self.watcher is not None
-        asked = read_asked(await read_fields(request, self.limits.body), self.limits)
+        fields = await read_fields(request, self.limits.body)
+        asked, (prefix, heads) = read_asked(fields, self.limits), read_tried(fields, self.limits)
         model = self._model(asked)
         (text, *more) = asked.texts
         if more or not text.strip() or LINE_END.search(text):
             raise refusal(400, "`q` must be one line of text.")
-        ((best, *_),) = await self._translated(request, model, [text], 1)
+        wanted = Texts(model.translator, [text], asked.alternatives + 1, prefix)
+        content: dict[str, Any] = {"attention": None}
+        if heads:
+            ((best, *_),) = await self._translated(request, wanted._replace(n_best=1))
+            content["whole"] = {"translatedText": best.text, "score": best.score}
+            try:
+                wanted = wanted._replace(translator=self._without(model.translator, heads))
+            except ValueError as error:
+                raise refusal(400, str(error)) from None
+        found = await self._translated(request, wanted)
+        texts, content["scores"] = _joined([text], iter(found))
+        content["translatedText"], *content["alternatives"] = texts
         try:
-            check_size(model, text, best)
-            answer = self._submit(self.watcher, Wanted(model, text, best))
-            return JSONResponse(await _answered(request, answer))
+            best = found[0][0]
+            check_size(wanted.translator, text, best)
+            shown = Wanted(model.name, wanted.translator, text, best)
+            answer = self._submit(self.watcher, shown)
+            content["attention"] = await _answered(request, answer)
         except NoAttention as error:
-            raise refusal(501, f"There is no attention to show. {error}") from error
+            content["problem"] = f"There is no attention to show. {error}"
+        return JSONResponse(content)
 
     async def languages(self, request: Request) -> Response:
         """Answer `GET /languages`."""
@@ -220,17 +244,17 @@ class Service:
             )
         return model
 
-    async def _translated(
-        self, request: Request, model: ServedModel, lines: list[str], n_best: int
-    ) -> list[list[Translation]]:
+    async def _translated(self, request: Request, lines: Texts) -> list[list[Translation]]:
         """Return the n best translations of each line, by the thread that translates for all."""
-        if not lines:
+        if not lines.texts:
             return []
-        answer = self._submit(self.worker, Texts(model.translator, lines, n_best), len(lines))
+        answer = self._submit(self.worker, lines, len(lines.texts))
         try:
             return await _answered(request, answer)
         except WrongText as error:
             raise refusal(400, f"A line {error.problem}") from None
+        except SpecError as error:  # Not every engine forces a prefix.
+            raise refusal(501, str(error)) from None
 
     def _work(self, jobs: Sequence[Job]) -> None:
         self.metrics.batches.observe(sum(job.size for job in jobs))

@@ -13,11 +13,14 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from keras_attention.spec.heads import Head
+
 # A client has so long to send its request; one that sends nothing more would hold up a clean stop.
 BODY_SECONDS = 20.0
 # How many times the limit of a body is read and thrown away, so that the client reads why it is refused.
 DISCARDED = 16
 MOST_FIELDS = 100
+MOST_HEADS = 1000
 JSON, FORM, PARTS = (
     "application/json",
     "application/x-www-form-urlencoded",
@@ -180,6 +183,43 @@ def read_asked(fields: Mapping[str, Any], limits: Limits) -> Asked:
         raise refusal(400, f"The format must be 'text'; HTML is not supported. Received: {form!r}")
     source, target = (code.lower() for code in languages)
     return Asked(texts, isinstance(q, list), source, target, _alternatives(fields))
+
+
+class Tried(NamedTuple):
+    """What the page changes in a translation.
+
+    Attributes:
+        prefix: With what it must begin.
+        heads: Which heads are switched off.
+    """
+
+    prefix: str
+    heads: tuple[Head, ...]
+
+
+def read_tried(fields: Mapping[str, Any], limits: Limits) -> Tried:
+    """Return the prefix and the heads of a request, such as `"heads_off": "cross.2.1 encoder.1.4"`.
+
+    Raises:
+        HTTPException: If one of them is not what it should be.
+    """
+    prefix, heads = (fields.get(name) or "" for name in ("prefix", "heads_off"))
+    if not isinstance(prefix, str) or LINE_END.search(prefix) or len(prefix) > limits.characters:
+        raise refusal(400, f"`prefix` must be one line of at most {limits.characters} characters.")
+    try:
+        prefix.encode()
+    except UnicodeEncodeError:
+        raise refusal(400, "`prefix` holds half of a surrogate pair.") from None
+    words = heads.split() if isinstance(heads, str) else [""]
+    found = [re.fullmatch(r"([a-z]+)\.([1-9][0-9]{0,3})\.([1-9][0-9]{0,3})", one) for one in words]
+    if len(found) > MOST_HEADS or not all(found):
+        raise refusal(
+            400,
+            f"`heads_off` must be at most {MOST_HEADS} heads as kind.layer.head, counted from 1, such as "
+            "'cross.2.1 encoder.1.4'.",
+        )
+    places = {Head(one[1], int(one[2]) - 1, int(one[3]) - 1) for one in found if one}
+    return Tried(prefix, tuple(sorted(places)))
 
 
 def _alternatives(fields: Mapping[str, Any]) -> int:

@@ -116,31 +116,36 @@ class Texts(NamedTuple):
         translator: The `Translator`.
         texts: The texts, none empty.
         n_best: Number of translations.
+        prefix: With what each translation must begin.
     """
 
     translator: Any
     texts: Sequence[str]
     n_best: int
+    prefix: str = ""
 
 
 def translate_together(jobs: Sequence[Job]) -> None:
     """Translate the `Texts` of several jobs in as few calls as possible; each job gets its own.
 
-    Those with one model and one number of translations are one call: so what others ask for changes nothing.
+    Those with one model, one number of translations and one prefix are one call: so what others ask for
+    changes nothing.
     """
-    groups: dict[tuple[int, int], list[Job]] = {}
+    groups: dict[tuple[int, int, str], list[Job]] = {}
     for job in jobs:
-        groups.setdefault((id(job.request.translator), job.request.n_best), []).append(job)
+        translator, _, n_best, prefix = job.request
+        groups.setdefault((id(translator), n_best, prefix), []).append(job)
     for group in groups.values():
         _translate_group(group)
 
 
 def _translate_group(jobs: list[Job]) -> None:
-    translator, _, n_best = jobs[0].request
+    translator, _, n_best, prefix = jobs[0].request
     while jobs:
         texts = [text for job in jobs for text in job.request.texts]
+        asked = {"prefixes": [prefix] * len(texts)} if prefix else {}
         try:
-            found = translator.translate(texts, n_best, unusual=UnusualTexts())
+            found = translator.translate(texts, n_best, unusual=UnusualTexts(), **asked)
         except WrongText as error:  # It is the text's fault: the others are translated without it.
             jobs = _without_wrong(jobs, error)
         except Exception as error:

@@ -140,12 +140,16 @@ def translated_entries(
         target_ids=None if found is None else [best.token_ids for best in found],
         alternatives=beam if has_beam else None,
     )
-    return _with_logged_heads(measured(entries), run)
+    return with_logged_heads(measured(entries), {} if run is None else logged_of(run))
 
 
-def _with_logged_heads(entries: list[Entry], run: str | os.PathLike[str] | None) -> list[Entry]:
-    """Return entries with what a run's last record says about the heads, if it is of such a model."""
-    logged = {} if run is None else logged_heads(RunFolder(run).logs)
+def logged_of(run: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what a run's last attention record says about the heads; empty if it has none."""
+    return logged_heads(RunFolder(run).logs)
+
+
+def with_logged_heads(entries: list[Entry], logged: Mapping[str, Any]) -> list[Entry]:
+    """Return entries with what `logged_of` a run says about the heads, if it is of such a model."""
 
     def sizes(header: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return [(kind["name"], kind["layers"], kind["heads"]) for kind in header.get("kinds", ())]

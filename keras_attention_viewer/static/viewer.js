@@ -30,7 +30,7 @@ import { meanMap } from "./weights.js";
 /** The parts that only need the model. */
 const MODEL_PARTS = ["place", "slider", "kind", "grid", "scatter", "heads", "view", "sieve", "compare", "exports", "explanation", "thoughts"];
 
-/** Shows what `source` has. `host`: the page around, its address, theme and reloads. */
+/** Shows what `source` has. `host`: the page around; `tools` stands beside the heads, `onModel` hears what is shown. */
 export async function mount(element, source, host) {
   const viewer = new Viewer(element, createReader(source), host);
   await viewer.reload();
@@ -108,7 +108,7 @@ class Viewer {
       el("div", { class: "halves" },
         el("div", { class: "left" }, kind.root, grid.root, scatter.root, changes.root),
         el("section", { class: "panel picture", "aria-label": "Attention" },
-          el("header", {}, title, exports.root), view.root, el("div", { class: "bar" }, heads.root, compare.root), sieve.root,
+          el("header", {}, title, exports.root), view.root, el("div", { class: "bar" }, heads.root, this.host.tools, compare.root), sieve.root,
           note, explanation.root,
           el("div", { class: "stage" }, panes.root, readings.root), thoughts.root, examples.root,
           el("footer", { class: "quiet caveat" }, caveat, el("p", { text: KEYS_HELP }),
@@ -177,6 +177,7 @@ class Viewer {
   async draw(turn) {
     const { model, parts } = this;
     for (const part of MODEL_PARTS) parts[part].update(model);
+    this.host.onModel?.(model);
     parts.title.textContent = model.title;
     parts.caveat.textContent = caveatOf(model.state);
     parts.note.hidden = !model.problem;

@@ -151,8 +151,10 @@ def test_without_a_backend_there_is_a_page_and_no_attention(server):
     status, headers, content = ask(server.port, "/")
     assert status == 200 and headers.get_content_type() == "text/html"
     asked = {"q": "The dog sleeps.", "source": "en", "target": "de"}
-    status, _, content = ask(server.port, "/attention", asked)
-    assert status == 501 and content["error"].startswith("There is no attention to show. ")
+    status, _, content = ask(server.port, "/try", asked)
+    assert status == 200 and content["attention"] is None
+    assert content["problem"].startswith("There is no attention to show. ")
+    assert content["translatedText"] == "Der Hund schläft."
     assert translate(server.port, "The dog sleeps.")[1]["translatedText"] == "Der Hund schläft."
 
 

@@ -25,7 +25,7 @@ class Shouting:
         self.may_go.set()
         self.is_busy = threading.Event()
 
-    def translate(self, texts, n_best=1, unusual=None):
+    def translate(self, texts, n_best=1, unusual=None, prefixes=None):
         self.is_busy.set()
         assert self.may_go.wait(WAIT)
         self.calls.append((list(texts), n_best))
@@ -35,6 +35,11 @@ class Shouting:
                 raise WrongText(index, f"is too long: {text!r}")
             if "crash" in text:
                 raise ArithmeticError(text)
+        if prefixes:
+            return [
+                [Translation(f"{prefix} {text.upper()}", -1.0, (7, 8), True)]
+                for prefix, text in zip(prefixes, texts, strict=True)
+            ]
         return [
             [Translation(*shouted(text, rank), (7, 8), True) for rank in range(n_best)]
             for text in texts

@@ -25,8 +25,8 @@ LIMITS = Limits(characters=300, texts=5, waiting=6, body=6000)
 FORM = "application/x-www-form-urlencoded"
 
 
-def no_keras(name):
-    raise ImportError(f"{name} needs a backend that is not installed")
+def no_keras():
+    raise ImportError("Keras needs a backend that is not installed")
 
 
 @pytest.fixture
@@ -407,17 +407,63 @@ def test_the_page_asks_no_other_server_and_runs_only_its_own_script(port):
         assert "innerHTML" not in file.read_text("utf-8"), file
 
 
-def test_attention_of_one_line_only_and_what_is_missing_is_said(port, translator):
+def test_one_line_is_tried_and_what_is_missing_is_said(port, translator):
     translator.tokenizer = type("", (), {"encode": staticmethod(str.split)})
     for q in ("a\nb", " ", ["a", "b"]):
-        status, _, content = ask(port, "/attention", {**RIGHT, "q": q})
+        status, _, content = ask(port, "/try", {**RIGHT, "q": q})
         assert (status, content["error"]) == (400, "`q` must be one line of text.")
-    status, _, content = ask(port, "/attention", RIGHT)
-    assert status == 501
-    assert content["error"].endswith("shouting needs a backend that is not installed")
-    status, _, content = ask(port, "/attention", {**RIGHT, "q": "a " * 140})
-    assert status == 501 and "140 tokens" in content["error"]
+    status, _, content = ask(port, "/try", {**RIGHT, "alternatives": 1})
+    text = RIGHT["q"]
+    assert status == 200
+    assert (content["translatedText"], content["alternatives"]) == (
+        text.upper(),
+        [shouted(text, 1)[0]],
+    )
+    assert content["scores"] == [shouted(text)[1], shouted(text, 1)[1]]
+    assert content["attention"] is None and "whole" not in content
+    assert content["problem"].endswith("Keras needs a backend that is not installed")
+    status, _, content = ask(port, "/try", {**RIGHT, "q": "a " * 140})
+    assert status == 200 and "140 tokens" in content["problem"]
     assert translate(port, "a")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"prefix": "a\nb"}, "`prefix` must be one line of at most 300 characters"),
+        ({"prefix": "a" * 301}, "`prefix` must be one line of at most 300 characters"),
+        ({"prefix": 7}, "`prefix` must be one line"),
+        ({"prefix": "\ud800"}, "`prefix` holds half of a surrogate pair"),
+        ({"heads_off": "cross.0.1"}, "as kind.layer.head, counted from 1"),
+        ({"heads_off": ["cross.1.1"]}, "as kind.layer.head, counted from 1"),
+        ({"heads_off": "cross.1.1 " * 1001}, "at most 1000 heads"),
+        ({"heads_off": "cross.1.1"}, "model of the kind str does not show its heads"),
+        ({"q": "a" * 301}, "301 characters; at most 300"),
+    ],
+    ids=range(9),
+)
+def test_what_cannot_be_tried_is_refused(service, translator, changed, message):
+    translator.model = "no spec"
+    service.limits = LIMITS._replace(body=1 << 16)
+    with running(service) as port:
+        status, _, content = ask(port, "/try", {**RIGHT, **changed})
+        assert status == 400 and message in content["error"]
+        assert translate(port, "a")[0] == 200
+
+
+def test_a_prefix_is_asked_for_the_one_who_wants_it(port, service, translator):
+    """Others who wait at the same time are translated without it."""
+    translator.tokenizer = type("", (), {"encode": staticmethod(str.split)})
+    with ThreadPoolExecutor(3) as pool:
+        first = held_up(port, translator, pool)
+        answers = [
+            pool.submit(ask, port, "/try", {**RIGHT, "q": "b", "prefix": "Ein"}),
+            pool.submit(translate, port, "c"),
+        ]
+        wait_until(lambda: service.worker.waiting() == 2)
+        translator.may_go.set()
+        assert first.result(WAIT)[0] == 200
+        assert [answer.result(WAIT)[-1]["translatedText"] for answer in answers] == ["Ein B", "C"]
 
 
 def test_a_clean_stop_answers_what_was_accepted(service, translator):

@@ -1,4 +1,4 @@
-"""The attention that the page shows: of the Keras model, for the translation that the server gave."""
+"""The attention that the page shows: as of the Keras model, for the translation that the server gave."""
 
 import base64
 
@@ -8,12 +8,15 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="an extra: serve")
 
-from keras_attention import Tokenizer, Transformer, Translator
+from keras_attention import Transformer, Translator
 from keras_attention.serving.app import Service
 from keras_attention.serving.fields import Limits
 from keras_attention.serving.models import ServedModel
+from keras_attention.spec.heads import without_heads
 from keras_attention_light import load_translator
 from keras_attention_viewer.codec import ONE, Entry
+from tests import oracle
+from tests.models.test_transformer import named_weights
 from tests.serving.served import ask, running
 
 pytestmark = pytest.mark.backends("torch")
@@ -21,36 +24,106 @@ pytestmark = pytest.mark.backends("torch")
 NAME = "demo_en_de"
 
 
-def test_attention_is_that_of_the_keras_model_which_is_loaded_once():
-    model = Transformer.from_preset(NAME)
-    loaded = []
+@pytest.fixture(scope="module")
+def model():
+    return Transformer.from_preset(NAME)
 
-    def load(name):
-        loaded.append(name)
-        return Translator(model, Tokenizer.from_preset(NAME))
 
-    translator = load_translator(NAME)
+@pytest.fixture(scope="module")
+def translator():
+    return load_translator(NAME, engine="numba")
+
+
+@pytest.fixture(scope="module")
+def port(translator):
     served = ServedModel(NAME, "en", "de", translator)
-    with running(Service([served], Limits(), load)) as port:
-        assert not loaded
-        for step, text in enumerate(["The dog sleeps.", "A woman sees the small house."], start=1):
-            asked = {"q": text, "source": "en", "target": "de"}
-            status, _, data = ask(port, "/attention", asked)
-            assert status == 200
-            (best,) = translator.translate(text)
-            (run,) = data["index"]["runs"]
-            (sentence,) = run["sentences"]
-            told = [sentence[key] for key in ("text", "target_text", "target", "steps")]
-            assert [run["name"], *told] == [NAME, text, best.text, "output", [step]]
+    with running(Service([served], Limits(), lambda: None)) as port:
+        yield port
 
-            blobs = data["entries"][NAME][sentence["tag"]][str(step)]
-            entry = Entry.from_blobs([base64.b64decode(blob) for blob in blobs])
-            end, start = translator.tokenizer.end_token_id, translator.tokenizer.start_token_id
-            source = np.array([[*translator.tokenizer.encode(text), end]])
-            scores = model.attention_scores(source, np.array([[start, *best.token_ids]]))
-            for kind in ("encoder", "decoder", "cross"):
-                expected = [keras.ops.convert_to_numpy(layer)[0] for layer in scores[kind]]
-                found = [layer / ONE for layer in entry.weights[kind]]
-                np.testing.assert_allclose(found, expected, atol=2e-5)
-            assert entry.header["measures"]["cross"][0][0]["rows"] == len(best.token_ids) + 1
-    assert loaded == [NAME]
+
+def attempt(port, q, **more):
+    """What the page gets, and the entry in it."""
+    status, _, content = ask(port, "/try", {"q": q, "source": "en", "target": "de", **more})
+    assert status == 200 and "problem" not in content, content
+    (run,) = content["attention"]["index"]["runs"]
+    (sentence,) = run["sentences"]
+    (step,) = sentence["steps"]
+    blobs = content["attention"]["entries"][NAME][sentence["tag"]][str(step)]
+    entry = Entry.from_blobs([base64.b64decode(blob) for blob in blobs])
+    assert (run["name"], sentence["text"], sentence["target"]) == (NAME, q, "output")
+    assert sentence["target_text"] == content["translatedText"]
+    return content, entry
+
+
+def ids_of(translator, text, translation):
+    tokenizer = translator.tokenizer
+    output = [*translation.token_ids, tokenizer.end_token_id]
+    source = np.array([[*tokenizer.encode(text), tokenizer.end_token_id]])
+    return source, np.array([[tokenizer.start_token_id, *output[:-1]]]), output
+
+
+def test_attention_is_that_of_the_keras_model(port, model, translator):
+    for text in ["The dog sleeps.", "A woman sees the small house."]:
+        _, entry = attempt(port, text)
+        (best,) = translator.translate(text)
+        source, read, output = ids_of(translator, text, best)
+        scores = model.attention_scores(source, read)
+        for kind in ("encoder", "decoder", "cross"):
+            expected = [keras.ops.convert_to_numpy(layer)[0] for layer in scores[kind]]
+            found = [layer / ONE for layer in entry.weights[kind]]
+            np.testing.assert_allclose(found, expected, atol=2e-5)
+        assert entry.header["measures"]["cross"][0][0]["rows"] == len(output)
+
+
+def test_heads_off_are_the_paper_in_numpy_without_them(port, model, translator):
+    """Translation, scores, probabilities; and the next request has all heads again."""
+    text, off = (
+        "The dog sleeps.",
+        [("cross", 0, 2), ("encoder", 1, 0), ("decoder", 1, 3), ("cross", 0, 0)],
+    )
+    given = " ".join(f"{kind}.{layer + 1}.{head + 1}" for kind, layer, head in off)
+    content, entry = attempt(port, text, heads_off=given, alternatives=1)
+    without = Translator(without_heads(translator.model, off), translator.tokenizer, engine="numpy")
+    best, second = without.translate(text, 2)
+    assert [content["translatedText"], *content["alternatives"]] == [best.text, second.text]
+    (whole,) = translator.translate(text)
+    assert content["whole"]["translatedText"] == whole.text
+    assert content["whole"]["score"] == pytest.approx(whole.score, abs=1e-4)
+
+    get = named_weights(model)
+    source, read, output = ids_of(translator, text, best)
+    (logits,) = oracle.transformer(source, read, oracle.heads_taken_out(get, off), 2)
+    told = [
+        -oracle.smoothed_nll(row, token, 0.0) for row, token in zip(logits, output, strict=True)
+    ]
+    penalty = ((5 + len(output)) / 6) ** translator.length_penalty
+    assert content["scores"][0] == pytest.approx(sum(told) / penalty, abs=1e-3)
+    found = [one["p"] for one in entry.header["predictions"]]
+    np.testing.assert_allclose(found, np.exp(told), atol=1e-4)
+
+    content, entry = attempt(port, text)
+    source, read, output = ids_of(translator, text, whole)
+    (logits,) = oracle.transformer(source, read, get, 2)
+    told = [
+        -oracle.smoothed_nll(row, token, 0.0) for row, token in zip(logits, output, strict=True)
+    ]
+    assert content["scores"][0] == pytest.approx(whole.score, abs=1e-4)
+    found = [one["p"] for one in entry.header["predictions"]]
+    np.testing.assert_allclose(found, np.exp(told), atol=1e-4)
+
+
+def test_a_prefix_is_kept_also_without_heads(port, translator):
+    for more in ({}, {"heads_off": "cross.2.1"}):
+        content, entry = attempt(port, "The dog sleeps.", prefix="Eine Katze", **more)
+        assert content["translatedText"].startswith("Eine Katze ")
+        assert "".join(one["text"] for one in entry.header["tokens"]["decoder_output"]).startswith(
+            "▁Eine▁Katze"
+        )
+    (best,) = translator.translate("The dog sleeps.", prefixes="Eine Katze")
+    assert content["whole"]["translatedText"] == best.text
+
+
+def test_a_head_that_is_not_there_is_refused(port):
+    asked = {"q": "The dog.", "source": "en", "target": "de", "heads_off": "cross.3.1"}
+    status, _, content = ask(port, "/try", asked)
+    assert status == 400 and "no cross head 1 in layer 3: it has 2 layers" in content["error"]

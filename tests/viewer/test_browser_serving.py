@@ -4,10 +4,11 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="an extra: serve")
 
-from keras_attention import Tokenizer, Transformer, Translator
+from keras_attention import Translator
 from keras_attention.serving.app import Service
 from keras_attention.serving.fields import Limits
 from keras_attention.serving.models import ServedModel
+from keras_attention.spec.heads import Head, without_heads
 from keras_attention_light import load_translator
 from tests.serving.served import running
 from tests.viewer.looks import expect_text
@@ -17,14 +18,10 @@ pytestmark = pytest.mark.backends("torch")
 NAME = "demo_en_de"
 
 
-def load(name):
-    return Translator(Transformer.from_preset(name), Tokenizer.from_preset(name))
-
-
 def test_one_types_and_sees_translation_and_attention(visits):
     translator = load_translator(NAME)
     served = ServedModel(NAME, "en", "de", translator)
-    with running(Service([served], Limits(), load)) as port:
+    with running(Service([served], Limits(), lambda: None)) as port:
         page = visits.open(f"http://127.0.0.1:{port}/")
         text, translation = page.get_by_label("Text"), page.locator("#translation")
         text.press_sequentially("The dog sleeps.")
@@ -41,6 +38,13 @@ def test_one_types_and_sees_translation_and_attention(visits):
         page.locator(".tokens").get_by_text("Katze", exact=True).first.wait_for()
         expect_text(page.locator("#message"), "")
 
+        page.get_by_label("Beginning of the translation").fill("Eine Frau")
+        best = translator.translate("The cat sleeps.", prefixes="Eine Frau")[0]
+        expect_text(translation, best.text)
+        page.locator(".tokens").get_by_text("Frau", exact=True).first.wait_for()
+        page.get_by_label("Beginning of the translation").fill("")
+        expect_text(translation, "Die Katze schläft.")
+
         text.fill("<img src=x onerror=alert(1)>")
         expect_text(translation, translator("<img src=x onerror=alert(1)>"))
         expect_text(page.locator("#message"), "")  # the attention is there, too
@@ -48,3 +52,43 @@ def test_one_types_and_sees_translation_and_attention(visits):
         text.fill("")
         expect_text(translation, "")
         page.locator("#attention").wait_for(state="hidden")
+
+
+def test_heads_are_switched_off_and_on(visits):
+    translator = load_translator(NAME)
+    served = ServedModel(NAME, "en", "de", translator)
+    heads = [Head("cross", 0, head) for head in range(4)]
+    without = Translator(without_heads(translator.model, heads), translator.tokenizer)
+    (best,) = without.translate("The dog sleeps.")
+    (whole,) = translator.translate("The dog sleeps.")
+    assert best.text != whole.text
+    with running(Service([served], Limits(), lambda: None)) as port:
+        page = visits.open(f"http://127.0.0.1:{port}/?q=The+dog+sleeps.#layer=1&kind=cross")
+        translation, off = page.locator("#translation"), page.locator("#attention .thumbs .off")
+        expect_text(translation, whole.text)
+        page.get_by_role("button", name="All heads").click()
+        page.get_by_role("button", name="Switch off").click()
+        expect_text(translation, best.text)
+        assert off.count() == 4 and page.locator(".off-heads button").count() == 5
+        name = off.nth(2).get_attribute("aria-label")
+        assert name.startswith("1.3,") and name.endswith(", switched off")
+        expect_text(page.locator("#whole span span").first, whole.text)
+        expect_text(page.locator("#whole .score"), f"{whole.score:.2f}")
+        expect_text(page.locator("#alternatives .score").first, f"{best.score:.2f}")
+
+        again = visits.open(page.url)  # the address says it all
+        expect_text(again.locator("#translation"), best.text)
+        again.get_by_role("button", name="Switched off", exact=True).wait_for()
+        again.get_by_role("button", name="Switch on Cross 1.3").click()
+        without = Translator(
+            without_heads(translator.model, [*heads[:2], heads[3]]), translator.tokenizer
+        )
+        expect_text(
+            again.locator("#alternatives .score").first,
+            f"{without.translate('The dog sleeps.')[0].score:.2f}",
+        )
+        again.get_by_role("button", name="All on").click()
+        expect_text(again.locator("#translation"), whole.text)
+        again.locator("#whole").wait_for(state="hidden")
+        assert again.locator("#attention .thumbs .off").count() == 0
+        expect_text(again.locator("#message"), "")

@@ -1,21 +1,24 @@
-// One types a sentence, and sees its translation at once and its attention when that is there.
+// One types a sentence, how its translation begins, or switches heads off, and sees translation and attention at once.
 // Texts are only ever set as text.
 
 import { createPageHost } from "../viewer/host_page.js";
 import { el } from "../viewer/dom.js";
 import { createEmbeddedSource } from "../viewer/source_embedded.js";
 import { mount } from "../viewer/viewer.js";
+import { createSwitches } from "./switches.js";
 
-const PAUSE = 250; // milliseconds without a key before the server is asked
+const PAUSE = 60; // milliseconds without a key before the server is asked
 const ALTERNATIVES = 3;
 const $ = (id) => document.getElementById(id);
 
 let languages = [];
 let alternatives = 0; // a narrow beam has fewer
 let timer = 0;
-let asked = new AbortController(); // of the newest text
+let asking = new AbortController(); // for the newest text
 let viewer = null; // what becomes the viewer's function that reads again, once it is mounted
 let shown = null; // what the viewer reads
+const given = new URLSearchParams(location.search);
+const switches = createSwitches({ names: (given.get("heads_off") ?? "").split(" ").filter(Boolean), onChange: () => translate() });
 
 /** The answer to a request; throws the server's own message. */
 async function ask(path, body, signal) {
@@ -31,14 +34,30 @@ function say(text, isError = false) {
   $("message").classList.toggle("error", isError);
 }
 
-/** Shows what a promise gives, unless a newer text was typed meanwhile; says what went wrong. */
+/** What is asked for, as it stands on the page. */
+function asked() {
+  return { q: oneLine("q"), source: $("source").value, target: $("target").value, prefix: oneLine("prefix"),
+    heads_off: switches.text() };
+}
+
+function oneLine(id) {
+  return $(id).value.replace(/\s+/g, " ").trim();
+}
+
+/** Keeps what is asked for in the address, so that a link gives the same page again. */
+function keepInAddress(about) {
+  const kept = Object.entries(about).filter(([, text]) => text);
+  history.replaceState(history.state, "", `?${new URLSearchParams(kept)}${location.hash}`);
+}
+
+/** Asks for what the page says now, and shows it, unless it has changed meanwhile; says what went wrong. */
 async function translate() {
-  asked.abort();
-  asked = new AbortController();
-  const { signal } = asked;
-  const q = $("text").value.replace(/\s+/g, " ").trim();
-  const about = { q, source: $("source").value, target: $("target").value };
-  if (!q) {
+  asking.abort();
+  asking = new AbortController();
+  const { signal } = asking;
+  const about = asked();
+  keepInAddress(about);
+  if (!about.q) {
     showTranslation({ translatedText: "" });
     $("attention").hidden = true;
     say("");
@@ -46,21 +65,29 @@ async function translate() {
   }
   for (const id of ["translation", "attention"]) $(id).classList.add("old");
   try {
-    showTranslation(await ask("translate", { ...about, alternatives }, signal));
-    say(viewer ? "" : "The first time, the model that shows the attention must be loaded.");
-    await showAttention(await ask("attention", about, signal));
-    say("");
+    if (!viewer && !about.prefix && !about.heads_off) {
+      showTranslation(await ask("translate", { ...about, alternatives }, signal));
+      say("The first time, the model that shows the attention may have to be loaded.");
+    }
+    const { attention, problem = "", ...answer } = await ask("try", { ...about, alternatives }, signal);
+    showTranslation(answer);
+    $("attention").hidden = !attention;
+    if (attention) await showAttention(attention);
+    say(problem, true);
   } catch (error) {
     if (!signal.aborted) say(error.message, true);
   }
 }
 
-function showTranslation({ translatedText, scores = [], alternatives: others = [] }) {
+function showTranslation({ translatedText, scores = [], alternatives: others = [], whole = null }) {
   $("translation").textContent = translatedText;
   $("translation").classList.remove("old");
-  const all = others.length ? [translatedText, ...others] : [];
-  $("alternatives").replaceChildren(...all.map((text, rank) =>
-    el("li", {}, el("span", { text }), el("span", { class: "score", title: "score", text: scores[rank].toFixed(2) }))));
+  const all = others.length || whole ? [translatedText, ...others] : [];
+  const line = (name, text, score) => el(name, {}, el("span", { text }),
+    el("span", { class: "score", title: "score", text: score.toFixed(2) }));
+  $("alternatives").replaceChildren(...all.map((text, rank) => line("li", text, scores[rank])));
+  $("whole").hidden = !whole;
+  $("whole").replaceChildren(...(whole ? ["With all heads: ", line("span", whole.translatedText, whole.score)] : []));
 }
 
 async function showAttention(data) {
@@ -76,9 +103,14 @@ async function showAttention(data) {
     header: (...place) => shown.header(...place),
     weights: (...place) => shown.weights(...place),
   };
-  const host = createPageHost();
   let reload = null;
-  viewer = mount($("attention"), newest, { ...host, onReload: (callback) => { reload = callback; } }).then(() => reload);
+  const host = {
+    ...createPageHost(),
+    onReload: (callback) => { reload = callback; },
+    tools: switches.button,
+    onModel: (model) => switches.update(model, $("attention")),
+  };
+  viewer = mount($("attention"), newest, host).then(() => reload);
   await viewer;
 }
 
@@ -88,9 +120,9 @@ function fill(select, codes, wanted) {
   select.value = codes.includes(wanted) ? wanted : codes[0];
 }
 
-function fillTargets() {
+function fillTargets(wanted = $("target").value) {
   const { targets } = languages.find((one) => one.code === $("source").value);
-  fill($("target"), targets, $("target").value);
+  fill($("target"), targets, wanted);
 }
 
 async function start() {
@@ -101,15 +133,20 @@ async function start() {
     say(error.message, true);
     return;
   }
-  fill($("source"), languages.filter((one) => one.targets.length).map((one) => one.code));
-  fillTargets();
-  $("source").addEventListener("change", () => { fillTargets(); translate(); });
-  $("target").addEventListener("change", translate);
-  $("text").addEventListener("input", () => {
-    clearTimeout(timer);
-    timer = setTimeout(translate, PAUSE);
-  });
-  if ($("text").value) translate(); // kept by the browser from before
+  fill($("source"), languages.filter((one) => one.targets.length).map((one) => one.code), given.get("source"));
+  fillTargets(given.get("target"));
+  const changeModel = () => { switches.clear(); translate(); };
+  $("source").addEventListener("change", () => { fillTargets(); changeModel(); });
+  $("target").addEventListener("change", changeModel);
+  for (const id of ["q", "prefix"]) {
+    $(id).value = given.get(id) || $(id).value;
+    $(id).addEventListener("input", () => {
+      clearTimeout(timer);
+      timer = setTimeout(translate, PAUSE);
+    });
+  }
+  $("off").replaceChildren(switches.list);
+  if ($("q").value) translate(); // of the address, or kept by the browser from before
 }
 
 start();

@@ -1,0 +1,100 @@
+"""What the commands share that start a server: its address, and its life until a signal."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from keras_attention.cli.models import light_translator
+from keras_attention.utils.checks import check_integer
+from keras_attention.utils.progress import activity, say
+
+HOST, PORT = "127.0.0.1", 5000
+MOST_PORT = 65535
+LOOPBACK = (HOST, "localhost", "[::1]", "::1")
+
+
+def add_address_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a server's address; `host` and `port` are None if they are not given."""
+    add: Any = parser.add_argument
+    add("--host", help=f"address to listen on ({HOST}: this machine alone)")
+    add("--port", type=int, metavar="N", help=f"port; 0 for any that is free ({PORT})")
+    add(
+        "--allow-host",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="names in the Host header, as a reverse proxy passes them on, that are answered beside this "
+        "machine's own (none)",
+    )
+
+
+def check_address(options: argparse.Namespace) -> None:
+    """Refuse what is no port, and what is no name."""
+    if options.port is not None:
+        check_integer("--port", options.port, 0, MOST_PORT)
+    for name in options.allow_host:
+        if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]", name):
+            raise ValueError(f"--allow-host must be names such as mt.example.org. Received: {name}")
+
+
+def run_server(
+    program: str,
+    options: argparse.Namespace,
+    make_service: Callable[[], Any],
+    *,
+    origins: Sequence[str] = (),
+    page: str = "",
+) -> None:
+    """Serve until Ctrl-C or SIGTERM.
+
+    Args:
+        program: Name of the command, for what it says.
+        options: With what `add_address_options` added.
+        make_service: Makes the `Service`, when it is certain that there is somewhere to listen.
+        origins: Pages of these origins may ask, too.
+        page: What the address ends in, when it is said.
+
+    Raises:
+        ImportError: If the extra `serve` is not installed.
+        KeyboardInterrupt: At the end.
+    """
+    try:
+        import keras_attention.serving.app  # noqa: F401
+        from keras_attention.serving.server import bound_socket, serve, terminating, url_of
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"The server needs {error.name}: pip install 'keras-attention-transformer[serve]'"
+        ) from None
+    host = HOST if options.host is None else options.host
+    port = PORT if options.port is None else options.port
+    with terminating(), bound_socket(host, port) as listener:
+        service = make_service()
+        try:
+            listener.listen()  # Who reads the next line may connect at once.
+            say(f"{program}: ready on {url_of(listener)}{page}")
+            hosts = None if host not in LOOPBACK else {*LOOPBACK, *options.allow_host}
+            serve(service.application(origins, hosts), listener)
+        finally:
+            service.close()
+
+
+def served_translator(name: str, **options: Any) -> Any:
+    """Load a model for a server, without Keras if an engine runs it."""
+    with activity(f"loading {name}"):
+        translator = light_translator(name, show_progress=False, **options)
+    if translator.engine_for(1).name == "numba":  # NumPy for the first texts would put it off.
+        translator = dataclasses.replace(translator, engine="numba")
+    return translator
+
+
+def say_engines(program: str, models: Sequence[Any]) -> None:
+    """Translate a text with each model, so that what must be compiled is compiled; name what translates."""
+    for model in models:
+        with activity(f"translating a first text with {model.name}"):
+            model.translator(".")
+        name, reason = model.translator.engine_for(1)
+        say(f"{program}: {model.source} to {model.target} by {name}. {reason}")
