@@ -204,7 +204,7 @@ class Translator(Pretrained):
 
     def __getstate__(self) -> dict[str, Any]:
         # What was compiled stays behind: a copy in another process compiles for itself.
-        compiled = ("_search", "_of_sentences")
+        compiled = ("_search", "_of_sentences", "_drafting")
         return {name: value for name, value in self.__dict__.items() if name not in compiled}
 
     @overload
