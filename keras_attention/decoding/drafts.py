@@ -23,7 +23,6 @@ FORMAT = 1
 PRIOR_SHARE = 0.1
 # Of what the source suggests, so many tokens may be proposed that no n-gram does.
 MOST_SUGGESTIONS = 64
-DTYPES = {"i": "int64", "f": "float32"}
 
 
 class LexicalDraft:
@@ -105,7 +104,7 @@ class LexicalDraft:
         )
 
     def propose(self, source_ids: Sequence[int], output_ids: Sequence[int], n: int) -> list[int]:
-        """Return the `n` tokens that most likely follow; fewer if the translation ends before."""
+        """Return the `n` tokens that most likely follow; fewer where it knows none."""
         ratios, suggestions = self._suggested(tuple(source_ids))
         output = [self._start, *output_ids]
         first = len(output)
@@ -195,7 +194,7 @@ def _read_arrays(path: Any) -> dict[str, np.ndarray]:
                 shape, _, dtype = np.lib.format.read_array_header_1_0(file)
                 size = math.prod(shape) * dtype.itemsize + file.tell()
             wrong = size != part.file_size or part.file_size != part.compress_size
-            if wrong or len(shape) != 1 or dtype.kind not in DTYPES:
+            if wrong or len(shape) != 1 or dtype.kind not in "if":
                 raise ValueError(f"'{part.filename}' is not the array that it should be")
     with np.load(path, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}

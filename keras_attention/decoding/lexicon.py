@@ -63,6 +63,8 @@ def translations(lexicon: Lexicon, source_ids: Sequence[int]) -> dict[int, float
     """Return the mean probability of target tokens, given each token of a source."""
     found: dict[int, float] = {}
     for source in source_ids:
+        if source + 1 >= len(lexicon.starts):
+            continue
         begin, end = lexicon.starts[source], lexicon.starts[source + 1]
         tokens = lexicon.tokens[begin:end].tolist()
         for token, p in zip(tokens, lexicon.probabilities[begin:end].tolist(), strict=True):

@@ -111,8 +111,11 @@ class ModelSearch:
         self._programs: dict[tuple[bool, bool], ChoicePrograms] = {}
         self._plain: dict[tuple[bool, bool], CompiledSearch] = {}
         engines, reason = self._selector(self._needs)
-        if engines is None and drafting is not None:
-            raise ValueError(f"`draft` needs an engine, and none can verify drafts here: {reason}")
+        if drafting is not None and not isinstance(engines, EngineSelector):
+            raise ValueError(
+                "`draft` needs an engine that verifies drafts; ensembles, ONNX models and the plain search "
+                f"do not. Leave `draft` out. {reason}".strip()
+            )
         if engines is None:
             self._plain_search((False, False))
 
