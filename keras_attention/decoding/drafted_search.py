@@ -131,7 +131,7 @@ def drafted_search(
         vocabulary_size: V, the target's.
 
     Returns:
-        A `BeamSearchResult` of one sentence. Its score may differ from that of `beam_search` in the last digit.
+        A `BeamSearchResult` of one sentence. Its score may differ from `beam_search`'s in the last digit.
     """
     output: list[int] = []
     score, is_close = np.float32(0.0), False
@@ -169,6 +169,6 @@ def _as_result(output: list[int], score: Any, limit: int, rules: SearchRules) ->
     length = np.array(len(output), "float32")
     factor = penalty(length, rules.length_penalty, np) if is_finished else 1.0
     scores["finished" if is_finished else "alive"][:] = score / factor
-    found = {f"{name}_scores": value for name, value in scores.items()}
+    found: dict[str, Any] = {f"{name}_scores": value for name, value in scores.items()}
     found |= {f"{name}_sequences": sequence for name in scores}
     return result(found, np.array([limit], "int32"), rules, np)

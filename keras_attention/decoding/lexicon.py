@@ -35,7 +35,9 @@ def train_lexicon(
         source_size: V_s.
         size: V_t.
     """
-    codes, groups, first, number = [], [], 0, 0
+    codes: list[np.ndarray] = []
+    groups: list[np.ndarray] = []
+    first = number = 0
     for source, target in zip(sources, targets, strict=True):
         number += len(source) * len(target)
         if codes and number > MOST_PAIRS:

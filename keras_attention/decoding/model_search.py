@@ -281,7 +281,9 @@ class ModelSearch:
         with _noted(progress, needs_compiling, encoder_token_ids, max_length, requests) as made:
             if self._drafting is not None:
                 if shape[0] == 1 and not any(asked):
-                    return self._drafted(engine, encoder_token_ids, int(max_lengths[0]), requests[0])
+                    return self._drafted(
+                        engine, encoder_token_ids, int(max_lengths[0]), requests[0]
+                    )
                 self._drafting.report.add(undrafted=len(requests))
             if isinstance(engine, SearchingEngine):
                 options = search_options(stop, rules.beam_size, rules.length_penalty, max_length)

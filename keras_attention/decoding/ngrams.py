@@ -28,7 +28,9 @@ class Level(NamedTuple):
     kinds: np.ndarray  # int32 (M,), how many tokens follow it
 
 
-def count_ngrams(sequences: Sequence[Sequence[int]], vocabulary_size: int, order: int) -> list[Level]:
+def count_ngrams(
+    sequences: Sequence[Sequence[int]], vocabulary_size: int, order: int
+) -> list[Level]:
     """Count the n-grams of some sequences, up to those of `order` tokens.
 
     Args:

@@ -104,7 +104,8 @@ def test_the_lexicon_is_that_of_loops(monkeypatch):
     assert both[2] == pytest.approx((expected[0, 2] + expected[3, 2]) / 2, rel=1e-4)
     assert translations(found, [99]) == {}  # of another tokenizer
     # Of a large text the first pairs count.
-    monkeypatch.setattr(lexicon, "MOST_PAIRS", sum(len(s) * len(t) for s, t in zip(sources[:9], targets[:9], strict=True)))
+    number = sum(len(s) * len(t) for s, t in zip(sources[:9], targets[:9], strict=True))
+    monkeypatch.setattr(lexicon, "MOST_PAIRS", number)
     first = train_lexicon(sources, targets, 6, 4)
     for one, other in zip(first, train_lexicon(sources[:9], targets[:9], 6, 4), strict=True):
         np.testing.assert_array_equal(one, other)
