@@ -32,7 +32,7 @@ class JaxEngine(SteppingEngine):
         self._known: set[tuple[int, int]] = set()
         self._prepare = jax.jit(self._prepared)
         self._encode = jax.jit(functools.partial(encode, self.operations))
-        self.step_program = jax.jit(self._step_program, static_argnums=(0, 1), donate_argnums=6)
+        self.step_program = jax.jit(self._step_program, static_argnums=0, donate_argnums=5)
         self.select = jax.jit(lambda state, rows: jax.tree.map(lambda part: part[rows], state))
 
     def read_weights(self) -> None:
@@ -55,7 +55,8 @@ class JaxEngine(SteppingEngine):
     def as_tensor(self, array: np.ndarray) -> Any:
         return jnp.asarray(array)
 
-    def _step_program(self, width, number, weights, step, index, positions, buffers, memory):
+    def _step_program(self, sizes, weights, step, index, positions, buffers, memory):
+        width, number = sizes
         step = step._replace(position=jax.lax.dynamic_slice_in_dim(positions, index, number))
         keys_and_values, bias = memory
         return decode(self.operations, weights, step, buffers, keys_and_values, bias, width)
@@ -94,8 +95,7 @@ class JaxState(State):
         parents = self.parent_rows()
         step = Step(token_ids, None, np.int32(start), history_bias[:, :, None], parents)
         (scores, ids), self._buffers = self.engine.step_program(
-            width,
-            token_ids.shape[1] if in_a_row else 1,
+            (width, token_ids.shape[1] if in_a_row else 1),
             self.engine.weights,
             step,
             np.int32(index),
