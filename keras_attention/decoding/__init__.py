@@ -7,6 +7,8 @@ _PLACES = {
     "plain_search": ("beam_search",),
     "constraints": ("ForcedPrefix", "RequiredPhrases", "TextConstraint"),
     "tree_constraint": ("WellFormedTrees",),
+    "drafts": ("LexicalDraft",),
+    "drafted_search": ("DraftReport",),
     "hypotheses": ("BeamSearchResult",),
     "restrictions": ("Restrictions",),
     "sampling": ("Sampling",),

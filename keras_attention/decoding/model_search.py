@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from keras_attention.decoding.batching import Batching
+from keras_attention.decoding.drafted_search import Drafting, drafted_search
 from keras_attention.decoding.ensemble import Ensemble, EnsembleSelector
 from keras_attention.decoding.hypotheses import (
     BeamSearchResult,
@@ -61,6 +62,7 @@ class ModelSearch:
         constraint: A `TextConstraint` on the translations, or None.
         sampling: How translations are drawn, for a beam of 1; None to search the likeliest.
         rules: Which tokens may follow in all translations; None for all.
+        drafting: How tokens are proposed, for a beam of 1; None for not at all.
 
     Raises:
         ValueError: If the precision or the engine is unknown, or cannot decode this model.
@@ -78,6 +80,7 @@ class ModelSearch:
         constraint: TextConstraint | None = None,
         sampling: Sampling | None = None,
         rules: TokenRules | None = None,
+        drafting: Drafting | None = None,
     ):
         check_engine(engine, precision)
         if not isinstance(model, TransformerSpec):
@@ -95,8 +98,10 @@ class ModelSearch:
         )
         self._constraint = constraint
         self._token_rules = rules
+        self._drafting = drafting
         self._asked = (precision, engine)
         needs = {"constraint": constraint, "sampling": sampling, "restrictions": rules}
+        needs["draft"] = drafting
         wanted = {name for name, value in needs.items() if value is not None}
         self._needs = frozenset(wanted | ({"ensemble"} if self._rules.are_scores else set()))
         # Of what a search must be able to do; more than one if a call asks for more than others.
@@ -105,7 +110,13 @@ class ModelSearch:
         self._constraints: dict[tuple[bool, bool], SearchConstraint | None] = {}
         self._programs: dict[tuple[bool, bool], ChoicePrograms] = {}
         self._plain: dict[tuple[bool, bool], CompiledSearch] = {}
-        if self._selector(self._needs)[0] is None:
+        engines, reason = self._selector(self._needs)
+        if drafting is not None and not isinstance(engines, EngineSelector):
+            raise ValueError(
+                "`draft` needs an engine that verifies drafts; ensembles, ONNX models and the plain search "
+                f"do not. Leave `draft` out. {reason}".strip()
+            )
+        if engines is None:
             self._plain_search((False, False))
 
     def _selector(self, needs: frozenset[str]) -> tuple[Selector | None, str]:
@@ -268,6 +279,12 @@ class ModelSearch:
         needs_compiling = engine.needs_compiling(*shape)
         drawn = self._uniforms(requests, shape[0], max_length)
         with _noted(progress, needs_compiling, encoder_token_ids, max_length, requests) as made:
+            if self._drafting is not None:
+                if shape[0] == 1 and not any(asked):
+                    return self._drafted(
+                        engine, encoder_token_ids, int(max_lengths[0]), requests[0]
+                    )
+                self._drafting.report.add(undrafted=len(requests))
             if isinstance(engine, SearchingEngine):
                 options = search_options(stop, rules.beam_size, rules.length_penalty, max_length)
                 options = options._replace(
@@ -285,6 +302,16 @@ class ModelSearch:
                 self._chosen(requests, max_lengths, asked, drawn),
                 made,
             )
+
+    def _drafted(
+        self, engine: Any, token_ids: np.ndarray, limit: int, request: Request
+    ) -> BeamSearchResult:
+        """Search one sentence with drafts."""
+        assert self._drafting is not None  # It was asked for.
+        verifier = engine.verifier(token_ids, self._longest(token_ids.shape[1]))
+        source, size = list(map(int, request.source)), engine.spec.target_vocabulary_size
+        options = (self._rules, self._drafting, engine.precision, size)
+        return drafted_search(verifier, source, limit, *options)
 
     def _chosen(
         self,

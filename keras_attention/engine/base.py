@@ -92,6 +92,10 @@ class SteppingEngine(Engine):
             The state of a new search, before its first step.
         """
 
+    def verifier(self, token_ids: np.ndarray, max_length: int) -> Verifier:
+        """Encode one sentence (1, S), of whose translation tokens are verified; see `Verifier`."""
+        return SteppingVerifier(self, token_ids, max_length)
+
 
 class Draws(NamedTuple):
     """How tokens are drawn at random; `decoding.sampling` says what the numbers mean.
@@ -225,6 +229,7 @@ class State(abc.ABC):
         start: int,
         history_bias: np.ndarray,
         width: int | None,
+        in_a_row: bool = False,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Feed every beam one token.
 
@@ -236,6 +241,8 @@ class State(abc.ABC):
                 that are a beam's history, its new one included, as far as the window reaches; else
                 `masked`.
             width: How many continuations are wanted; None for the logits, in which to choose.
+            in_a_row: Whether the tokens of a sentence follow each other, the first at `index`; see
+                `SteppingVerifier`, which alone asks for it.
 
         Returns:
             Log-probabilities, float32, and ids, int32, (B, W, width) each, of the likeliest next
@@ -254,3 +261,51 @@ class State(abc.ABC):
     def padded_batch_size(self, number: int) -> int:
         """Return the number of sentences, at least `number`, with which a step is computed."""
         return number
+
+
+class Verifier(abc.ABC):
+    """The decoder of one sentence, which reads several tokens in one pass; it has no cells.
+
+    One pass reads the weights once. So it takes little longer for a few tokens than for one.
+    """
+
+    @abc.abstractmethod
+    def verify(self, token_ids: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Feed tokens that follow each other; what was fed at their positions or later is forgotten.
+
+        Args:
+            token_ids: int32 (T,), the tokens at positions `index`, `index + 1`, ..
+            index: At most the number of tokens before, which stay.
+
+        Returns:
+            Log-probabilities, float32, and ids, int32, (T, 2) each, of the two likeliest tokens behind
+            each; (T, 1) of a vocabulary of one, or if one token is fed.
+        """
+
+
+class SteppingVerifier(Verifier):
+    """Verifies by the steps of a `SteppingEngine`, as if the tokens were beams with different positions.
+
+    Args:
+        engine: The engine.
+        token_ids: int32 (1, S), the source.
+        max_length: L, the most positions.
+    """
+
+    def __init__(self, engine: SteppingEngine, token_ids: np.ndarray, max_length: int):
+        self._state = engine.start(token_ids, 1, max_length)
+        if not engine.fixed_shapes:
+            self._state.compact(np.zeros((1, 0), "int32"), max_length)
+        self._windows = engine.windows
+        self._slots = np.arange(max_length)
+
+    def verify(self, token_ids: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
+        number = len(token_ids)
+        distances = index + np.arange(number)[:, None] - self._slots
+        bias = np.full((len(self._windows), 1, *distances.shape), self._state.masked, "float32")
+        for own, window in zip(bias[:, 0], self._windows, strict=True):
+            own[(distances >= 0) & (distances < (window or len(self._slots)))] = 0.0
+        width = min(2, number)
+        scores, ids = self._state.step(token_ids[None], index, index, bias, width, in_a_row=True)
+        assert ids is not None  # They are wanted.
+        return scores[0], ids[0]

@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
     Attributes:
         token_ids: The last tokens (B, W).
-        position: The encoding of their position, (1, D).
+        position: The encoding of their position, (1, D), or of those of tokens in a row, (W, D).
         start: Where their keys and values are written: the slot of the first beam's.
         history_bias: (windows, B, 1, W, P), for each of the decoder's `windows` 0 at the slots of a beam's
             own history that it sees and at its own new one, `operations.masked` at all others.

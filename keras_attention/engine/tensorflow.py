@@ -79,7 +79,7 @@ class TensorFlowOperations(Operations):
         return tf.reshape(outputs, (-1, self.spec.num_heads * self.spec.value_dim))
 
     def append(self, buffer: Any, new: Any, start: Any) -> Any:
-        """In place; `start` holds the step's row for each head and sentence, (N B,).
+        """In place; `start` holds the step's row for each head and sentence, (N B,), or those of its tokens.
 
         A slice of a variable, or of a tensor in a loop, TensorFlow would copy as a whole at each step.
         """
@@ -187,7 +187,7 @@ class TensorFlowEngine(SteppingEngine):
         state = tf.TensorSpec((None, beam_size, spec.hidden_dim), "float32")
         return tf.function(run).get_concrete_function(
             tf.TensorSpec((None, beam_size), "int32"),
-            tf.TensorSpec((1, spec.hidden_dim), "float32"),
+            tf.TensorSpec((None, spec.hidden_dim), "float32"),
             tf.TensorSpec((None,), "int32"),
             tf.TensorSpec((len(self.windows), None, beam_size, None), "float32"),
             tf.TensorSpec((None, 1, 1, None), dtype),
@@ -224,16 +224,18 @@ class TensorFlowState(State):
         start: int,
         history_bias: np.ndarray,
         width: int | None,
+        in_a_row: bool = False,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         rows, beam_size = token_ids.shape
-        capacity = history_bias.shape[3] // beam_size
-        heads = self.engine.spec.num_heads
-        first = start // beam_size
-        slots = np.arange(first, rows * heads * capacity, capacity, dtype="int32")
+        heads, capacity = self.engine.spec.num_heads, history_bias.shape[3]
+        # Tokens in a row begin anywhere: each has a slot of its own. Beams have one together.
+        together, number = (1, beam_size) if in_a_row else (beam_size, 1)
+        firsts = np.arange(0, rows * heads * capacity, capacity)[:, None] + start
+        slots = ((firsts + np.arange(number)) // together).astype("int32").reshape(-1)
         parents = [] if self.parents is None else [tf.constant(self.parent_rows())]
         scores, ids, *self._states = self.engine.step_program(beam_size, width)(
             tf.constant(token_ids),
-            self._positions[index : index + 1],
+            self._positions[index : index + number],
             tf.constant(slots),
             tf.constant(history_bias),
             self._memory_bias,

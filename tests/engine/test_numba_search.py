@@ -109,7 +109,7 @@ def test_threads_and_neighbours_change_nothing(groups, threads, options, monkeyp
     limits = [6, 9, 1, 6, 0, 8, 6, 7]
     wanted = searched(engine, source, limits)
     alone = searched(engine, source[5:6, :3], limits[5:6])
-    monkeypatch.setattr(engine, "_thread_groups", lambda *sizes: (groups, threads))
+    monkeypatch.setattr(engine, "thread_groups", lambda *sizes: (groups, threads))
     with ThreadPoolExecutor(groups * threads - 1) as pool:
         monkeypatch.setattr("keras_attention.engine.numba.engine._pool", lambda process: pool)
         together = searched(engine, source, limits)
@@ -126,7 +126,7 @@ def test_who_works_together(precision, monkeypatch):
     assert at_once == 1 if precision == "float32" else at_once in (2, 4)
 
     def chosen(*batches):
-        return [engine._thread_groups(engine._weights.of_step, count, 4) for count in batches]
+        return [engine.thread_groups(engine.weights.of_step, count, 4) for count in batches]
 
     monkeypatch.setattr("numba.config.NUMBA_NUM_THREADS", 16)
     assert chosen(1, 5, 64) == [(1, 1), (5, 1), (16, 1)]
@@ -230,7 +230,7 @@ def search_in_child(engine, connection):
 def test_forked_process_searches(monkeypatch):
     """The child has none of its parent's threads."""
     engine = engine_of(model_with())
-    monkeypatch.setattr(engine, "_thread_groups", lambda *sizes: (1, 2))
+    monkeypatch.setattr(engine, "thread_groups", lambda *sizes: (1, 2))
     wanted = searched(engine)["alive_scores"]
     here, there = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(

@@ -292,7 +292,7 @@ def test_numbas_threads_change_nothing_in_cells(groups, threads, monkeypatch):
     spec = random_spec({"ssru", "target_vocabulary"})
     wanted = searched(spec, "numba", 4)
     sizes = (groups, threads)
-    monkeypatch.setattr(engine.NumbaEngine, "_thread_groups", lambda self, *given: sizes)
+    monkeypatch.setattr(engine.NumbaEngine, "thread_groups", lambda self, *given: sizes)
     with ThreadPoolExecutor(groups * threads - 1) as pool:
         monkeypatch.setattr(engine, "_pool", lambda process: pool)
         assert searched(spec, "numba", 4) == wanted

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from keras_attention.engine.base import SearchingEngine, SearchOptions
+from keras_attention.engine.base import SearchingEngine, SearchOptions, Verifier
 from keras_attention.engine.numba import tiles
 from keras_attention.engine.numba.attention import PREFETCHED_SLOTS
 from keras_attention.engine.numba.choice import choice_of
@@ -35,7 +35,14 @@ from keras_attention.engine.numba.layers import (
     Workspace,
 )
 from keras_attention.engine.numba.packing import Packing
-from keras_attention.engine.numba.search import Hypotheses, Rules, SearchState, Source, search
+from keras_attention.engine.numba.search import (
+    Hypotheses,
+    Rules,
+    SearchState,
+    Source,
+    search,
+    verify,
+)
 from keras_attention.engine.numba.threads import ThreadGroup
 from keras_attention.engine.prepare import (
     BranchWeights,
@@ -79,7 +86,7 @@ class NumbaEngine(SearchingEngine):
     def __init__(self, spec: TransformerSpec, precision: str):
         super().__init__(spec, precision)
         self._packing = Packing(precision)
-        self._compiled_search: Any = None
+        self._compiled: dict[Any, Any] = {}
 
     def read_weights(self) -> None:
         self._positions.clear()
@@ -115,25 +122,25 @@ class NumbaEngine(SearchingEngine):
         tables = (stack.matrices[:, :6], stack.branches, model.softmax)
         of_step = sum(int(table[..., tiles.WIDTH :].prod(axis=-1).sum()) for table in tables)
         # Assigned at once: another thread may be searching with the weights that were read before.
-        self._weights = Weights(model, arrays, of_step)
+        self.weights = Weights(model, arrays, of_step)
 
     def as_tensor(self, array: np.ndarray) -> np.ndarray:
         return _read_only(array)
 
     def needs_compiling(self, batch_size: int, length: int) -> bool:
-        return self._compiled_search is None
+        return search not in self._compiled
 
     def is_compiled(self) -> bool:
         """Whether the search is compiled, by this process or an earlier one."""
-        return self._compiled_search is not None or is_on_disk(search, self._signature)
+        return search in self._compiled or is_on_disk(search, self._signature)
 
     @functools.cached_property
     def _signature(self) -> tuple[Any, ...]:
         """The types of the arguments of the compiled search, the same in each search."""
         options = SearchOptions(1, 1, 0.0, np.ones(2, "float32"), 0)
         token_ids = np.full((1, 1), self.spec.end_token_id, "int32")
-        model, limits = self._weights.model, np.ones(1, "int32")
-        encoder, decoder, *rest = self._arguments(model, token_ids, limits, options, slice(None))
+        model, limits = self.weights.model, np.ones(1, "int32")
+        encoder, decoder, *rest = self.arguments(model, token_ids, limits, options, slice(None))
         member = ThreadGroup(0, 1, 0, 0, np.empty(1, "float32"))
         return tuple(map(numba.typeof, (model, encoder, decoder, member, *rest)))
 
@@ -146,21 +153,36 @@ class NumbaEngine(SearchingEngine):
     ) -> dict[str, np.ndarray]:
         beam_size, max_length = options.beam_size, options.max_length
         self.check_ids(token_ids)
-        weights = self._weights
-        groups, threads = self._thread_groups(weights.of_step, len(token_ids), beam_size)
+        weights = self.weights
+        groups, threads = self.thread_groups(weights.of_step, len(token_ids), beam_size)
         # Batches come longest first: each group gets long sentences and short ones.
         parts = [slice(group, None, groups) for group in range(groups)]
         searches = [
-            self._arguments(weights.model, token_ids, limits, options, part) for part in parts
+            self.arguments(weights.model, token_ids, limits, options, part) for part in parts
         ]
-        self._run(weights, searches, threads, max(token_ids.shape[1], max_length), made)
+        slots = max(token_ids.shape[1], max_length)
+        self.run(self.program(search), weights, searches, (threads, slots), made)
         found = _no_hypotheses(len(token_ids), beam_size, max_length, self.spec.pad_token_id)
         for part, arguments in zip(parts, searches, strict=True):
             for whole, own in zip(found, arguments[-1], strict=True):
                 whole[part] = own
         return found._asdict()
 
-    def _thread_groups(self, weights: int, sentences: int, beam_size: int) -> tuple[int, int]:
+    def verifier(self, token_ids: np.ndarray, max_length: int) -> Verifier:
+        """Encode one sentence (1, S), of whose translation tokens are verified; see `Verifier`."""
+        self.check_ids(token_ids)
+        return NumbaVerifier(self, token_ids, max_length)
+
+    def program(self, function: Any) -> Any:
+        """Return `search` or `verify`, compiled."""
+        if function not in self._compiled:
+            signature = self._signature
+            if function is verify:
+                signature = (*signature, numba.int64)
+            self._compiled[function] = compiled(function, signature)
+        return self._compiled[function]
+
+    def thread_groups(self, weights: int, sentences: int, beam_size: int) -> tuple[int, int]:
         """Return how many groups of threads search a part of the sentences each, and their threads.
 
         Groups never wait for each other; the threads of a group do, several times a layer. But each
@@ -174,7 +196,7 @@ class NumbaEngine(SearchingEngine):
         work = sentences * beam_size * weights // self._packing.at_once
         return groups, max(1, min(most // groups, work // (groups * WORK_PER_THREAD)))
 
-    def _arguments(
+    def arguments(
         self,
         model: Model,
         token_ids: np.ndarray,
@@ -206,6 +228,7 @@ class NumbaEngine(SearchingEngine):
             pad_token_id=spec.pad_token_id,
             positions=self.positions("decoder", max_length),
             choice=choice,
+            in_a_row=0,
         )
         history = np.zeros((2, sentences, beam_size, max_length + PREFETCHED_SLOTS), "int64")
         history[0, :, :, 0] = np.arange(beam_size)
@@ -236,10 +259,10 @@ class NumbaEngine(SearchingEngine):
             previous=np.empty((sentences, beam_size, max_length), "int32"),
         )
         found = _no_hypotheses(sentences, beam_size, max_length, spec.pad_token_id)
-        workspaces = (self._workspace(model, number) for number in (tokens, rows))
+        workspaces = (self.workspace(model, number) for number in (tokens, rows))
         return *workspaces, source, how, state, found
 
-    def _workspace(self, model: Model, rows: int) -> Workspace:
+    def workspace(self, model: Model, rows: int) -> Workspace:
         stacks = (model.encoder, model.decoder)
         tables = [table for stack in stacks for table in (stack.matrices, stack.branches)]
         widest = max(int(table[:, :, tiles.WIDTH].max()) for table in tables)
@@ -250,19 +273,22 @@ class NumbaEngine(SearchingEngine):
         arrays = (np.empty((rows, width), "float32") for width in widths)
         return Workspace._make([*arrays, self._packing.workspace(rows, deepest)])
 
-    def _run(
+    def run(
         self,
+        program: Any,
         weights: Weights,
         searches: Sequence[tuple[Any, ...]],
-        threads: int,
-        slots: int,
-        made: Callable[[int], None] | None,
+        size: tuple[int, int],
+        made: Callable[[int], None] | None = None,
     ) -> None:
-        """Run searches at once, each by a group of so many threads; an attention reads at most `slots`.
+        """Run searches at once.
+
+        Each is run by a group of so many threads, and an attention reads at most so many slots: `size`.
 
         The caller's thread waits: Python answers Ctrl-C in its first thread only, and not within
         compiled code.
         """
+        threads, slots = size
         barriers, stop = np.zeros((len(searches), 2), "int64"), np.zeros(1, "int64")
         scores = np.empty((len(searches), threads, slots), "float32")
 
@@ -272,17 +298,14 @@ class NumbaEngine(SearchingEngine):
             member = ThreadGroup(rank, threads, *shared, scores[group, rank])
             return weights.model, encoder_workspace, workspace, member, *rest
 
-        if self._compiled_search is None:
-            self._compiled_search = compiled(search, self._signature)
-        run_search = self._compiled_search
         if made is not None:
             made(0)
 
         def run() -> None:
             pool = _pool(os.getpid())
             first, *others = itertools.product(range(len(searches)), range(threads))
-            running = [pool.submit(run_search, *arguments(*member)) for member in others]
-            run_search(*arguments(*first))
+            running = [pool.submit(program, *arguments(*member)) for member in others]
+            program(*arguments(*first))
             for one in running:
                 one.result()
 
@@ -300,6 +323,46 @@ class NumbaEngine(SearchingEngine):
             stop[0] = 1
             leader.submit(int).result()  # Its turn comes when no thread reads the arrays.
             raise
+
+
+class NumbaVerifier(Verifier):
+    """Verifies tokens as rows of one sentence's step, whose products do not depend on their number."""
+
+    def __init__(self, engine: NumbaEngine, token_ids: np.ndarray, max_length: int):
+        self._engine, self._weights = engine, engine.weights
+        self._slots = max(token_ids.shape[1], max_length)
+        options = SearchOptions(1, max_length, 0.0, np.ones(max_length + 1, "float32"), 0)
+        one = np.ones(1, "int32")
+        arguments = engine.arguments(self._weights.model, token_ids, one, options, slice(None))
+        self._encoder_workspace, _, self._source, rules, self._state, self._found = arguments
+        self._rules = rules._replace(in_a_row=1)
+        self._passes: dict[int, tuple[Any, SearchState, int]] = {}
+
+    def verify(self, token_ids: np.ndarray, index: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = len(token_ids)
+        if rows not in self._passes:
+            self._passes[rows] = self._pass_of(rows)
+        workspace, state, threads = self._passes[rows]
+        state.tokens[0] = token_ids
+        arguments = (self._encoder_workspace, workspace, self._source, self._rules, state)
+        program, size = self._engine.program(verify), (threads, self._slots)
+        self._engine.run(program, self._weights, [(*arguments, self._found, index)], size)
+        return state.log_probs, state.ids
+
+    def _pass_of(self, rows: int) -> tuple[Any, SearchState, int]:
+        """Return the workspace of passes of so many rows, their state and the number of threads."""
+        size = self._state.logits.shape[-1]
+        history = np.empty((2, 1, rows, self._slots + PREFETCHED_SLOTS), "int64")
+        history[:] = np.arange(history.shape[-1])
+        state = self._state._replace(
+            tokens=np.empty((1, rows), "int32"),
+            history=history,
+            logits=np.empty((rows, size), "float32"),
+            log_probs=np.empty((rows, min(2, rows, size)), "float32"),
+            ids=np.empty((rows, min(2, rows, size)), "int32"),
+        )
+        _, threads = self._engine.thread_groups(self._weights.of_step, 1, rows)
+        return self._engine.workspace(self._weights.model, rows), state, threads
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -68,6 +68,7 @@ class Rules(NamedTuple):
     pad_token_id: int
     positions: np.ndarray  # float32 (L, D), encodings
     choice: Choice
+    in_a_row: int  # 1 if the tokens of a step follow each other, see `verify`; 0 if they are beams
 
 
 class Hypotheses(NamedTuple):
@@ -119,6 +120,16 @@ def search(model, encoder_workspace, workspace, group, source, rules, state, fou
             active = drop_done(rules, state, found, active, index)
             state.active[0] = 0 if is_stopped(group) else active
         wait(group)
+
+
+def verify(model, encoder_workspace, workspace, group, source, rules, state, found, index):
+    """Feed one sentence some tokens that follow each other, the first at `index`; encode it first at 0.
+
+    Each has a slot of its position, and reads the slots up to it: `history` holds 0, 1, 2, .. for each.
+    """
+    if index == 0:
+        encode(model, encoder_workspace, group, source, state)
+    step(model, workspace, group, source, rules, state, found, 1, index)
 
 
 @njit
@@ -177,9 +188,9 @@ def step(model, workspace, group, source, rules, state, found, active, index):
     beams = state.tokens.shape[1]
     rows = active * beams
     first, last = row_range(group, rows, model.layout.group)
-    position = rules.positions[index]
     for row in range(first, last):
         token = state.tokens[state.sentences[row // beams], row % beams]
+        position = rules.positions[index + rules.in_a_row * (row % beams)]
         embed(model.target, token, rules.pad_token_id, position, workspace.x[row])
     for block in range(len(stack.matrices)):
         attention_inputs(model, stack, workspace, group, block, SELF, SELF_NORM, rows)
@@ -187,7 +198,7 @@ def step(model, workspace, group, source, rules, state, found, active, index):
             run_cells(workspace, state, first, last, block, index)
             residual_add(stack, workspace, block, SELF_NORM, (first, last))
         else:
-            attend_to_history(model, workspace, group, state, active, block, index)
+            attend_to_history(model, workspace, group, rules, state, active, block, index)
             attention_output(model, stack, workspace, group, block, SELF_OUTPUT, SELF_NORM, rows)
         attention_inputs(model, stack, workspace, group, block, CROSS, CROSS_NORM, rows)
         memory = state.memory[block]
@@ -227,18 +238,17 @@ def run_cells(workspace, state, first, last, block, index):
 
 
 @njit
-def attend_to_history(model, workspace, group, state, active, block, index):
+def attend_to_history(model, workspace, group, rules, state, active, block, index):
     """Store every beam's new keys and values, and attend to its history; threads share the heads."""
     heads, key_dim, value_dim = model.heads
-    first = max(0, index + 1 - model.decoder.options[block, WINDOW])
-    count = index + 1 - first
-    beams = state.tokens.shape[1]
+    window, beams = model.decoder.options[block, WINDOW], state.tokens.shape[1]
+    new = index if rules.in_a_row else index * beams
     for task in range(group.rank, active * heads, group.size):
         place, head = task // heads, task % heads
         sentence = state.sentences[place]
         keys, values = state.keys[block, sentence], state.values[block, sentence]
         for beam in range(beams):
-            row, slot = workspace.projected[place * beams + beam], index * beams + beam
+            row, slot = workspace.projected[place * beams + beam], new + beam
             key, value = head * key_dim, head * value_dim
             query_width = heads * key_dim
             store_kv(
@@ -252,8 +262,10 @@ def attend_to_history(model, workspace, group, state, active, block, index):
         head_keys = (address(keys, 0, head * key_dim), keys.strides[0])
         head_values = (address(values, 0, head * value_dim), values.strides[0])
         for beam in range(beams):
+            end = index + 1 + rules.in_a_row * beam
+            first = max(0, end - window)
             slots = state.history[index % 2, sentence, beam, first:].ctypes.data
-            row = place * beams + beam
+            row, count = place * beams + beam, end - first
             attend_row(model, workspace, group, head_keys, head_values, slots, count, row, head)
 
 

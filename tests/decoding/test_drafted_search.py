@@ -1,0 +1,182 @@
+"""Drafts: whatever is proposed, by whichever engine, the output is that of greedy search."""
+
+import dataclasses
+import importlib.util
+
+import keras
+import numpy as np
+import pytest
+
+from keras_attention.decoding import LexicalDraft, Sampling, Translator
+from keras_attention.decoding.drafted_search import Drafting, drafted_search
+from keras_attention.decoding.ensemble import Ensemble
+from keras_attention.decoding.hypotheses import SearchRules, penalty
+from keras_attention.decoding.model_search import ModelSearch
+from keras_attention.engine.base import Verifier
+from keras_attention.engine.select import EngineSelector
+from keras_attention.spec import SpecError
+from tests.engine.test_engines import OPTIONS, V, model_with
+from tests.helpers import numpy
+
+BACKEND = keras.backend.backend()
+ENGINES = [BACKEND, *(["numpy", "numba"] if BACKEND == "torch" else [])]
+START, END, PAD, LIMIT, ALPHA = 0, 1, 0, 14, 0.6
+RULES = SearchRules(1, START, END, PAD, ALPHA)
+SOURCES = [[5, 6, 7, 8, 9, 12, END], [10, 11, END]]
+
+
+class Proposing:
+    """Proposes the right tokens with some probability, else any; sometimes fewer, or none."""
+
+    def __init__(self, outputs, share, fewer=False, seed=11):
+        self.outputs, self.share, self.fewer = outputs, share, fewer
+        self.random = np.random.default_rng(seed)
+
+    def propose(self, source_ids, output_ids, n):
+        right = self.outputs[tuple(source_ids)][len(output_ids) :]
+        number = self.random.integers(0, n + 1) if self.fewer else n
+        is_right = self.random.random(number) < self.share
+        wrong = self.random.integers(0, V, number)
+        return [
+            int(right[i] if is_right[i] and i < len(right) else wrong[i]) for i in range(number)
+        ]
+
+
+def greedy(model, source):
+    """The likeliest token of the training forward, one after the other, and the score."""
+    output, score = [START], 0.0
+    while len(output) <= LIMIT and END not in output[1:]:
+        inputs = {"encoder_token_ids": [source], "decoder_token_ids": [output]}
+        inputs = {name: np.array(ids, "int32") for name, ids in inputs.items()}
+        logits = numpy(model(inputs, training=False))[0, -1].astype("float64")
+        output.append(int(logits.argmax()))
+        score += logits.max() - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+    factor = penalty(np.float32(len(output) - 1), ALPHA, np) if output[-1] == END else 1.0
+    return output[1:], score / factor
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("options", [*OPTIONS[:2], {"num_layers": 2, "attention_window": 3}])
+def test_every_draft_gives_the_greedy_output(engine, options):
+    if engine == "numba" and not importlib.util.find_spec("numba"):
+        pytest.skip("needs Numba")
+    if engine == "numpy" and options.get("activation") == "gelu":
+        options = {**options, "activation": "relu"}
+    model = model_with(**options)
+    expected = {tuple(source): greedy(model, source) for source in SOURCES}
+    outputs = {source: output for source, (output, _) in expected.items()}
+    runner = EngineSelector(model.spec(), "float32", engine, frozenset({"draft"})).engine()
+    for share, fewer in ((0.0, False), (0.6, True), (1.0, False)):
+        drafting = Drafting(Proposing(outputs, share, fewer), 3)
+        for source in SOURCES:
+            verifier = runner.verifier(np.array([source], "int32"), LIMIT)
+            found = drafted_search(verifier, source, LIMIT, RULES, drafting, "float32", V)
+            output, score = expected[tuple(source)]
+            assert found.sequences[0, 0, : found.lengths[0, 0]].tolist() == output
+            assert found.finished[0, 0] == (output[-1] == END)
+            np.testing.assert_allclose(found.scores[0, 0], score, rtol=2e-5)
+        report, tokens = drafting.report, sum(map(len, outputs.values()))
+        assert report.tokens == tokens and report.accepted <= report.proposed
+        assert report.steps < tokens or not share
+        assert report.tokens_per_step == tokens / report.steps
+
+
+class Table(Verifier):
+    """What follows each token; several rows are rounded so that near ties turn around."""
+
+    def __init__(self, seed, margin):
+        random = np.random.default_rng(seed)
+        self.best = random.integers(2, V, V)
+        self.second = (self.best + random.integers(1, V, V)) % V
+        self.is_close = random.random(V) < 0.5
+        self.margin, self.passes, self.fed = margin, [], []
+
+    def verify(self, token_ids, index):
+        assert index <= len(self.fed) and index + len(token_ids) <= LIMIT
+        self.fed[index:] = token_ids.tolist()
+        self.passes.append(len(token_ids))
+        ids = np.stack([self.best, self.second], axis=1)[token_ids]
+        close = self.is_close[token_ids]
+        if len(token_ids) > 1:
+            ids[close] = ids[close, ::-1]
+        scores = np.array([[-0.5, -0.9]] * len(token_ids), "float32")
+        scores[close, 1] = -0.5 - self.margin
+        return scores[:, : min(2, len(token_ids))], ids[:, : min(2, len(token_ids))]
+
+    def greedy(self):
+        output = [START]
+        while len(output) <= LIMIT:
+            output.append(int(self.best[output[-1]]))
+        return output[1:]
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize("seed", range(5))
+def test_a_single_row_decides_near_ties(seed):
+    table = Table(seed, margin=5e-5)
+    draft = Drafting(Proposing({(7,): table.greedy()}, 0.8), 4)
+    found = drafted_search(table, [7], LIMIT, RULES, draft, "float32", V)
+    assert found.sequences[0, 0].tolist() == table.greedy()
+    np.testing.assert_allclose(found.scores, -0.5 * LIMIT)
+    assert set(table.passes) == {1, 5} and draft.report.steps == len(table.passes)
+    # Where the margin is wide enough, several rows are believed, here wrongly.
+    wide = Table(seed, margin=2e-4)
+    draft = Drafting(Proposing({(7,): wide.greedy()}, 0.8), 4)
+    found = drafted_search(wide, [7], LIMIT, RULES, draft, "float32", V)
+    assert found.sequences[0, 0].tolist() != wide.greedy()
+
+
+class Wrong:
+    def __init__(self, *ids):
+        self.ids = ids
+
+    def propose(self, source_ids, output_ids, n):
+        return list(self.ids)
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return Translator.from_preset("demo_en_de", beam_size=1, engine="numpy", show_progress=False)
+
+
+@pytest.mark.backends("torch")
+def test_a_translator_drafts_single_sentences_only(translator):
+    texts = ["A small house.", "The old man sees the red car.", ""]
+    pairs = list(zip(texts, translator(texts), strict=True))
+    draft = LexicalDraft.train(translator.tokenizer, pairs)
+    drafting = dataclasses.replace(translator, draft=draft)
+    assert [drafting(text) for text in texts] == translator(texts)
+    report = dataclasses.asdict(drafting.draft_report)
+    assert report["undrafted"] == 0 < report["accepted"] < report["proposed"]
+    assert drafting(texts) == translator(texts)  # in one batch
+    assert dataclasses.asdict(drafting.draft_report) == {**report, "undrafted": 2}
+    assert translator.draft_report.steps == 0
+
+
+@pytest.mark.backends("torch")
+@pytest.mark.parametrize("ids", [(3, -1), (10**6,), (3, 4, 5, 6)])
+def test_ids_outside_the_vocabulary_are_refused(translator, ids):
+    wrong = dataclasses.replace(translator, draft=Wrong(*ids))
+    with pytest.raises(ValueError, match="`draft` must propose at most 3 ids"):
+        wrong("A small house.")
+
+
+@pytest.mark.backends("torch")
+def test_what_no_draft_speeds_up_is_refused(translator):
+    draft = Wrong(3)
+    with pytest.raises(ValueError, match="`draft` needs `beam_size=1`.*beam_size=4"):
+        dataclasses.replace(translator, draft=draft, beam_size=4)
+    with pytest.raises(ValueError, match="without `sampling`"):
+        dataclasses.replace(translator, draft=draft, sampling=Sampling())
+    with pytest.raises(ValueError, match="`draft` must be a draft"):
+        dataclasses.replace(translator, draft="lexical")
+    with pytest.raises(ValueError, match="`lookahead`"):
+        dataclasses.replace(translator, draft=draft, lookahead=17)
+    with pytest.raises((ValueError, SpecError), match="engine"):
+        dataclasses.replace(translator, draft=draft, engine="plain")
+    with pytest.raises(ValueError, match="ensembles, ONNX models and the plain search do not"):
+        models = [model_with(seed=seed) for seed in (1, 2)]
+        ModelSearch(Ensemble(models), 1, 0.6, 5, drafting=Drafting(draft, 2))
+    cells = model_with(decoder_cell="ssru")
+    with pytest.raises(SpecError, match="decoder block 1 has an SSRU. Leave `draft` out"):
+        EngineSelector(cells.spec(), "float32", BACKEND, frozenset({"draft"}))
