@@ -205,8 +205,9 @@ def checked(options: argparse.Namespace) -> argparse.Namespace:
             "--width must be a multiple of 4, the number of heads, and --rate between 0 and 1. Received: "
             f"--width {options.width} --rate {options.rate}"
         )
-    if importlib.util.find_spec("sklearn") is None:
-        raise ImportError("This script needs scikit-learn: pip install -e '.[examples]'")
+    for module, name in (("sklearn", "scikit-learn"), ("matplotlib", "matplotlib")):
+        if importlib.util.find_spec(module) is None:
+            raise ImportError(f"This script needs {name}: pip install -e '.[examples]'")
     return options
 
 
@@ -220,6 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from keras_attention.cli.quiet import start_backend
 
         start_backend()
+        options.output_dir.mkdir(parents=True, exist_ok=True)
         shown = digits.test[:12]
         rows = {"original": shown}
         for name, window in (("full", None), ("restricted", options.window)):
@@ -230,12 +232,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for number in (1, 2):
                 rows[f"{name}, {number}"] = complete(model, shown, options.seed + number)
 
-        options.output_dir.mkdir(parents=True, exist_ok=True)
         for name, score in scores.items():
             print(f"{name}: {score:.3f} bits a dimension")
-        draw(options.output_dir / "images.png", rows)
         settings = {"steps": options.steps, "seed": options.seed, "window": options.window}
         write_json(options.output_dir / "images.json", {**settings, "bits a dimension": scores})
+        draw(options.output_dir / "images.png", rows)
         print(f"Results and picture are in {options.output_dir}")
 
 

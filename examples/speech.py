@@ -10,6 +10,7 @@ input, the same layers.
 
 import argparse
 import hashlib
+import importlib.util
 import io
 import math
 import re
@@ -145,11 +146,18 @@ def split(recordings: Sequence[Recording], speaker: str) -> dict[str, list[Recor
             f"{speaker}"
         )
     others = [recording for recording in recordings if recording.speaker != speaker]
-    return {
+    parts = {
         "training": [r for r in others if r.number not in TEST_NUMBERS],
         "held-out recordings": [r for r in others if r.number in TEST_NUMBERS],
         "held-out speaker": [r for r in recordings if r.speaker == speaker],
     }
+    for name, part in parts.items():
+        if not part:
+            raise ValueError(
+                f"There are no recordings for the part '{name}'. Recordings 0 to 4 of each digit and speaker "
+                "are held out, the others are for training: --data-dir must have both."
+            )
+    return parts
 
 
 # From recordings to batches
@@ -426,7 +434,7 @@ def parser() -> Parser:
     add("--output-dir", type=Path, required=True, metavar="FOLDER", help="for results and picture")
     add("--data-dir", type=Path, metavar="FOLDER", help="a copy of the dataset (downloaded)")
     add("--held-out-speaker", default="theo", metavar="NAME", help="never trained on (theo)")
-    add("--steps", type=int, default=1200, metavar="N", help="updates of training (1200)")
+    add("--steps", type=int, default=3000, metavar="N", help="updates of training (3000)")
     add("--batch-size", type=int, default=32, metavar="N", help="utterances an update (32)")
     add("--width", type=int, default=64, metavar="N", help="the paper's d_model (64)")
     add("--layers", type=int, default=3, metavar="N", help="blocks of the encoder (3)")
@@ -446,6 +454,8 @@ def checked(options: argparse.Namespace) -> argparse.Namespace:
             "--width must be a multiple of 4, the number of heads, and --rate between 0 and 1. Received: "
             f"--width {options.width} --rate {options.rate}"
         )
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError("This script needs matplotlib: pip install -e '.[examples]'")
     return options
 
 
@@ -460,10 +470,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from keras_attention.cli.quiet import start_backend
 
         start_backend()
+        options.output_dir.mkdir(parents=True, exist_ok=True)
         model = make_model(options)
         train(model, parts.pop("training"), options)
 
-        options.output_dir.mkdir(parents=True, exist_ok=True)
         results: dict[str, Any] = {"steps": options.steps, "seed": options.seed}
         for name, part in parts.items():
             # The tests are the same whatever the seed of the training.

@@ -42,8 +42,9 @@ def head_examples(entries: Sequence[Entry], kind: Mapping[str, Any]) -> list[lis
 
     Returns:
         For each layer and head a dict of `"strongest"`, the rows with the largest weights on a token that is
-        not special, and `"random"`, rows by chance: the same for all heads, and the same at each step. A row
-        is `[sentence, row, [[column, weight], ...]]`, the largest weights first.
+        not special, and `"random"`, rows by chance: the same for all heads and,
+        for sentences of the same lengths, at each step. A row is `[sentence, row, [[column, weight], ...]]`,
+        the largest weights first.
     """
     name = kind["name"]
     first = 1 if name == "decoder" else 0  # the decoder's first token sees only itself

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import keras_attention
-from keras_attention import TokenBatches, Tokenizer, TokenStore, Transformer
+from keras_attention import LexicalDraft, TokenBatches, Tokenizer, TokenStore, Transformer
 from keras_attention.callbacks import Budget, Checkpoints
 from keras_attention.data import Filters
 from keras_attention.data.corpora import corpus_from_files
@@ -125,6 +125,7 @@ MORE = {
     },
 }
 OWN = {
+    **dict.fromkeys(("translate_corpus.phrases", "translate_corpus.prefixes"), [[], [3], 3]),
     "Adam.epsilon": [-1.0, math.nan, math.inf, "x"],
     "Adam.learning_rate": [-1.0, math.nan, math.inf, None],
     "Adam.simplex_learning_rate": [-1.0, math.nan, math.inf, "x"],
@@ -176,7 +177,8 @@ OWN = {
 
 # Results that callables return, and errors that they raise: no doors.
 NO_DOORS = {
-    *("BeamSearchResult", "CorpusScore", "DamagedCheckpoint", "ModelSizes", "NonFiniteTraining"),
+    *("BeamSearchResult", "CorpusScore", "DamagedCheckpoint", "DraftReport", "ModelSizes"),
+    "NonFiniteTraining",
     *("PairedDifference", "Plan", "SpecError", "Stop", "TrainingMemory", "TrainingStopped"),
     *("Translation", "VerifiedPreset"),
     # Plain declarations of what a model has; `TransformerSpec.check` says what is wrong with them.
@@ -278,6 +280,7 @@ def right(tmp_path_factory):
     model.build()
     store = TokenStore.build(folder / "store", corpus.train, tokenizer, verbose=False)
     batches = TokenBatches(store, 64, max_shapes=2)
+    draft = LexicalDraft.train(tokenizer, [("a dog", "a house")])
     (folder / "empty").mkdir()
     checkpoints = Checkpoints(folder / "empty")
     ids = np.array([[5, 1]])
@@ -346,6 +349,10 @@ def right(tmp_path_factory):
                 "positions": np.arange(3),
                 "BranchedAttention.intermediate_dim": 8,
                 "Budget.steps": 3,
+                "LexicalDraft.frequencies": draft._frequencies,
+                "LexicalDraft.lexicon": draft._lexicon,
+                "LexicalDraft.ngrams": draft._ngrams,
+                "LexicalDraft.start_token_id": draft._start,
                 "TokenStore.folder": store.folder,
                 "Tokenizer.model": tokenizer._model,
                 "TranslationConfig.steps": 3,

@@ -109,6 +109,11 @@ def _check_together(options: argparse.Namespace) -> None:
         raise ValueError(f"{wrong[0]} {rule} --serve.")
     if options.sentence is None and not options.serve:
         raise ValueError("SENTENCE is missing. Give one, or --serve to type it on a page.")
+    if options.serve and len(options.sentence or "") > MOST_CHARACTERS:
+        raise ValueError(
+            f"SENTENCE must have at most {MOST_CHARACTERS:,} characters with --serve. "
+            f"Received: {len(options.sentence):,}"
+        )
 
 
 def _serve(program: str, options: argparse.Namespace) -> None:

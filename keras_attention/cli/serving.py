@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import ipaddress
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -76,7 +77,9 @@ def run_server(
         try:
             listener.listen()  # Who reads the next line may connect at once.
             say(f"{program}: ready on {url_of(listener)}{page}")
-            hosts = None if host not in LOOPBACK else {*LOOPBACK, *options.allow_host}
+            is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+            known = {*LOOPBACK, host, *options.allow_host}
+            hosts = known if is_local or options.allow_host else None
             serve(service.application(origins, hosts), listener)
         finally:
             service.close()

@@ -75,6 +75,7 @@ class Markup:
     """
 
     def __init__(self, text: str, protects: bool = True, symbols: Collection[str] = ()):
+        self._symbols = symbols
         items = list(_items(text, protects, symbols))
         self.has_marks = any(item.kind != "text" or item.is_entity for item in items)
         self._is_markup = any(
@@ -113,7 +114,10 @@ class Markup:
         texts = [
             html.escape(text, quote=False) if self._is_markup else text for text in target.texts
         ]
-        return joined(self._root, texts, target)
+        carried = joined(self._root, texts, target)
+        for symbol in self._symbols:  # They are text, and no tags in the translation either.
+            carried = carried.replace(html.escape(symbol, quote=False), symbol)
+        return carried
 
 
 class _Item(NamedTuple):

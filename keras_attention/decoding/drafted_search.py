@@ -98,8 +98,8 @@ class Drafting:
         self.lookahead = lookahead
         self.report = DraftReport()
 
-    def proposals(self, source: list[int], output: list[int], size: int, pad: int) -> list[int]:
-        """Return what is proposed, of a vocabulary of this size, filled up with padding; or nothing."""
+    def proposals(self, source: list[int], output: list[int], size: int) -> list[int]:
+        """Return what is proposed, of a vocabulary of this size."""
         found = [int(token) for token in self.draft.propose(source, output, self.lookahead)]
         if any(not 0 <= token < size for token in found) or len(found) > self.lookahead:
             raise ValueError(
@@ -107,7 +107,7 @@ class Drafting:
                 f"the model's target vocabulary. Received: {found}. Was it made for this tokenizer?"
             )
         self.report.add(proposed=len(found))
-        return found + [pad] * (self.lookahead - len(found)) if found else []
+        return found
 
 
 def drafted_search(
@@ -119,7 +119,7 @@ def drafted_search(
     precision: str,
     vocabulary_size: int,
 ) -> BeamSearchResult:
-    """Search greedily like `beam_search` with a beam of 1, with the same tokens.
+    """Search greedily like `beam_search` with a beam of 1, in float32 with the same tokens.
 
     Args:
         verifier: The decoder, which has encoded the source and has `limit` positions.
@@ -139,8 +139,10 @@ def drafted_search(
         proposed: list[int] = []
         # Engines compile a program for each number of tokens, so there are two: one and all.
         if not is_close and len(output) + 1 + drafting.lookahead <= limit:
-            pad = rules.pad_token_id
-            proposed = drafting.proposals(source, output, vocabulary_size, pad)
+            proposed = drafting.proposals(source, output, vocabulary_size)
+        number = len(proposed)
+        if proposed:
+            proposed += [rules.pad_token_id] * (drafting.lookahead - number)
         fed = [output[-1] if output else rules.start_token_id, *proposed]
         scores, ids = verifier.verify(np.array(fed, "int32"), len(output))
         begun = len(output)
@@ -155,7 +157,9 @@ def drafted_search(
                 break
         made = len(output) - begun
         # The last one is the model's own, unless the one behind it was too close to call.
-        drafting.report.add(steps=1, tokens=made, accepted=made - (0 if is_close else 1))
+        # What fills the proposals up was not proposed.
+        accepted = min(made - (0 if is_close else 1), number)
+        drafting.report.add(steps=1, tokens=made, accepted=accepted)
     return _as_result(output, score, limit, rules)
 
 

@@ -14,7 +14,13 @@ import numpy as np
 
 from keras_attention.decoding.lexicon import Lexicon, train_lexicon, translations
 from keras_attention.decoding.ngrams import Level, continuations, count_ngrams
-from keras_attention.utils.checks import check_has, check_integer, check_path
+from keras_attention.utils.checks import (
+    check_has,
+    check_integer,
+    check_iterable,
+    check_numbers,
+    check_path,
+)
 from keras_attention.utils.files import DamagedFile, atomic_file
 from keras_attention.utils.sides import encode_side, end_of, target_size_of
 
@@ -30,9 +36,9 @@ class LexicalDraft:
 
     A token y is as good as `p(y | last tokens) p(y | source) / p(y)`: the first factor comes from n-grams
     with back-off (Witten and Bell 1991), the second from the lexicon of model 1 of Brown et al. (1993).
-    Make one with `train`, from the text that the model learned from, and give it to a `Translator`. It
-    changes no translation, only the number of passes that the decoder makes. Proposing three tokens takes
-    about a tenth of a millisecond, which small models on Numba's engine may not win back.
+    Make one with `train`, from the text that the model learned from, and give it to a `Translator`. In
+    float32 it changes no translation, only the number of passes that the decoder makes. Proposing three
+    tokens takes about a tenth of a millisecond, which small models on Numba's engine may not win back.
 
     Args:
         ngrams: A level for each length of a context.
@@ -58,6 +64,11 @@ class LexicalDraft:
         frequencies: np.ndarray,
         start_token_id: int,
     ):
+        for level in check_iterable("ngrams", ngrams):
+            check_has("ngrams", level, "levels that `train` counted", *Level._fields)
+        check_has("lexicon", lexicon, "a lexicon that `train` estimated", *Lexicon._fields)
+        check_numbers("frequencies", frequencies, "V")
+        check_integer("start_token_id", start_token_id, 0, len(frequencies) - 1)
         self._ngrams, self._lexicon, self._frequencies = list(ngrams), lexicon, frequencies
         self._start = start_token_id
         self._suggested = functools.lru_cache(64)(self._suggestions)
@@ -139,6 +150,13 @@ class LexicalDraft:
             likely.append((token, mixed))
         return ratios, sorted(likely, key=lambda pair: -pair[1])[:MOST_SUGGESTIONS]
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_suggested"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._suggested = functools.lru_cache(64)(self._suggestions)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file that `load` reads, such as `"draft.npz"`; an existing one is replaced."""
         path = check_path("path", path)
@@ -174,7 +192,7 @@ class LexicalDraft:
             if version != FORMAT or not levels or not 0 <= start < len(frequencies):
                 raise ValueError(f"its format is {version}, or it holds no n-grams")
             _check_arrays(levels, lexicon, frequencies)
-        except (KeyError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError) as error:
+        except (KeyError, ValueError, OverflowError, EOFError, zipfile.BadZipFile) as error:
             raise DamagedFile(
                 f"'{path}' is no draft, or is damaged: {error}. `LexicalDraft.train` makes a new one."
             ) from None
@@ -194,12 +212,13 @@ def _read_arrays(path: Any) -> dict[str, np.ndarray]:
     """Read a file of uncompressed arrays of one dimension, whose sizes its headers say rightly."""
     with zipfile.ZipFile(path) as archive:
         for part in archive.infolist():
+            if part.compress_type != zipfile.ZIP_STORED or part.flag_bits & 1:
+                raise ValueError(f"'{part.filename}' is packed or encrypted")
             with archive.open(part) as file:
                 np.lib.format.read_magic(file)
                 shape, _, dtype = np.lib.format.read_array_header_1_0(file)
                 size = math.prod(shape) * dtype.itemsize + file.tell()
-            wrong = size != part.file_size or part.file_size != part.compress_size
-            if wrong or len(shape) != 1 or dtype.kind not in "if":
+            if size != part.file_size or len(shape) != 1 or dtype.kind not in "if":
                 raise ValueError(f"'{part.filename}' is not the array that it should be")
     with np.load(path, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
@@ -210,15 +229,19 @@ def _check_arrays(levels: Sequence[Level], lexicon: Lexicon, frequencies: np.nda
     for keys, starts, *rows in [
         (level.keys, level.starts, level.tokens, level.counts) for level in levels
     ] + [(lexicon.starts[1:], lexicon.starts, lexicon.tokens, lexicon.probabilities)]:
-        is_right = len(starts) == len(keys) + 1 and starts[0] == 0 and (np.diff(starts) >= 0).all()
-        is_right &= all(len(row) == starts[-1] for row in rows)
-        if not is_right or (
-            len(rows[0]) and not 0 <= rows[0].min() <= rows[0].max() < len(frequencies)
+        if not (
+            len(starts) == len(keys) + 1
+            and all(np.issubdtype(each.dtype, np.integer) for each in (starts, rows[0]))
+            and starts[0] == 0
+            and (np.diff(starts) >= 0).all()
+            and all(len(row) == starts[-1] for row in rows)
+            and ((rows[0] >= 0) & (rows[0] < len(frequencies))).all()
         ):
             raise ValueError("its parts do not fit each other")
     if not all(len(level.keys) == len(level.totals) == len(level.kinds) for level in levels):
         raise ValueError("its parts do not fit each other")
     if any(not np.issubdtype(e.dtype, np.integer) for level in levels for e in level):
         raise ValueError("its parts do not fit each other")
-    if not (frequencies > 0).all() or any((level.totals <= 0).any() for level in levels):
+    counts = [each for level in levels for each in (level.totals, level.kinds)]
+    if not (frequencies > 0).all() or any((each <= 0).any() for each in counts):
         raise ValueError("it has probabilities that are none")

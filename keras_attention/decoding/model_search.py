@@ -100,8 +100,8 @@ class ModelSearch:
         self._token_rules = rules
         self._drafting = drafting
         self._asked = (precision, engine)
-        needs = {"constraint": constraint, "sampling": sampling, "restrictions": rules}
-        needs["draft"] = drafting
+        needs: dict[str, Any] = {"constraint": constraint, "sampling": sampling}
+        needs |= {"restrictions": rules, "draft": drafting}
         wanted = {name for name, value in needs.items() if value is not None}
         self._needs = frozenset(wanted | ({"ensemble"} if self._rules.are_scores else set()))
         # Of what a search must be able to do; more than one if a call asks for more than others.

@@ -114,9 +114,9 @@ class Translator(Pretrained):
         restrictions: `Restrictions` on the translations: banned words, no n-gram twice, least and greatest
             length. Defaults to none.
         draft: Proposes the next tokens of a translation, such as a `LexicalDraft`, for `beam_size=1`: one
-            pass of the decoder verifies them all, so fewer passes make the same translation. It is used
-            where a batch is one sentence; several sentences share a pass anyway, and are searched without.
-            `draft_report` counts. Defaults to none.
+            pass of the decoder verifies them all, so fewer passes make the same translation, in float32. It
+            is used where a batch is one sentence; several sentences share a pass anyway, and are searched
+            without. `draft_report` counts. Defaults to none.
         lookahead: How many tokens are drafted for a pass, at most 16. Defaults to 3.
         split_sentences: Language code of the texts, such as `"en"`: a call then splits each text into
             sentences (by `sentencex`), translates these, and joins them. `translate`, whose scores and lists
@@ -388,7 +388,8 @@ class Translator(Pretrained):
     @property
     def draft_report(self) -> DraftReport:
         """What the drafts came to so far; all zeros without `draft`."""
-        return DraftReport() if self._drafting is None else self._drafting.report
+        drafting = (self if self.split_sentences is None else self._of_sentences)._drafting
+        return DraftReport() if drafting is None else drafting.report
 
     @functools.cached_property
     def _drafting(self) -> Drafting | None:

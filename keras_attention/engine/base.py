@@ -229,7 +229,6 @@ class State(abc.ABC):
         start: int,
         history_bias: np.ndarray,
         width: int | None,
-        in_a_row: bool = False,
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Feed every beam one token.
 
@@ -241,8 +240,6 @@ class State(abc.ABC):
                 that are a beam's history, its new one included, as far as the window reaches; else
                 `masked`.
             width: How many continuations are wanted; None for the logits, in which to choose.
-            in_a_row: Whether the tokens of a sentence follow each other, the first at `index`; see
-                `SteppingVerifier`, which alone asks for it.
 
         Returns:
             Log-probabilities, float32, and ids, int32, (B, W, width) each, of the likeliest next
@@ -286,6 +283,9 @@ class Verifier(abc.ABC):
 class SteppingVerifier(Verifier):
     """Verifies by the steps of a `SteppingEngine`, as if the tokens were beams with different positions.
 
+    The steps of an engine that can do this take `in_a_row`: whether the tokens of a sentence follow each
+    other, the first at `index`.
+
     Args:
         engine: The engine.
         token_ids: int32 (1, S), the source.
@@ -293,7 +293,7 @@ class SteppingVerifier(Verifier):
     """
 
     def __init__(self, engine: SteppingEngine, token_ids: np.ndarray, max_length: int):
-        self._state = engine.start(token_ids, 1, max_length)
+        self._state: Any = engine.start(token_ids, 1, max_length)
         if not engine.fixed_shapes:
             self._state.compact(np.zeros((1, 0), "int32"), max_length)
         self._windows = engine.windows
@@ -307,5 +307,4 @@ class SteppingVerifier(Verifier):
             own[(distances >= 0) & (distances < (window or len(self._slots)))] = 0.0
         width = min(2, number)
         scores, ids = self._state.step(token_ids[None], index, index, bias, width, in_a_row=True)
-        assert ids is not None  # They are wanted.
         return scores[0], ids[0]

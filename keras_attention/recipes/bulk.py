@@ -16,7 +16,7 @@ from keras_attention.decoding.pretrained import known_of
 from keras_attention.decoding.requests import entries_of
 from keras_attention.decoding.restrictions import check_restrictions
 from keras_attention.decoding.result_lines import result_lines
-from keras_attention.decoding.sampling import check_sampling
+from keras_attention.decoding.sampling import MOST_SAMPLES, check_sampling
 from keras_attention.decoding.translator import Translator
 from keras_attention.decoding.unusual_texts import UnusualTexts
 from keras_attention.models.transformer import Transformer
@@ -226,7 +226,7 @@ def translate_corpus(
     check_path("model", model)
     check_place("output_dir", output_dir)
     given = {
-        name: files
+        name: [*check_iterable(name, files)]
         for name, files in zip(BESIDE, (prefixes, phrases), strict=True)
         if files is not None
     }
@@ -237,6 +237,11 @@ def translate_corpus(
         check_boolean("unique", unique)
     if aligned is not None:
         check_choice("aligned", aligned, ALIGNED)
+    if alignment_head is not None:
+        alignment_head = [
+            check_integer("alignment_head", number, 0)
+            for number in check_iterable("alignment_head", alignment_head)
+        ]
     if alignment_head is not None and (aligned is None or len(alignment_head) != 2):
         raise ValueError(
             "`alignment_head` must be a layer and a head, and needs `aligned`. Received: alignment_head="
@@ -249,7 +254,7 @@ def translate_corpus(
     loaded, fingerprint, search = _loaded(model)
     chosen = _search_options(search, options)
     is_sampled = chosen["sampling"] is not None
-    check_integer("n_best", n_best, 1, None if is_sampled else chosen["beam_size"])
+    check_integer("n_best", n_best, 1, MOST_SAMPLES if is_sampled else chosen["beam_size"])
     is_unique = not is_sampled if unique is None else unique
     job = TranslateChunk(
         loaded, chosen, n_best, as_json, is_unique, tuple(given), aligned, alignment_head
@@ -317,7 +322,9 @@ def score_corpus(
 def _text_files(inputs: Sequence[Any], beside: Mapping[str, Sequence[Any]]) -> list[TextFile]:
     """Return the inputs, the lines of whose files beside stand before their own."""
     for name, files in beside.items():
-        if len(check_iterable(name, files)) != len(inputs):
+        for file in files:
+            check_path(name, file)
+        if len(files) != len(inputs):
             raise ValueError(
                 f"`{name}` must have a file for each of `inputs`. Received: {len(files)} for {len(inputs)}"
             )

@@ -94,7 +94,7 @@ def distill(
 def _check_room_for_translations(run: DistilledRun) -> None:
     """Refuse batches that may have no room for the longest translations, before the teacher makes them."""
     longest = run.teacher.longest_source()
-    if longest is None or (run.folder.distilled / "target.txt").exists():
+    if longest is None or (run.folder.distilled / "n_best").exists():  # begun already
         return
     rows, limit = run.resolved.row_multiple, run.config.max_length
     need = min(limit, longest + Translator.max_extra_length)

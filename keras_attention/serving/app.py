@@ -172,10 +172,12 @@ class Service:
             ((best, *_),) = await self._translated(request, wanted._replace(n_best=1))
             content["whole"] = {"translatedText": best.text, "score": best.score}
             try:
-                wanted = wanted._replace(translator=self._without(model.translator, heads))
+                without = await asyncio.to_thread(self._without, model.translator, heads)
+                wanted = wanted._replace(translator=without)
             except ValueError as error:
                 raise refusal(400, str(error)) from None
         found = await self._translated(request, wanted)
+        self.metrics.characters.inc(len(text))
         texts, content["scores"] = _joined([text], iter(found))
         content["translatedText"], *content["alternatives"] = texts
         try:

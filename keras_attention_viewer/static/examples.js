@@ -6,7 +6,7 @@ import { weightText } from "./weights.js";
 
 const GROUP_NAMES = {
   strongest: ["Strongest rows", "The rows with the largest weight on a token that is no start or end token."],
-  random: ["Rows by chance", "Drawn once: the same for all heads and at all steps."],
+  random: ["Rows by chance", "Drawn once: the same for all heads and, while the sentences stay as long, at all steps."],
 };
 
 export function createExamples() {
@@ -28,7 +28,7 @@ export function createExamples() {
     root.hidden = !known;
     if (!known) return;
     const { sentences } = examples;
-    heading.textContent = `Layer ${layer + 1} head ${heads[0] + 1} in all ${sentences.length} measured sentences`;
+    heading.textContent = `Layer ${layer + 1} head ${heads[0] + 1} in ${sentences.length === 1 ? "the one measured sentence" : `all ${sentences.length} measured sentences`}`;
     for (const list of lists) {
       list.replaceChildren(...known[list.dataset.group].map((row) => exampleRow(row, sentences, kind, heads[0], state.read)));
     }

@@ -105,6 +105,7 @@ function describeCell(button, { layer, head, measures }, model) {
     .filter(Boolean).join(", ");
   button.setAttribute("aria-label", words);
   button.title = words;
+  button.dataset.label = words;
   button.classList.toggle("best", best);
   const caption = button.lastChild;
   caption.replaceChildren(

@@ -53,7 +53,7 @@ export function createHeadCurves({ set, grid, note }) {
       svg.replaceChildren(...curveParts(points, range, place, headColor(Number(button.dataset.head))));
       button.firstChild.after(svg);
       const said = [points[0], points.at(-1)].map(([step, value]) => `${measureText(value)} at step ${step}`);
-      button.title += `; ${MEASURES[measure][0]} from ${said.join(" to ")}`;
+      button.title = `${button.dataset.label}; ${MEASURES[measure][0]} from ${said.join(" to ")}`;
       button.setAttribute("aria-label", button.title);
     }
     note.hidden = !measure || !curves.size;

@@ -125,7 +125,8 @@ export async function againstPicture(reader, against, kind, layer, state) {
   const header = await reader.header(against.place.run.name, against.place.sentence.tag, against.place.step);
   const otherKind = header.kinds.find((one) => one.name === kind.name);
   const otherLayer = against.layer ?? layer;
-  if (!otherKind || !(otherLayer < otherKind.layers) || !((against.head ?? 0) < otherKind.heads)) {
+  const head = against.head ?? 0;
+  if (!otherKind || !(otherLayer >= 0 && otherLayer < otherKind.layers) || !(head >= 0 && head < otherKind.heads)) {
     return `${against.name} has no ${kindName(kind.name).toLowerCase()} layer ${otherLayer + 1}` +
       `${against.head === undefined ? "" : ` head ${against.head + 1}`}: nothing to compare with.`;
   }

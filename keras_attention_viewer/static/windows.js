@@ -14,7 +14,7 @@ export function windowBounds(picture, number) {
   const most = Math.max(picture.rows.length, picture.columns.length);
   const from = Math.min(number - 1, windowCount(picture) - 1) * WINDOW_STRIDE;
   const sides = { row: picture.rows.length, column: picture.columns.length };
-  const part = (count) => [Math.floor(from / most * count), Math.min(count, Math.ceil((from + WINDOW_SIZE) / most * count))];
+  const part = (count) => [Math.floor(from * count / most), Math.min(count, Math.ceil((from + WINDOW_SIZE) * count / most))];
   return { row: part(sides.row), column: part(sides.column) };
 }
 

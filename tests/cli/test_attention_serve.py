@@ -67,6 +67,7 @@ def test_it_serves_the_page_until_a_signal(tmp_path):
         (["A dog.", "Ein Hund.", "--serve"], "TRANSLATION cannot be used with --serve"),
         (["--serve", "--output", "a.html"], "--output cannot be used with --serve"),
         (["A dog.", "--port", "7"], "--port needs --serve"),
+        (["a" * 1_001, "--serve"], "at most 1,000 characters with --serve. Received: 1,001"),
         (["A dog.", "--host", "127.0.0.1"], "--host needs --serve"),
         (["A dog.", "--allow-host", "mt.example"], "--allow-host needs --serve"),
         (["--serve", "--port", "65536"], "`--port` must be an int from 0 to 65,535"),
@@ -85,8 +86,7 @@ def test_options_that_do_not_go_together_are_refused(
 
 
 def test_a_missing_extra_is_named(monkeypatch, capsys):
-    for name in [name for name in sys.modules if name.startswith("keras_attention.serving.")]:
-        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "keras_attention.serving.server", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(SystemExit) as left:
         main(["attention", "demo_en_de", "--serve"])

@@ -177,3 +177,10 @@ def test_hostile_texts(text):
     carried = markup.carried(markup.plain, links)
     marks = re.compile(r"</?b>|\{0\}")
     assert Counter(marks.findall(carried)) == Counter(marks.findall(text))
+
+
+def test_symbols_stay_text_beside_tags():
+    markup = Markup("Use <sep> <b>now</b>", symbols=("<sep>",))
+    assert markup.plain == "Use <sep> now"
+    carried = markup.carried("Nutze <sep> jetzt < bald", [(0, 0), (1, 1), (2, 2)])
+    assert carried == "Nutze <sep> <b>jetzt</b> &lt; bald"

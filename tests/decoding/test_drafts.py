@@ -1,6 +1,7 @@
 """`LexicalDraft`: n-grams against counters, the lexicon against loops, the file against damage."""
 
 import collections
+import copy
 import zipfile
 
 import numpy as np
@@ -170,6 +171,10 @@ def test_damaged_files_are_refused(draft, tmp_path):
         "shape": lambda: saved(draft, path, frequencies=np.ones((3, 5), "float32")),
         "counts": lambda: saved(draft, path, level2_totals=known["level2_totals"] * 0),
         "compressed": lambda: np.savez_compressed(path, **known, zeros=np.zeros(10**6)),
+        "empty": lambda: saved(draft, path, lexicon_starts=known["lexicon_starts"][:0]),
+        "floats": lambda: saved(draft, path, lexicon_tokens=known["lexicon_tokens"] * 1.0),
+        "kinds": lambda: saved(draft, path, level1_kinds=-known["level1_kinds"]),
+        "infinite": lambda: saved(draft, path, numbers=np.array([np.inf, 0])),
         "missing": lambda: np.savez(path, numbers=known["numbers"]),
     }
     for name, damage in damages.items():
@@ -202,3 +207,14 @@ def test_wrong_arguments_are_refused(tokenizer):
         LexicalDraft.train(tokenizer, ["one text"])
     with pytest.raises(ValueError, match="`order`"):
         LexicalDraft.train(tokenizer, PAIRS, order=1)
+
+
+def test_a_draft_can_go_to_another_process():
+    """Copies take the same way as processes' messages."""
+    pairs = [("a small house", "ein kleines Haus"), ("a house", "ein Haus")]
+    tokenizer = Tokenizer.train([text for pair in pairs for text in pair], vocabulary_size=290)
+    draft = LexicalDraft.train(tokenizer, pairs)
+    source, target = (tokenizer.encode([text])[0] for text in pairs[0])
+    wanted = draft.propose(source, target[:1], 3)
+    assert len(wanted) == 3
+    assert copy.deepcopy(draft).propose(source, target[:1], 3) == wanted

@@ -142,16 +142,16 @@ def test_who_works_together(precision, monkeypatch):
 def test_weights_that_are_read_meanwhile_are_for_the_next_search():
     """Another thread may read them, while arrays that were read before are in use."""
     engine, other = engine_of(model_with()), engine_of(model_with(seed=4))
-    wanted, run = searched(engine), engine._run
+    wanted, run = searched(engine), engine.run
 
     def after_reading(*arguments):
         engine.spec = other.spec
         engine.read_weights()
         return run(*arguments)
 
-    engine._run = after_reading
+    engine.run = after_reading
     np.testing.assert_equal(searched(engine), wanted)
-    engine._run = run
+    engine.run = run
     np.testing.assert_equal(searched(engine), searched(other))
 
 

@@ -164,11 +164,11 @@ def test_the_command_does_the_same_and_goes_on(taught, tmp_path, capsys, monkeyp
 
     translate, calls = bulk.result_lines, []
 
-    def stopping(translator, lines, first, *rest):
+    def stopping(translator, lines, first, *rest, **details):
         calls.append(first)
         if calls == [0, 5]:
             raise KeyboardInterrupt
-        return translate(translator, lines, first, *rest)
+        return translate(translator, lines, first, *rest, **details)
 
     monkeypatch.setattr(distillation, "CHUNK_LINES", 5)
     monkeypatch.setattr(bulk, "result_lines", stopping)

@@ -47,7 +47,9 @@ function oneLine(id) {
 /** Keeps what is asked for in the address, so that a link gives the same page again. */
 function keepInAddress(about) {
   const kept = Object.entries(about).filter(([, text]) => text);
-  history.replaceState(history.state, "", `?${new URLSearchParams(kept)}${location.hash}`);
+  try {
+    history.replaceState(history.state, "", `?${new URLSearchParams(kept)}${location.hash}`);
+  } catch { /* A browser that allows so many changes in so many seconds: the next one says it all. */ }
 }
 
 /** Asks for what the page says now, and shows it, unless it has changed meanwhile; says what went wrong. */
@@ -73,7 +75,7 @@ async function translate() {
     showTranslation(answer);
     $("attention").hidden = !attention;
     if (attention) await showAttention(attention);
-    say(problem, true);
+    if (!signal.aborted) say(problem, true);
   } catch (error) {
     if (!signal.aborted) say(error.message, true);
   }
@@ -146,6 +148,7 @@ async function start() {
     });
   }
   $("off").replaceChildren(switches.list);
+  addEventListener("popstate", () => keepInAddress(asked())); // Back changes the picture, not the text.
   if ($("q").value) translate(); // of the address, or kept by the browser from before
 }
 
