@@ -69,6 +69,7 @@ def test_heads_are_switched_off_and_on(visits):
         page.get_by_role("button", name="All heads").click()
         page.get_by_role("button", name="Switch off").click()
         expect_text(translation, best.text)
+        off.nth(3).wait_for()  # The picture comes after the text.
         assert off.count() == 4 and page.locator(".off-heads button").count() == 5
         name = off.nth(2).get_attribute("aria-label")
         assert name.startswith("1.3,") and name.endswith(", switched off")
