@@ -90,6 +90,8 @@ MORE = {
     "TransformerDecoder.pad_token_id": [11],
     "TranslationConfig.final_model": ["best"],
     "TranslationConfig.freeze": ["encoder"],
+    "TranslationConfig.learning_rate_factor": [1e9],
+    "TranslationConfig.peak_learning_rate": [1e30],
     "TranslationConfig.source_prefix": ["", " "],
     "WellFormedTrees.end_token_id": [11],
     "as_tf_dataset.batches": [[], np.ones(2)],

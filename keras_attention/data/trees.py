@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from keras_attention.utils.checks import check_choice
+from keras_attention.utils.checks import check_choice, check_has, check_text, check_texts
 
 if TYPE_CHECKING:
     from nltk import Tree
@@ -121,7 +121,7 @@ def read_trees(text: str, name: str = "text", strip: bool = False) -> Iterator[T
     >>> tree.leaves()
     ['John', 'sleeps']
     """
-    text = OTHER_SPACES.sub("", text)
+    text = OTHER_SPACES.sub("", check_text("text", text))
     depth = start = end = 0
     for bracket in BRACKET.finditer(text):
         if bracket.group() == "(":
@@ -160,7 +160,7 @@ def strip_tree(tree: Tree) -> Tree:
     >>> print(strip_tree(tree))
     (S (VP (VB Go) (ADVP (RB home))))
     """
-    stripped = _strip(tree)
+    stripped = _strip(check_has("tree", tree, "an nltk Tree", "label", "leaves"))
     if stripped is None:
         raise ValueError(f"The tree has no words. Received: {tree}")
     while stripped.label() in OUTER_LABELS and len(stripped) == 1 and is_phrase(stripped[0]):
@@ -204,6 +204,7 @@ def linearize(tree: Tree, leaves: str = "tags") -> tuple[list[str], list[str]]:
     '(S (NP John )NP (VP has (NP a dog )NP )VP . )S'
     """
     check_choice("leaves", leaves, LEAVES)
+    check_has("tree", tree, "an nltk Tree", "label", "leaves")
     words: list[str] = []
     symbols: list[str] = []
 
@@ -243,6 +244,7 @@ def delinearize(words: Sequence[str], symbols: Sequence[str], leaves: str = "tag
     from nltk import Tree
 
     check_choice("leaves", leaves, LEAVES)
+    words, symbols = check_texts("words", words), check_texts("symbols", symbols)
     root = Tree("", [])
     stack, left = [root], iter(words)
     for place, symbol in enumerate(symbols):

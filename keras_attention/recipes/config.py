@@ -152,10 +152,9 @@ class TranslationConfig:
             if value is None and type(None) in get_args(field.type):
                 continue
             if name in LEAST_INTEGERS:
-                most = LARGEST_VOCABULARY if name == "vocabulary_size" else LARGEST
-                check_integer(name, value, LEAST_INTEGERS[name], most)
+                check_integer(name, value, LEAST_INTEGERS[name], MOST.get(name, LARGEST))
             elif name in POSITIVE:
-                check_number(name, value, above=0, most=LARGEST_TIMES.get(name))
+                check_number(name, value, above=0, most=MOST.get(name))
             elif name in FRACTIONS:
                 check_number(name, value, least=0, below=1)
         if self.ema is not None:
@@ -332,14 +331,21 @@ LEAST_INTEGERS = {
     "beam_size": 1,
     "seed": 0,
 }
-LARGEST_TIMES = {"minutes": 5_000_000, "checkpoint_minutes": 5_000_000}  # almost ten years
+LARGEST = 10**12
+# Times of almost ten years, a vocabulary as of a tokenizer; rates with which nothing could be learned.
+MOST = {
+    "minutes": 5_000_000,
+    "checkpoint_minutes": 5_000_000,
+    "vocabulary_size": 10**6,
+    "averaged_checkpoints": 10_000,
+    "peak_learning_rate": 100,
+    "learning_rate_factor": 10_000,
+}
 POSITIVE = (
     *("minutes", "learning_rate_factor", "peak_learning_rate", "checkpoint_minutes"),
     "guided_alignment_weight",
 )
 FRACTIONS = ("bpe_dropout", "label_smoothing")
-LARGEST = 10**12
-LARGEST_VOCABULARY = 10**6  # as of a tokenizer
 
 
 def literal_choices(annotation: Any) -> tuple[Any, ...]:

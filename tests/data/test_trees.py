@@ -304,3 +304,18 @@ def test_every_real_tree_survives(name, number):
             count += 1
         assert found == expected
     assert count == number
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: list(read_trees(None)), "text"),
+        (lambda: strip_tree(None), "tree"),
+        (lambda: linearize("(S (NN dog))"), "tree"),
+        (lambda: delinearize(None, ["(S"]), "words"),
+        (lambda: delinearize(["dog"], [3]), "symbols"),
+    ],
+)
+def test_what_is_no_tree_is_named(call, name):
+    with pytest.raises(ValueError, match=f"`{name}` must be"):
+        call()
