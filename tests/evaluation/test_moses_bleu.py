@@ -90,7 +90,7 @@ def test_the_score_names_its_metric():
 
 @pytest.mark.parametrize(("hypotheses", "references"), [([], []), (["a"], ["a", "b"]), ("a", "a")])
 def test_bad_lists(hypotheses, references):
-    with pytest.raises(ValueError, match="empty|needs its reference|one string"):
+    with pytest.raises(ValueError, match="empty|needs its reference|must be a list of str"):
         tokenized_bleu(hypotheses, references)
 
 
