@@ -155,10 +155,10 @@ def test_what_is_kept_of_a_layer_is_its_inputs():
 
 
 def test_inference_does_not_recompute(monkeypatch):
-    from keras_attention.models import transformer
+    from keras_attention.models import stacks
 
     called = []
-    monkeypatch.setattr(transformer, "recomputed_call", lambda *_, **__: called.append(1))
+    monkeypatch.setattr(stacks, "recomputed_call", lambda *_, **__: called.append(1))
     model = Transformer(V, 1, D, F, N, recompute=True)
     inputs = {"encoder_token_ids": SOURCE, "decoder_token_ids": TARGET}
     assert tuple(model(inputs).shape) == (B, T, V) and not called
