@@ -15,6 +15,8 @@ DECODING_METHODS = (
     "decode_step",
     "_embed",
     "_encode",
+    "_add_positions",
+    "_run_encoder",
     "_call_block",
     "_project",
 )

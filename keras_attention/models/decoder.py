@@ -161,7 +161,7 @@ class TransformerDecoder(DecoderStack, keras.layers.Layer):
     ) -> Any:
         encoded = ops.cast(encoder_sequence, self.compute_dtype)
         watched = range(self.num_layers) if return_cross_attention_scores else ()
-        x = self._embed(decoder_token_ids, "decoder", training)
+        x = self._embed(decoder_token_ids, training)
         x, weights = self._run_decoder(x, encoded, encoder_padding_mask, training, watched=watched)
         logits = self._project(x)
         return (logits, [*weights.values()]) if return_cross_attention_scores else logits

@@ -142,8 +142,7 @@ class TransformerEncoder(Door, EncoderStack, keras.layers.Layer):
             "attention_mask": attention_mask,
         }
         scores: list[Any] | None = [] if return_attention_scores else None
-        x = self._add_positions(inputs, "encoder", training)
-        x = self._run_encoder(x, training, scores, **masks)
+        x = self._run_encoder(inputs, training, scores, **masks)
         return (x, scores) if return_attention_scores else x
 
     def compute_output_shape(self, input_shape: Any) -> Any:

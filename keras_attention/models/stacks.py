@@ -53,8 +53,9 @@ class EncoderStack(Stack):
         head_masks: list[Any] | None = None,
         **masks: Any,
     ) -> Any:
-        """Return what the encoder returns; add to the lists each block's weights and what it reads."""
+        """Return what the encoder makes of vectors; add to the lists each block's weights and its input."""
         head_masks = head_masks or [None] * len(self.encoder_blocks)
+        x = self._add_positions(x, "encoder", training)
         for block, heads in zip(self.encoder_blocks, head_masks, strict=True):
             if scores is None:
                 x = self._call_block(block, x, training=training, **masks, head_mask=heads)
@@ -116,7 +117,7 @@ class DecoderStack(Stack):
         check_cache(self.decoder_blocks, cache, static_shape(token_ids), start_index)
         batch_size, beam_size = ops.shape(token_ids)
         new_cache = []
-        x = self._embed(ops.reshape(token_ids, (-1, 1)), "decoder", False, start_index)
+        x = self._embed(ops.reshape(token_ids, (-1, 1)), False, start_index)
         for block, block_memory, block_cache in zip(
             self.decoder_blocks, memory["blocks"], cache, strict=True
         ):
@@ -141,9 +142,11 @@ class DecoderStack(Stack):
         blocks = [block.project_memory(encoded) for block in self.decoder_blocks]
         return {"blocks": blocks, "padding_mask": padding_mask}
 
-    def _embed(self, token_ids: Any, kind: str, training: Any, start_index: Any = 0) -> Any:
+    def _embed(self, token_ids: Any, training: Any, start_index: Any = 0) -> Any:
         """Return the input of the decoder's first block."""
-        return self._add_positions(self.output_embedding(token_ids), kind, training, start_index)
+        return self._add_positions(
+            self.output_embedding(token_ids), "decoder", training, start_index
+        )
 
     def _run_decoder(
         self,

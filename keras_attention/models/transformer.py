@@ -218,7 +218,7 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
         source_mask = padding_mask(source, self.pad_token_id)
         own_heads = (head_masks or {}).get("encoder")
         encoded = self._encode(source, source_mask, training, head_masks=own_heads)
-        x = self._embed(target, "decoder", training)
+        x = self._embed(target, training)
         guided = self.guided_layer(inputs, training)
         watched = () if guided is None else (guided,)
         x, weights = self._run_decoder(x, encoded, source_mask, training, head_masks, watched)
@@ -306,7 +306,7 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
         encoded = self._encode(
             source, mask, training=False, scores=scores["encoder"], read=read["encoder"]
         )
-        x = self._embed(target, "decoder", False)
+        x = self._embed(target, False)
         for block in self.decoder_blocks:
             if "decoder" in scores:
                 read["decoder"].append(self_attention_of(block, x))
@@ -323,13 +323,8 @@ class Transformer(Pretrained, EncoderStack, DecoderStack, GuidedModel):
                 scores["decoder"].append(own)
         return scores, read, x
 
-    def _embed(self, token_ids: Any, kind: str, training: Any, start_index: Any = 0) -> Any:
-        """Return the input of the first block of the encoder or the decoder."""
-        table = self.token_embedding if kind == "encoder" else self.output_embedding
-        return self._add_positions(table(token_ids), kind, training, start_index)
-
     def _encode(self, source: Any, mask: Any, training: bool | None, **more: Any) -> Any:
-        x = self._embed(source, "encoder", training)
+        x = self.token_embedding(source)
         return self._run_encoder(x, training, padding_mask=mask, **more)
 
     def build(self, input_shape: Any = None) -> None:

@@ -165,7 +165,9 @@ def test_pre_norm_and_biases_count(tokenizer):
     model = randomized(Transformer(tokenizer.vocabulary_size, **options, dropout=0.0, seed=5))
     block = model.encoder_blocks[0]
     source, read = np.array([[tokenizer.end_token_id]]), np.array([[tokenizer.start_token_id]])
-    x = block.self_attention_residual.normalization(model._embed(source, "encoder", False))
+    x = block.self_attention_residual.normalization(
+        model._add_positions(model.token_embedding(source), "encoder", False)
+    )
     output = block.self_attention(x, x) - block.self_attention.output_dense.bias
     expected = np.linalg.norm(keras.ops.convert_to_numpy(output)[0, 0])
     norms = keras.ops.convert_to_numpy(
