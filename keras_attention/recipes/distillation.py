@@ -50,8 +50,8 @@ def distill(
     Args:
         teacher: Folder of a finished run.
         corpus: The text that the teacher was trained with.
-        config: The student's settings. The size, the algorithm and the symbols of the teacher's tokenizer, and
-            its source prefix, take the place of the student's.
+        config: The student's settings. Size, algorithm and symbols of the teacher's tokenizer, and its source
+            prefix, take the place of the student's.
         output_dir: The student's folder: that of a run, and `distilled/`, the text that it learns.
         n_best: Number of translations to choose from. The teacher's beam is widened to it. Defaults to the
             teacher's beam size.

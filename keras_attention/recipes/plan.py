@@ -34,21 +34,24 @@ class Plan:
     """The figures of a planned run; `print` shows them, `as_dict` gives them for JSON.
 
     Attributes:
-        corpus, preset: Names of the corpus and of the model's preset.
+        corpus: Its name.
+        preset: Name of the model's preset.
         filters: Report of the filters (see `FilteredText.report`), or None if there are none.
         pairs: Pairs in an epoch.
         dropped_empty: Pairs with a side without tokens.
         dropped_long: Pairs with too many tokens on a side.
-        vocabulary_size, parameters: Of the model.
-        source_tokens, target_tokens: Tokens in an epoch, with end tokens and without padding.
+        vocabulary_size: V of the model.
+        parameters: Number of its parameters.
+        source_tokens: Tokens of the source in an epoch, with end tokens and without padding.
+        target_tokens: Those of the target.
         batches: Updates in an epoch.
         padding: Share of padding in all positions of an epoch.
         shapes: The batches of each shape; see `TokenBatches.shape_statistics`.
         mixture: The stages of a mixture: the `shares` of its parts and the update `until` which it holds;
             None without one.
         passes: Batches in a pass over each part of a mixture.
-        replicas, accumulation_steps: Number of parts of a batch that are computed at the same time, and
-            one after the other.
+        replicas: Number of parts of a batch that are computed at the same time.
+        accumulation_steps: Number of parts that are computed one after the other.
         steps: Updates in the budget, or None if only the time is limited.
         minutes: Minutes in the budget, or None if only the updates are limited.
         advised: Updates that the recipe for this much text has.
