@@ -37,8 +37,8 @@ class LexicalDraft:
     A token y is as good as `p(y | last tokens) p(y | source) / p(y)`: the first factor comes from n-grams
     with back-off (Witten and Bell 1991), the second from the lexicon of model 1 of Brown et al. (1993).
     Make one with `train`, from the text that the model learned from, and give it to a `Translator`. In
-    float32 it changes no translation, only the number of passes that the decoder makes. Proposing three
-    tokens takes about a tenth of a millisecond, which small models on Numba's engine may not win back.
+    float32 it changes no translation, only the number of passes that the decoder makes. Proposing takes
+    time, too, which small models on Numba's engine may not win back.
 
     Args:
         ngrams: A level for each length of a context.
