@@ -204,8 +204,8 @@ def _error_rates(
             sentences += entry.header["alignment"] is not None
     if not measured:
         raise ValueError("`alignments` is empty: there is nothing to choose a head by.")
-    rates = [each.error_rates() for each in measured]
-    if any(rate is None for rate in rates):
+    rates = [rate for each in measured if (rate := each.error_rates()) is not None]
+    if len(rates) < len(ROWS):  # No sentence has a true alignment.
         return None, sentences
     return np.reshape(rates, (len(ROWS), *shape)), sentences
 
