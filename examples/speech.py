@@ -229,7 +229,7 @@ def entry(utterance: Utterance, weights: Sequence[np.ndarray], step: int) -> Ent
     ]  # A space begins a word, the first one is not written.
     return make_entry(
         step,
-        f"{seconds[-1]} seconds of sound",
+        f"{utterance.text}, {len(utterance.samples) / RATE:.2f} seconds",
         utterance.text,
         describe_tokens(seconds),
         describe_tokens(["<start>", *letters], special=[0]),
@@ -264,7 +264,8 @@ def draw(path: Path, utterance: Utterance, weights: np.ndarray) -> None:
 
 def show(model: Any, utterances: Sequence[Utterance], options: argparse.Namespace) -> None:
     """Write the picture of the longest text, the last block's mean, and all heads of five texts."""
-    longest = sorted(utterances, key=lambda utterance: -len(utterance.text))[:5]
+    texts = {utterance.text: utterance for utterance in utterances}
+    longest = [texts[text] for text in sorted(texts, key=len, reverse=True)[:5]]
     weights = [cross_attention(model, utterance) for utterance in longest]
     draw(options.output_dir / "speech.png", longest[0], weights[0][-1].mean(axis=0))
     entries = [entry(*each, options.steps) for each in zip(longest, weights, strict=True)]
@@ -333,8 +334,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             words = sum(len(utterance.text.split()) for utterance in utterances)
             print(f"word error rate, {name}: {rate:.1%} of {words:,} words")
             if name == "held-out recordings":
-                show(model, utterances, options)
+                shown = utterances
         write_json(options.output_dir / "speech.json", results)
+        show(model, shown, options)
         print(f"Results, the picture and attention.html are in {options.output_dir}")
 
 

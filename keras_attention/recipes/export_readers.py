@@ -216,7 +216,8 @@ class CTranslate2:
 
     def score(self, texts: Sequence[str], translations: Sequence[str]) -> list[float]:
         sides = self._pieces(texts, "source"), self._pieces(translations, "target")
-        found = self._translator.score_batch(*sides, max_input_length=0)
+        # All at once would hold the logits of all.
+        found = self._translator.score_batch(*sides, max_batch_size=ROWS, max_input_length=0)
         return [float(sum(each.log_probs)) for each in found]
 
     def _pieces(self, texts: Sequence[str], side: str) -> list[list[str]]:

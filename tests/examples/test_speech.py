@@ -180,7 +180,7 @@ SMALL = ["--steps", "1", "--batch-size", "3", "--width", "8", "--layers", "1"]
 
 def test_a_short_run(folder, tmp_path, capsys):
     places = ["--data-dir", str(folder), "--output-dir", str(tmp_path / "out")]
-    speech.main([*SMALL, *places, "--test-utterances", "2", "--held-out-speaker", "bob"])
+    speech.main([*SMALL, *places, "--test-utterances", "9", "--held-out-speaker", "bob"])
     results = json.loads((tmp_path / "out" / "speech.json").read_text())
     assert {"word error rate, held-out recordings", "word error rate, held-out speaker"} < {
         *results
