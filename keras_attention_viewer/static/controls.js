@@ -55,7 +55,7 @@ export function createKindMenu({ set }) {
     update({ header, kind, state }) {
       view = state.view;
       const missing = !header.kinds.some((one) => one.name === "decoder");
-      note.textContent = missing ? "The decoder has no attention of its own: it has recurrent cells." : "";
+      note.textContent = missing ? "Of the decoder's own attention there is no record. A decoder of recurrent cells has none." : "";
       kinds.update(header.kinds.map((one) => [one.name, kindName(one.name)]), kind.name);
     },
   };

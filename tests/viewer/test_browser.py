@@ -172,7 +172,7 @@ def test_kinds_and_heads(visits, kind, expected):
         "cross": [np.stack([pointing((0, 1, 3, 5), S), pointing((5, 5, 5, 5), S)])] * 2,
     }
     page = visits.show([entry(weights)], "view=matrix")
-    page.get_by_text("The decoder has no attention of its own").wait_for()
+    page.get_by_text("A decoder of recurrent cells has none").wait_for()
     page.get_by_role("button", name=kind.capitalize(), exact=True).click()
     expect_text(page.locator(".picture .title"), f"{kind.capitalize()} · layer 2 · all heads")
     assert page.locator(".values span").count() == expected
