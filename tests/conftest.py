@@ -1,5 +1,6 @@
 """What every test starts from: one backend, fixed seeds, a quiet log, the float32 policy."""
 
+import gc
 import os
 import re
 import signal
@@ -10,9 +11,16 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Threads that wait sleep: beside another test process, spinning ones take most of the time.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# JAX: most of the time was compiling. Without most of XLA's optimisations, as in JAX' own tests; and what was
-# compiled once, by whichever file of tests, is kept (the key is the program, the versions and the options).
+# JAX, and TensorFlow's `fit` and engine: most of the time was XLA's compiling. Without most of its
+# optimisations, as in JAX' own tests, and without the emitter that takes longest.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_use_fusion_emitters=false",
+)
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+# What was compiled once, by whichever file of tests, is kept (the key is the program, the versions and the
+# options).
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).resolve().parent.parent / ".pytest_cache/jax")
 )
@@ -24,6 +32,9 @@ import numpy as np
 import pytest
 
 BACKEND = keras.backend.backend()
+# Searches for garbage took every twelfth second: they walk through all objects of the backend. They come
+# seldom, and leave out what is there before the first test (`pytest_collection_finish`).
+gc.set_threshold(50_000, 20, 50)
 if BACKEND == "tensorflow":
     # Likewise: optimising each graph took a fifth of the time, and a graph of a test runs once or twice.
     import tensorflow
@@ -74,6 +85,11 @@ def pytest_collection_modifyitems(items):
             if BACKEND not in mark.args:
                 only = " and ".join(mark.args)
                 item.add_marker(pytest.mark.skip(reason=f"runs on {only}, not on {BACKEND}"))
+
+
+def pytest_collection_finish():
+    """What is imported stays: no search for garbage looks at it."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -306,7 +306,7 @@ def test_tensorflow_traces_the_first_update_once(monkeypatch, policy):
         return keras.Model.train_step(model, data)
 
     monkeypatch.setattr(Transformer, "train_step", train_step)
-    model = small(dtype=policy)
+    model = small(num_layers=1, dtype=policy)
     model.compile("adam", LabelSmoothedCrossentropy())
     model.fit(INPUTS, TARGET, verbose=0)
     assert traced == [model]
