@@ -40,7 +40,7 @@ class Pretrained:
         """
         import keras  # Only here: running a spec does not need it.
 
-        from keras_attention.models import transformer  # noqa: F401: Keras must know the class.
+        from keras_attention.models import transformer  # noqa: F401  Keras must know the class.
 
         def load(run: RunFolder) -> Any:
             check_process()
