@@ -78,6 +78,7 @@ def main(arguments: Sequence[str], program: str = "keras-attention evaluate") ->
             f"One model needs --source-file and --reference-file.{own if is_own else ''}"
         )
     start_backend()
+    _check_scorers(options)
     if options.tries:
         compare = _compare_searches if tries_searches else _compare_precisions
         compare(options, keras_translator(model), *_given_lines(options))
@@ -133,15 +134,9 @@ def _check_numbers(options: argparse.Namespace) -> None:
     """Refuse options before the backend starts, which takes long."""
     from keras_attention.decoding.hypotheses import check_search_options
     from keras_attention.engine.select import PRECISIONS, check_engine
-    from keras_attention.evaluation.moses_bleu import check_moses
 
-    check_moses()
-    if options.comet is not None:
-        from keras_attention.evaluation.comet import fetch_comet
-
-        if options.source_file is None:
-            raise ValueError("--comet reads the sources: give --source-file and --reference-file.")
-        fetch_comet(options.comet)
+    if options.comet is not None and options.source_file is None:
+        raise ValueError("--comet reads the sources: give --source-file and --reference-file.")
     for name in ("ter", "comet"):
         if getattr(options, name) and options.tries:
             raise ValueError(f"--{name} cannot be combined with the options --try-...")
@@ -161,6 +156,16 @@ def _check_numbers(options: argparse.Namespace) -> None:
             check_engine("numba", precision)
 
 
+def _check_scorers(options: argparse.Namespace) -> None:
+    """Refuse scores whose packages are missing; only here, because their room imports Keras."""
+    from keras_attention.evaluation.comet import fetch_comet
+    from keras_attention.evaluation.moses_bleu import check_moses
+
+    check_moses()
+    if options.comet is not None:
+        fetch_comet(options.comet)
+
+
 def _check_models(options: argparse.Namespace) -> None:
     """Refuse models that cannot be compared, or options that are for one run."""
     models = options.model
@@ -174,7 +179,7 @@ def _check_models(options: argparse.Namespace) -> None:
     languages = {}
     for model in models:
         if is_run(model):
-            languages[model] = RunFolder(model).settings(("languages",))["languages"]
+            languages[model] = tuple(RunFolder(model).settings(("languages",))["languages"])
         elif options.source_file is None and len(models) > 1:
             raise ValueError(
                 f"'{model}' is no run, so it has kept no translations. Give --source-file and "

@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_attention.engine.base import State, SteppingEngine
 from keras_attention.engine.select import EngineChoice, EngineSelector
+from keras_attention.utils.checks import counted
 
 # What models must have in common.
 VOCABULARY = (
@@ -99,9 +100,8 @@ class EnsembleSelector:
     def choice_for(self, rows: int) -> EngineChoice:
         """Return the choice, and how much a step of so many rows computes; see `EngineSelector`."""
         choice = self._selectors[0].choice_for(rows)
-        return choice._replace(
-            reason=f"{choice.reason} So do {len(self._selectors) - 1} more models."
-        )
+        others = counted(len(self._selectors) - 1, "more model")
+        return choice._replace(reason=f"{choice.reason} The same holds for {others}.")
 
     def engine(self, rows: float = math.inf) -> EnsembleEngine:
         """Return the engine, with the present weights."""

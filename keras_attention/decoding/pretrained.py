@@ -40,6 +40,8 @@ class Pretrained:
         """
         import keras  # Only here: running a spec does not need it.
 
+        from keras_attention.models import transformer  # noqa: F401  Keras must know the class.
+
         def load(run: RunFolder) -> Any:
             check_process()
             return keras.saving.load_model(run.trained_model(), compile=False)

@@ -15,6 +15,7 @@ from keras_attention.engine.base import Engine
 from keras_attention.spec import SpecError, SSRUSpec, TransformerSpec
 from keras_attention.spec.parts import ACTIVATIONS, check_finite
 from keras_attention.utils.backend import running_backend
+from keras_attention.utils.checks import counted
 
 
 class Abilities(NamedTuple):
@@ -161,8 +162,8 @@ class EngineSelector:
     def choice_for(self, rows: int) -> EngineChoice:
         """Return the choice, and how much a step of so many rows computes: of sentences times beams."""
         step = (
-            f"Each step of the search computes the next token of {rows} candidate translations, with "
-            f"{self._weights_of_step / 1e6:,.1f} million weights."
+            f"Each step of the search computes the next token of {counted(rows, 'candidate translation')}, "
+            f"with {self._weights_of_step / 1e6:,.1f} million weights."
         )
         return self.choice._replace(reason=f"{self.choice.reason} {step}")
 

@@ -5,10 +5,13 @@ import gzip
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from keras_attention.cli import evaluate
 from keras_attention.cli.main import main
 from keras_attention.decoding.translator import Translator
 from keras_attention.evaluation import corpus_bleu, paired_bootstrap, report_text
@@ -199,6 +202,26 @@ def test_bad_use_of_runs(two_runs, capsys, options, message):
         main(["evaluate", *(option.format(**places) for option in options)])
     assert message in capsys.readouterr().err
     assert files_of(two_runs[0]) == before
+
+
+def test_a_run_and_a_preset_of_the_same_languages_are_compared(run):
+    files = ["--source-file", str(run / "dev.en"), "--reference-file", str(run / "dev.de")]
+    options = evaluate._parser("evaluate").parse_args([str(run), "demo_en_de", *files])
+    options.tries = False
+    evaluate._check_models(options)
+    assert options.target_language == "de"
+
+
+def test_checks_of_numbers_need_no_keras():
+    program = """
+import sys
+import keras_attention_light
+from keras_attention.cli import evaluate
+options = evaluate._parser("evaluate").parse_args(["RUN", "--try-beam-size", "3"])
+evaluate._check_numbers(options)
+assert "keras" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path, run, capsys):

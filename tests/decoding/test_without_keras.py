@@ -63,10 +63,11 @@ def test_the_same_translations_as_with_keras(run):
         "print(json.dumps(translator.engine_for(2)))\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules])\n"
         "import keras_attention\n"
+        f"print(type(keras_attention.Translator.from_run({str(run.path)!r}).model).__name__)\n"
         "print(keras_attention.Transformer.__name__, 'keras' in sys.modules)\n"
     )
-    found, engine, imported, at_last = python("-c", program).splitlines()
-    assert imported == "[]" and at_last == "Transformer True"
+    found, engine, imported, loaded, at_last = python("-c", program).splitlines()
+    assert imported == "[]" and loaded == "Transformer" and at_last == "Transformer True"
     assert json.loads(engine)[0] == "numba"
     expected = Translator.from_run(run.path, engine="numba").translate(TEXTS, n_best=2)
     assert json.loads(found) == [

@@ -273,6 +273,7 @@ def test_who_decodes(precision, is_on_cpu, name, monkeypatch):
     assert selector.choice.name == selector.engine().name == name
     reason = selector.choice_for(12).reason
     assert reason.endswith("the next token of 12 candidate translations, with 0.0 million weights.")
+    assert "the next token of 1 candidate translation, with" in selector.choice_for(1).reason
 
 
 def test_without_numba_the_backend_decodes_or_numpy(monkeypatch):
