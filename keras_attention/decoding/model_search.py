@@ -373,8 +373,8 @@ class ModelSearch:
 @functools.cache
 def _say_why_numpy() -> None:
     say(
-        "Numba's engine is not compiled on this machine yet, which takes a minute or two: NumPy translates "
-        "the first few texts. engine='numba' (--engine numba) compiles now."
+        "Numba's code is not compiled on this machine yet, which takes a minute or two: NumPy stands in for "
+        "it while there are few texts. engine='numba' (--engine numba) compiles now."
     )
 
 
