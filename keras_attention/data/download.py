@@ -29,6 +29,11 @@ SLOWEST = 1000  # bytes a second
 LARGEST_TEXT = 1 << 30
 START_BYTES = 512  # enough to know a kind of file
 PAGES = ("text/html", "application/xhtml+xml")
+# The first tag of a web page, behind what may stand before it.
+PAGE = re.compile(
+    rb"\s*(?:(?:<\?.*?\?>|<!--.*?-->)\s*)*<(?:!doctype html|html|head|body|title|meta)\b",
+    re.I | re.S,
+)
 RETRY_CODES = (408, 429, 500, 502, 503, 504)
 
 
@@ -84,7 +89,7 @@ def download(
         ValueError: If `url` is not such a URL, or the content is not the expected one. Such a download is
             deleted; a file that was at `path` before is kept.
     """
-    if urllib.parse.urlsplit(url).scheme not in SCHEMES:
+    if not re.match("https?://", url, re.I):
         raise ValueError(f"`url` must be an http or https URL. Received: url={url!r}")
     path = Path(path)
     if not path.exists():
@@ -161,8 +166,7 @@ class _Wanted:
 
     def check_start(self, start: bytes, kind: str) -> None:
         """Raise unless the first bytes, and the kind that the server names, can be those of the file."""
-        head = start.removeprefix(codecs.BOM_UTF8).lstrip()[:14].lower()
-        is_page = kind in PAGES or head.startswith((b"<!doctype html", b"<html"))
+        is_page = kind in PAGES or PAGE.match(start.removeprefix(codecs.BOM_UTF8))
         if self.sha256 is None and is_page:
             raise self.refused("it is a web page. Does the address lead to another file now?")
         if self.begins is not None and not self.begins(start):
@@ -234,12 +238,13 @@ def _fetch(wanted: _Wanted, part: Path, timeout: float) -> None:
     validator_file = _validator_file(part)
     validator = validator_file.read_text("utf-8") if validator_file.exists() else ""
     have = part.stat().st_size if part.exists() and (validator or is_checked) else 0
-    request = urllib.request.Request(wanted.url, headers={"User-Agent": "keras-attention"})
+    headers = {"User-Agent": "keras-attention"}
     if have:
-        request.add_header("Range", f"bytes={have}-")
+        headers["Range"] = f"bytes={have}-"
         if validator:
-            request.add_header("If-Range", validator)
+            headers["If-Range"] = validator
     try:
+        request = urllib.request.Request(wanted.url, headers=headers)
         response = urllib.request.build_opener(_Redirects).open(request, timeout=timeout)
     except urllib.error.HTTPError as error:
         if error.code != 416:
@@ -250,6 +255,8 @@ def _fetch(wanted: _Wanted, part: Path, timeout: float) -> None:
         raise ConnectionError(
             "the server does not have that part of the file; the download starts again"
         ) from error
+    except ValueError as error:  # of urllib, which does not say what it cannot read
+        raise wanted.refused(f"its address, or where that leads, is wrong ({error}).") from error
     with response:
         is_resumed = response.status == 206
         start, total = _range(response.headers) if is_resumed else (0, None)

@@ -6,6 +6,8 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
+from keras_attention.utils.checks import can_iterate
+
 # Characters that show nothing and mean nothing, and why each may go. What looks like one but decides what is
 # read stays: the joiners U+200C and U+200D (Indic scripts, Persian, emoji), variation selectors, the tags of
 # flags, invisible operators of formulas, Mongolian and Hangul fillers, U+034F (order of marks), and U+0080 to
@@ -58,7 +60,7 @@ def normalized_texts(texts: Iterable[str], normalization: str = NORMALIZATIONS[0
     Raises:
         ValueError: If an item is not a str, or holds half of a surrogate pair. The message names it.
     """
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+    if isinstance(texts, str | bytes) or not can_iterate(texts):
         raise ValueError(f"`texts` must be an iterable of str. Received: {texts!r}")
     for position, text in enumerate(texts):
         if not isinstance(text, str):

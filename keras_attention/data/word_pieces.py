@@ -16,6 +16,8 @@ UNKNOWN_TEXT = " ⁇ "  # as SentencePiece has it
 RUNS = re.compile(r"[^\W_]+|[\W_]+")  # of letters and digits, and of others
 # The trainer, in Python, uses only so many of the most frequent words, to finish within minutes.
 MOST_WORDS = 50_000
+LONGEST_WORD = 50  # of letters; the trainer skips longer ones
+SHOWN_LETTERS = 40
 JOINER = "\u2581"  # marks a piece inside a word; cannot occur in normalised text
 
 
@@ -46,6 +48,19 @@ def _with_symbols(text: str, symbols: re.Pattern[str]) -> list[str]:
             words.append(match[0])
             end = match.end()
     return words
+
+
+def _short_words(counts: collections.Counter[str]) -> collections.Counter[str]:
+    """Return the counts, with the parts of long words in their place, such as sentences without spaces.
+
+    >>> _short_words(collections.Counter({"word": 2, "y" * 51: 3}))
+    Counter({'yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy': 3, 'y': 3, 'word': 2})
+    """
+    short: collections.Counter[str] = collections.Counter()
+    for word, count in counts.items():
+        for begin in range(0, len(word), LONGEST_WORD):
+            short[word[begin : begin + LONGEST_WORD]] += count
+    return short
 
 
 def join_words(words: Iterable[str]) -> str:
@@ -104,7 +119,12 @@ class WordPieces:
             reserved += [*symbols, " "]  # A space beside a symbol is a piece of its own.
         counts = collections.Counter(itertools.chain.from_iterable(map(split_words, sentences)))
         pieces = wordpiece_tokenizer_learner_lib.learn(
-            counts, vocabulary_size, reserved, joiner=JOINER, max_input_tokens=MOST_WORDS
+            _short_words(counts),
+            vocabulary_size,
+            reserved,
+            joiner=JOINER,
+            max_input_tokens=MOST_WORDS,
+            max_token_length=LONGEST_WORD,
         )
         pieces = list(dict.fromkeys(pieces) if symbols else pieces)[:vocabulary_size]
         if len(pieces) <= len(reserved) + 1:
@@ -121,7 +141,8 @@ class WordPieces:
             warnings.warn(
                 f"{len(unknown):,} of the {len(counts):,} different words of the texts, {share:.2g} of all "
                 "words, have a character without a word-piece, and become the unknown token: "
-                f"{', '.join(map(repr, unknown[:3]))}, .. algorithm='bpe' knows every character.",
+                f"{', '.join(repr(word[:SHOWN_LETTERS]) for word in unknown[:3])}, .. "
+                "algorithm='bpe' knows every character.",
                 stacklevel=4,
             )
         return model

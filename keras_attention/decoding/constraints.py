@@ -134,7 +134,7 @@ class ForcedPrefix:
                 raise NoRoom(row, need, len(prefix) + 1, room[row])
         tokens = np.full((len(prefixes), max([1, *map(len, prefixes)])), -1, "int32")
         for row, prefix in enumerate(prefixes):
-            tokens[row, : len(prefix)] = prefix
+            tokens[row, : len(prefix)] = list(prefix)
         state = for_each_beam({"prefix": tokens}, beam_size)
         if (self.then is None) != (then is None):
             raise ValueError(

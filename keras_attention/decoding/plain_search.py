@@ -42,6 +42,7 @@ from keras_attention.utils.checks import (
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 # Tokens in the buffers of the results, which a search keeps twice.
 LARGEST_RESULT = 2**28
+LARGEST_ID = 2**31 - 1
 
 
 def check_states(
@@ -215,7 +216,7 @@ def beam_search(
     check_search_options(beam_size, length_penalty, stop)
     tokens_named = (start_token_id, end_token_id, pad_token_id)
     for name, token_id in zip(("start", "end", "pad"), tokens_named, strict=True):
-        check_integer(f"{name}_token_id", token_id, None if name == "pad" else 0)
+        check_integer(f"{name}_token_id", token_id, None if name == "pad" else 0, LARGEST_ID)
     if constraint is not None:
         check_has("constraint", constraint, "a constraint", "allowed", "advance")
     max_lengths = check_numbers("max_lengths", max_lengths, "B")

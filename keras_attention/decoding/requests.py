@@ -151,7 +151,8 @@ def _check_each(
     """Raise a ValueError unless there is a right entry for each text."""
     what = {"prefixes": "a str", "phrases": "a list of str that are not empty"}[name]
     if not isinstance(values, list | tuple) or len(values) != len(texts):
-        received = f"{len(values)} for {len(texts)}" if hasattr(values, "__len__") else repr(values)
+        is_list = isinstance(values, list | tuple)
+        received = f"{len(values)} for {len(texts)}" if is_list else repr(values)
         raise ValueError(f"`{name}` must be a list with {what} for each text. Received: {received}")
     for index, entry in enumerate(values):
         if not is_right(entry):

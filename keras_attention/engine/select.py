@@ -229,11 +229,12 @@ def check_engine(engine: str, precision: str | None) -> None:
     Raises:
         ValueError: If one of them is unknown, the engine is not installed or has no such precision.
     """
-    if precision not in (None, *PRECISIONS):
+    # An array compares each of its numbers.
+    if not (precision is None or (isinstance(precision, str) and precision in PRECISIONS)):
         raise ValueError(
             f"`precision` must be one of {PRECISIONS}, or None. Received: {precision!r}"
         )
-    if engine not in ENGINES:
+    if not (isinstance(engine, str) and engine in ENGINES):
         raise ValueError(f"`engine` must be one of {ENGINES}. Received: {engine!r}")
     if engine == "plain" and precision is not None:
         raise ValueError(

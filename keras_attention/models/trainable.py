@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import inspect
 import math
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from keras_attention.training.processes import (
     in_training_step,
     process_count,
 )
-from keras_attention.utils.checks import check_integer
+from keras_attention.utils.checks import check_integer, static_shape
 
 KERAS_BATCH_SIZE = 32  # of `fit`, if nothing is said
 SAVED_MODEL = "tf_saved_model"  # Keras' format of `export`, if nothing is said
@@ -93,6 +94,7 @@ class TrainableModel(keras.Model):
         validation = given.get("validation_data")
         if isinstance(validation, (list, tuple)):
             validation = validation[:2]  # behind them come weights
+        check_some(x)
         self.check_data([x, y, validation])
         if self.accumulation_steps > 1:
             self._check_rows(x, y, given)
@@ -116,11 +118,13 @@ class TrainableModel(keras.Model):
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Keras' `evaluate`, with the check of `fit`."""
+        check_some(x)
         self.check_data([x, y])
         return super().evaluate(x, y, *args, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Keras' `predict`, with the check of `fit`."""
+        check_some(x)
         self.check_data(x)
         return super().predict(x, *args, **kwargs)
 
@@ -275,3 +279,11 @@ def _refuse_pure_float16(policy: Any) -> None:
             "makes them NaN. Use dtype='mixed_float16', or 'mixed_bfloat16'. Received: dtype="
             f"{policy.name!r}"
         )
+
+
+def check_some(x: Any) -> None:
+    """Raise a ValueError unless there are data; Keras' own errors do not say that there are none."""
+    leaves = keras.tree.flatten(x)
+    shapes = (static_shape(leaf) for leaf in leaves if hasattr(leaf, "shape"))
+    if all(leaf is None for leaf in leaves) or any(shape and shape[0] == 0 for shape in shapes):
+        raise ValueError(f"`x` must hold data, at least one row. Received: x={reprlib.repr(x)}")

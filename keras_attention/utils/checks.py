@@ -165,7 +165,7 @@ def check_texts(name: str, values: Any) -> list[str]:
     >>> check_texts("sources", ("ein Hund", "zwei"))
     ['ein Hund', 'zwei']
     """
-    if isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping):
+    if can_iterate(values) and not isinstance(values, str | bytes | Mapping):
         texts = list(values)
         for index, text in enumerate(texts):
             if not isinstance(text, str):
@@ -207,10 +207,19 @@ def check_iterable(name: str, values: Any) -> Any:
     >>> check_iterable("batches", [1, 2])
     [1, 2]
     """
-    can_iterate = isinstance(values, Iterable) or hasattr(values, "__getitem__")
-    if can_iterate and not isinstance(values, str | bytes):
+    has_items = isinstance(values, Iterable) or hasattr(values, "__getitem__")
+    if has_items and getattr(values, "ndim", 1) != 0 and not isinstance(values, str | bytes):
         return values
     raise ValueError(f"`{name}` must be a list or another iterable. Received: {name}={values!r}")
+
+
+def can_iterate(value: Any) -> bool:
+    """Whether a value can be iterated; an array without axes, which has the method, cannot.
+
+    >>> can_iterate([1]), can_iterate(3)
+    (True, False)
+    """
+    return isinstance(value, Iterable) and getattr(value, "ndim", 1) != 0
 
 
 def counted(number: int, thing: str) -> str:

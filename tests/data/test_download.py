@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import http.server
 import random
+import re
 import socket
 import threading
 import time
@@ -207,6 +208,15 @@ def test_web_addresses_alone(server, tmp_path, address):
     assert names(tmp_path) == []
 
 
+def test_wrong_addresses_are_named(server, tmp_path):
+    """urllib says "Invalid IPv6 URL", and not which."""
+    server.redirect = "http://[::1/file"
+    for address in (server.url, server.redirect):
+        with pytest.raises(ValueError, match=re.escape(f"{address} was not kept: its address")):
+            download(address, tmp_path / "file.gz", None)
+    assert names(tmp_path) == []
+
+
 def test_two_at_once_download_once(server, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(progress, "SILENT_SECONDS", -1.0)
     path, server.seconds_a_byte, server.content = tmp_path / "file.gz", 0.002, CONTENT[:200]
@@ -246,6 +256,9 @@ PAGE = b"\n<!DOCTYPE html>\n<html><title>Quota exceeded</title>" + b" " * 600
         (PAGE, "text/plain"),
         (b"\xef\xbb\xbf<HTML>", "text/plain"),
         (b"sorry", "text/html; charset=utf-8"),
+        (b'<?xml version="1.0"?>\n<!-- <p> -->\n<html xmlns="x">', "text/plain"),
+        (b"<!-- down\nfor a day --><body>", "text/plain"),
+        (b"<head><title>404</title>", "text/plain"),
     ],
 )
 def test_without_a_checksum_a_web_page_is_no_file(server, tmp_path, content, kind):

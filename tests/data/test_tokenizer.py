@@ -558,6 +558,13 @@ class TestWordPieces:
         lost = [sign for sign in signs if tokenizer.encode(sign) == [tokenizer.unknown_token_id]]
         assert len(lost) == 10
 
+    def test_long_words_are_learned_from(self):
+        """TensorFlow Text skips words of more than 50 letters, such as sentences without spaces."""
+        pytest.importorskip("tensorflow_text")
+        texts = ["猫坐在垫子上" * 20, "dog"] * 11
+        tokenizer = Tokenizer.train(texts, 90, algorithm="wordpiece")
+        assert tokenizer.decode(tokenizer.encode(texts)) == texts
+
     def test_training_learns_what_keras_hub_learns(self):
         pytest.importorskip("tensorflow_text")
         keras_hub = pytest.importorskip("keras_hub")

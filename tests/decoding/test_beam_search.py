@@ -455,3 +455,10 @@ def test_padding_token_fills_the_rest():
     step = constant_step(np.log([0.1, 0.8, 0.1]))
     result = beam_search(step, {}, [4], 1, start_token_id=0, end_token_id=1, pad_token_id=9)
     assert ops.convert_to_numpy(result.sequences).tolist() == [[[1, 9, 9, 9]]]
+
+
+@pytest.mark.parametrize("name", ["start_token_id", "end_token_id", "pad_token_id"])
+def test_ids_beyond_their_dtype_are_refused(name):
+    ids = {"start_token_id": 0, "end_token_id": 1, name: 2**31}
+    with pytest.raises(ValueError, match=f"`{name}` must be an int .*=2147483648"):
+        beam_search(constant_step([0.3, 1.0]), {}, [4], 1, **ids)

@@ -222,6 +222,7 @@ class Untouched(CopyModel):
         ({"sampling": Sampling()}, {"prefixes": ["", "abcd"], "n_best": 5},
          "Text 1 needs .* may have 4. Ask for less, or raise `max_extra_length` of the `Translator`: "),
         ({}, {"prefixes": ["a"]}, "`prefixes` must be a list with a str for each text. Received: 1 for 2"),
+        ({}, {"prefixes": np.array(3)}, r"`prefixes` must be a list .*Received: array\(3\)"),
         ({}, {"prefixes": ["a", 3]}, r"`prefixes` must hold a str .*prefixes\[1\]=3"),
         ({}, {"phrases": [["a"], "b"]}, r"`phrases` must hold a list of str .*phrases\[1\]='b'"),
         ({}, {"phrases": [["a"], [" "]]}, r"phrases\[1\]=\[' '\]"),

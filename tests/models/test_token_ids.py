@@ -55,6 +55,14 @@ def test_ids_outside_of_the_vocabulary_are_refused(model, entrance, name, bad):
         ENTRANCES[entrance](model, data)
 
 
+@pytest.mark.parametrize("entrance", ["fit", "evaluate", "predict"])
+@pytest.mark.parametrize("nothing", [None, [], {}, np.zeros((0, 3), "int32")])
+def test_no_data_are_refused(model, entrance, nothing):
+    """Keras says "pop from an empty set", or that a variable has no value."""
+    with pytest.raises(ValueError, match="`x` must hold data, at least one row. Received: x="):
+        ENTRANCES[entrance](model, nothing)
+
+
 def test_bad_ids_in_encode_and_in_labels_are_refused(model):
     with pytest.raises(ValueError, match=MESSAGE.format("encoder_token_ids", 1, 9)):
         model.encode(SOURCE + (SOURCE == 8))

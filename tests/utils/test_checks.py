@@ -64,3 +64,9 @@ def test_no_path(value):
     with pytest.raises(ValueError, match="`folder` must be a path.*Received: "):
         checks.check_path("folder", value)
     assert checks.check_path("folder", "a/b") == checks.check_path("folder", Path("a/b"))
+
+
+@pytest.mark.parametrize("check", [checks.check_texts, checks.check_iterable])
+def test_arrays_without_axes_hold_nothing(check):
+    with pytest.raises(ValueError, match=r"`given` must be a list .*Received: given=array\(3\)"):
+        check("given", np.array(3))
