@@ -209,7 +209,8 @@ class TrainingLoop:
         told = _tell(forecast, budget, updates_of(run.model))
 
         def announce() -> None:
-            _tell(told, budget, budget.updates, is_advised=bool(told.advice))
+            if budget.updates != budget.last_step:
+                _tell(told, budget, budget.updates, is_advised=bool(told.advice))
 
         return ConsoleProgress(
             budget, self.monitor, announce=announce if told.seconds is None else None

@@ -254,7 +254,7 @@ def test_what_tensorboard_unfolds_has_the_loss_and_bleu(finished):
 
 
 @pytest.mark.backends("torch")
-def test_after_refused_starts_the_corrected_command_works(corpus, tmp_path):
+def test_after_refused_starts_the_corrected_command_works(corpus, tmp_path, capsys):
     config = dataclasses.replace(SMALL, steps=1, bleu_every=99)
     # The last is seen in the tokens of the text alone, which were made in the folder.
     for batch_tokens in (3, 60, 200):
@@ -265,6 +265,8 @@ def test_after_refused_starts_the_corrected_command_works(corpus, tmp_path):
         assert not list(tmp_path.glob("run*"))
     report = train_translation(corpus, config, tmp_path / "run")
     assert report["config"]["batch_tokens"] == 600 and report["training"]["updates"] == 1
+    # The speed is known when nothing is left to say it for.
+    assert capsys.readouterr().err.count("Budget: ") == 1
 
 
 @pytest.mark.backends("torch")
