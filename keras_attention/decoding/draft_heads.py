@@ -5,7 +5,6 @@ Shape letters: D hidden_dim, F inner width of a head, H heads, C candidates, T t
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -118,6 +117,11 @@ class DraftHeads:
         if hidden is None:
             return []
         inner, inner_bias, outer, outer_bias, kernel, bias, token_ids = self._weights
+        if len(hidden) != len(inner):
+            raise ValueError(
+                f"`draft` has heads for states of {len(inner)} numbers, the model has {len(hidden)}. Train "
+                "heads for this model."
+            )
         activations = np.maximum(hidden @ inner + inner_bias, 0.0)
         x = hidden + (activations.reshape(len(outer), 1, -1) @ outer)[:, 0] + outer_bias
         return token_ids[(x[:n] @ kernel + bias).argmax(axis=-1)].tolist()
@@ -160,30 +164,33 @@ def _examples(
     """Return hidden states (T, D), and of each the tokens ahead (T, H); -1 behind the end."""
     from keras_attention.engine.select import EngineSelector
 
-    engine: Any = EngineSelector(spec, "float32", needs=frozenset({"draft"})).engine()
+    selector = EngineSelector(spec, "float32", needs=frozenset({"draft"}))
+    engine: Any = selector.engine(sum(map(len, targets)))
     longest = min(LONGEST, spec.max_length or LONGEST)
     states, tokens, number = [], [], 0
     for source, target in zip(sources, targets, strict=True):
-        if max(len(source), len(target)) > longest or number > MOST_NUMBERS:
+        if len(target) < 2 or max(len(source), len(target)) > longest:
             continue
-        source_ids = _padded([source], longest, spec.pad_token_id)
-        fed = _padded([[spec.start_token_id, *target[:-1]]], longest, spec.pad_token_id)
-        verifier = engine.verifier(source_ids, fed.shape[1])
-        hidden = verifier.verify(fed[0], 0)[2]
+        source_ids, fed = (
+            _padded(ids, longest, spec.pad_token_id)
+            for ids in (source, [spec.start_token_id, *target[:-1]])
+        )
+        hidden = engine.verifier(source_ids[None], len(fed)).verify(fed, 0)[2]
         states.append(hidden[: len(target) - 1].copy())
-        number += states[-1].size
         padded = np.array([*target[1:], *[-1] * (heads - 1)])
         tokens.append(np.lib.stride_tricks.sliding_window_view(padded, heads))
+        number += states[-1].size
+        if number > MOST_NUMBERS:
+            break
     if not number:
         raise ValueError(f"`pairs` must hold targets of 2 to {longest} tokens. Received none.")
     return np.concatenate(states), np.concatenate(tokens)
 
 
-def _padded(rows: list[list[int]], longest: int, pad: int) -> np.ndarray:
-    """Return one row of ids, padded to one of a few lengths."""
-    (row,) = rows
-    size = min(longest, -(-len(row) // MULTIPLE) * MULTIPLE)
-    return np.array([[*row, *itertools.repeat(pad, size - len(row))]], "int32")
+def _padded(ids: list[int], longest: int, pad: int) -> np.ndarray:
+    """Return ids, padded to one of a few lengths."""
+    size = min(longest, -(-len(ids) // MULTIPLE) * MULTIPLE)
+    return np.array([*ids, *[pad] * (size - len(ids))], "int32")
 
 
 def _projection(spec: Any, token_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -64,8 +64,11 @@ class DraftReport:
         undrafted: Sentences that were searched without drafts, because they came in batches of several or
             with a prefix or phrases.
 
-    >>> DraftReport(steps=5, tokens=8, proposed=15, accepted=3).tokens_per_step
+    >>> report = DraftReport(steps=5, tokens=8, proposed=15, accepted=3)
+    >>> report.tokens_per_step
     1.6
+    >>> print(report)
+    8 tokens in 5 passes, 1.60 a pass; 3 of 15 proposed tokens accepted
     """
 
     steps: int = 0
@@ -81,6 +84,14 @@ class DraftReport:
     def tokens_per_step(self) -> float:
         """Tokens per pass; 1 without drafts."""
         return self.tokens / self.steps if self.steps else 1.0
+
+    def __str__(self) -> str:
+        found = (
+            f"{self.tokens:,} tokens in {self.steps:,} passes, {self.tokens_per_step:.2f} a pass; "
+            f"{self.accepted:,} of {self.proposed:,} proposed tokens accepted"
+        )
+        together = f"; {self.undrafted:,} sentences were searched together, without drafts"
+        return found + together * (self.undrafted > 0)
 
     def add(self, **numbers: int) -> None:
         """Add to the numbers of these names."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from keras_attention.decoding.draft_files import read_draft, write_arrays
+from keras_attention.decoding.draft_heads import DraftHeads
 from keras_attention.decoding.lexicon import Lexicon, train_lexicon, translations
 from keras_attention.decoding.ngrams import Level, continuations, count_ngrams
 from keras_attention.decoding.pairs_of_text import encoded_pairs
@@ -179,10 +180,10 @@ class LexicalDraft:
         Raises:
             DamagedFile: If it holds something else.
         """
-        return read_draft(path, cls._of_arrays, "`LexicalDraft.train`")
+        return read_draft(path, cls.of_arrays, "`LexicalDraft.train`")
 
     @classmethod
-    def _of_arrays(cls, arrays: dict[str, np.ndarray]) -> LexicalDraft:
+    def of_arrays(cls, arrays: dict[str, np.ndarray]) -> LexicalDraft:
         """Return the draft of a file's arrays; raise one of `draft_files.ERRORS` if they are none."""
         if any(each.ndim != 1 for each in arrays.values()):
             raise ValueError("its parts are no lists of numbers")
@@ -199,6 +200,19 @@ class LexicalDraft:
             raise ValueError(f"its format is {version}, or it holds no n-grams")
         _check_arrays(levels, lexicon, frequencies)
         return cls(levels, lexicon, frequencies, start)
+
+
+def load_draft(path: str | os.PathLike[str]) -> LexicalDraft | DraftHeads:
+    """Read what `save` of either draft wrote.
+
+    Raises:
+        DamagedFile: If the file holds something else.
+    """
+
+    def made(arrays: dict[str, np.ndarray]) -> LexicalDraft | DraftHeads:
+        return (DraftHeads if "heads" in arrays else LexicalDraft).of_arrays(arrays)
+
+    return read_draft(path, made, "`keras-attention draft`")
 
 
 def _check_arrays(levels: Sequence[Level], lexicon: Lexicon, frequencies: np.ndarray) -> None:
