@@ -73,6 +73,8 @@ def alignment_text(found: Mapping[str, Any]) -> str:
     """
     layer, head = found["head"]
     how = "which learned alignments" if found["is_guided"] else "the best one on the validation set"
+    if found.get("rows") == "predicted":
+        how += ", while it predicts a word"
     where = f"{found['sentences']:,} {found['split']} pairs"
     return f"{found['error_rate']:.3f} on {where}, by layer {layer}, head {head}, {how}"
 

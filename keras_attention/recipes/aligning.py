@@ -13,10 +13,10 @@ import numpy as np
 from keras_attention.data.word_alignments import word_positions
 from keras_attention.decoding.translator import Translation, Translator
 from keras_attention.recipes.scoring import batches_of, padded, token_log_probabilities
-from keras_attention.utils.checks import check_has
+from keras_attention.utils.checks import check_choice, check_has
 from keras_attention.utils.sides import encode_side, end_of, piece_of
 from keras_attention.visualization.attention_entries import attention_entries
-from keras_attention_viewer.alignment import Alignments
+from keras_attention_viewer.alignment import ROWS, Alignments
 from keras_attention_viewer.codec import dequantize
 from keras_attention_viewer.tokens import is_sentence_pieces
 
@@ -35,13 +35,14 @@ def with_details(
     texts: Sequence[str],
     translations: Sequence[Sequence[Translation]],
     head: Sequence[int] | None = None,
+    rows: str | None = None,
 ) -> list[list[Translation]]:
     """Return translations with their word alignments and the scores of their tokens.
 
     The model reads each translation once more. A target word is aligned with the source word that the
     cross-attention weighs most while the decoder reads it
-    ([Chen et al. 2020](https://arxiv.org/abs/2004.14837)); the end token is no word, so every word has one
-    link. A word is what stands between spaces.
+    ([Chen et al. 2020](https://arxiv.org/abs/2004.14837)), or predicts it; the end token is no word, so every
+    word has one link. A word is what stands between spaces.
 
     Args:
         translator: The `Translator` of a Keras model, in which attention can be read.
@@ -51,6 +52,8 @@ def with_details(
             `alignment_head`. Defaults to the one that the model's card names: of a run, the head that learned
             alignments or aligned best on its validation set. Else to the mean of all heads, which aligns
             worse than the best one.
+        rows: Whether a row of the head stands for the word that is `"read"` there or the one that is
+            `"predicted"`. Defaults to what the card says of that head, else to `"read"`.
 
     Returns:
         The same translations, with `alignment` and `token_scores`.
@@ -65,9 +68,8 @@ def with_details(
             f"Every text needs its translations. Received: {len(texts)} texts, {len(translations)} "
             "lists of translations"
         )
-    if head is None:
-        known = translator.card.get("alignment")
-        head = known.get("head") if isinstance(known, Mapping) else None
+    head, known_rows = _asked(translator.card.get("alignment"), head)
+    is_predicting = check_choice("rows", rows or known_rows, [*ROWS]) == "predicted"
     pairs = [
         (row, column) for row, found in enumerate(translations) for column in range(len(found))
     ]
@@ -83,7 +85,7 @@ def with_details(
     links: dict[int, tuple[tuple[int, int], ...]] = {}
     for batch in batches_of(sources, targets):
         read, written = [sources[i] for i in batch], [chosen[i].token_ids for i in batch]
-        weights = _weights(model, tokenizer, read, written, head)
+        weights = _weights(model, tokenizer, read, written, head, is_predicting)
         for i, weights_of_pair in zip(batch, weights, strict=True):
             links[i] = _links(tokenizer, sources[i], chosen[i].token_ids, weights_of_pair)
     result = [
@@ -98,6 +100,15 @@ def with_details(
     return result
 
 
+def _asked(known: Any, head: Sequence[int] | None) -> tuple[Sequence[int] | None, str]:
+    """Return the head to ask and what its rows stand for, by what the card knows."""
+    if not isinstance(known, Mapping) or known.get("head") is None:
+        return head, "read"
+    if head is not None and [*head] != [*known["head"]]:
+        return head, "read"
+    return known["head"], known.get("rows", "read")
+
+
 def check_head(translator: Translator, head: Sequence[int] | None) -> None:
     """Raise a ValueError unless attention can be read in the model of a translator, and it has the head."""
     model = translator.model
@@ -108,11 +119,12 @@ def check_head(translator: Translator, head: Sequence[int] | None) -> None:
 
 def alignment_head(
     model: Any, tokenizer: Any, alignments: Mapping[tuple[str, str], Sequence[tuple[int, int]]]
-) -> tuple[Head, float]:
-    """Return the head of the cross-attention that aligns best, and its alignment error rate.
+) -> tuple[Head, str, float]:
+    """Return the head of the cross-attention that aligns best, by which rows, and its alignment error rate.
 
-    Content words count, and the head's row of the word that the decoder reads, as in `with_details`. The true
-    alignments are those of pairs of text, as `Corpus.alignments` holds them.
+    A row of a head stands for the word that the decoder reads there, `"read"`, or for the next one,
+    `"predicted"`. Content words count. The true alignments are those of pairs of text, as
+    `Corpus.alignments` holds them.
 
     Raises:
         ValueError: If no pair has a link to compare with.
@@ -120,8 +132,8 @@ def alignment_head(
     rates, _ = _error_rates(model, tokenizer, alignments)
     if rates is None:
         raise ValueError("`alignments` has no link between words of the pairs' texts.")
-    layer, head = map(int, np.unravel_index(rates.argmin(), rates.shape))
-    return (layer, head), float(rates[layer, head])
+    rows, layer, head = map(int, np.unravel_index(rates.argmin(), rates.shape))
+    return (layer, head), [*ROWS][rows], float(rates[rows, layer, head])
 
 
 def _check_within(head: Sequence[int], layers: int, heads: int) -> None:
@@ -135,14 +147,15 @@ def _check_within(head: Sequence[int], layers: int, heads: int) -> None:
 def alignment_figures(run: Run, split: str) -> dict[str, Any]:
     """Return how well a run aligns words, where true alignments are known; else an empty dict.
 
-    The head of a model without guided alignment is the one that aligns its validation set best. The dict is
-    `{"alignment": {"head", "is_guided", "error_rate", "split", "sentences"}}`.
+    The head of a model without guided alignment is the one that aligns its validation set best, by the words
+    that its rows read or by those that they predict. The dict is
+    `{"alignment": {"head", "rows", "is_guided", "error_rate", "split", "sentences"}}`.
     """
     known, chosen_by = (_known(run.corpus, part) for part in (split, "validation"))
     head = run.settings.get("guided_alignment_head")
     if not known or not (head or chosen_by):
         return {}
-    is_guided = head is not None
+    is_guided, rows = head is not None, 0  # Guided alignment teaches the words that are read.
     rates, sentences = _error_rates(run.model, run.tokenizer, known)
     if rates is None:
         return {}
@@ -150,11 +163,12 @@ def alignment_figures(run: Run, split: str) -> dict[str, Any]:
         chosen, _ = _error_rates(run.model, run.tokenizer, chosen_by)
         if chosen is None:
             return {}
-        head = [int(i) for i in np.unravel_index(chosen.argmin(), chosen.shape)]
+        rows, *head = map(int, np.unravel_index(chosen.argmin(), chosen.shape))
     figures = {
         "head": [*head],
+        "rows": [*ROWS][rows],
         "is_guided": is_guided,
-        "error_rate": float(rates[tuple(head)]),
+        "error_rate": float(rates[(rows, *head)]),
         "split": split,
         "sentences": sentences,
     }
@@ -172,10 +186,11 @@ def _known(corpus: Corpus, split: str) -> dict[tuple[str, str], Any]:
 def _error_rates(
     model: Any, tokenizer: Any, alignments: Mapping[tuple[str, str], Any]
 ) -> tuple[Any, int]:
-    """Return the alignment error rate of each head, (layers, heads), or None; and the number of sentences."""
+    """Return the alignment error rates (rows, layers, heads), or None; and the number of sentences."""
     waiting = iter(alignments.items())
     shape: tuple[int, int] = (0, 0)
-    measured, sentences = None, 0
+    measured: list[Alignments] = []
+    sentences = 0
     while some := dict(itertools.islice(waiting, AT_ONCE)):
         entries = attention_entries(
             model, tokenizer, [*some], alignments=[*some.values()], predicted=0
@@ -183,13 +198,16 @@ def _error_rates(
         for entry in entries:
             weights = entry.weights["cross"]
             shape = (len(weights), len(weights[0]))
-            measured = measured or Alignments(shape[0] * shape[1], "read")
-            measured.add(dequantize(weights), entry)
+            measured = measured or [Alignments(shape[0] * shape[1], rows) for rows in ROWS]
+            for each in measured:
+                each.add(dequantize(weights), entry)
             sentences += entry.header["alignment"] is not None
-    if measured is None:
+    if not measured:
         raise ValueError("`alignments` is empty: there is nothing to choose a head by.")
-    rates = measured.error_rates()
-    return None if rates is None else rates.reshape(shape), sentences
+    rates = [rate for each in measured if (rate := each.error_rates()) is not None]
+    if len(rates) < len(ROWS):  # No sentence has a true alignment.
+        return None, sentences
+    return np.reshape(rates, (len(ROWS), *shape)), sentences
 
 
 def _weights(
@@ -198,12 +216,14 @@ def _weights(
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
     head: Sequence[int] | None,
+    is_predicting: bool,
 ) -> np.ndarray:
-    """Return the weights (B, T, S) of the row in which the decoder reads each target token."""
+    """Return the weights (B, T, S) of the row in which the decoder reads, or predicts, each target token."""
     pad, most = tokenizer.pad_token_id, getattr(model, "max_length", None)
     # A first row reads the start token. One that was cut off may have no position left to be read at.
     read = padded([[tokenizer.start_token_id, *ids][:most] for ids in targets], pad, most)
-    rows = np.minimum(np.arange(max(map(len, targets))) + 1, read.shape[1] - 1)
+    rows = np.arange(max(map(len, targets))) + (not is_predicting)
+    rows = np.minimum(rows, read.shape[1] - 1)
     layers = model.attention_scores(padded(sources, pad, most), read)["cross"]
     if head is None:
         arrays = [keras.ops.convert_to_numpy(layer).mean(axis=1) for layer in layers]

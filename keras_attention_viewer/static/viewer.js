@@ -67,7 +67,7 @@ class Viewer {
     const grid = createGrid({ onOpen: open, set });
     return {
       messages: createMessages(),
-      title: el("h2", { class: "title" }),
+      title: el("h1", { class: "title" }),
       note: el("p", { class: "note", hidden: true }),
       panes: createPanes({
         onWord: (word) => this.set({ word }),

@@ -127,19 +127,35 @@ def check_details(translator, head):
     return linked
 
 
-def test_the_head_that_aligns_best(translator):
-    """The true links are those of one head, so its error rate is 0; no other head has them."""
+@pytest.mark.parametrize(("rows_are", "shift"), [("read", 1), ("predicted", 0)])
+def test_the_head_that_aligns_best(translator, rows_are, shift):
+    """The true links are those of one head and its rows, so its error rate is 0; no other has them."""
     text, target = "the old red house sees cats", "das alte rote Haus sieht Katzen"
     model, tokenizer = translator.model, translator.tokenizer
     source, ids = [*tokenizer.encode(text), 1], [*tokenizer.encode(target), 1]
     layers = model.attention_scores(np.array([source]), np.array([[0, *ids[:-1]]]))["cross"]
-    weights = keras.ops.convert_to_numpy(layers[1])[0, 3]
+    weights = keras.ops.convert_to_numpy(layers[0])[0, 0]
     rows, columns = words_of(tokenizer, ids, "target"), words_of(tokenizer, source, "source")
     links = [
-        (int(np.argmax([sum(weights[t + 1, s] for t in row for s in c) for c in columns])), number)
-        for number, row in enumerate(rows)
+        (int(np.argmax([sum(weights[t + shift, s] for t in row for s in c) for c in columns])), n)
+        for n, row in enumerate(rows)
     ]
-    assert alignment_head(model, tokenizer, {(text, target): links}) == ((1, 3), 0.0)
+    assert alignment_head(model, tokenizer, {(text, target): links}) == ((0, 0), rows_are, 0.0)
+    found = [[Translation(target, 0.0, tuple(ids[:-1]), True)]]
+    known = dataclasses.replace(translator, card={"alignment": {"head": [0, 0], "rows": rows_are}})
+    # The card's rows are those of its head alone.
+    for asked, options, is_same in (
+        (known, {}, True),
+        (known, {"head": (0, 0)}, True),
+        (translator, {"head": (0, 0), "rows": rows_are}, True),
+        (
+            known,
+            {"head": (0, 0), "rows": {"read": "predicted", "predicted": "read"}[rows_are]},
+            False,
+        ),
+    ):
+        [[detailed]] = with_details(asked, [text], found, **options)
+        assert ([*detailed.alignment] == links) == is_same
 
 
 def test_a_prefix_of_sources_is_no_word_of_them(translator):
@@ -160,9 +176,9 @@ def test_a_prefix_of_sources_is_no_word_of_them(translator):
         for number, row in enumerate(words_of(tokenizer, ids, "target"))
     ]
     assert list(links) == expected
-    head, rate = alignment_head(model, tokenizer, {(text, target): expected})
+    head, rows, rate = alignment_head(model, tokenizer, {(text, target): expected})
     assert rate == 0.0
-    assert with_details(prefixed, [text], found, head)[0][0].alignment == links
+    assert with_details(prefixed, [text], found, head, rows)[0][0].alignment == links
 
 
 def test_translations_as_long_as_learned_positions_allow():
@@ -189,6 +205,8 @@ def test_refusals(translator):
     found = translator.translate(TEXTS)
     with pytest.raises(ValueError, match="a layer from 0 to 1 and a head from 0 to 3"):
         with_details(translator, TEXTS, found, (2, 0))
+    with pytest.raises(ValueError, match="`rows` must be one of"):
+        with_details(translator, TEXTS, found, (1, 0), "written")
     with pytest.raises(ValueError, match="4 texts, 1 lists"):
         with_details(translator, TEXTS, found[:1])
     light = Translator(
