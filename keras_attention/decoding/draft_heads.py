@@ -103,8 +103,8 @@ class DraftHeads:
         places = np.full(len(counts) + 1, -1, "int32")  # the last one is that of no token
         places[kept] = np.arange(len(kept))
         kernel, bias = _projection(spec, kept)
-        found = _fitted(hidden, places[ahead], kernel, bias, epochs)
-        return cls(HeadWeights(*found, kernel, bias, kept.astype("int32")))
+        inner, outer = _fitted(hidden, places[ahead], kernel, bias, epochs)
+        return cls(HeadWeights(*inner, *outer, kernel, bias, kept.astype("int32")))
 
     def propose(
         self,
@@ -210,8 +210,8 @@ def _projection(spec: Any, token_ids: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _fitted(
     hidden: np.ndarray, places: np.ndarray, kernel: np.ndarray, bias: np.ndarray, epochs: int
-) -> tuple[np.ndarray, ...]:
-    """Return the first four of `HeadWeights`, trained to predict the places of tokens (T, H); -1 is none."""
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Return the first two and the next two `HeadWeights`, trained to predict places (T, H); -1 is none."""
     import keras
 
     width, heads = hidden.shape[1], places.shape[1]
@@ -236,8 +236,6 @@ def _fitted(
     weights = [(*inner.get_weights(), *outer.get_weights()) for inner, outer in layers]
     inner, inner_bias, outer, outer_bias = zip(*weights, strict=True)
     return (
-        np.concatenate(inner, axis=1),
-        np.concatenate(inner_bias),
-        np.stack(outer),
-        np.stack(outer_bias),
+        (np.concatenate(inner, axis=1), np.concatenate(inner_bias)),
+        (np.stack(outer), np.stack(outer_bias)),
     )

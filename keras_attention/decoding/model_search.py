@@ -277,7 +277,7 @@ class ModelSearch:
         shape = encoder_token_ids.shape
         max_length = self._longest(shape[1])
         is_drafted = self._drafting is not None and shape[0] == 1 and not any(asked)
-        needs_compiling = engine.needs_compiling(*shape, is_drafted)
+        needs_compiling = engine.needs_compiling(shape[0], shape[1], is_drafted)
         drawn = self._uniforms(requests, shape[0], max_length)
         with _noted(progress, needs_compiling, encoder_token_ids, max_length, requests) as made:
             if is_drafted:

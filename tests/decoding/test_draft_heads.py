@@ -98,8 +98,8 @@ def test_heads_learn_what_follows():
     places[::3, 1] = -1
     kernel = (4 * random.standard_normal((D, C))).astype("float32")
     bias = random.standard_normal(C).astype("float32")
-    found = _fitted(hidden, places, kernel, bias, 300)
-    heads = DraftHeads(HeadWeights(*found, kernel, bias, np.arange(C, dtype="int32")))
+    inner, outer = _fitted(hidden, places, kernel, bias, 300)
+    heads = DraftHeads(HeadWeights(*inner, *outer, kernel, bias, np.arange(C, dtype="int32")))
     states = (2 * centres).astype("float32")
     assert [heads.propose([], [], 2, state) for state in states] == following.tolist()
 

@@ -351,14 +351,15 @@ class NumbaVerifier(Verifier):
             self._passes[rows] = self._pass_of(rows)
         workspace, state, threads = self._passes[rows]
         state.tokens[0] = token_ids
-        arguments = (self._encoder_workspace, workspace, self._source, self._rules, state)
-        arguments = (*arguments, self._found, index)
+        shared = (self._source, self._rules, state, self._found, index)
+        workspaces = (self._encoder_workspace, workspace)
         program = self._engine.program(verify)
         if index and threads == 1:
             # A pass is short: no other thread need watch for Ctrl-C. To wake one may take as long.
-            program(self._weights.model, *arguments[:2], self._alone, *arguments[2:])
+            program(self._weights.model, *workspaces, self._alone, *shared)
         else:
-            self._engine.run(program, self._weights, [arguments], (threads, self._slots))
+            size = (threads, self._slots)
+            self._engine.run(program, self._weights, [(*workspaces, *shared)], size)
         return state.log_probs, state.ids, workspace.x
 
     def _pass_of(self, rows: int) -> tuple[Any, SearchState, int]:
